@@ -1,0 +1,26 @@
+"""What a user reads when something is wrong: one sentence saying what, where, and what to do.
+
+Every error that a user can cause is a `RegardError`; the command prints its sentence and ends with its exit code.
+"""
+
+
+class RegardError(Exception):
+    """Something failed in a way that a sentence explains better than a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(RegardError):
+    """A setting or an argument is wrong."""
+
+    exit_code = 2
+
+
+class FolderError(RegardError):
+    """A model or a data file is missing, unreadable or not what it should be."""
+
+    exit_code = 3
+
+
+class InputError(RegardError, ValueError):
+    """A network was given input that it cannot take, such as a sentence past its last learned position."""
