@@ -1,0 +1,33 @@
+"""Every setting, typed and checked, and the way from presets, files and `--set` to one `Config`.
+
+This room knows nothing of torch, so that reading and checking settings is instant.
+"""
+
+from regard.config.layers import Config, SpecialTokens, check, preset_names, preset_summary, resolve
+from regard.config.model import (
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    LearnedPositions,
+    ModelConfig,
+    NoPositions,
+    SinusoidalPositions,
+    TransformerConfig,
+)
+
+__all__ = [
+    "Config",
+    "DecoderOnly",
+    "EncoderDecoder",
+    "EncoderOnly",
+    "LearnedPositions",
+    "ModelConfig",
+    "NoPositions",
+    "SinusoidalPositions",
+    "SpecialTokens",
+    "TransformerConfig",
+    "check",
+    "preset_names",
+    "preset_summary",
+    "resolve",
+]
