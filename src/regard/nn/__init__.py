@@ -1,0 +1,53 @@
+"""The mathematics: tensors in, tensors out. Knows nothing of files, settings or training.
+
+Letters for shapes, here and in every file of this room:
+B batch · S source or key length · T target or query length · H heads · D head width · C model width · V vocabulary
+"""
+
+from regard.nn.attention import FullAttention, Kernel, attend
+from regard.nn.block import Block, PostNorm, PreNorm, Residual
+from regard.nn.cache import DecoderCache, KeyValues
+from regard.nn.embedding import Embedding
+from regard.nn.feed_forward import FeedForward, GatedFeedForward
+from regard.nn.layout import Layout, Mask, Packing, Tokens, causal, lay_out
+from regard.nn.multihead import CrossAttention, SelfAttention
+from regard.nn.output import Output
+from regard.nn.pooling import DensePooling, FirstPooling, MeanPooling
+from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions, sinusoids
+from regard.nn.stack import Stack
+from regard.nn.taps import Tap, open_taps, taps_of
+
+__all__ = [
+    "Block",
+    "CrossAttention",
+    "DecoderCache",
+    "DensePooling",
+    "Embedding",
+    "FeedForward",
+    "FirstPooling",
+    "FullAttention",
+    "GatedFeedForward",
+    "Kernel",
+    "KeyValues",
+    "Layout",
+    "LearnedPositions",
+    "Mask",
+    "MeanPooling",
+    "Output",
+    "Packing",
+    "Positions",
+    "PostNorm",
+    "PreNorm",
+    "Residual",
+    "SelfAttention",
+    "SinusoidalPositions",
+    "Stack",
+    "Tap",
+    "Tokens",
+    "attend",
+    "causal",
+    "lay_out",
+    "open_taps",
+    "sinusoids",
+    "taps_of",
+]

@@ -1,0 +1,130 @@
+"""Scaled dot-product attention (§3.2.1): the reference, and the kernel that networks run.
+
+B batch · H heads · T queries · S keys · D head width
+"""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.nn.layout import Mask
+from regard.nn.taps import Tap
+
+Mix = Callable[[Tensor], Tensor]
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None, *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(q kᵀ / √D) v, written as the paper writes it; the reference for every kernel.
+
+    q (B, H, T, D), k and v (B, H, S, D), allowed (…, T, S) bool: True where a query may look; `scale` replaces 1/√D.
+    Returns the output (B, H, T, D) and the weights (B, H, T, S), whose rows sum to one. A query that may look
+    nowhere gets zeros, not NaN.
+
+    >>> import torch
+    >>> from regard.nn.layout import causal
+    >>> x = torch.eye(2)[None, None]
+    >>> out, weights = attend(x, x, x, causal(2), scale=1.0)
+    >>> weights[0, 0]
+    tensor([[1.0000, 0.0000],
+            [0.2689, 0.7311]])
+    """
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    scores = q @ k.mT * scale  # (B, H, T, S)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -math.inf)  # before softmax: a masked key weighs exactly 0
+    weights = scores.softmax(-1).nan_to_num(0.0)
+    return weights @ v, weights
+
+
+class Kernel(nn.Module):
+    """What multi-head attention runs inside its heads: queries, keys and values in, the heads' outputs out.
+
+    `bias`, broadcastable to (B, H, T, S), is added to the scaled scores. `mix` turns the weights (B, H, T, S) into
+    something to add to the output (B, H, T, E). Both come from the positions.
+    """
+
+    def forward(
+        self,
+        q: Tensor,  # (B, H, T, D)
+        k: Tensor,  # (B, H, S, D)
+        v: Tensor,  # (B, H, S, E)
+        mask: Mask,
+        bias: Tensor | None = None,
+        mix: Mix | None = None,
+    ) -> Tensor:  # (B, H, T, E)
+        raise NotImplementedError
+
+    def flops(self, keys: int, key_width: int, value_width: int) -> int:
+        """Floating-point operations per query, the widths being those of all heads together."""
+        raise NotImplementedError
+
+
+class FullAttention(Kernel):
+    """The kernel in which every query meets every key.
+
+    While one of its taps is open, each step is computed by itself and passes its tap. Otherwise the fused kernel of
+    PyTorch does all of it at once.
+    """
+
+    def __init__(self, scale: float, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.dropout = dropout
+        self.scores = Tap()  # q kᵀ
+        self.scaled = Tap()  # ÷ √d_k, and what the positions add
+        self.masked = Tap()  # −∞ where a query may not look
+        self.weights = Tap()  # softmax
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask,
+        bias: Tensor | None = None,
+        mix: Mix | None = None,
+    ) -> Tensor:
+        if mix is not None or self._watched():
+            return self._step_by_step(q, k, v, mask, bias, mix)
+        return fused(q, k, v, mask, bias, scale=self.scale, dropout=self.dropout if self.training else 0.0)
+
+    def flops(self, keys: int, key_width: int, value_width: int) -> int:
+        return 2 * keys * (key_width + value_width)
+
+    def _watched(self) -> bool:
+        return self.scores.is_open or self.scaled.is_open or self.masked.is_open or self.weights.is_open
+
+    def _step_by_step(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask,
+        bias: Tensor | None,
+        mix: Mix | None,
+    ) -> Tensor:
+        scores = self.scores(q @ k.mT)  # (B, H, T, S)
+        scaled = self.scaled(scores * self.scale if bias is None else scores * self.scale + bias)
+        masked = self.masked(scaled if mask.allowed is None else scaled.masked_fill(~mask.allowed, -math.inf))
+        weights = self.weights(masked.softmax(-1).nan_to_num(0.0))
+        weights = F.dropout(weights, self.dropout, self.training)
+        out = weights @ v  # (B, H, T, E)
+        return out if mix is None else out + mix(weights)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float) -> Tensor:
+    """All steps in PyTorch's one kernel, which never writes the scores down.
+
+    `is_causal` is used for square masks only: with fewer queries than keys it would align them at the first key.
+    """
+    plain_causal = mask.causal and mask.real is None and bias is None and mask.queries == mask.keys
+    if plain_causal:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scale)
+    hidden = mask.allowed
+    if bias is not None:
+        hidden = bias if hidden is None else bias.masked_fill(~hidden, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden, dropout_p=dropout, scale=scale)

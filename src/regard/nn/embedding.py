@@ -1,0 +1,63 @@
+"""Embeddings (§3.4): token ids to vectors, scaled by √C, with positions added, then dropout.
+
+B batch · T tokens · C model width · V vocabulary
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.nn.layout import Tokens
+from regard.nn.positions import Positions
+from regard.nn.taps import Tap
+
+
+class Embedding(nn.Module):
+    """The way into a stack. `weight` may be shared with another embedding and with the output projection."""
+
+    def __init__(
+        self,
+        weight: nn.Parameter,  # (V, C)
+        positions: Positions,
+        *,
+        scaled: bool = True,
+        segments: int = 0,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        width = weight.size(1)
+        self.weight = weight
+        self.factor = math.sqrt(width) if scaled else 1.0
+        self.positions = positions
+        self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+        self.lookup = Tap()  # the rows of the matrix
+        self.scaled = Tap()  # × √C
+        self.sum = Tap()  # with positions (and segments) added
+
+    def forward(self, ids: Tensor, tokens: Tokens, segments: Tensor | None = None) -> Tensor:
+        """ids (B, T) -> (B, T, C), or (N, C) where the tokens are packed. `segments` (B, T), 0 where not given."""
+        x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, C)
+        x = self.positions.embed(x, tokens)
+        if self.segments is not None:
+            x = x + self.segments[torch.zeros_like(ids) if segments is None else segments]
+        x = tokens.pack(self.sum(x))
+        return self.dropout(x if self.norm is None else self.norm(x))
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        try:
+            return nn.functional.embedding(ids, self.weight)
+        except IndexError:
+            raise InputError(
+                f"A token id is {int(ids.max())} or {int(ids.min())}, but the vocabulary has ids 0 to "
+                f"{len(self.weight) - 1}: was the text encoded with another tokenizer?"
+            ) from None
+
+
+def token_table(vocabulary: int, width: int) -> nn.Parameter:
+    """An embedding matrix (V, C) with entries N(0, 1/C), so that after × √C they have unit variance."""
+    return nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))

@@ -1,0 +1,143 @@
+"""How a batch of sentences lies in its tensors: which tokens are real, where each stands, who may look where.
+
+Sentences of unequal length fill a rectangle only with pads. Pads take no part in anything: attention gives them no
+weight (`Mask`), positions do not count them (`Tokens.index`), and position-wise layers need not even compute them
+(`Packing`). Pads may stand anywhere: a sentence gives the same numbers whatever it is padded with, and where.
+
+B batch · T tokens that ask (queries) · S tokens that answer (keys) · N real tokens in the batch
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+
+
+def causal(queries: int, keys: int | None = None, device: torch.device | None = None) -> Tensor:
+    """The look-ahead mask (T, S): True where a query may look, at its own position and before (§3.2.3).
+
+    The queries are the last of the keys, so that it also serves new tokens after cached ones.
+
+    >>> causal(3).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    >>> causal(1, 3).int()
+    tensor([[1, 1, 1]], dtype=torch.int32)
+    """
+    keys = queries if keys is None else keys
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Who may look where, in a form that each kernel can use in its own way; `allowed` spells it out."""
+
+    queries: int
+    keys: int
+    real: Tensor | None = None  # (B, S) True at real keys; None: all are
+    causal: bool = False
+    device: torch.device | None = None
+
+    @cached_property
+    def allowed(self) -> Tensor | None:
+        """True where a query may look, broadcastable to (B, H, T, S); None where every query may look everywhere."""
+        allowed = None if self.real is None else self.real[:, None, None, :]
+        if self.causal and self.queries > 1:  # a single query is the newest token: nothing is ahead of it
+            behind = causal(self.queries, self.keys, self.device)
+            allowed = behind if allowed is None else allowed & behind
+        return allowed
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Moves between a padded batch (B, T, …) and its N real tokens in a row (N, …)."""
+
+    slots: Tensor  # (N,) where the real tokens stand among the B·T
+    batch: int
+    length: int
+
+    @classmethod
+    def of(cls, real: Tensor) -> "Packing":
+        return cls(real.flatten().nonzero().squeeze(1), *real.shape)
+
+    def pack(self, x: Tensor) -> Tensor:
+        return x.flatten(0, 1).index_select(0, self.slots)
+
+    def pad(self, x: Tensor) -> Tensor:
+        padded = x.new_zeros(self.batch * self.length, *x.shape[1:])
+        return padded.index_copy(0, self.slots, x).unflatten(0, (self.batch, self.length))
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens on one side of an attention."""
+
+    index: Tensor  # (T,), or (B, T) where rows differ: how many real tokens stand before each one
+    facts: Mapping[str, Tensor] = field(default_factory=dict)  # what else a position scheme may want to know, by name
+    packing: Packing | None = None
+
+    def pack(self, x: Tensor) -> Tensor:
+        return x if self.packing is None else self.packing.pack(x)
+
+    def pad(self, x: Tensor) -> Tensor:
+        return x if self.packing is None else self.packing.pad(x)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Everything an attention must know of its tokens besides their vectors."""
+
+    queries: Tokens
+    keys: Tokens
+    mask: Mask
+
+    def across(self, memory: Tensor, real: Tensor | None, *, pack: bool = True) -> "Layout":
+        """The layout of cross-attention: the same queries look at the tokens of a memory (B, S, C)."""
+        real = unless_all(real)
+        length = memory.size(1)
+        packing = Packing.of(real) if pack and real is not None else None
+        keys = Tokens(torch.arange(length, device=memory.device), packing=packing)
+        return Layout(self.queries, keys, Mask(self.mask.queries, length, real, device=memory.device))
+
+
+def unless_all(real: Tensor | None) -> Tensor | None:
+    """A padding mask that hides nothing is no mask."""
+    return None if real is None or bool(real.all()) else real
+
+
+def lay_out(
+    ids: Tensor,
+    real: Tensor | None = None,
+    *,
+    before: int = 0,
+    real_before: Tensor | None = None,
+    causal: bool = False,
+    pack: bool = True,
+    facts: Mapping[str, Tensor] | None = None,
+) -> Layout:
+    """The layout of self-attention for new tokens `ids` (B, T) after `before` cached ones.
+
+    `real` (B, T) and `real_before` (B, before) are True at tokens that are not pads; None means all of them. With
+    `pack`, pads are left out of everything but attention itself.
+    """
+    batch, new = ids.shape
+    if new == 0:
+        raise InputError("There are no tokens to read: a sentence has at least its end token.")
+    total, device = before + new, ids.device
+    real = unless_all(real)
+    facts = facts or {}
+    if real is None and real_before is None:
+        index = torch.arange(total, device=device)
+        return Layout(Tokens(index[before:], facts), Tokens(index, facts), Mask(new, total, None, causal, device))
+    now = real if real is not None else real_before.new_ones(batch, new)  # type: ignore[union-attr]
+    then = real_before if real_before is not None else now.new_ones(batch, before)
+    every = torch.cat([then, now], dim=1)  # (B, before + T)
+    index = (every.cumsum(1) - 1).clamp(min=0)
+    packing = Packing.of(now) if pack and real is not None else None
+    queries = Tokens(index[:, before:], facts, packing)
+    return Layout(queries, Tokens(index, facts), Mask(new, total, every, causal, device))

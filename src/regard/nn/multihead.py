@@ -1,0 +1,102 @@
+"""Multi-head attention (§3.2.2): projections, heads and cache around one kernel.
+
+    MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O,   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
+
+Self-attention makes queries, keys and values in one fused projection; cross-attention takes the queries from the
+decoder and makes keys and values of the encoder's output, once. With a `Layout` that packs, the projections run on
+real tokens only, and only the kernel sees the padded rectangle.
+
+B batch · T queries · S keys · H heads · D width of a query or key · E width of a value · C model width
+"""
+
+from functools import partial
+
+from torch import Tensor, nn
+
+from regard.nn.attention import Kernel
+from regard.nn.cache import KeyValues
+from regard.nn.layout import Layout
+from regard.nn.positions import Positions
+from regard.nn.taps import Tap
+
+
+class MultiHeadAttention(nn.Module):
+    """What self- and cross-attention share: taps on q, k and v, the kernel, and the way out of the heads."""
+
+    def __init__(
+        self, width: int, heads: int, kernel: Kernel, *, key_width: int | None = None, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.value_width = width // heads
+        self.key_width = key_width or self.value_width
+        self.q = Tap()
+        self.k = Tap()
+        self.v = Tap()
+        self.kernel = kernel
+        self.head_outputs = Tap()
+        self.concatenation = Tap()
+        self.output = nn.Linear(heads * self.value_width, width, bias=bias)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
+
+    def _join(self, out: Tensor, layout: Layout) -> Tensor:
+        joined = self.head_outputs(out).transpose(1, 2).flatten(2)  # (B, H, T, E) -> (B, T, H·E)
+        return self.output(layout.queries.pack(self.concatenation(joined)))
+
+
+class SelfAttention(MultiHeadAttention):
+    """Queries, keys and values all come from the same tokens."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kernel: Kernel,
+        positions: Positions,
+        *,
+        key_width: int | None = None,
+        bias: bool = False,
+    ) -> None:
+        super().__init__(width, heads, kernel, key_width=key_width, bias=bias)
+        self.positions = positions.for_layer(heads, self.key_width, self.value_width)
+        self.sizes = [heads * self.key_width, heads * self.key_width, heads * self.value_width]
+        self.query_key_value = nn.Linear(width, sum(self.sizes), bias=bias)
+
+    def forward(self, x: Tensor, layout: Layout, cache: KeyValues | None = None) -> Tensor:
+        """x (…, C) -> (…, C). With a cache, x is the new tokens only, and the keys are all so far."""
+        projected = layout.queries.pad(self.query_key_value(x))  # (B, T, H·(2D + E))
+        q, k, v = (self._heads(part) for part in projected.split(self.sizes, dim=-1))
+        q = self.q(self.positions.rotate(q, layout.queries))
+        k = self.k(self.positions.rotate(k, layout.queries))
+        v = self.v(v)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        bias = self.positions.bias(q, layout.queries, layout.keys)
+        mix = partial(self.positions.mix, queries=layout.queries, keys=layout.keys) if self.positions.mixes else None
+        return self._join(self.kernel(q, k, v, layout.mask, bias, mix), layout)
+
+
+class CrossAttention(MultiHeadAttention):
+    """Queries come from the decoder, keys and values from the encoder's output."""
+
+    def __init__(
+        self, width: int, heads: int, kernel: Kernel, *, key_width: int | None = None, bias: bool = False
+    ) -> None:
+        super().__init__(width, heads, kernel, key_width=key_width, bias=bias)
+        self.sizes = [heads * self.key_width, heads * self.value_width]
+        self.query = nn.Linear(width, heads * self.key_width, bias=bias)
+        self.key_value = nn.Linear(width, sum(self.sizes), bias=bias)
+
+    def forward(self, x: Tensor, memory: Tensor, layout: Layout, cache: KeyValues | None = None) -> Tensor:
+        """x (…, C), memory (…, C) -> (…, C). With a cache, the memory's keys and values are computed once."""
+        q = self.q(self._heads(layout.queries.pad(self.query(x))))
+        if cache is not None and cache.keys is not None and cache.values is not None:
+            k, v = cache.keys, cache.values
+        else:
+            projected = layout.keys.pad(self.key_value(memory))  # (B, S, H·(D + E))
+            k, v = (self._heads(part) for part in projected.split(self.sizes, dim=-1))
+            if cache is not None:
+                k, v = cache.append(k, v)
+        return self._join(self.kernel(q, self.k(k), self.v(v), layout.mask), layout)

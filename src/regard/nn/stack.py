@@ -1,0 +1,71 @@
+"""A stack (§3.1): embed the tokens, then one layer after the other. Encoders and decoders are both stacks.
+
+B batch · S source length · T tokens · C model width
+"""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from regard.nn.block import Block
+from regard.nn.cache import DecoderCache
+from regard.nn.embedding import Embedding
+from regard.nn.layout import lay_out, unless_all
+from regard.nn.taps import Tap, taps_of
+
+
+class Stack(nn.Module):
+    """`norm` ends a pre-norm stack, whose sums are never normalised otherwise."""
+
+    def __init__(
+        self, embedding: Embedding, layers: Sequence[Block], norm: nn.Module | None = None, *, causal: bool = False
+    ) -> None:
+        super().__init__()
+        self.causal = causal
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+        self.output = Tap()
+        self._taps = tuple(taps_of(self).values())
+
+    def forward(
+        self,
+        ids: Tensor,
+        real: Tensor | None = None,
+        *,
+        memory: Tensor | None = None,
+        memory_real: Tensor | None = None,
+        cache: DecoderCache | None = None,
+        segments: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """ids (B, T) -> hidden states (B, T, C), zero at pads.
+
+        `real` (B, T) is True at tokens that are not pads; `memory` (B, S, C) is what cross-attention looks at. With a
+        cache, `ids` are the new tokens only. While a tap is open, pads are computed too, so that what passes the taps
+        keeps the batch's shape.
+        """
+        real = unless_all(real)
+        pack = cache is None and not any(tap.is_open for tap in self._taps)
+        layout = lay_out(
+            ids,
+            real,
+            before=cache.length if cache is not None else 0,
+            real_before=cache.real if cache is not None else None,
+            causal=self.causal,
+            pack=pack,
+            facts=facts,
+        )
+        across = None
+        if memory is not None:
+            across = layout.across(memory, memory_real, pack=pack)
+            memory = across.keys.pack(memory)
+        x = self.embedding(ids, layout.queries, segments)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, layout, memory, across, cache.layers[number] if cache is not None else None)
+        x = self.output(x if self.norm is None else self.norm(x))
+        if cache is not None:
+            cache.advance(ids, real)
+        if layout.queries.packing is not None:
+            return layout.queries.pad(x)
+        return x if real is None else x * real[..., None]

@@ -1,0 +1,59 @@
+"""Taps: named points in the arithmetic where a number can be read or replaced.
+
+A tap is an identity module. An ordinary PyTorch forward hook on it reads what passes, or replaces it by returning
+something else. That is how traces, head ablation and patching work; there is no second model for display.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+
+class Tap(nn.Module):
+    """Passes its input on. It is open while a hook hangs on it; closed, it costs nothing.
+
+    >>> import torch
+    >>> tap = Tap()
+    >>> hook = tap.register_forward_hook(lambda module, arguments, x: x * 0)
+    >>> tap(torch.ones(2))
+    tensor([0., 0.])
+    >>> hook.remove()
+    >>> tap(torch.ones(2))
+    tensor([1., 1.])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._forward_hooks or self._forward_pre_hooks)
+
+
+def taps_of(module: nn.Module) -> dict[str, Tap]:
+    """Every tap below a module, by its name, in the order of the arithmetic within each part."""
+    return {name: part for name, part in module.named_modules() if isinstance(part, Tap)}
+
+
+@contextmanager
+def open_taps(module: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
+    """Record what passes the named taps (all of them if none is named) while the context lasts.
+
+    The record holds the last value that passed each tap, detached.
+    """
+    taps = taps_of(module)
+    unknown = [name for name in names if name not in taps]
+    if unknown:
+        raise KeyError(f"no tap is called {unknown[0]!r}; taps_of(network) lists them")
+    record: dict[str, Tensor] = {}
+
+    def keep(name: str, tap: Tap):  # type: ignore[no-untyped-def]  # torch's RemovableHandle has no public name
+        return tap.register_forward_hook(lambda _module, _arguments, x: record.__setitem__(name, x.detach()))
+
+    hooks = [keep(name, taps[name]) for name in names or taps]
+    try:
+        yield record
+    finally:
+        for hook in hooks:
+            hook.remove()

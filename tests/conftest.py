@@ -1,0 +1,19 @@
+"""Every test is deterministic: torch is seeded before each, and hypothesis tries the same examples every time."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("regard", deadline=None, derandomize=True, max_examples=25, database=None)
+settings.load_profile("regard")
+torch.set_num_threads(1)  # pytest already uses every core
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

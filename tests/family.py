@@ -1,0 +1,102 @@
+"""Small networks of every kind, and random batches for them: what the properties are tested on.
+
+Float64 and the width of 16 make differences between two ways to compute the same number about 1e-15, so that a
+tolerance of 1e-9 leaves no room for a real one.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, ModelConfig
+from regard.models import Network, build
+
+VOCABULARY = 23
+TOLERANCE = 1e-9
+_SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "heads": 4, "feed_forward": 24}
+_MODERN: dict[str, Any] = {"norm": "rms", "norm_order": "pre", "activation": "swiglu"}
+_LEARNED: dict[str, Any] = {"positions": {"kind": "learned", "length": 40}, "norm_order": "pre", "activation": "gelu"}
+
+DECODERS: dict[str, ModelConfig] = {
+    "encoder-decoder": EncoderDecoder(**_SMALL),
+    "encoder-decoder, pre-norm, RMS, SwiGLU": EncoderDecoder(**_SMALL, **_MODERN, decoder_layers=1),
+    "encoder-decoder, narrow keys, biases, untied": EncoderDecoder(
+        **_SMALL,
+        key_width=3,
+        attention_bias=True,
+        share_embeddings=False,
+        target_vocabulary=VOCABULARY + 4,
+        share_output=False,
+        output_bias=True,
+    ),
+    "decoder-only": DecoderOnly(**_SMALL, activation="gelu-tanh"),
+    "decoder-only, learned positions": DecoderOnly(**_SMALL, **_LEARNED, scale_embeddings=False),
+    "decoder-only, no feed-forward": DecoderOnly(**{**_SMALL, "feed_forward": 0}, positions={"kind": "none"}),
+}
+ENCODERS: dict[str, ModelConfig] = {
+    "encoder-only": EncoderOnly(**_SMALL, activation="swish"),
+    "encoder-only, learned, segments": EncoderOnly(
+        **_SMALL, **_LEARNED, segments=2, embedding_norm=True, pooling="first-dense"
+    ),
+}
+FAMILY = DECODERS | ENCODERS
+
+
+def make(config: ModelConfig, seed: int = 0) -> Network:
+    """The network in double precision, ready for inference, with no parameter left at zero or one."""
+    torch.manual_seed(seed)
+    network = build(config).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return network
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Source and target sentences, padded anywhere."""
+
+    source: Tensor
+    source_real: Tensor
+    target: Tensor
+    target_real: Tensor
+
+    def row(self, i: int) -> "Batch":
+        """One sentence pair, its pads taken out."""
+        source, target = self.source[i][self.source_real[i]], self.target[i][self.target_real[i]]
+        return Batch(
+            source[None], torch.ones_like(source[None]).bool(), target[None], torch.ones_like(target[None]).bool()
+        )
+
+
+def hidden(network: Network, batch: Batch) -> Tensor:
+    """The hidden states of the last stack, whatever the network is."""
+    kind = type(network).__name__
+    if kind == "EncoderOnlyTransformer":
+        return network.encode(batch.target, batch.target_real).states
+    if kind == "DecoderOnlyTransformer":
+        return network.decode(batch.target, real=batch.target_real)
+    memory = network.encode(batch.source, batch.source_real)
+    return network.decode(batch.target, memory, real=batch.target_real)
+
+
+@st.composite
+def batches(draw: st.DrawFn, rows: int = 3, longest: int = 7) -> Batch:
+    """Random sentences with pads at random places: left, right or in the middle."""
+    seed = draw(st.integers(0, 2**31))
+    batch = draw(st.integers(1, rows))
+    generator = torch.Generator().manual_seed(seed)
+
+    def side(length: int) -> tuple[Tensor, Tensor]:
+        ids = torch.randint(0, VOCABULARY, (batch, length), generator=generator)
+        real = torch.rand(batch, length, generator=generator) < 0.7
+        real[torch.arange(batch), torch.randint(0, length, (batch,), generator=generator)] = True  # one at least
+        return ids, real
+
+    source, source_real = side(draw(st.integers(1, longest)))
+    target, target_real = side(draw(st.integers(1, longest)))
+    return Batch(source, source_real, target, target_real)

@@ -1,0 +1,137 @@
+"""The kernel that networks run is the formula of the paper."""
+
+from contextlib import nullcontext
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.nn import FullAttention, Mask, attend, causal, open_taps
+
+SDPA = F.scaled_dot_product_attention
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Mask]:
+    """Random queries, keys and values, with any mask that a network can make."""
+    batch, heads, width, value_width = (draw(st.integers(1, 4)) for _ in range(4))
+    queries = draw(st.integers(1, 6))
+    is_causal = draw(st.booleans())
+    keys = queries + draw(st.integers(0, 4)) if is_causal else draw(st.integers(1, 8))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+    real = torch.rand(batch, keys, generator=generator) < 0.6 if draw(st.booleans()) else None
+    q, k = random(batch, heads, queries, width), random(batch, heads, keys, width)
+    return q, k, random(batch, heads, keys, value_width), Mask(queries, keys, real, is_causal)
+
+
+def kernel_for(q: Tensor, dropout: float = 0.0) -> FullAttention:
+    return FullAttention(q.size(-1) ** -0.5, dropout)
+
+
+@given(case=cases())
+def test_the_fast_path_equals_the_reference(case: tuple[Tensor, Tensor, Tensor, Mask]) -> None:
+    q, k, v, mask = case
+    expected, _ = attend(q, k, v, mask.allowed)
+    torch.testing.assert_close(kernel_for(q)(q, k, v, mask), expected)
+
+
+@given(case=cases())
+def test_the_step_by_step_path_equals_the_reference(case: tuple[Tensor, Tensor, Tensor, Mask]) -> None:
+    q, k, v, mask = case
+    kernel = kernel_for(q)
+    with open_taps(kernel) as seen:
+        out = kernel(q, k, v, mask)
+    expected, weights = attend(q, k, v, mask.allowed)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(seen["weights"], weights)
+    torch.testing.assert_close(seen["scores"], q @ k.mT)
+    torch.testing.assert_close(seen["scaled"], q @ k.mT / q.size(-1) ** 0.5)
+
+
+@given(case=cases(), seed=st.integers(0, 2**31))
+def test_what_positions_add_is_the_same_on_both_paths(case: tuple[Tensor, Tensor, Tensor, Mask], seed: int) -> None:
+    q, k, v, mask = case
+    kernel = kernel_for(q)
+    torch.manual_seed(seed)
+    bias = torch.randn(q.size(1), mask.queries, mask.keys, dtype=q.dtype)
+    with open_taps(kernel) as seen:
+        watched = kernel(q, k, v, mask, bias)
+    torch.testing.assert_close(kernel(q, k, v, mask, bias), watched)
+    table = torch.randn(mask.keys, v.size(-1), dtype=q.dtype)
+    mixed = kernel(q, k, v, mask, bias, lambda weights: weights @ table)
+    torch.testing.assert_close(mixed, watched + seen["weights"] @ table)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_query_that_may_look_nowhere_gets_zeros_and_finite_gradients(watched: bool) -> None:
+    q, k, v = (torch.randn(2, 2, 3, 4, requires_grad=True) for _ in range(3))
+    mask = Mask(3, 3, torch.tensor([[True, True, False], [False, False, False]]))
+    kernel = FullAttention(0.5)
+    with open_taps(kernel) if watched else nullcontext():
+        out = kernel(q, k, v, mask)
+    assert (out[1] == 0).all()
+    assert out[0].abs().sum() > 0
+    out.sum().backward()
+    for x in (q, k, v):
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
+
+
+def test_the_reference_gives_zeros_where_nothing_is_allowed() -> None:
+    x = torch.randn(1, 1, 2, 4)
+    out, weights = attend(x, x, x, torch.tensor([[True, False], [False, False]]))
+    assert (weights[0, 0, 1] == 0).all()
+    assert (out[0, 0, 1] == 0).all()
+    assert not out.isnan().any()
+
+
+def test_closed_taps_leave_the_fused_kernel_alone_and_open_ones_replace_it() -> None:
+    q = torch.randn(1, 2, 5, 4)
+    kernel, mask = FullAttention(0.5), Mask(5, 5, causal=True)
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=SDPA) as fused:
+        closed = kernel(q, q, q, mask)
+        assert fused.call_count == 1
+        for tap in ("scores", "scaled", "masked", "weights"):
+            with open_taps(kernel, tap):
+                torch.testing.assert_close(kernel(q, q, q, mask), closed)
+        assert fused.call_count == 1
+        assert torch.equal(kernel(q, q, q, mask), closed)  # closed again: the same kernel, the same bits
+        assert fused.call_count == 2
+
+
+def test_replaced_weights_reach_the_output() -> None:
+    q, k, v = (torch.randn(1, 1, 3, 4) for _ in range(3))
+    kernel = FullAttention(0.5)
+    hook = kernel.weights.register_forward_hook(lambda _m, _a, weights: torch.full_like(weights, 1 / 3))
+    torch.testing.assert_close(kernel(q, k, v, Mask(3, 3)), v.mean(2, keepdim=True).expand(1, 1, 3, 4))
+    hook.remove()
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_attention_dropout_keeps_the_mean_and_only_acts_in_training(watched: bool) -> None:
+    q, k = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 400, 8)
+    v = torch.ones(1, 1, 400, 1)
+    kernel = FullAttention(0.1, dropout=0.25)
+    many = q.expand(1, 1, 500, 8)
+
+    def run() -> Tensor:
+        with open_taps(kernel) if watched else nullcontext():
+            return kernel(many, k, v, Mask(500, 400))
+
+    out = run()
+    assert out.std() > 0.01
+    assert abs(out.mean() - 1) < 0.01
+    kernel.eval()
+    torch.testing.assert_close(run(), torch.ones_like(out))
+
+
+def test_causal_aligns_new_queries_with_the_last_keys() -> None:
+    assert causal(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]

@@ -1,0 +1,161 @@
+"""The smaller parts: feed-forward, residual connections, embeddings, pooling, dropout where the paper puts it."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regard.config import DecoderOnly, EncoderDecoder, resolve
+from regard.errors import InputError
+from regard.models import build
+from regard.nn import (
+    DensePooling,
+    Embedding,
+    FeedForward,
+    FirstPooling,
+    GatedFeedForward,
+    MeanPooling,
+    Positions,
+    PostNorm,
+    PreNorm,
+    Tap,
+    lay_out,
+    open_taps,
+    taps_of,
+)
+from regard.nn.embedding import token_table
+
+
+def test_feed_forward_is_the_papers_formula() -> None:
+    layer, x = FeedForward(4, 6), torch.randn(2, 3, 4)
+    inner, output = layer.inner, layer.output
+    expected = torch.clamp(x @ inner.weight.T + inner.bias, min=0) @ output.weight.T + output.bias
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_gated_feed_forward_is_swiglu() -> None:
+    layer, x = GatedFeedForward(4, 6), torch.randn(2, 3, 4)
+    gate, value = layer.inner.weight[:6], layer.inner.weight[6:]
+    a = x @ gate.T
+    expected = (a * torch.sigmoid(a) * (x @ value.T)) @ layer.output.weight.T
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_residuals_wrap_a_sublayer_in_the_order_they_are_named_for(connected: bool) -> None:
+    x, norm = torch.randn(2, 3, 4), nn.LayerNorm(4)
+    keep = 1.0 if connected else 0.0
+    post, pre = PostNorm(norm, 0.0, connected=connected), PreNorm(norm, 0.0, connected=connected)
+    torch.testing.assert_close(post(x, torch.sin), norm(keep * x + x.sin()))
+    torch.testing.assert_close(pre(x, torch.sin), keep * x + norm(x).sin())
+
+
+def test_embeddings_are_scaled_and_have_unit_variance() -> None:
+    embedding = Embedding(token_table(1000, 64), Positions())
+    ids = torch.arange(1000)[None]
+    x = embedding(ids, lay_out(ids).queries)
+    torch.testing.assert_close(x[0], embedding.weight * math.sqrt(64))
+    assert abs(x.std() - 1) < 0.02
+
+
+def test_a_token_outside_the_vocabulary_gets_a_sentence() -> None:
+    network = build(DecoderOnly(vocabulary=5, width=8, heads=2, layers=1, feed_forward=8))
+    with pytest.raises(InputError) as error:
+        network.decode(torch.tensor([[1, 7]]))
+    assert str(error.value) == (
+        "A token id is 7 or 1, but the vocabulary has ids 0 to 4: was the text encoded with another tokenizer?"
+    )
+
+
+def test_an_empty_sentence_gets_a_sentence() -> None:
+    network = build(DecoderOnly(vocabulary=5, width=8, heads=2, layers=1, feed_forward=8))
+    with pytest.raises(InputError) as error:
+        network.decode(torch.zeros(1, 0, dtype=torch.long))
+    assert str(error.value) == "There are no tokens to read: a sentence has at least its end token."
+
+
+def test_pooling_ignores_pads() -> None:
+    states = torch.tensor([[[9.0, 9.0], [1.0, 2.0], [3.0, 4.0]]])
+    real = torch.tensor([[False, True, True]])
+    assert MeanPooling()(states, real).tolist() == [[2.0, 3.0]]
+    assert MeanPooling()(states[:, 1:]).tolist() == [[2.0, 3.0]]
+    assert FirstPooling()(states, real).tolist() == [[1.0, 2.0]]
+    assert FirstPooling()(states[:, 1:]).tolist() == [[1.0, 2.0]]
+    dense = DensePooling(2)
+    torch.testing.assert_close(dense(states, real), torch.tanh(dense.dense(torch.tensor([[1.0, 2.0]]))))
+
+
+def test_dropout_is_where_the_paper_puts_it_and_nowhere_else() -> None:
+    network = build(resolve("tiny", ["model.dropout=0.3"]).model)
+    rates = {name: module.p for name, module in network.named_modules() if isinstance(module, nn.Dropout)}
+    for name, rate in rates.items():
+        outside = name.endswith(("_residual.dropout", "embedding.dropout"))
+        assert rate == (0.3 if outside else 0.0), name
+    assert sum(name.endswith("_residual.dropout") for name in rates) == 4 * 2 + 4 * 3
+    assert {module.dropout for name, module in network.named_modules() if name.endswith("kernel")} == {0.0}
+
+
+def test_attention_and_activation_dropout_are_settings() -> None:
+    network = build(resolve("tiny", ["model.attention_dropout=0.1", "model.activation_dropout=0.2"]).model)
+    for name, module in network.named_modules():
+        if name.endswith("kernel"):
+            assert module.dropout == 0.1
+        if name.endswith("feed_forward.dropout"):
+            assert module.p == 0.2
+
+
+def test_matrices_are_shared_by_default_and_each_sharing_is_a_setting() -> None:
+    def matrices(**settings: bool) -> list[int]:
+        network = build(EncoderDecoder(vocabulary=9, width=8, heads=2, layers=1, feed_forward=8, **settings))
+        parts = ("encoder.embedding", "decoder.embedding", "output")
+        return [id(network.get_parameter(f"{part}.weight")) for part in parts]
+
+    source, target, output = matrices()
+    assert source == target == output
+    source, target, output = matrices(share_embeddings=False)
+    assert source != target == output
+    source, target, output = matrices(share_output=False)
+    assert source == target != output
+    assert len(set(matrices(share_embeddings=False, share_output=False))) == 3
+
+
+NAMED_STEPS = {
+    "embedding": "embedding.scaled",
+    "positions": "embedding.positions.vectors",
+    "q": "attention.q",
+    "k": "attention.k",
+    "v": "attention.v",
+    "scores": "attention.kernel.scores",
+    "scaled scores": "attention.kernel.scaled",
+    "mask": "attention.kernel.masked",
+    "weights": "attention.kernel.weights",
+    "head outputs": "attention.head_outputs",
+    "concatenation": "attention.concatenation",
+    "residual sums": "attention_residual.sum",
+    "norms": "attention_residual.normed",
+    "feed-forward hidden": "feed_forward.hidden",
+    "logits": "output.logits",
+}
+
+
+@pytest.mark.parametrize("step", NAMED_STEPS)
+def test_every_named_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
+    network = build(resolve("tiny", ["model.vocabulary=11"]).model).eval()
+    ids = torch.tensor([[1, 2, 3]])
+    plain = network(ids, ids)
+    names = [name for name in network.taps if name.endswith(NAMED_STEPS[step])]
+    assert names
+    with open_taps(network, *names) as seen:
+        torch.testing.assert_close(network(ids, ids), plain)
+    assert set(seen) == set(names)
+    hook = network.taps[names[-1]].register_forward_hook(lambda _m, _a, x: torch.randn_like(x))
+    assert (network(ids, ids) - plain).abs().max() > 1e-3
+    hook.remove()
+    torch.testing.assert_close(network(ids, ids), plain, atol=0, rtol=0)
+
+
+def test_an_unknown_tap_is_named() -> None:
+    with pytest.raises(KeyError, match=r"no tap is called 'nothing'"), open_taps(nn.Sequential(Tap()), "nothing"):
+        pass
+    assert list(taps_of(nn.Sequential(Tap()))) == ["0"]

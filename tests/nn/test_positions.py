@@ -1,0 +1,192 @@
+"""Positions, and whether their hooks are enough for schemes that are not built yet."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from family import TOLERANCE, VOCABULARY, Batch, batches
+from regard.errors import InputError
+from regard.nn import (
+    Block,
+    DecoderCache,
+    Embedding,
+    FeedForward,
+    FullAttention,
+    LearnedPositions,
+    Positions,
+    PostNorm,
+    SelfAttention,
+    SinusoidalPositions,
+    Stack,
+    Tokens,
+    lay_out,
+    sinusoids,
+)
+from regard.nn.embedding import token_table
+
+
+@given(length=st.integers(1, 30), width=st.integers(1, 17))
+def test_sinusoids_are_the_formula_of_the_paper(length: int, width: int) -> None:
+    table = sinusoids(length, width)
+    assert table.shape == (length, width)
+    for position in range(length):
+        for column in range(width):
+            angle = position / 10_000 ** (2 * (column // 2) / width)
+            expected = math.sin(angle) if column % 2 == 0 else math.cos(angle)
+            assert table[position, column].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_sinusoids_in_halves_are_the_same_numbers_in_another_order() -> None:
+    table = sinusoids(9, 8)
+    assert torch.equal(sinusoids(9, 8, halves=True), torch.cat([table[:, 0::2], table[:, 1::2]], dim=1))
+
+
+def test_sinusoidal_positions_have_no_last_one() -> None:
+    positions = SinusoidalPositions(6)
+    for length in (3, 70, 500):
+        x = torch.zeros(1, length, 6)
+        tokens = lay_out(torch.zeros(1, length, dtype=torch.long)).queries
+        torch.testing.assert_close(positions.embed(x, tokens)[0], sinusoids(length, 6).float())
+
+
+def test_learned_positions_say_where_they_end() -> None:
+    positions = LearnedPositions(length=4, width=6)
+    assert positions.embed(torch.zeros(1, 4, 6), lay_out(torch.zeros(1, 4).long()).queries).shape == (1, 4, 6)
+    with pytest.raises(InputError) as error:
+        positions.embed(torch.zeros(1, 5, 6), lay_out(torch.zeros(1, 5).long()).queries)
+    assert str(error.value) == (
+        "The input is 5 tokens long, but this network learned 4 positions: "
+        "shorten the input, or train with model.positions.length = 5."
+    )
+
+
+def test_pads_are_not_counted_as_positions() -> None:
+    real = torch.tensor([[False, True, True, False], [True, False, False, True]])
+    assert lay_out(torch.zeros(2, 4).long(), real).queries.index.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
+
+
+# Schemes in the small, one for each hook that nothing in the package uses yet. If a network with one of them decodes
+# with a cache as it does without, and a batch like its rows, the hooks are enough: blocks and stacks need no change.
+
+
+def distance(queries: Tokens, keys: Tokens) -> Tensor:
+    """(T, S) or (B, 1, T, S): how far after its query each key stands."""
+    away = keys.index[..., None, :] - queries.index[..., :, None]
+    return away if away.dim() == 2 else away[:, None]
+
+
+class Rotary(Positions):
+    """Pairs of entries of queries and keys turn by an angle proportional to their position."""
+
+    def for_layer(self, heads: int, key_width: int, value_width: int) -> Positions:
+        return Rotary()
+
+    def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
+        angle = tokens.index[..., None] * 100.0 ** (-torch.arange(0, x.size(-1), 2) / x.size(-1))  # (…, T, D/2)
+        angle = angle if angle.dim() == 2 else angle[:, None]
+        a, b = x[..., 0::2], x[..., 1::2]
+        turned = [a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()]
+        return torch.stack(turned, dim=-1).flatten(-2)
+
+
+class Alibi(Positions):
+    """Every head takes from a score in proportion to the distance."""
+
+    def __init__(self, heads: int = 1) -> None:
+        super().__init__()
+        self.slopes = 2.0 ** -torch.arange(1, heads + 1)
+
+    def for_layer(self, heads: int, key_width: int, value_width: int) -> Positions:
+        return Alibi(heads)
+
+    def bias(self, q: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
+        return -self.slopes[:, None, None] * distance(queries, keys).abs()
+
+
+class Relative(Positions):
+    """Learned vectors for clipped distances, met by queries and added to values (Shaw et al. 2018)."""
+
+    mixes = True
+
+    def __init__(self, key_width: int = 1, value_width: int = 1, clip: int = 2) -> None:
+        super().__init__()
+        self.clip = clip
+        self.key_table = nn.Parameter(torch.randn(2 * clip + 1, key_width, dtype=torch.float64))
+        self.value_table = nn.Parameter(torch.randn(2 * clip + 1, value_width, dtype=torch.float64))
+
+    def for_layer(self, heads: int, key_width: int, value_width: int) -> Positions:
+        return Relative(key_width, value_width)
+
+    def _steps(self, queries: Tokens, keys: Tokens) -> Tensor:
+        return distance(queries, keys).clamp(-self.clip, self.clip) + self.clip
+
+    def bias(self, q: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
+        return (q[..., None, :] * self.key_table[self._steps(queries, keys)]).sum(-1) / math.sqrt(q.size(-1))
+
+    def mix(self, weights: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
+        return (weights[..., None] * self.value_table[self._steps(queries, keys)]).sum(-2)
+
+
+class Depth(Positions):
+    """Adds a vector for a fact about each token that the network was given, such as its depth in a parse."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, width, dtype=torch.float64))
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        return x + self.table[tokens.facts["depth"]]
+
+
+def stack_with(positions: Positions, causal: bool = True) -> Stack:
+    torch.manual_seed(0)
+    embedding = Embedding(token_table(VOCABULARY, 16), positions)
+    layers = [
+        Block(
+            SelfAttention(16, 4, FullAttention(0.5), positions),
+            None,
+            FeedForward(16, 32),
+            lambda: PostNorm(nn.LayerNorm(16), 0.0),
+        )
+        for _ in range(2)
+    ]
+    return Stack(embedding, layers, causal=causal).double().eval()
+
+
+@pytest.mark.parametrize("scheme", [Rotary, Alibi, Relative])
+@given(batch=batches(), data=st.data())
+def test_the_hooks_hold_schemes_to_come(scheme: type[Positions], batch: Batch, data: st.DataObject) -> None:
+    stack = stack_with(scheme())
+    whole = stack(batch.target, batch.target_real)
+    for i in range(len(batch.target)):
+        alone = stack(batch.row(i).target)
+        torch.testing.assert_close(whole[i][batch.target_real[i]], alone[0], atol=TOLERANCE, rtol=0)
+    cut = data.draw(st.integers(0, batch.target.size(1) - 1))
+    cache = DecoderCache(2)
+    pieces = [
+        stack(batch.target[:, piece], batch.target_real[:, piece], cache=cache)
+        for piece in (slice(0, cut), slice(cut, None))
+        if batch.target[:, piece].size(1)
+    ]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("scheme", [Rotary, Alibi, Relative])
+def test_schemes_to_come_know_only_distances(scheme: type[Positions]) -> None:
+    stack = stack_with(scheme(), causal=False)
+    ids = torch.tensor([[1, 2, 3, 4]])
+    pads = torch.tensor([[False, False, True, True, True, True]])
+    torch.testing.assert_close(stack(torch.tensor([[9, 9, 1, 2, 3, 4]]), pads)[:, 2:], stack(ids))
+    order = torch.tensor([1, 0, 2, 3])  # a reversal would keep every distance
+    assert (stack(ids)[:, order] - stack(ids[:, order])).abs().max() > 1e-2
+
+
+def test_facts_about_tokens_reach_the_scheme() -> None:
+    stack = stack_with(Depth(16), causal=False)
+    ids = torch.tensor([[1, 2, 3]])
+    flat, deep = torch.zeros_like(ids), torch.tensor([[0, 1, 2]])
+    assert (stack(ids, facts={"depth": flat}) - stack(ids, facts={"depth": deep})).abs().max() > 1e-2
