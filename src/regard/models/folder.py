@@ -1,0 +1,181 @@
+"""The model folder: `config.json`, `model.safetensors`, `tokenizer.json` and a model card, `README.md`.
+
+It is self-contained and can be moved; nothing in it is executable. It is written whole or not at all: a folder under
+a temporary name takes its own name only when everything is on disk.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from regard.config import Config, check
+from regard.config.layers import Layer
+from regard.errors import ConfigError, FolderError
+from regard.models.assembly import build
+from regard.models.card import card
+from regard.models.network import Network
+from regard.version import __version__
+
+FORMAT = 1
+CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network with its settings, as loaded from a folder."""
+
+    network: Network
+    config: Config
+    folder: Path
+
+
+def save(
+    folder: str | Path,
+    network: Network,
+    config: Config,
+    *,
+    origin: str = "",
+    extra_files: dict[str, bytes] | None = None,
+) -> None:
+    """Write a model folder. `origin` is a sentence for the model card; `extra_files` such as the tokenizer, by name."""
+    folder = Path(folder)
+    if folder.exists():
+        raise FolderError(f"{folder}: already exists; choose another name or remove it first.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise FolderError(f"{folder}: cannot be written ({error.strerror}); choose another place.") from None
+    try:
+        about = {"format": FORMAT, "regard": __version__, **config.model_dump(mode="json")}
+        (draft / CONFIG).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (draft / CARD).write_text(card(folder.name, network, config, origin), "utf-8")
+        for name, content in (extra_files or {}).items():
+            (draft / name).write_bytes(content)
+        save_file(_tensors(network), draft / WEIGHTS, {"format": "pt"})
+        for file in draft.iterdir():
+            file.chmod(0o666 & ~_umask())
+            _sync(file)
+        draft.chmod(0o777 & ~_umask())
+        os.replace(draft, folder)
+        _sync(folder.parent)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise FolderError(f"{folder}: cannot be written ({reason}); free some space or choose another place.") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def load(folder: str | Path) -> Model:
+    """Read a model folder; the network is ready for inference."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FolderError(f"{folder}: is not a folder; give the path of a model folder.")
+    config = read_config(folder)
+    with torch.device("meta"):  # no time is spent on first values that are replaced at once
+        network = build(config.model)
+    _fill(network, _read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return Model(network.eval(), config, folder)
+
+
+def read_config(folder: Path) -> Config:
+    """The settings in a model folder."""
+    path = folder / CONFIG
+    about = _read_json(path)
+    version = about.pop("format", None)
+    if version is None:
+        raise FolderError(
+            f"{path}: says no format, so it is not regard's; for a Hugging Face folder use regard import."
+        )
+    if version != FORMAT:
+        raise FolderError(f"{path}: has format {version!r}, but this regard reads format {FORMAT}; update regard.")
+    about.pop("regard", None)
+    try:
+        return check([Layer(str(path), about)])
+    except ConfigError as error:
+        raise FolderError(str(error)) from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise FolderError(f"{path}: is missing, so {path.parent} is not a complete model folder.") from None
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FolderError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
+    if not isinstance(content, dict):
+        raise FolderError(f"{path}: should hold a JSON object; copy the folder again.")
+    return content
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise FolderError(f"{path}: is missing, so {path.parent} is not a complete model folder.") from None
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
+    except SafetensorError as error:
+        raise FolderError(f"{path}: is damaged ({error}); copy the folder again.") from None
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    """What must be saved, by name; a shared matrix once, under its first name."""
+    named: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        named.setdefault(id(tensor), (name, tensor))
+    return {name: tensor.detach().contiguous() for name, tensor in named.values()}
+
+
+def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
+    """Put the given tensors in the place of the network's own, keeping shared ones shared."""
+    wanted = _tensors(network)
+    for name, tensor in wanted.items():
+        if name not in given:
+            raise FolderError(f"{path}: has no tensor {name}, which {CONFIG} beside it asks for.")
+        if given[name].shape != tensor.shape:
+            raise FolderError(
+                f"{path}: {name} has shape {_shape(given[name])}, but {CONFIG} beside it asks for {_shape(tensor)}."
+            )
+    surplus = next((name for name in given if name not in wanted), None)
+    if surplus is not None:
+        raise FolderError(f"{path}: holds a tensor {surplus}, which {CONFIG} beside it does not ask for.")
+    names = {id(tensor): name for name, tensor in reversed(network.state_dict(keep_vars=True).items())}
+    filled = {name: nn.Parameter(tensor) for name, tensor in given.items()}
+    for module in network.modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[key] = filled[names[id(parameter)]]
+        for key, buffer in module._buffers.items():
+            if id(buffer) in names:
+                module._buffers[key] = given[names[id(buffer)]]
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(str(size) for size in tensor.shape) or "()"
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _umask() -> int:
+    """The permissions that this process withholds; they can only be read by setting them."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

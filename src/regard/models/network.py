@@ -1,0 +1,67 @@
+"""The contract of a network. Training, decoding, looking and serving use these calls and never ask which one they hold.
+
+B batch · S source length · T target length · C model width · V vocabulary
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.nn.taps import Tap, taps_of
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What an encoder made of a batch of sentences."""
+
+    states: Tensor  # (B, S, C), zero at pads
+    real: Tensor | None = None  # (B, S) True at tokens that are not pads; None: all of them
+
+    def select(self, rows: Tensor) -> "Memory":
+        """The memory of these rows, in this order; a row may come several times, as beams do."""
+        real = None if self.real is None else self.real.index_select(0, rows)
+        return Memory(self.states.index_select(0, rows), real)
+
+
+class Cache(Protocol):
+    """What a decoder remembers between steps."""
+
+    length: int
+
+    def select(self, rows: Tensor) -> Self:
+        """The cache of these rows, in this order."""
+        ...
+
+
+class Network(nn.Module):
+    """A network that encodes, decodes, or both.
+
+    `decode` without a cache reads the whole target in parallel, as in training; with one, only new tokens, as in
+    inference. A cached step equals the uncached result, and a batch equals its rows one by one.
+    """
+
+    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
+        """ids (B, S) -> memory. `facts` is what a position scheme wants to know of the tokens, such as a parse."""
+        raise InputError(f"A {type(self).__name__} has no encoder.")
+
+    def decode(
+        self, ids: Tensor, memory: Memory | None = None, cache: Cache | None = None, real: Tensor | None = None
+    ) -> Tensor:
+        """ids (B, T) -> hidden states (B, T, C), each the last word on the token that follows."""
+        raise InputError(f"A {type(self).__name__} has no decoder.")
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states (…, C) -> logits (…, V). Give it only the states whose prediction is wanted."""
+        raise InputError(f"A {type(self).__name__} predicts no tokens.")
+
+    def new_cache(self) -> Cache:
+        """An empty cache for `decode`."""
+        raise InputError(f"A {type(self).__name__} has no decoder.")
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        """Every point where a number can be read or replaced, by name."""
+        return taps_of(self)

@@ -1,0 +1,94 @@
+"""The three Transformers, each a choice of stacks: encoder and decoder, decoder alone, encoder alone.
+
+B batch · S source length · T target length · C model width · V vocabulary
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from regard.models.network import Cache, Memory, Network
+from regard.nn import DecoderCache, Output, Stack
+
+
+class EncoderDecoderTransformer(Network):
+    """The model of the paper: the encoder reads the source once, the decoder writes the target token by token."""
+
+    def __init__(self, encoder: Stack, decoder: Stack, output: Output) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output = output
+
+    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.encoder(ids, real, facts=facts), real)
+
+    def decode(
+        self, ids: Tensor, memory: Memory | None = None, cache: Cache | None = None, real: Tensor | None = None
+    ) -> Tensor:
+        if memory is None:
+            raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
+        return self.decoder(ids, real, memory=memory.states, memory_real=memory.real, cache=cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden)
+
+    def new_cache(self) -> DecoderCache:
+        return DecoderCache(len(self.decoder.layers))
+
+    def forward(
+        self, source: Tensor, target: Tensor, source_real: Tensor | None = None, target_real: Tensor | None = None
+    ) -> Tensor:
+        """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
+        return self.logits(self.decode(target, self.encode(source, source_real), real=target_real))
+
+
+class DecoderOnlyTransformer(Network):
+    """A language model: each position predicts the next token from those up to it."""
+
+    def __init__(self, decoder: Stack, output: Output) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.output = output
+
+    def decode(
+        self, ids: Tensor, memory: Memory | None = None, cache: Cache | None = None, real: Tensor | None = None
+    ) -> Tensor:
+        return self.decoder(ids, real, cache=cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden)
+
+    def new_cache(self) -> DecoderCache:
+        return DecoderCache(len(self.decoder.layers))
+
+    def forward(self, ids: Tensor, real: Tensor | None = None) -> Tensor:
+        """ids (B, T) -> logits (B, T, V)."""
+        return self.logits(self.decode(ids, real=real))
+
+
+class EncoderOnlyTransformer(Network):
+    """A text encoder: a vector per token, and one for the whole text."""
+
+    def __init__(self, encoder: Stack, pooling: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.pooling = pooling
+
+    def encode(
+        self,
+        ids: Tensor,
+        real: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
+        segments: Tensor | None = None,
+    ) -> Memory:
+        """`segments` (B, S) tells the tokens of a first text (0) from those of a second (1)."""
+        return Memory(self.encoder(ids, real, facts=facts, segments=segments), real)
+
+    def pool(self, memory: Memory) -> Tensor:
+        """One vector per text (B, C)."""
+        return self.pooling(memory.states, memory.real)
+
+    def forward(self, ids: Tensor, real: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """ids (B, S) -> one vector per text (B, C)."""
+        return self.pool(self.encode(ids, real, segments=segments))

@@ -1,0 +1,77 @@
+"""The counts that `regard model` prints are the network's own."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from family import DECODERS, FAMILY, Batch, hidden, make
+from regard.config import preset_names, resolve
+from regard.models import build
+from regard.models.anatomy import anatomy, sketch
+from regard.nn import open_taps
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [
+        ("paper-base", 63_045_632),  # the paper's Table 3 says 65 million, with a vocabulary of its own
+        ("paper-big", 214_171_648),  # 213 million
+        ("gpt-small", 124_439_808),  # GPT-2 small, to the last parameter
+        ("tiny", 2_598_912),
+        ("small", 7_568_384),
+        ("gpt-char", 807_808),
+    ],
+)
+def test_presets_have_the_parameters_they_should(preset: str, parameters: int) -> None:
+    assert anatomy(sketch(resolve(preset).model)).parameters == parameters
+
+
+def test_presets_have_the_papers_numbers() -> None:
+    base, big = resolve("paper-base").model, resolve("paper-big").model
+    shape = ("layers", "width", "feed_forward", "heads", "head_width", "dropout", "norm_order", "activation")
+    assert [getattr(base, name) for name in shape] == [6, 512, 2048, 8, 64, 0.1, "post", "relu"]
+    assert [getattr(big, name) for name in shape] == [6, 1024, 4096, 16, 64, 0.3, "post", "relu"]
+    tiny, small = resolve("tiny").model, resolve("small").model
+    assert [tiny.layers, tiny.width, tiny.feed_forward, tiny.heads] == [4, 128, 256, 4]
+    assert [small.layers, small.width, small.feed_forward, small.heads] == [3, 256, 1024, 4]
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_is_listed_and_counted(preset: str) -> None:
+    found = anatomy(sketch(resolve(preset).model))
+    assert found.memory["optimiser"] == 2 * found.memory["weights"] == 8 * found.parameters
+    assert found.as_dict()["training_flops_per_token"] == 3 * found.forward_flops
+
+
+def test_table_3_key_sizes_cost_what_the_paper_says() -> None:
+    """Rows (B): keys of width 16 and 32 save 7 and 5 of 65 million parameters."""
+    base = anatomy(sketch(resolve("paper-base").model)).parameters
+    for width, saved in ((16, 7e6), (32, 5e6)):
+        smaller = anatomy(sketch(resolve("paper-base", [f"model.key_width={width}"]).model)).parameters
+        assert abs(base - smaller - saved) < 0.5e6
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_parameters_are_counted_once_each(name: str) -> None:
+    network = make(FAMILY[name])
+    assert anatomy(network).parameters == sum(parameter.numel() for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_flops_are_those_that_torch_counts(name: str) -> None:
+    network = make(FAMILY[name]).float()
+    length = 12
+    ids = torch.randint(0, 23, (1, length))
+    batch = Batch(ids, torch.ones_like(ids).bool(), ids, torch.ones_like(ids).bool())
+    with open_taps(network), FlopCounterMode(display=False) as counter, torch.no_grad():  # torch cannot count inside
+        states = hidden(network, batch)  # its fused kernel; open taps keep it out of the way
+        if name in DECODERS:
+            network.logits(states)
+    assert anatomy(network, length).forward_flops * length == counter.get_total_flops()
+
+
+def test_a_sketch_holds_no_numbers() -> None:
+    network = sketch(resolve("paper-big").model)
+    assert {parameter.device.type for parameter in network.parameters()} == {"meta"}
+    shapes = {name: tuple(p.shape) for name, p in sketch(resolve("tiny").model).named_parameters()}
+    assert shapes == {name: tuple(p.shape) for name, p in build(resolve("tiny").model).named_parameters()}

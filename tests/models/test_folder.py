@@ -1,0 +1,165 @@
+"""The model folder: what is saved comes back, and what is broken gets a sentence."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from family import FAMILY, Batch, hidden, make
+from regard.config import Config
+from regard.errors import FolderError
+from regard.models import load, save
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    config = Config(model=FAMILY["decoder-only"])
+    save(tmp_path / "model", make(config.model).float(), config)
+    return tmp_path / "model"
+
+
+def complaint(folder: Path) -> str:
+    with pytest.raises(FolderError) as error:
+        load(folder)
+    assert error.value.exit_code == 3
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_loaded_network_equals_the_saved_one(name: str, tmp_path: Path) -> None:
+    config = Config(model=FAMILY[name])
+    network = make(config.model)
+    save(tmp_path / "model", network, config)
+    model = load(tmp_path / "model")
+    assert model.config == config
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    real = torch.tensor([[True, True, True], [True, False, True]])
+    batch = Batch(ids, real, ids, real)
+    assert torch.equal(hidden(model.network, batch), hidden(network, batch))
+    assert not model.network.training
+
+
+def test_shared_matrices_are_saved_once_and_stay_shared(tmp_path: Path) -> None:
+    config = Config(model=FAMILY["encoder-decoder"])
+    save(tmp_path / "model", make(config.model), config)
+    names = load_file(tmp_path / "model" / "model.safetensors")
+    assert "encoder.embedding.weight" in names
+    assert "output.weight" not in names
+    network = load(tmp_path / "model").network
+    assert network.get_parameter("encoder.embedding.weight") is network.get_parameter("output.weight")
+
+
+def test_a_folder_holds_only_json_safetensors_and_text(folder: Path) -> None:
+    assert sorted(file.name for file in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    assert json.loads((folder / "config.json").read_text())["format"] == 1
+    card = (folder / "README.md").read_text()
+    assert card.startswith("# model\n\nDecoder-only Transformer with ")
+    assert "| width | 16 |" in card
+
+
+def test_a_folder_can_be_moved(folder: Path, tmp_path: Path) -> None:
+    shutil.move(folder, tmp_path / "elsewhere")
+    assert load(tmp_path / "elsewhere").network(torch.tensor([[1, 2]])).shape == (1, 2, 23)
+
+
+def test_a_missing_folder_gets_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "nothing"
+    assert complaint(path) == f"{path}: is not a folder; give the path of a model folder."
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_an_incomplete_folder_gets_a_sentence(folder: Path, file: str) -> None:
+    (folder / file).unlink()
+    assert complaint(folder) == f"{folder / file}: is missing, so {folder} is not a complete model folder."
+
+
+def test_a_folder_of_another_version_gets_a_sentence(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    assert complaint(folder) == f"{path}: has format 2, but this regard reads format 1; update regard."
+
+
+def test_a_foreign_config_gets_a_sentence(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text('{"model_type": "gpt2"}')
+    assert complaint(folder) == (
+        f"{path}: says no format, so it is not regard's; for a Hugging Face folder use regard import."
+    )
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "\udcff"])
+def test_a_damaged_config_gets_a_sentence(folder: Path, content: str) -> None:
+    path = folder / "config.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert complaint(folder).startswith(f"{path}: ")
+    assert complaint(folder).endswith("copy the folder again.")
+
+
+def test_a_wrong_setting_in_a_config_is_named(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"heads": 4', '"heads": 5'))
+    assert complaint(folder) == f"{path}: model.heads = 5 does not divide model.width = 16: use 4 or 8."
+
+
+def test_damaged_weights_get_a_sentence(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert complaint(folder).startswith(f"{path}: is damaged (")
+    path.write_bytes(b"")
+    assert complaint(folder).startswith(f"{path}: is damaged (")
+
+
+def test_tensors_that_do_not_fit_the_config_get_a_sentence(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    name = "decoder.layers.0.feed_forward.inner.weight"
+    save_file({**tensors, name: torch.zeros(2, 16)}, path)
+    assert complaint(folder) == f"{path}: {name} has shape 2×16, but config.json beside it asks for 24×16."
+    save_file({key: tensor for key, tensor in tensors.items() if key != name}, path)
+    assert complaint(folder) == f"{path}: has no tensor {name}, which config.json beside it asks for."
+    save_file({**tensors, "more": torch.zeros(1)}, path)
+    assert complaint(folder) == f"{path}: holds a tensor more, which config.json beside it does not ask for."
+
+
+def test_an_existing_folder_is_never_overwritten(folder: Path) -> None:
+    before = (folder / "model.safetensors").read_bytes()
+    config = Config(model=FAMILY["decoder-only"])
+    with pytest.raises(FolderError) as error:
+        save(folder, make(config.model, seed=1), config)
+    assert str(error.value) == f"{folder}: already exists; choose another name or remove it first."
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = Config(model=FAMILY["decoder-only"])
+    path = tmp_path / "file" / "model"
+    with pytest.raises(FolderError) as error:
+        save(path, make(config.model), config)
+    assert str(error.value).startswith(f"{path}: cannot be written (")
+
+
+def test_a_full_disk_gets_a_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    program = f"""
+import resource, signal, sys
+from regard.config import Config, DecoderOnly
+from regard.errors import FolderError
+from regard.models import build, save
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+config = Config(model=DecoderOnly(vocabulary=1000, width=64, heads=4, layers=1))
+try:
+    save({str(tmp_path / "model")!r}, build(config.model), config)
+except FolderError as error:
+    print(error)
+"""
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.startswith(f"{tmp_path / 'model'}: cannot be written (")
+    assert output.strip().endswith("free some space or choose another place.")
+    assert os.listdir(tmp_path) == []
