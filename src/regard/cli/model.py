@@ -1,0 +1,118 @@
+"""`regard model`: the parts of a network, and what they cost."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from regard.config import Config
+    from regard.models.anatomy import Anatomy
+
+
+def show(
+    source: Annotated[
+        str | None, typer.Argument(help="A preset, a TOML file or a model folder; without it, the presets are listed.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting, such as model.layers=3; may be repeated.")
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens a sentence, for the cost of attention; 32 or as many as learned.")
+    ] = None,
+    taps: Annotated[
+        bool, typer.Option("--taps", help="List the points where a number can be read or replaced.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show a network's parts: parameters, FLOPs per token, and memory for training."""
+    from regard.config import preset_names
+    from regard.models.anatomy import anatomy, sketch
+
+    if source is None and not settings:
+        found = {name: anatomy(sketch(_config(name, []).model)) for name in preset_names()}
+        if as_json:
+            print(json.dumps({name: parts.as_dict() for name, parts in found.items()}, indent=2))
+        else:
+            _print_presets(found)
+        return
+    config = _config(source, settings or [])
+    network = sketch(config.model)
+    if taps:
+        names = list(network.taps)
+        print(json.dumps(names, indent=2) if as_json else "\n".join(names))
+        return
+    learned = config.model.positions.length if config.model.positions.kind == "learned" else 32
+    parts = anatomy(network, length or learned)
+    if as_json:
+        print(json.dumps(parts.as_dict(), indent=2))
+    else:
+        _print_parts(source or "defaults", config, parts)
+
+
+def _config(source: str | None, settings: list[str]) -> "Config":
+    from regard.config import preset_names, resolve
+    from regard.errors import ConfigError
+    from regard.models.folder import read_config
+
+    if source is not None and source not in preset_names() and Path(source).is_dir():
+        if settings:
+            raise ConfigError(
+                f"--set {settings[0]}: a trained model's settings are fixed; drop --set, or give a preset."
+            )
+        return read_config(Path(source))
+    return resolve(source, settings)
+
+
+def _print_parts(name: str, config: "Config", found: "Anatomy") -> None:
+    table = _table("part", "copies", "parameters", "FLOPs/token")
+    for part in found.parts:
+        parameters = f"{part.parameters:,}" if part.parameters else "shared"
+        table.add_row(part.name, str(part.copies), parameters, f"{part.flops:,}")
+    table.add_section()
+    table.add_row("total", "", f"{found.parameters:,}", f"{found.forward_flops:,}")
+    memory = {**found.memory, "together": sum(found.memory.values())}
+    tokens = "source and target token" if config.model.kind == "encoder-decoder" else "token"
+    print(f"{name}: {config.model.family}, {found.parameters / 1e6:.1f} million parameters")
+    _print(table)
+    print(f"FLOPs per {tokens}, sentences of {found.length}: ", end="")
+    print(f"{found.forward_flops:,} forward, {found.training_flops:,} in training")
+    print("Memory to train in float32 with Adam, before activations: ", end="")
+    print(", ".join(f"{what} {_size(amount)}" for what, amount in memory.items()))
+
+
+def _print_presets(found: "dict[str, Anatomy]") -> None:
+    from regard.config import preset_summary
+
+    table = _table("preset", "parameters", "what it is")
+    table.columns[2].justify = "left"
+    for name, parts in found.items():
+        table.add_row(name, f"{parts.parameters:,}", preset_summary(name))
+    _print(table)
+
+
+def _table(*columns: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=number < 2)
+    return table
+
+
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
+    Console(highlight=False).print(table)
+
+
+def _size(amount: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"

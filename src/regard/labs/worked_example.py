@@ -1,0 +1,118 @@
+"""Self-attention on numbers small enough to check by hand, and the look-ahead mask.
+
+Three inputs of width 4 and three weight matrices with entries from 0 to 3: a classroom example. Everything shown passes
+through the taps of the kernel that networks run; nothing is computed for display.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from regard.labs.blackboard import beside, matrix, number
+from regard.nn import FullAttention, Mask, open_taps
+
+X = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
+W_QUERY = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
+W_KEY = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
+W_VALUE = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
+
+WORDS = ["<start>", "I", "am", "fine"]
+SCALED_SCORES = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.3, 0.6, 0.1], [0.1, 0.3, 0.3, 0.3]]
+
+
+def self_attention(scaled: bool = True) -> dict[str, Tensor]:
+    """Every matrix of the example by name, with ÷√d_k or without.
+
+    >>> self_attention(scaled=False)["output"]
+    tensor([[1.9366, 6.6831, 1.5951],
+            [2.0000, 7.9640, 0.0540],
+            [1.9997, 7.7599, 0.3584]])
+    """
+    x = torch.tensor(X, dtype=torch.float32)
+    weights = {name: torch.tensor(w, dtype=torch.float32) for name, w in _WEIGHTS.items()}
+    q, k, v = (x @ weights[name] for name in ("W_query", "W_key", "W_value"))
+    kernel = FullAttention(scale=1 / math.sqrt(k.size(1)) if scaled else 1.0)
+    with open_taps(kernel) as seen:
+        output = kernel(q[None, None], k[None, None], v[None, None], Mask(3, 3))[0, 0]
+    return {"X": x, **weights, "Q": q, "K": k, "V": v, **{name: t[0, 0] for name, t in seen.items()}, "output": output}
+
+
+def look_ahead() -> dict[str, Tensor]:
+    """The look-ahead mask over four words: scaled scores, mask, masked scores and weights.
+
+    >>> look_ahead()["weights"]
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [0.3775, 0.6225, 0.0000, 0.0000],
+            [0.2584, 0.3156, 0.4260, 0.0000],
+            [0.2144, 0.2619, 0.2619, 0.2619]])
+    """
+    scores = torch.tensor(SCALED_SCORES)
+    n = len(scores)
+    kernel = FullAttention(scale=1.0)
+    with open_taps(kernel) as seen:  # with the identity for keys and values, q kᵀ is q and the output is the weights
+        kernel(scores[None, None], torch.eye(n)[None, None], torch.eye(n)[None, None], Mask(n, n, causal=True))
+    masked = seen["masked"][0, 0]
+    mask = torch.zeros(n, n).masked_fill(masked == -math.inf, -math.inf)
+    return {"scores": scores, "mask": mask, "masked": masked, "weights": seen["weights"][0, 0]}
+
+
+def run() -> str:
+    """The whole example as text."""
+    return "\n".join([*_self_attention_text(), "", *_look_ahead_text()])
+
+
+_WEIGHTS = {"W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE}
+
+
+def _self_attention_text() -> list[str]:
+    plain, scaled = self_attention(scaled=False), self_attention()
+    lines = [
+        "SELF-ATTENTION BY HAND        softmax(Q Kᵀ / √d_k) V",
+        "",
+        "The input: three tokens, four numbers each.",
+        "",
+    ]
+    lines += _indent(beside("X =", matrix(plain["X"])))
+    for number_, (name, what) in enumerate({"Q": "query", "K": "key", "V": "value"}.items(), start=1):
+        weight = f"W_{what}"
+        lines += ["", f"{number_}. Every token gets a {what}:  {name} = X · {weight}", ""]
+        lines += _indent(beside(matrix(plain["X"]), "·", matrix(plain[weight]), "=", matrix(plain[name])))
+        lines += ["", f"   for one: {_dot(plain['X'][2], plain[weight][:, 2], f'{name}₃₃')}"]
+    lines += ["", "4. Every query meets every key:  scores = Q · Kᵀ", ""]
+    lines += _indent(beside(matrix(plain["Q"]), "·", matrix(plain["K"].T), "=", matrix(plain["scores"])))
+    lines += ["", f"   for one: {_dot(plain['Q'][1], plain['K'][1], 'score₂₂')}"]
+    lines += ["", "5. Scores grow with the width of the keys, so divide by √d_k = √3 = 1.7321", ""]
+    lines += _indent(beside("scaled =", matrix(scaled["scaled"])))
+    lines += ["", "6. Softmax along each row: weights that sum to one", ""]
+    lines += _indent(beside("weights =", matrix(scaled["weights"])))
+    lines += ["", "7. Every token takes its weighted sum of the values:  output = weights · V", ""]
+    lines += _indent(beside(matrix(scaled["weights"]), "·", matrix(scaled["V"]), "=", matrix(scaled["output"])))
+    lines += ["", "   Without step 5 the softmax is sharper, and the output is nearer to single values:", ""]
+    lines += _indent(beside("softmax(Q Kᵀ) =", matrix(plain["weights"]), " output =", matrix(plain["output"])))
+    return lines
+
+
+def _look_ahead_text() -> list[str]:
+    table = look_ahead()
+    lines = ["THE LOOK-AHEAD MASK        a word sees itself and what is before it", ""]
+    lines += ["1. Scaled scores of four words, and the mask to add", ""]
+    scores = matrix(table["scores"], rows=WORDS, columns=WORDS, decimals=1)
+    lines += _indent(beside(scores, "+", ["", *matrix(table["mask"])], "=", ["", *matrix(table["masked"], decimals=1)]))
+    lines += ["", "2. Softmax along each row: e^−∞ = 0, so what is ahead weighs nothing", ""]
+    lines += _indent(matrix(table["weights"], rows=WORDS, columns=WORDS))
+    lines += [
+        "",
+        "   Every row still sums to one. The mask comes before softmax: a score of 0 would still weigh e^0 = 1.",
+    ]
+    return lines
+
+
+def _indent(lines: list[str]) -> list[str]:
+    return [f"   {line}" for line in lines]
+
+
+def _dot(a: Tensor, b: Tensor, name: str) -> str:
+    """One entry of a product, written out."""
+    terms = " + ".join(f"{number(x)}·{number(y)}" for x, y in zip(a.tolist(), b.tolist(), strict=True))
+    return f"{name} = {terms} = {number(float(a @ b))}"
