@@ -3,6 +3,7 @@
 Nothing here imports torch until a command needs it, so that `regard --help` answers at once.
 """
 
+import io
 import sys
 from typing import Annotated
 
@@ -42,6 +43,9 @@ def _regard(
 
 def main() -> None:
     """Run the command; a failure that the user can mend is one sentence on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # text is UTF-8 here, whatever the locale says
     try:
         app()
     except RegardError as error:

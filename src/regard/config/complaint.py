@@ -20,7 +20,8 @@ def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[
     if first["type"].startswith("union_tag"):
         path = (*path, "kind")
     key = ".".join(path)
-    where = _where(path, sources)
+    others = re.findall(r"([a-z_.]+) = ", first["msg"])  # a contradiction names the other setting
+    where = _where([path, *(tuple(other.split(".")) for other in others)], sources)
     match first["type"]:
         case "extra_forbidden":
             known = _known_keys(first["loc"], schema)
@@ -88,13 +89,14 @@ def _known_keys(location: Sequence[int | str], schema: type[BaseModel]) -> list[
     return list(table.model_fields)
 
 
-def _where(path: Sequence[str], sources: Sequence[Source]) -> str:
-    """`my.toml:4: ` or `--set …: `: the last layer that gave this setting, else nothing (a default)."""
+def _where(paths: Iterable[Sequence[str]], sources: Sequence[Source]) -> str:
+    """`my.toml:4: ` or `--set …: `: the last layer that gave one of these settings, else nothing (a default)."""
+    paths = list(paths)
     for name, values, text in reversed(sources):
-        depth = _depth(path, values)
-        if depth:
-            line = _line(path[:depth], text)
-            return f"{name}:{line}: " if line else f"{name}: "
+        for path in paths:
+            if depth := _depth(path, values):
+                line = _line(path[:depth], text)
+                return f"{name}:{line}: " if line else f"{name}: "
     return ""
 
 

@@ -1,0 +1,144 @@
+"""The command as a user runs it: what it prints, where, and with which exit code."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.config import Config, DecoderOnly, preset_names
+from regard.models import build, save
+from regard.version import __version__
+
+
+def regard(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from regard.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={"NO_COLOR": "1", "COLUMNS": "100", "PATH": "", **environment}
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"]])
+def test_help_answers_without_importing_torch(arguments: list[str]) -> None:
+    program = f"""
+import sys
+from regard.cli import app
+try:
+    app({arguments!r})
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_importing_regard_imports_no_torch() -> None:
+    program = "import sys, regard; assert 'torch' not in sys.modules; regard.build; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_version() -> None:
+    assert regard("--version").stdout == f"regard {__version__}\n"
+
+
+def test_help_names_the_commands() -> None:
+    shown = regard("--help").stdout
+    for command in ("model", "lab", "import"):
+        assert f"\n│ {command} " in shown
+
+
+def test_model_shows_parts_and_costs() -> None:
+    shown = regard("model", "paper-base").stdout
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert lines[0] == "paper-base: encoder-decoder Transformer, 63.0 million parameters"
+    assert "encoder feed-forward 6 12,598,272 25,165,824" in lines
+    assert "output 1 shared 37,888,000" in lines
+    assert "total 63,045,632 127,148,032" in lines
+    assert "FLOPs per source and target token, sentences of 32: 127,148,032 forward, 381,444,096 in training" in lines
+    assert lines[-1] == (
+        "Memory to train in float32 with Adam, before activations: "
+        "weights 240 MiB, gradients 240 MiB, optimiser 481 MiB, together 962 MiB"
+    )
+
+
+def test_model_takes_settings_and_length_and_prints_json() -> None:
+    arguments = ("model", "tiny", "--set", "model.layers=1", "--set", "model.vocabulary=100", "--length", "8", "--json")
+    shown = json.loads(regard(*arguments).stdout)
+    assert shown["length"] == 8
+    assert shown["parameters"] == sum(part["parameters"] for part in shown["parts"]) < 400_000
+    assert shown["training_flops_per_token"] == 3 * shown["forward_flops_per_token"]
+
+
+def test_model_without_a_name_lists_the_presets() -> None:
+    shown = regard("model").stdout
+    for name in preset_names():
+        assert f" {name} " in shown
+    assert set(json.loads(regard("model", "--json").stdout)) == set(preset_names())
+
+
+def test_model_lists_taps() -> None:
+    names = regard("model", "tiny", "--taps").stdout.splitlines()
+    assert names[0] == "encoder.embedding.positions.vectors"
+    assert "decoder.layers.3.cross_attention.kernel.weights" in names
+    assert json.loads(regard("model", "tiny", "--taps", "--json").stdout) == names
+
+
+def test_model_shows_a_model_folder(tmp_path: Path) -> None:
+    config = Config(model=DecoderOnly(vocabulary=10, width=8, heads=2, layers=1, feed_forward=16))
+    save(tmp_path / "mine", build(config.model), config)
+    assert regard("model", tmp_path / "mine").stdout.startswith(
+        f"{tmp_path / 'mine'}: decoder-only Transformer, 0.0 mill"
+    )
+    refused = regard("model", tmp_path / "mine", "--set", "model.layers=2")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "regard: --set model.layers=2: a trained model's settings are fixed; drop --set, or give a preset.\n"
+    )
+
+
+def test_lab_lists_and_runs() -> None:
+    assert regard("lab").stdout.startswith("worked-example  ")
+    shown = regard("lab", "worked-example").stdout
+    assert "⎢ 0.0009  0.9088  0.0903 ⎥ · ⎢ 2  8  0 ⎥ = ⎢ 1.9991  7.8141  0.2735 ⎥" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (
+            ["model", "tiny", "--set", "model.heads=3"],
+            2,
+            "regard: --set model.heads=3: model.heads = 3 does not divide model.width = 128: use 2 or 4.\n",
+        ),
+        (
+            ["lab", "worked"],
+            2,
+            "regard: there is no lab 'worked' (did you mean worked-example?); the labs are worked-example.\n",
+        ),
+        (["import", "nowhere"], 3, "regard: nowhere: "),
+    ],
+)
+def test_a_failure_is_one_sentence_and_an_exit_code(arguments: list[str], code: int, sentence: str) -> None:
+    done = regard(*arguments)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr.startswith(sentence)
+    assert done.stderr.count("\n") == 1
+
+
+def test_unknown_commands_and_options_are_usage_errors() -> None:
+    assert regard("trian").returncode == 2
+    assert regard("model", "--colour").returncode == 2
+    assert "Traceback" not in regard("trian").stderr
+
+
+def test_output_is_utf8_whatever_the_locale() -> None:
+    assert "√d_k" in regard("lab", "worked-example", LC_ALL="C", PYTHONIOENCODING="ascii").stdout
+
+
+def test_a_reader_that_has_had_enough_ends_it_quietly() -> None:
+    command = f"{sys.executable} -c 'from regard.cli import main; main()' model paper-big --taps | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout == "encoder.embedding.positions.vectors\n"
+    assert done.stderr == ""

@@ -1,0 +1,143 @@
+"""Settings: which layer wins, and the exact sentence for every way to get one wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.config import Config, preset_names, resolve
+from regard.errors import ConfigError
+
+
+def complaint(source: str | Path | None, *sets: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        resolve(source, sets)
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('preset = "tiny"\n[model]\nheads = 8\ndropout = 0.2\n')
+    model = resolve(file, ["model.dropout=0.5"]).model
+    assert model.norm_order == "post"  # the default
+    assert model.width == 128  # the preset
+    assert model.heads == 8  # the file
+    assert model.dropout == 0.5  # --set
+
+
+def test_a_table_of_another_kind_starts_afresh(tmp_path: Path) -> None:
+    positions = resolve("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.positions
+    assert positions.model_dump() == {"kind": "sinusoidal", "layout": "halves"}
+    assert resolve("gpt-small", ["model.positions.length=64"]).model.positions.model_dump() == {
+        "kind": "learned",
+        "length": 64,
+    }
+
+
+def test_a_variant_can_be_given_by_its_name() -> None:
+    model = resolve("tiny", ["model.positions=learned", "model.positions.length=77"]).model
+    assert model.positions.model_dump() == {"kind": "learned", "length": 77}
+    assert resolve(None, ["model=decoder-only"]).model.kind == "decoder-only"
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_settings_survive_json(preset: str) -> None:
+    config = resolve(preset)
+    assert Config.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("model.heads=7", "model.heads = 7 does not divide model.width = 128: use 4 or 8."),
+        ("model.heads=200", "model.heads = 200 does not divide model.width = 128: use 128."),
+        ("model.widht=64", "model.widht is not a setting; did you mean model.width?"),
+        ("modle.width=64", "modle is not a setting; did you mean model?"),
+        ("model.positions.sin=1", "model.positions.sin is not a setting; the settings here are kind, layout."),
+        ("model.layers=-1", "model.layers = -1 should be greater than 0."),
+        ("model.layers=0", "model.layers = 0 should be greater than 0."),
+        ("model.layers=two", "model.layers = 'two' should be a valid integer."),
+        ("model.layers=2.5", "model.layers = 2.5 should be a valid integer."),
+        ("model.layers=true", "model.layers = True should be a valid integer."),
+        ("model.residual=1", "model.residual = 1 should be a valid boolean."),
+        ("model.vocabulary=0", "model.vocabulary = 0 should be greater than 0."),
+        ("model.dropout=1", "model.dropout = 1 should be less than 1."),
+        ("model.feed_forward=-1", "model.feed_forward = -1 should be greater than or equal to 0."),
+        (
+            "model.activation=gleu",
+            "model.activation = 'gleu' should be 'relu', 'gelu', 'gelu-tanh', 'swish' or 'swiglu' "
+            "(did you mean gelu?).",
+        ),
+        (
+            "model.positions=learnt",
+            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned' or 'none' (did you mean learned?).",
+        ),
+        (
+            "model.kind=decoder",
+            "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only' or 'encoder-only' "
+            "(did you mean decoder-only?).",
+        ),
+        ("model=3", "model = 3 should be a table of settings."),
+        ("model.positions=3", "model.positions = 3 should be a table of settings."),
+        (
+            "model.target_vocabulary=9",
+            "model.target_vocabulary = 9 differs from model.vocabulary = 10000: set model.share_embeddings = false.",
+        ),
+    ],
+)
+def test_a_wrong_setting_gets_a_sentence(setting: str, sentence: str) -> None:
+    assert complaint("tiny", setting) == f"--set {setting}: {sentence}"
+
+
+@pytest.mark.parametrize("setting", ["model.layers", "=3", "model..layers=3"])
+def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
+    assert complaint("tiny", setting) == f"--set {setting}: should look like model.layers=3."
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "sentence"),
+    [
+        ("[model]\nwidth = 100\nheads = 7\n", 3, "model.heads = 7 does not divide model.width = 100: use 5 or 10."),
+        ("model.layers = 0\n", 1, "model.layers = 0 should be greater than 0."),
+        ("\nmodel = { layers = 0 }\n", 2, "model.layers = 0 should be greater than 0."),
+        (
+            "[model.positions]\nkind = 'learned'\nlength = 0\n",
+            3,
+            "model.positions.length = 0 should be greater than 0.",
+        ),
+        ("[model]\nlayers = 2\nlayer = 3\n", 3, "model.layer is not a setting; did you mean model.layers?"),
+    ],
+)
+def test_a_wrong_setting_in_a_file_is_shown_with_its_line(tmp_path: Path, text: str, line: int, sentence: str) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(text)
+    assert complaint(file) == f"{file}:{line}: {sentence}"
+
+
+def test_the_place_is_the_layer_that_gave_the_wrong_value(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('preset = "tiny"\n[model]\nwidth = 96\n')
+    assert complaint(file, "model.heads=5").startswith("--set model.heads=5: ")
+    file.write_text('preset = "tiny"\n[model]\nwidth = 90\n')
+    assert complaint(file) == f"{file}:3: model.heads = 4 does not divide model.width = 90: use 3 or 5."
+
+
+def test_an_unknown_preset_gets_a_sentence(tmp_path: Path) -> None:
+    known = "the presets are gpt-char, gpt-small, paper-base, paper-big, small, tiny."
+    assert complaint("tinny") == f"'tinny' is neither a preset nor a TOML file (did you mean tiny?); {known}"
+    file = tmp_path / "my.toml"
+    file.write_text('preset = "paper-bas"\n')
+    assert complaint(file) == f"{file}: preset = 'paper-bas' is not a preset (did you mean paper-base?); {known}"
+
+
+def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    remedy = "give a preset or the path of a TOML file."
+    assert complaint(missing) == f"{missing}: cannot be read (No such file or directory); {remedy}"
+    assert complaint(tmp_path) == f"{tmp_path}: cannot be read (Is a directory); {remedy}"
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[model\n")
+    assert complaint(broken).startswith(f"{broken}: is not valid TOML: ")
+    assert "line 1" in complaint(broken)
+    broken.write_bytes(b"# caf\xe9\n")
+    assert complaint(broken) == f"{broken}: is not UTF-8 text (byte 5); save it as UTF-8."
