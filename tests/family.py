@@ -11,14 +11,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, ModelConfig
+from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions, ModelConfig, NoPositions
 from regard.models import Network, build
 
 VOCABULARY = 23
 TOLERANCE = 1e-9
 _SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "heads": 4, "feed_forward": 24}
 _MODERN: dict[str, Any] = {"norm": "rms", "norm_order": "pre", "activation": "swiglu"}
-_LEARNED: dict[str, Any] = {"positions": {"kind": "learned", "length": 40}, "norm_order": "pre", "activation": "gelu"}
+_LEARNED: dict[str, Any] = {"positions": LearnedPositions(length=40), "norm_order": "pre", "activation": "gelu"}
 
 DECODERS: dict[str, ModelConfig] = {
     "encoder-decoder": EncoderDecoder(**_SMALL),
@@ -34,7 +34,7 @@ DECODERS: dict[str, ModelConfig] = {
     ),
     "decoder-only": DecoderOnly(**_SMALL, activation="gelu-tanh"),
     "decoder-only, learned positions": DecoderOnly(**_SMALL, **_LEARNED, scale_embeddings=False),
-    "decoder-only, no feed-forward": DecoderOnly(**{**_SMALL, "feed_forward": 0}, positions={"kind": "none"}),
+    "decoder-only, no feed-forward": DecoderOnly(**{**_SMALL, "feed_forward": 0}, positions=NoPositions()),
 }
 ENCODERS: dict[str, ModelConfig] = {
     "encoder-only": EncoderOnly(**_SMALL, activation="swish"),

@@ -26,7 +26,12 @@ def test_outputs_without_and_with_scaling() -> None:
 
 
 def test_look_ahead_table() -> None:
-    expected = [[1, 0, 0, 0], [0.3775, 0.6225, 0, 0], [0.2584, 0.3156, 0.4260, 0], [0.2144, 0.2619, 0.2619, 0.2619]]
+    expected: list[list[float]] = [
+        [1, 0, 0, 0],
+        [0.3775, 0.6225, 0, 0],
+        [0.2584, 0.3156, 0.4260, 0],
+        [0.2144, 0.2619, 0.2619, 0.2619],
+    ]
     assert_equal(look_ahead()["weights"], expected)
     assert (look_ahead()["weights"].triu(1) == 0).all()
 

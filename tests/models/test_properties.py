@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from family import DECODERS, ENCODERS, FAMILY, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
-from regard.config import DecoderOnly, EncoderOnly
+from regard.config import DecoderOnly, EncoderOnly, NoPositions
 from regard.models import Memory, Network
 from regard.nn import open_taps
 
@@ -116,7 +116,7 @@ def test_without_the_look_ahead_mask_a_decoder_does_see_the_future() -> None:
 
 @given(seed=st.integers(0, 2**31), length=st.integers(2, 8))
 def test_permuting_inputs_permutes_outputs_when_positions_are_off(seed: int, length: int) -> None:
-    network = make(EncoderOnly(vocabulary=VOCABULARY, width=16, heads=4, layers=2, positions={"kind": "none"}))  # type: ignore[arg-type]
+    network = make(EncoderOnly(vocabulary=VOCABULARY, width=16, heads=4, layers=2, positions=NoPositions()))
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, VOCABULARY, (2, length), generator=generator)
     order = torch.randperm(length, generator=generator)

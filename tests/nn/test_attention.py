@@ -124,7 +124,8 @@ def test_attention_dropout_keeps_the_mean_and_only_acts_in_training(watched: boo
 
     def run() -> Tensor:
         with open_taps(kernel) if watched else nullcontext():
-            return kernel(many, k, v, Mask(500, 400))
+            out: Tensor = kernel(many, k, v, Mask(500, 400))
+        return out
 
     out = run()
     assert out.std() > 0.01

@@ -106,8 +106,11 @@ def test_attention_and_activation_dropout_are_settings() -> None:
 
 
 def test_matrices_are_shared_by_default_and_each_sharing_is_a_setting() -> None:
-    def matrices(**settings: bool) -> list[int]:
-        network = build(EncoderDecoder(vocabulary=9, width=8, heads=2, layers=1, feed_forward=8, **settings))
+    def matrices(share_embeddings: bool = True, share_output: bool = True) -> list[int]:
+        config = EncoderDecoder(
+            vocabulary=9, width=8, heads=2, share_embeddings=share_embeddings, share_output=share_output
+        )
+        network = build(config)
         parts = ("encoder.embedding", "decoder.embedding", "output")
         return [id(network.get_parameter(f"{part}.weight")) for part in parts]
 

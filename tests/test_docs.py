@@ -1,0 +1,60 @@
+"""The examples in README and docs run, and what they show is what comes out."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+SLOW = ("make ",)  # what this very run is
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_run(page: Path) -> None:
+    program = "\n".join(blocks(page, "python"))
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every command after `$ ` in a console block, with the output shown below it."""
+    found = []
+    for page in PAGES:
+        for block in blocks(page, "console"):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, _, output = part.partition("\n")
+                found.append((re.sub(r"\s+#.*", "", command), output))
+    return [(command, output) for command, output in found if not command.startswith(SLOW)]
+
+
+@pytest.mark.parametrize(("command", "shown"), commands())
+def test_console_examples_run_and_print_what_is_shown(command: str, shown: str) -> None:
+    name, *arguments = command.split()
+    assert name == "regard"
+    done = subprocess.run(
+        [sys.executable, "-c", "from regard.cli import main; main()", *arguments], capture_output=True, text=True
+    )
+    if shown:
+        assert done.stdout + done.stderr == shown
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_board_in_the_readme_is_the_labs() -> None:
+    from regard.labs.worked_example import run
+
+    (board,) = [block for block in blocks(ROOT / "README.md", "text") if "weights · V" in block]
+    assert board in run()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
