@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from family import DECODERS
 from regard.config import DecoderOnly, EncoderDecoder, ModelConfig, resolve
 from regard.models import build
+from regard.nn import open_taps
 
 START = 2
 
@@ -70,6 +71,17 @@ def test_first_logits_have_about_unit_variance(preset: str) -> None:
     logits = network(ids, ids) if isinstance(config, EncoderDecoder) else network(ids)
     assert 0.5 < logits.std() < 2
     assert F.cross_entropy(logits.flatten(0, 1), torch.randint(0, 1000, (80,))) < 9  # ln 1000 = 6.9
+
+
+def test_the_residual_sum_does_not_grow_with_depth() -> None:
+    ids = torch.randint(0, 50, (2, 16))
+    for layers in (2, 32):
+        config = DecoderOnly(vocabulary=50, width=64, heads=4, layers=layers, feed_forward=256, norm_order="pre")
+        network = build(config).eval()
+        last = f"decoder.layers.{layers - 1}.feed_forward_residual.sum"
+        with open_taps(network, last) as seen:
+            network(ids)
+        assert seen[last].std() < 2.5
 
 
 @pytest.mark.parametrize("name", DECODERS)

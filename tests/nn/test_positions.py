@@ -16,6 +16,7 @@ from regard.nn import (
     Embedding,
     FeedForward,
     FullAttention,
+    Layout,
     LearnedPositions,
     Positions,
     PostNorm,
@@ -176,13 +177,14 @@ def test_the_hooks_hold_schemes_to_come(scheme: type[Positions], batch: Batch, d
 
 
 @pytest.mark.parametrize("scheme", [Rotary, Alibi, Relative])
-def test_schemes_to_come_know_only_distances(scheme: type[Positions]) -> None:
-    stack = stack_with(scheme(), causal=False)
-    ids = torch.tensor([[1, 2, 3, 4]])
-    pads = torch.tensor([[False, False, True, True, True, True]])
-    torch.testing.assert_close(stack(torch.tensor([[9, 9, 1, 2, 3, 4]]), pads)[:, 2:], stack(ids))
-    order = torch.tensor([1, 0, 2, 3])  # a reversal would keep every distance
-    assert (stack(ids)[:, order] - stack(ids[:, order])).abs().max() > 1e-2
+def test_schemes_to_come_know_distances_and_nothing_else(scheme: type[Positions]) -> None:
+    layer = stack_with(scheme(), causal=False).layers[0]
+    x = torch.randn(1, 4, 16, dtype=torch.float64)
+    layout = lay_out(torch.zeros(1, 4).long())
+    later = Tokens(layout.queries.index + 5)
+    torch.testing.assert_close(layer(x, Layout(later, later, layout.mask)), layer(x, layout))
+    swapped = torch.tensor([1, 0, 2, 3])  # a reversal would keep every distance
+    assert (layer(x, layout)[:, swapped] - layer(x[:, swapped], layout)).abs().max() > 1e-2
 
 
 def test_facts_about_tokens_reach_the_scheme() -> None:
