@@ -10,19 +10,20 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors.torch import save_file
+from torch import Tensor
 
 from regard.config import Config, check
 from regard.config.layers import Layer
 from regard.errors import ConfigError, FolderError
 from regard.models.assembly import build
 from regard.models.card import card
+from regard.models.files import read_json, read_tensors
 from regard.models.network import Network
+from regard.models.weights import fill, shape, tensors_of
 from regard.version import __version__
 
 FORMAT = 1
@@ -61,7 +62,8 @@ def save(
         (draft / CARD).write_text(card(folder.name, network, config, origin), "utf-8")
         for name, content in (extra_files or {}).items():
             (draft / name).write_bytes(content)
-        save_file(_tensors(network), draft / WEIGHTS, {"format": "pt"})
+        tensors = {name: tensor.contiguous() for name, tensor in tensors_of(network).items()}
+        save_file(tensors, draft / WEIGHTS, {"format": "pt"})
         for file in draft.iterdir():
             file.chmod(0o666 & ~_umask())
             _sync(file)
@@ -83,14 +85,16 @@ def load(folder: str | Path) -> Model:
     config = read_config(folder)
     with torch.device("meta"):  # no time is spent on first values that are replaced at once
         network = build(config.model)
-    _fill(network, _read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    tensors = read_tensors(folder / WEIGHTS)
+    _check_fit(network, tensors, folder / WEIGHTS)
+    fill(network, tensors)
     return Model(network.eval(), config, folder)
 
 
 def read_config(folder: Path) -> Config:
     """The settings in a model folder."""
     path = folder / CONFIG
-    about = _read_json(path)
+    about = read_json(path)
     version = about.pop("format", None)
     if version is None:
         raise FolderError(
@@ -105,65 +109,19 @@ def read_config(folder: Path) -> Config:
         raise FolderError(str(error)) from None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise FolderError(f"{path}: is missing, so {path.parent} is not a complete model folder.") from None
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FolderError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
-    if not isinstance(content, dict):
-        raise FolderError(f"{path}: should hold a JSON object; copy the folder again.")
-    return content
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise FolderError(f"{path}: is missing, so {path.parent} is not a complete model folder.") from None
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
-    except SafetensorError as error:
-        raise FolderError(f"{path}: is damaged ({error}); copy the folder again.") from None
-
-
-def _tensors(network: nn.Module) -> dict[str, Tensor]:
-    """What must be saved, by name; a shared matrix once, under its first name."""
-    named: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in network.state_dict(keep_vars=True).items():
-        named.setdefault(id(tensor), (name, tensor))
-    return {name: tensor.detach().contiguous() for name, tensor in named.values()}
-
-
-def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
-    """Put the given tensors in the place of the network's own, keeping shared ones shared."""
-    wanted = _tensors(network)
+def _check_fit(network: Network, given: dict[str, Tensor], path: Path) -> None:
+    """Complain about the first tensor that is missing, of another shape, or one too many."""
+    wanted = tensors_of(network)
     for name, tensor in wanted.items():
         if name not in given:
             raise FolderError(f"{path}: has no tensor {name}, which {CONFIG} beside it asks for.")
         if given[name].shape != tensor.shape:
             raise FolderError(
-                f"{path}: {name} has shape {_shape(given[name])}, but {CONFIG} beside it asks for {_shape(tensor)}."
+                f"{path}: {name} has shape {shape(given[name])}, but {CONFIG} beside it asks for {shape(tensor)}."
             )
     surplus = next((name for name in given if name not in wanted), None)
     if surplus is not None:
         raise FolderError(f"{path}: holds a tensor {surplus}, which {CONFIG} beside it does not ask for.")
-    names = {id(tensor): name for name, tensor in reversed(network.state_dict(keep_vars=True).items())}
-    filled = {name: nn.Parameter(tensor) for name, tensor in given.items()}
-    for module in network.modules():
-        for key, parameter in module._parameters.items():
-            if parameter is not None:
-                module._parameters[key] = filled[names[id(parameter)]]
-        for key, buffer in module._buffers.items():
-            if id(buffer) in names:
-                module._buffers[key] = given[names[id(buffer)]]
-
-
-def _shape(tensor: Tensor) -> str:
-    return "×".join(str(size) for size in tensor.shape) or "()"
 
 
 def _sync(path: Path) -> None:

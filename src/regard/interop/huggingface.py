@@ -1,0 +1,134 @@
+"""A local Hugging Face folder becomes a model folder of ours: GPT-2, BERT and Marian, without transformers.
+
+    imported = import_folder("opus-mt-en-it", "models/en-it")
+
+The way is the same for all three: their settings become ours, our network says which tensors it wants, the family's
+table says which of theirs they are made of. Every tensor of theirs is used, or is known to hold nothing that was
+learned, or is reported as left out. What our network cannot hold is refused before anything is written.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from regard.config import Config, EncoderDecoder
+from regard.errors import FolderError
+from regard.interop.bert import read_bert
+from regard.interop.family import Translation
+from regard.interop.gpt2 import read_gpt2
+from regard.interop.mapping import to_ours, to_theirs
+from regard.interop.marian import read_marian
+from regard.interop.source import CONFIG, FLOATS, Settings
+from regard.interop.unigram import TARGET_TOKENIZER
+from regard.models import Network, build, save
+from regard.models.files import read_json
+from regard.models.weights import fill, shape
+
+FAMILIES: dict[str, Callable[[Path, Settings], Translation]] = {
+    "bert": read_bert,
+    "gpt2": read_gpt2,
+    "marian": read_marian,
+}
+
+
+class LeftOut(NamedTuple):
+    """A tensor that found no place in our network, and why."""
+
+    tensor: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of an import."""
+
+    folder: Path
+    kind: str  # gpt2, bert or marian
+    parameters: int
+    left_out: tuple[LeftOut, ...]
+    notes: tuple[str, ...]  # for the user: what differs, what was missing
+
+
+def import_folder(source: str | Path, out: str | Path) -> Imported:
+    """Read a Hugging Face folder and write a model folder that `regard.load` reads."""
+    source, out = Path(source), Path(out)
+    kind, settings = _read_settings(source)
+    translation = FAMILIES[kind](source, settings)
+    with torch.device("meta"):  # shapes only: every number comes from the file
+        network = build(translation.model)
+    _check(translation, network)
+    ours = to_ours(translation.rows, translation.weights.tensors)
+    fill(network, {name: tensor.float() for name, tensor in ours.items()})
+    save(
+        out,
+        network,
+        Config(model=translation.model, tokens=translation.tokens),
+        origin=f"Imported from the Hugging Face folder {source.resolve().name} ({kind}).",
+        extra_files=translation.tokenizers.files,
+    )
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return Imported(out, kind, parameters, _left_out(translation), tuple(_notes(translation)))
+
+
+def _read_settings(folder: Path) -> tuple[str, Settings]:
+    if not folder.is_dir():
+        raise FolderError(f"{folder}: is not a folder; give the path of a Hugging Face model folder.")
+    settings = Settings(folder / CONFIG, read_json(folder / CONFIG))
+    if "format" in settings.values and "regard" in settings.values:
+        raise FolderError(f"{settings.path}: is regard's own, so the folder needs no import; load it as it is.")
+    if settings.get("auto_map"):
+        raise settings.wrong("auto_map", "asks for code of its own, and regard runs none; choose a model without it")
+    kind = settings.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise settings.wrong("model_type", f"is none that regard imports; it imports {', '.join(FAMILIES)}")
+    return kind, settings
+
+
+def _check(translation: Translation, network: Network) -> None:
+    """Complain about the first tensor that our network wants and the file lacks, or has in another shape or type."""
+    weights = translation.weights
+    for name, wanted in to_theirs(translation.rows, network.state_dict()).items():
+        given, shown = weights.tensors.get(name), weights.shown(name)
+        if given is None:
+            raise FolderError(
+                f"{weights.path}: has no tensor {shown}, which {CONFIG} beside it asks for; copy the folder again."
+            )
+        if given.shape != wanted.shape:
+            raise FolderError(
+                f"{weights.path}: {shown} has shape {shape(given)}, but {CONFIG} beside it asks for {shape(wanted)}; "
+                "copy the folder again."
+            )
+        if given.dtype not in FLOATS:
+            raise FolderError(
+                f"{weights.path}: {shown} holds {str(given.dtype).removeprefix('torch.')} numbers, and regard reads "
+                "16-, 32- and 64-bit floats; save the model without quantisation."
+            )
+
+
+def _left_out(translation: Translation) -> tuple[LeftOut, ...]:
+    used = {name for row in translation.rows for name in row.theirs}
+    return tuple(
+        LeftOut(translation.weights.shown(name), _reason(translation, name))
+        for name in sorted(translation.weights.tensors)
+        if name not in used and not re.fullmatch(translation.nothing, name)
+    )
+
+
+def _reason(translation: Translation, name: str) -> str:
+    reasons = (why for beginning, why in translation.no_place.items() if name.startswith(beginning))
+    return next(reasons, f"{CONFIG} describes a network without it")
+
+
+def _notes(translation: Translation) -> list[str]:
+    model, notes = translation.model, [*translation.notes, *translation.tokenizers.notes]
+    target = model.target_vocabulary if isinstance(model, EncoderDecoder) else None
+    for name, tokenizer in translation.tokenizers.by_file.items():
+        known = (target if name == TARGET_TOKENIZER else None) or model.vocabulary
+        highest = max(tokenizer.get_vocab().values(), default=0)
+        if highest >= known:
+            notes.append(f"{name} has ids up to {highest}, but the network knows only those below {known}.")
+    return notes

@@ -1,0 +1,47 @@
+"""Reading the files of a model folder, ours or another's: whatever is wrong is one sentence that names the file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from regard.errors import FolderError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    content = parse_json(path)
+    if not isinstance(content, dict):
+        raise FolderError(f"{path}: should hold a JSON object; copy the folder again.")
+    return content
+
+
+def parse_json(path: Path) -> Any:
+    """Whatever a JSON file holds."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a safetensors file, by name."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise FolderError(f"{path}: is damaged ({error}); copy the folder again.") from None
+
+
+def _missing(path: Path) -> FolderError:
+    return FolderError(f"{path}: is missing, so {path.parent} is not a complete model folder.")

