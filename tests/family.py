@@ -75,12 +75,9 @@ class Batch:
 
 def hidden(network: Network, batch: Batch) -> Tensor:
     """The hidden states of the last stack, whatever the network is."""
-    kind = type(network).__name__
-    if kind == "EncoderOnlyTransformer":
+    if not network.decodes:
         return network.encode(batch.target, batch.target_real).states
-    if kind == "DecoderOnlyTransformer":
-        return network.decode(batch.target, real=batch.target_real)
-    memory = network.encode(batch.source, batch.source_real)
+    memory = network.encode(batch.source, batch.source_real) if network.encodes else None
     return network.decode(batch.target, memory, real=batch.target_real)
 
 

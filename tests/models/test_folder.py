@@ -15,6 +15,7 @@ from family import FAMILY, Batch, hidden, make
 from regard.config import Config
 from regard.errors import FolderError
 from regard.models import load, save
+from regard.models.weights import fill, tensors_of
 
 
 @pytest.fixture
@@ -53,6 +54,15 @@ def test_shared_matrices_are_saved_once_and_stay_shared(tmp_path: Path) -> None:
     assert "output.weight" not in names
     network = load(tmp_path / "model").network
     assert network.get_parameter("encoder.embedding.weight") is network.get_parameter("output.weight")
+
+
+def test_filling_keeps_buffers_buffers() -> None:
+    module = torch.nn.BatchNorm1d(3)
+    tensors = {name: tensor + 1 for name, tensor in tensors_of(module).items()}
+    fill(module, tensors)
+    assert [name for name, _ in module.named_parameters()] == ["weight", "bias"]
+    assert module.running_mean is not None
+    assert module.running_mean.tolist() == [1, 1, 1]
 
 
 def test_a_folder_holds_only_json_safetensors_and_text(folder: Path) -> None:

@@ -1,5 +1,7 @@
 """What must hold for every network of the family, whatever its parts."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,12 +11,13 @@ from torch.nn import functional as F
 
 from family import DECODERS, ENCODERS, FAMILY, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
 from regard.config import DecoderOnly, EncoderOnly, NoPositions
+from regard.errors import InputError
 from regard.models import Memory, Network
 from regard.nn import open_taps
 
 
 def memory_of(network: Network, batch: Batch) -> Memory | None:
-    return network.encode(batch.source, batch.source_real) if hasattr(network, "encoder") else None
+    return network.encode(batch.source, batch.source_real) if network.encodes else None
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -28,13 +31,87 @@ def test_a_batch_equals_its_rows_one_by_one_whatever_the_padding(name: str, batc
     assert (together[~batch.target_real] == 0).all()
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches(), seed=st.integers(0, 2**31))
-def test_what_stands_at_a_pad_does_not_matter(name: str, batch: Batch, seed: int) -> None:
+def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: Batch, seed: int) -> None:
     network = make(FAMILY[name])
-    other = torch.randint(0, VOCABULARY, batch.target.shape, generator=torch.Generator().manual_seed(seed))
-    replaced = Batch(batch.source, batch.source_real, batch.target.where(batch.target_real, other), batch.target_real)
-    torch.testing.assert_close(hidden(network, batch), hidden(network, replaced), atol=0, rtol=0)
+    generator = torch.Generator().manual_seed(seed)
+
+    def replaced(ids: Tensor, real: Tensor) -> Tensor:
+        return ids.where(real, torch.randint(0, VOCABULARY, ids.shape, generator=generator))
+
+    source, target = replaced(batch.source, batch.source_real), replaced(batch.target, batch.target_real)
+    with open_taps(network) if watched else nullcontext():  # open taps have pads computed
+        before = hidden(network, batch)
+        after = hidden(network, Batch(source, batch.source_real, target, batch.target_real))
+    torch.testing.assert_close(before, after, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@given(batch=batches())
+def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: Batch) -> None:
+    network = make(ENCODERS[name])
+    together = network(batch.target, batch.target_real)
+    for i in range(len(batch.target)):
+        alone = network(batch.row(i).target)
+        torch.testing.assert_close(together[i], alone[0], atol=TOLERANCE, rtol=0)
+
+
+def test_pads_are_not_computed() -> None:
+    network = make(DECODERS["encoder-decoder"])
+    shapes: list[tuple[int, ...]] = []
+    linear = network.get_submodule("encoder.layers.0.feed_forward.inner")
+    linear.register_forward_hook(lambda _module, arguments, _output: shapes.append(tuple(arguments[0].shape)))
+    network.encode(torch.ones(2, 5).long(), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool())
+    assert shapes == [(7, 16)]
+
+
+def test_the_memory_is_projected_once() -> None:
+    network = make(DECODERS["encoder-decoder"])
+    calls: list[int] = []
+    linear = network.get_submodule("decoder.layers.0.cross_attention.key_value")
+    linear.register_forward_hook(lambda *_: calls.append(1))
+    memory, cache = network.encode(torch.ones(1, 4).long()), network.new_cache()
+    for _ in range(3):
+        network.decode(torch.ones(1, 1).long(), memory, cache)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "real", [torch.ones(2, 3), torch.ones(2, 3).long(), torch.ones(1, 3).bool(), torch.ones(2, 2).bool()]
+)
+def test_a_padding_mask_of_another_type_or_shape_gets_a_sentence(real: Tensor) -> None:
+    network = make(DECODERS["encoder-decoder"])
+    ids = torch.ones(2, 3).long()
+    sentence = (
+        f"The padding mask is {real.dtype} of shape {tuple(real.shape)}; for these tokens it should be torch.bool "
+        "of shape (2, 3), True at tokens that are not pads."
+    )
+    memory = network.encode(ids)
+    for call in (
+        lambda: network.encode(ids, real),
+        lambda: network.decode(ids, memory, real=real),
+        lambda: network.decode(ids, Memory(memory.states, real)),
+    ):
+        with pytest.raises(InputError) as error:
+            call()
+        assert str(error.value) == sentence
+
+
+def test_a_network_says_what_it_cannot_do() -> None:
+    ids = torch.ones(1, 2).long()
+    encoder, decoder = make(ENCODERS["encoder-only"]), make(DECODERS["decoder-only"])
+    assert (encoder.encodes, encoder.decodes) == (True, False)
+    assert (decoder.encodes, decoder.decodes) == (False, True)
+    with pytest.raises(InputError, match=r"DecoderOnlyTransformer has no encoder\."):
+        decoder.encode(ids)
+    with pytest.raises(InputError, match=r"EncoderOnlyTransformer has no decoder\."):
+        encoder.decode(ids)
+    with pytest.raises(InputError, match=r"EncoderOnlyTransformer has no decoder\."):
+        encoder.new_cache()
+    with pytest.raises(InputError, match=r"EncoderOnlyTransformer predicts no tokens\."):
+        encoder.logits(torch.zeros(1, 16))
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -139,7 +216,7 @@ def test_masked_keys_weigh_exactly_zero(name: str, batch: Batch) -> None:
         hidden(network, batch)
     for tap, weights in seen.items():
         if tap.endswith("kernel.weights"):
-            of_source = "cross_attention" in tap or (tap.startswith("encoder") and hasattr(network, "decoder"))
+            of_source = "cross_attention" in tap or (tap.startswith("encoder") and network.decodes)
             real = batch.source_real if of_source else batch.target_real
             assert (weights.masked_select(~real[:, None, None, :]) == 0).all()
             if tap.startswith("decoder") and "cross" not in tap:

@@ -1,5 +1,6 @@
 """The kernel that networks run is the formula of the paper."""
 
+import math
 from contextlib import nullcontext
 from unittest import mock
 
@@ -10,13 +11,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn import FullAttention, Mask, attend, causal, open_taps
+from regard.nn import FullAttention, Layout, Mask, Tokens, attend, causal, open_taps
 
 SDPA = F.scaled_dot_product_attention
 
 
+def layout(queries: int, keys: int, real: Tensor | None = None, is_causal: bool = False) -> Layout:
+    index = torch.arange(keys)[None]
+    return Layout(Tokens(index[:, -queries:]), Tokens(index), Mask(queries, keys, real, is_causal))
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Mask]:
+def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Layout]:
     """Random queries, keys and values, with any mask that a network can make."""
     batch, heads, width, value_width = (draw(st.integers(1, 4)) for _ in range(4))
     queries = draw(st.integers(1, 6))
@@ -29,7 +35,7 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Mask]:
 
     real = torch.rand(batch, keys, generator=generator) < 0.6 if draw(st.booleans()) else None
     q, k = random(batch, heads, queries, width), random(batch, heads, keys, width)
-    return q, k, random(batch, heads, keys, value_width), Mask(queries, keys, real, is_causal)
+    return q, k, random(batch, heads, keys, value_width), layout(queries, keys, real, is_causal)
 
 
 def kernel_for(q: Tensor, dropout: float = 0.0) -> FullAttention:
@@ -37,19 +43,19 @@ def kernel_for(q: Tensor, dropout: float = 0.0) -> FullAttention:
 
 
 @given(case=cases())
-def test_the_fast_path_equals_the_reference(case: tuple[Tensor, Tensor, Tensor, Mask]) -> None:
-    q, k, v, mask = case
-    expected, _ = attend(q, k, v, mask.allowed)
-    torch.testing.assert_close(kernel_for(q)(q, k, v, mask), expected)
+def test_the_fast_path_equals_the_reference(case: tuple[Tensor, Tensor, Tensor, Layout]) -> None:
+    q, k, v, places = case
+    expected, _ = attend(q, k, v, places.mask.allowed)
+    torch.testing.assert_close(kernel_for(q)(q, k, v, places), expected)
 
 
 @given(case=cases())
-def test_the_step_by_step_path_equals_the_reference(case: tuple[Tensor, Tensor, Tensor, Mask]) -> None:
-    q, k, v, mask = case
+def test_the_step_by_step_path_equals_the_reference(case: tuple[Tensor, Tensor, Tensor, Layout]) -> None:
+    q, k, v, places = case
     kernel = kernel_for(q)
     with open_taps(kernel) as seen:
-        out = kernel(q, k, v, mask)
-    expected, weights = attend(q, k, v, mask.allowed)
+        out = kernel(q, k, v, places)
+    expected, weights = attend(q, k, v, places.mask.allowed)
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(seen["weights"], weights)
     torch.testing.assert_close(seen["scores"], q @ k.mT)
@@ -57,26 +63,26 @@ def test_the_step_by_step_path_equals_the_reference(case: tuple[Tensor, Tensor, 
 
 
 @given(case=cases(), seed=st.integers(0, 2**31))
-def test_what_positions_add_is_the_same_on_both_paths(case: tuple[Tensor, Tensor, Tensor, Mask], seed: int) -> None:
-    q, k, v, mask = case
+def test_what_positions_add_is_the_same_on_both_paths(case: tuple[Tensor, Tensor, Tensor, Layout], seed: int) -> None:
+    q, k, v, places = case
     kernel = kernel_for(q)
     torch.manual_seed(seed)
-    bias = torch.randn(q.size(1), mask.queries, mask.keys, dtype=q.dtype)
+    bias = torch.randn(q.size(1), places.mask.queries, places.mask.keys, dtype=q.dtype)
     with open_taps(kernel) as seen:
-        watched = kernel(q, k, v, mask, bias)
-    torch.testing.assert_close(kernel(q, k, v, mask, bias), watched)
-    table = torch.randn(mask.keys, v.size(-1), dtype=q.dtype)
-    mixed = kernel(q, k, v, mask, bias, lambda weights: weights @ table)
+        watched = kernel(q, k, v, places, bias)
+    torch.testing.assert_close(kernel(q, k, v, places, bias), watched)
+    table = torch.randn(places.mask.keys, v.size(-1), dtype=q.dtype)
+    mixed = kernel(q, k, v, places, bias, lambda weights: weights @ table)
     torch.testing.assert_close(mixed, watched + seen["weights"] @ table)
 
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_query_that_may_look_nowhere_gets_zeros_and_finite_gradients(watched: bool) -> None:
     q, k, v = (torch.randn(2, 2, 3, 4, requires_grad=True) for _ in range(3))
-    mask = Mask(3, 3, torch.tensor([[True, True, False], [False, False, False]]))
+    places = layout(3, 3, torch.tensor([[True, True, False], [False, False, False]]))
     kernel = FullAttention(0.5)
     with open_taps(kernel) if watched else nullcontext():
-        out = kernel(q, k, v, mask)
+        out = kernel(q, k, v, places)
     assert (out[1] == 0).all()
     assert out[0].abs().sum() > 0
     out.sum().backward()
@@ -95,23 +101,40 @@ def test_the_reference_gives_zeros_where_nothing_is_allowed() -> None:
 
 def test_closed_taps_leave_the_fused_kernel_alone_and_open_ones_replace_it() -> None:
     q = torch.randn(1, 2, 5, 4)
-    kernel, mask = FullAttention(0.5), Mask(5, 5, causal=True)
+    kernel, places = FullAttention(0.5), layout(5, 5, is_causal=True)
     with mock.patch.object(F, "scaled_dot_product_attention", wraps=SDPA) as fused:
-        closed = kernel(q, q, q, mask)
+        closed = kernel(q, q, q, places)
         assert fused.call_count == 1
         for tap in ("scores", "scaled", "masked", "weights"):
             with open_taps(kernel, tap):
-                torch.testing.assert_close(kernel(q, q, q, mask), closed)
+                torch.testing.assert_close(kernel(q, q, q, places), closed)
         assert fused.call_count == 1
-        assert torch.equal(kernel(q, q, q, mask), closed)  # closed again: the same kernel, the same bits
+        assert torch.equal(kernel(q, q, q, places), closed)  # closed again: the same kernel, the same bits
         assert fused.call_count == 2
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_network_that_has_diverged_is_not_mended(watched: bool) -> None:
+    q, k, v = (torch.randn(1, 1, 40, 4) for _ in range(3))
+    q[0, 0, 2] = math.nan
+    kernel, places = FullAttention(0.5), layout(40, 40, torch.arange(40)[None] > 0)
+    with open_taps(kernel) if watched else nullcontext():
+        assert kernel(q, k, v, places)[0, 0, 2].isnan().all()
+    assert attend(q, k, v, places.mask.allowed)[0][0, 0, 2].isnan().all()
+
+
+def test_gradients_pass_anomaly_detection_where_a_query_may_look_nowhere() -> None:
+    x = torch.randn(1, 1, 3, 4, requires_grad=True)
+    kernel, places = FullAttention(0.5), layout(3, 3, torch.tensor([[False, True, True]]), is_causal=True)
+    with torch.autograd.set_detect_anomaly(True), open_taps(kernel):
+        kernel(x, x, x, places).sum().backward()
 
 
 def test_replaced_weights_reach_the_output() -> None:
     q, k, v = (torch.randn(1, 1, 3, 4) for _ in range(3))
     kernel = FullAttention(0.5)
     hook = kernel.weights.register_forward_hook(lambda _m, _a, weights: torch.full_like(weights, 1 / 3))
-    torch.testing.assert_close(kernel(q, k, v, Mask(3, 3)), v.mean(2, keepdim=True).expand(1, 1, 3, 4))
+    torch.testing.assert_close(kernel(q, k, v, layout(3, 3)), v.mean(2, keepdim=True).expand(1, 1, 3, 4))
     hook.remove()
 
 
@@ -124,7 +147,7 @@ def test_attention_dropout_keeps_the_mean_and_only_acts_in_training(watched: boo
 
     def run() -> Tensor:
         with open_taps(kernel) if watched else nullcontext():
-            out: Tensor = kernel(many, k, v, Mask(500, 400))
+            out: Tensor = kernel(many, k, v, layout(500, 400))
         return out
 
     out = run()

@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from family import FAMILY
 from regard.config import DecoderOnly, EncoderDecoder, resolve
 from regard.errors import InputError
 from regard.models import build
@@ -96,6 +97,38 @@ def test_dropout_is_where_the_paper_puts_it_and_nowhere_else() -> None:
     assert {module.dropout for name, module in network.named_modules() if name.endswith("kernel")} == {0.0}
 
 
+def test_dropout_acts_in_training() -> None:
+    for order in (PostNorm, PreNorm):
+        out = order(nn.Identity(), 0.5)(torch.zeros(1, 100, 8), torch.ones_like)
+        assert set(out.unique().tolist()) == {0.0, 2.0}
+    ids = torch.arange(50)[None]
+    embedding = Embedding(token_table(50, 8), Positions(), dropout=0.5)
+    assert 0.3 < (embedding(ids, lay_out(ids).queries) == 0).float().mean() < 0.7
+    for layer in (FeedForward(4, 6, nn.Identity(), 0.999999), GatedFeedForward(4, 6, 0.999999)):
+        bias = layer.output.bias if layer.output.bias is not None else 0
+        torch.testing.assert_close(layer(torch.randn(2, 4)), torch.zeros(2, 4) + bias)
+
+
+def test_settings_reach_the_mathematics() -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    narrow = build(FAMILY["encoder-decoder, narrow keys, biases, untied"]).eval()
+    with open_taps(narrow) as seen:
+        narrow(ids, ids)
+    for name in seen:
+        if name.endswith("kernel.scaled"):
+            torch.testing.assert_close(seen[name], seen[name.replace("scaled", "scores")] / math.sqrt(3))
+    modern = build(FAMILY["encoder-decoder, pre-norm, RMS, SwiGLU"]).eval()
+    with open_taps(modern) as seen:
+        modern(ids, ids)
+    x = seen["decoder.layers.0.feed_forward_residual.sum"]
+    torch.testing.assert_close(seen["decoder.states"], x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt())
+    bare = DecoderOnly(vocabulary=9, width=8, heads=2, layers=1, feed_forward=0, residual=False, norm="none")
+    cut = build(bare).eval()
+    with torch.no_grad():
+        cut.get_parameter("decoder.layers.0.attention.output.weight").zero_()
+    assert (cut.decode(ids) == 0).all()
+
+
 def test_attention_and_activation_dropout_are_settings() -> None:
     network = build(resolve("tiny", ["model.attention_dropout=0.1", "model.activation_dropout=0.2"]).model)
     for name, module in network.named_modules():
@@ -135,6 +168,7 @@ NAMED_STEPS = {
     "weights": "attention.kernel.weights",
     "head outputs": "attention.head_outputs",
     "concatenation": "attention.concatenation",
+    "sub-layer outputs": "attention_residual.added",
     "residual sums": "attention_residual.sum",
     "norms": "attention_residual.normed",
     "feed-forward hidden": "feed_forward.hidden",
@@ -156,6 +190,17 @@ def test_every_named_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
     assert (network(ids, ids) - plain).abs().max() > 1e-3
     hook.remove()
     torch.testing.assert_close(network(ids, ids), plain, atol=0, rtol=0)
+
+
+def test_a_backward_hook_opens_a_tap_too() -> None:
+    network = build(resolve("tiny", ["model.vocabulary=11"]).model)
+    gradients: list[Tensor] = []
+    tap = network.taps["decoder.layers.0.attention.kernel.weights"]
+    hook = tap.register_full_backward_hook(lambda _module, given, _taken: gradients.extend(given))
+    ids = torch.tensor([[1, 2, 3]])
+    network(ids, ids).sum().backward()
+    hook.remove()
+    assert [tuple(gradient.shape) for gradient in gradients] == [(1, 4, 3, 3)]
 
 
 def test_an_unknown_tap_is_named() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from family import TOLERANCE, VOCABULARY, Batch, batches
 from regard.errors import InputError
+from regard.models import EncoderOnlyTransformer
 from regard.nn import (
     Block,
     DecoderCache,
@@ -18,6 +19,7 @@ from regard.nn import (
     FullAttention,
     Layout,
     LearnedPositions,
+    MeanPooling,
     Positions,
     PostNorm,
     SelfAttention,
@@ -74,21 +76,15 @@ def test_pads_are_not_counted_as_positions() -> None:
 # with a cache as it does without, and a batch like its rows, the hooks are enough: blocks and stacks need no change.
 
 
-def distance(queries: Tokens, keys: Tokens) -> Tensor:
-    """(T, S) or (B, 1, T, S): how far after its query each key stands."""
-    away = keys.index[..., None, :] - queries.index[..., :, None]
-    return away if away.dim() == 2 else away[:, None]
-
-
 class Rotary(Positions):
     """Pairs of entries of queries and keys turn by an angle proportional to their position."""
 
-    def for_layer(self, heads: int, key_width: int, value_width: int) -> Positions:
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return Rotary()
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        angle = tokens.index[..., None] * 100.0 ** (-torch.arange(0, x.size(-1), 2) / x.size(-1))  # (…, T, D/2)
-        angle = angle if angle.dim() == 2 else angle[:, None]
+        angle = tokens.index[..., None] * 100.0 ** (-torch.arange(0, x.size(-1), 2) / x.size(-1))  # (B, T, D/2)
+        angle = angle[:, None]  # the same in all heads
         a, b = x[..., 0::2], x[..., 1::2]
         turned = [a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()]
         return torch.stack(turned, dim=-1).flatten(-2)
@@ -101,11 +97,11 @@ class Alibi(Positions):
         super().__init__()
         self.slopes = 2.0 ** -torch.arange(1, heads + 1)
 
-    def for_layer(self, heads: int, key_width: int, value_width: int) -> Positions:
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return Alibi(heads)
 
-    def bias(self, q: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
-        return -self.slopes[:, None, None] * distance(queries, keys).abs()
+    def bias(self, q: Tensor, layout: Layout) -> Tensor:
+        return -self.slopes[:, None, None] * layout.distance.abs()
 
 
 class Relative(Positions):
@@ -113,23 +109,23 @@ class Relative(Positions):
 
     mixes = True
 
-    def __init__(self, key_width: int = 1, value_width: int = 1, clip: int = 2) -> None:
+    def __init__(self, key_width: int = 1, value_width: int = 1, scale: float = 1.0, clip: int = 2) -> None:
         super().__init__()
-        self.clip = clip
+        self.scale, self.clip = scale, clip
         self.key_table = nn.Parameter(torch.randn(2 * clip + 1, key_width, dtype=torch.float64))
         self.value_table = nn.Parameter(torch.randn(2 * clip + 1, value_width, dtype=torch.float64))
 
-    def for_layer(self, heads: int, key_width: int, value_width: int) -> Positions:
-        return Relative(key_width, value_width)
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
+        return Relative(key_width, value_width, scale)
 
-    def _steps(self, queries: Tokens, keys: Tokens) -> Tensor:
-        return distance(queries, keys).clamp(-self.clip, self.clip) + self.clip
+    def _steps(self, layout: Layout) -> Tensor:
+        return layout.distance.clamp(-self.clip, self.clip) + self.clip
 
-    def bias(self, q: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
-        return (q[..., None, :] * self.key_table[self._steps(queries, keys)]).sum(-1) / math.sqrt(q.size(-1))
+    def bias(self, q: Tensor, layout: Layout) -> Tensor:
+        return (q[..., None, :] * self.key_table[self._steps(layout)]).sum(-1) * self.scale
 
-    def mix(self, weights: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
-        return (weights[..., None] * self.value_table[self._steps(queries, keys)]).sum(-2)
+    def mix(self, weights: Tensor, layout: Layout) -> Tensor:
+        return (weights[..., None] * self.value_table[self._steps(layout)]).sum(-2)
 
 
 class Depth(Positions):
@@ -187,8 +183,12 @@ def test_schemes_to_come_know_distances_and_nothing_else(scheme: type[Positions]
     assert (layer(x, layout)[:, swapped] - layer(x[:, swapped], layout)).abs().max() > 1e-2
 
 
-def test_facts_about_tokens_reach_the_scheme() -> None:
+@pytest.mark.parametrize("real", [None, torch.tensor([[True, True, False]])])
+def test_facts_about_tokens_reach_the_scheme(real: Tensor | None) -> None:
     stack = stack_with(Depth(16), causal=False)
+    network = EncoderOnlyTransformer(stack, MeanPooling())
     ids = torch.tensor([[1, 2, 3]])
     flat, deep = torch.zeros_like(ids), torch.tensor([[0, 1, 2]])
-    assert (stack(ids, facts={"depth": flat}) - stack(ids, facts={"depth": deep})).abs().max() > 1e-2
+    shallow, parsed = (network.encode(ids, real, {"depth": depth}).states for depth in (flat, deep))
+    assert (shallow - parsed).abs().max() > 1e-2
+    assert torch.equal(network(ids, real, {"depth": deep}), network.pool(network.encode(ids, real, {"depth": deep})))

@@ -4,6 +4,7 @@ Nothing here imports torch until a command needs it, so that `regard --help` ans
 """
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -51,6 +52,8 @@ def main() -> None:
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of our output, such as `head`, has had enough
-        sys.stderr.close()
-        sys.exit(0)
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader of our output, such as `head`, has had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

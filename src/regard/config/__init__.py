@@ -3,7 +3,6 @@
 This room knows nothing of torch, so that reading and checking settings is instant.
 """
 
-from regard.config.layers import Config, SpecialTokens, check, preset_names, preset_summary, resolve
 from regard.config.model import (
     DecoderOnly,
     EncoderDecoder,
@@ -14,6 +13,8 @@ from regard.config.model import (
     SinusoidalPositions,
     TransformerConfig,
 )
+from regard.config.schema import Config, SpecialTokens
+from regard.config.sources import check, preset_names, preset_summary, resolve
 
 __all__ = [
     "Config",

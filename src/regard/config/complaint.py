@@ -3,20 +3,27 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from regard.errors import ConfigError
 
-Source = tuple[str, Mapping[str, Any], str]  # name of the layer, its values, its TOML text
+
+@dataclass(frozen=True)
+class Source:
+    """Settings from one place: `name` is how an error refers to it, `text` the TOML they were read from."""
+
+    name: str
+    values: Mapping[str, Any]
+    text: str = field(default="", repr=False)
 
 
 def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[Source]) -> ConfigError:
     """The first complaint of a failed validation, in words a user can act on."""
     first = error.errors()[0]
-    tables = list(_tables(schema))
-    path = _without_tags(first["loc"], tables)
+    path, known = _trace(first["loc"], schema)
     if first["type"].startswith("union_tag"):
         path = (*path, "kind")
     key = ".".join(path)
@@ -24,7 +31,6 @@ def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[
     where = _where([path, *(tuple(other.split(".")) for other in others)], sources)
     match first["type"]:
         case "extra_forbidden":
-            known = _known_keys(first["loc"], schema)
             prefix = "".join(f"{part}." for part in path[:-1])
             guess = difflib.get_close_matches(path[-1], known, n=1)
             hint = f"did you mean {prefix}{guess[0]}?" if guess else f"the settings here are {', '.join(known)}."
@@ -42,6 +48,8 @@ def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[
             given = first["input"]
             return ConfigError(f"{where}{key} = {given!r} should be {_either(options)}{nearest(str(given), options)}.")
     fault = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    if fault.startswith(f"{key}."):  # a complaint about a table that says itself which of its settings is wrong
+        return ConfigError(f"{where}{fault}.")
     return ConfigError(f"{where}{key} = {first['input']!r} {fault}.")
 
 
@@ -60,43 +68,52 @@ def _either(options: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
 
 
-def _tables(annotation: Any) -> Iterable[type[BaseModel]]:
+def tables(annotation: Any) -> Iterable[type[BaseModel]]:
     """Every table of settings inside a schema, the variants of unions included."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-        for field in annotation.model_fields.values():
-            yield from _tables(field.annotation)
+        for inner in annotation.model_fields.values():
+            yield from tables(inner.annotation)
     for argument in get_args(annotation):
-        yield from _tables(argument)
+        yield from tables(argument)
 
 
-def _without_tags(location: Iterable[int | str], tables: Iterable[type[BaseModel]]) -> tuple[str, ...]:
-    """Pydantic puts the tag of a union into the path (`model.encoder-decoder.heads`); the user did not write it."""
-    tags = {table.model_fields["kind"].default for table in tables if "kind" in table.model_fields}
-    return tuple(str(part) for part in location if part not in tags)
+def has_kind(table: type[BaseModel]) -> bool:
+    """Whether a table is one of several variants."""
+    return "kind" in table.model_fields
 
 
-def _known_keys(location: Sequence[int | str], schema: type[BaseModel]) -> list[str]:
-    """The settings of the table that a path leads to, its last part being the unknown one."""
-    table = schema
-    for part in location[:-1]:
-        if part in table.model_fields:
-            inner = list(_tables(table.model_fields[str(part)].annotation))
-            table = inner[0]
-            variants = inner
-        else:  # the tag of a union
-            table = next(variant for variant in variants if variant.model_fields["kind"].default == part)
-    return list(table.model_fields)
+def _trace(location: Sequence[int | str], schema: type[BaseModel]) -> tuple[tuple[str, ...], list[str]]:
+    """The path of a setting as the user writes it, and the settings of the table it is in.
+
+    Pydantic puts the tag of a union into the path (`model.encoder-decoder.heads`); the user did not write it.
+    """
+    path: list[str] = []
+    table: type[BaseModel] | None = schema
+    variants: dict[Any, type[BaseModel]] = {}
+    known = list(schema.model_fields)
+    for part in location:
+        if part in variants:
+            table, variants = variants[part], {}
+        else:
+            path.append(str(part))
+            inner = table.model_fields.get(str(part)) if table is not None else None
+            options = list(tables(inner.annotation)) if inner is not None else []
+            variants = {option.model_fields["kind"].default: option for option in options if has_kind(option)}
+            table = options[0] if options and not variants else None
+        if table is not None:
+            known = list(table.model_fields)
+    return tuple(path), known
 
 
 def _where(paths: Iterable[Sequence[str]], sources: Sequence[Source]) -> str:
-    """`my.toml:4: ` or `--set …: `: the last layer that gave one of these settings, else nothing (a default)."""
+    """`my.toml:4: ` or `--set …: `: the last source that gave one of these settings, else nothing (a default)."""
     paths = list(paths)
-    for name, values, text in reversed(sources):
+    for source in reversed(sources):
         for path in paths:
-            if depth := _depth(path, values):
-                line = _line(path[:depth], text)
-                return f"{name}:{line}: " if line else f"{name}: "
+            if depth := _depth(path, source.values):
+                line = _line(path[:depth], source.text)
+                return f"{source.name}:{line}: " if line else f"{source.name}: "
     return ""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-Size = Annotated[int, Field(gt=0)]
+Size = Annotated[int, Field(gt=0, le=2**31)]  # past that, it is a slip of the finger
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -106,9 +106,8 @@ class TransformerConfig(Settings):
         width = info.data.get("width")
         if width is None or width % heads == 0:
             return heads
-        divisors = [n for n in range(1, width + 1) if width % n == 0]
-        below = max((n for n in divisors if n < heads), default=None)
-        above = min((n for n in divisors if n > heads), default=None)
+        below = next((n for n in range(min(heads, width), 0, -1) if width % n == 0), 1)
+        above = next((n for n in range(heads, min(width, 10 * heads) + 1) if width % n == 0), None)
         nearest = " or ".join(str(n) for n in (below, above) if n is not None)
         raise ValueError(f"does not divide model.width = {width}: use {nearest}")
 

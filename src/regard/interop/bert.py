@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from regard.config import EncoderOnly, LearnedPositions, SpecialTokens
-from regard.interop.family import Translation, activation, token_or
+from regard.interop.family import Plan, activation, token_or
 from regard.interop.mapping import Row, module, under
 from regard.interop.sentence_transformers import POOLING, read_pooling
-from regard.interop.source import Settings, read_weights
+from regard.interop.source import TheirSettings, read_weights
 from regard.interop.tokenizers import Tokenizers, bert_tokenizer, special_names
 
 EMBEDDING, OUTPUT = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
@@ -46,7 +46,7 @@ def bert_table(model: EncoderOnly) -> list[Row]:
     ]
 
 
-def read_bert(folder: Path, settings: Settings) -> Translation:
+def read_bert(folder: Path, settings: TheirSettings) -> Plan:
     """A folder that one of the BERT classes, or sentence-transformers with a BERT inside, was saved to."""
     settings.must_be("is_decoder", False, "BERT looks both ways")
     settings.must_be("add_cross_attention", False, "BERT looks at no other text")
@@ -75,11 +75,11 @@ def read_bert(folder: Path, settings: Settings) -> Translation:
     )
     tokenizers = bert_tokenizer(folder)
     tokens = _special_tokens(folder, settings, vocabulary, tokenizers, notes)
-    return Translation(model, tokens, bert_table(model), weights, tokenizers, COUNTERS, HEADS, notes)
+    return Plan(model, tokens, bert_table(model), weights, tokenizers, COUNTERS, HEADS, notes)
 
 
 def _special_tokens(
-    folder: Path, settings: Settings, vocabulary: int, tokenizers: Tokenizers, notes: list[str]
+    folder: Path, settings: TheirSettings, vocabulary: int, tokenizers: Tokenizers, notes: list[str]
 ) -> SpecialTokens:
     """Where the folder does not tell, those that BERT was published with; the pad where even these are too high."""
     pad = token_or(settings.token("pad_token_id", 0, vocabulary), 0, "the pad", notes)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.config import ModelConfig, SpecialTokens
 from regard.interop.mapping import Row
-from regard.interop.source import Settings, Weights
+from regard.interop.source import TheirSettings, Weights
 from regard.interop.tokenizers import Tokenizers
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Activation] = {  # theirs -> ours; the first of several t
 
 
 @dataclass(frozen=True)
-class Translation:
+class Plan:
     """A folder of theirs in our terms, before anything is written."""
 
     model: ModelConfig
@@ -40,7 +40,7 @@ class Translation:
     notes: list[str] = field(default_factory=list)
 
 
-def activation(settings: Settings, name: str, default: str) -> Activation:
+def activation(settings: TheirSettings, name: str, default: str) -> Activation:
     """Our name for the activation that a setting asks for."""
     value = settings.get(name, default)
     if not isinstance(value, str) or value not in ACTIVATIONS:

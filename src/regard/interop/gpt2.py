@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from regard.config import DecoderOnly, LearnedPositions, SpecialTokens
-from regard.interop.family import Translation, activation, same, token_or
+from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import TRANSPOSED, Row, module, under
-from regard.interop.source import Settings, Weights, read_weights
+from regard.interop.source import TheirSettings, Weights, read_weights
 from regard.interop.tokenizers import Tokenizers, gpt2_tokenizer
 
 EMBEDDING, OUTPUT = "transformer.wte.weight", "lm_head.weight"
@@ -47,9 +47,9 @@ def gpt2_table(model: DecoderOnly) -> list[Row]:
     ]
 
 
-def read_gpt2(folder: Path, settings: Settings) -> Translation:
+def read_gpt2(folder: Path, settings: TheirSettings) -> Plan:
     """A folder that one of the GPT-2 classes was saved to."""
-    settings = Settings(settings.path, settings.values, ALSO_CALLED)
+    settings = TheirSettings(settings.path, settings.values, ALSO_CALLED)
     settings.must_be("scale_attn_by_inverse_layer_idx", False, "layers all scale their scores alike")
     settings.must_be("add_cross_attention", False, "GPT looks at no other text")
     vocabulary, width = settings.size("vocab_size", 50257), settings.size("n_embd", 768)
@@ -76,10 +76,10 @@ def read_gpt2(folder: Path, settings: Settings) -> Translation:
     )
     tokenizers = gpt2_tokenizer(folder)
     tokens = _special_tokens(settings, vocabulary, tokenizers, notes)
-    return Translation(model, tokens, gpt2_table(model), weights, tokenizers, MASKS, HEADS, notes)
+    return Plan(model, tokens, gpt2_table(model), weights, tokenizers, MASKS, HEADS, notes)
 
 
-def _shares_output(settings: Settings, weights: Weights, notes: list[str]) -> bool:
+def _shares_output(settings: TheirSettings, weights: Weights, notes: list[str]) -> bool:
     """Whether the embedding matrix is the output projection: as the settings say, unless the tensors say otherwise."""
     tied, tensors = settings.flag("tie_word_embeddings", True), weights.tensors
     if OUTPUT not in tensors:
@@ -93,7 +93,9 @@ def _shares_output(settings: Settings, weights: Weights, notes: list[str]) -> bo
     return True
 
 
-def _special_tokens(settings: Settings, vocabulary: int, tokenizers: Tokenizers, notes: list[str]) -> SpecialTokens:
+def _special_tokens(
+    settings: TheirSettings, vocabulary: int, tokenizers: Tokenizers, notes: list[str]
+) -> SpecialTokens:
     """GPT-2 has one special token, the end of a text; it stands in for those that other models have."""
     end = settings.token("eos_token_id", 50256, vocabulary)
     if end is None:

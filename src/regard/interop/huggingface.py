@@ -18,17 +18,17 @@ import torch
 from regard.config import Config, EncoderDecoder
 from regard.errors import FolderError
 from regard.interop.bert import read_bert
-from regard.interop.family import Translation
+from regard.interop.family import Plan
 from regard.interop.gpt2 import read_gpt2
 from regard.interop.mapping import to_ours, to_theirs
 from regard.interop.marian import read_marian
-from regard.interop.source import CONFIG, FLOATS, Settings
+from regard.interop.source import CONFIG, FLOATS, TheirSettings
 from regard.interop.unigram import TARGET_TOKENIZER
 from regard.models import Network, build, save
 from regard.models.files import read_json
 from regard.models.weights import fill, shape
 
-FAMILIES: dict[str, Callable[[Path, Settings], Translation]] = {
+FAMILIES: dict[str, Callable[[Path, TheirSettings], Plan]] = {
     "bert": read_bert,
     "gpt2": read_gpt2,
     "marian": read_marian,
@@ -57,27 +57,27 @@ def import_folder(source: str | Path, out: str | Path) -> Imported:
     """Read a Hugging Face folder and write a model folder that `regard.load` reads."""
     source, out = Path(source), Path(out)
     kind, settings = _read_settings(source)
-    translation = FAMILIES[kind](source, settings)
+    plan = FAMILIES[kind](source, settings)
     with torch.device("meta"):  # shapes only: every number comes from the file
-        network = build(translation.model)
-    _check(translation, network)
-    ours = to_ours(translation.rows, translation.weights.tensors)
+        network = build(plan.model)
+    _check(plan, network)
+    ours = to_ours(plan.rows, plan.weights.tensors)
     fill(network, {name: tensor.float() for name, tensor in ours.items()})
     save(
         out,
         network,
-        Config(model=translation.model, tokens=translation.tokens),
+        Config(model=plan.model, tokens=plan.tokens),
         origin=f"Imported from the Hugging Face folder {source.resolve().name} ({kind}).",
-        extra_files=translation.tokenizers.files,
+        extra_files=plan.tokenizers.files,
     )
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    return Imported(out, kind, parameters, _left_out(translation), tuple(_notes(translation)))
+    return Imported(out, kind, parameters, _left_out(plan), tuple(_notes(plan)))
 
 
-def _read_settings(folder: Path) -> tuple[str, Settings]:
+def _read_settings(folder: Path) -> tuple[str, TheirSettings]:
     if not folder.is_dir():
         raise FolderError(f"{folder}: is not a folder; give the path of a Hugging Face model folder.")
-    settings = Settings(folder / CONFIG, read_json(folder / CONFIG))
+    settings = TheirSettings(folder / CONFIG, read_json(folder / CONFIG))
     if "format" in settings.values and "regard" in settings.values:
         raise FolderError(f"{settings.path}: is regard's own, so the folder needs no import; load it as it is.")
     if settings.get("auto_map"):
@@ -88,10 +88,10 @@ def _read_settings(folder: Path) -> tuple[str, Settings]:
     return kind, settings
 
 
-def _check(translation: Translation, network: Network) -> None:
+def _check(plan: Plan, network: Network) -> None:
     """Complain about the first tensor that our network wants and the file lacks, or has in another shape or type."""
-    weights = translation.weights
-    for name, wanted in to_theirs(translation.rows, network.state_dict()).items():
+    weights = plan.weights
+    for name, wanted in to_theirs(plan.rows, network.state_dict()).items():
         given, shown = weights.tensors.get(name), weights.shown(name)
         if given is None:
             raise FolderError(
@@ -109,24 +109,24 @@ def _check(translation: Translation, network: Network) -> None:
             )
 
 
-def _left_out(translation: Translation) -> tuple[LeftOut, ...]:
-    used = {name for row in translation.rows for name in row.theirs}
+def _left_out(plan: Plan) -> tuple[LeftOut, ...]:
+    used = {name for row in plan.rows for name in row.theirs}
     return tuple(
-        LeftOut(translation.weights.shown(name), _reason(translation, name))
-        for name in sorted(translation.weights.tensors)
-        if name not in used and not re.fullmatch(translation.nothing, name)
+        LeftOut(plan.weights.shown(name), _reason(plan, name))
+        for name in sorted(plan.weights.tensors)
+        if name not in used and not re.fullmatch(plan.nothing, name)
     )
 
 
-def _reason(translation: Translation, name: str) -> str:
-    reasons = (why for beginning, why in translation.no_place.items() if name.startswith(beginning))
+def _reason(plan: Plan, name: str) -> str:
+    reasons = (why for beginning, why in plan.no_place.items() if name.startswith(beginning))
     return next(reasons, f"{CONFIG} describes a network without it")
 
 
-def _notes(translation: Translation) -> list[str]:
-    model, notes = translation.model, [*translation.notes, *translation.tokenizers.notes]
+def _notes(plan: Plan) -> list[str]:
+    model, notes = plan.model, [*plan.notes, *plan.tokenizers.notes]
     target = model.target_vocabulary if isinstance(model, EncoderDecoder) else None
-    for name, tokenizer in translation.tokenizers.by_file.items():
+    for name, tokenizer in plan.tokenizers.by_file.items():
         known = (target if name == TARGET_TOKENIZER else None) or model.vocabulary
         highest = max(tokenizer.get_vocab().values(), default=0)
         if highest >= known:

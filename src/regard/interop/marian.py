@@ -7,9 +7,9 @@ from torch import Tensor
 
 from regard.config import EncoderDecoder, SinusoidalPositions, SpecialTokens
 from regard.errors import FolderError
-from regard.interop.family import Translation, activation, same, token_or
+from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import ONE_ROW, Row, module, under
-from regard.interop.source import Settings, Weights, read_weights
+from regard.interop.source import TheirSettings, Weights, read_weights
 from regard.interop.tokenizers import special_names
 from regard.interop.unigram import marian_tokenizers
 from regard.nn import sinusoids
@@ -55,7 +55,7 @@ def _layers(stack: str, layer: list[Row], count: int) -> list[Row]:
     return [row for n in range(count) for row in under(layer, f"{stack}.layers.{n}.", f"model.{stack}.layers.{n}.")]
 
 
-def read_marian(folder: Path, settings: Settings) -> Translation:
+def read_marian(folder: Path, settings: TheirSettings) -> Plan:
     """A folder that one of the Marian classes was saved to."""
     _refuse(settings)
     vocabulary, width = settings.size("vocab_size", 58101), settings.size("d_model", 1024)
@@ -89,10 +89,10 @@ def read_marian(folder: Path, settings: Settings) -> Translation:
     unknown = tokenizers.id_of(special_names(folder, unk_token="<unk>")["unk_token"])
     tokens = _special_tokens(settings, target_vocabulary, unknown, notes)
     unused = {SHARED: "encoder and decoder have embeddings of their own"}
-    return Translation(model, tokens, marian_table(model), weights, tokenizers, POSITIONS, unused, notes)
+    return Plan(model, tokens, marian_table(model), weights, tokenizers, POSITIONS, unused, notes)
 
 
-def _refuse(settings: Settings) -> None:
+def _refuse(settings: TheirSettings) -> None:
     settings.must_be("is_encoder_decoder", True, "translator has an encoder and a decoder")
     settings.must_be("is_decoder", False, "translator has an encoder and a decoder")
     settings.must_be("normalize_before", False, "Marian normalises after each sub-layer")
@@ -109,7 +109,7 @@ def _refuse(settings: Settings) -> None:
             )
 
 
-def _settle_embeddings(settings: Settings, weights: Weights, notes: list[str]) -> tuple[bool, bool]:
+def _settle_embeddings(settings: TheirSettings, weights: Weights, notes: list[str]) -> tuple[bool, bool]:
     """Whether source and target share their embeddings, and whether the output projection is the target's.
 
     One matrix may stand in the file under any of its four names, or under several. Where two that should be one
@@ -152,7 +152,7 @@ def _is_sinusoidal(table: Tensor, width: int) -> bool:
     return torch.allclose(table.double(), sinusoids(len(table), width, halves=True), atol=rounding)
 
 
-def _special_tokens(settings: Settings, vocabulary: int, unknown: int | None, notes: list[str]) -> SpecialTokens:
+def _special_tokens(settings: TheirSettings, vocabulary: int, unknown: int | None, notes: list[str]) -> SpecialTokens:
     """Marian starts a translation with the pad token."""
     pad = token_or(settings.token("pad_token_id", 58100, vocabulary), vocabulary - 1, "the pad", notes)
     end = token_or(settings.token("eos_token_id", 0, vocabulary), 0, "the end of a text", notes)

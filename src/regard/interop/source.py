@@ -21,7 +21,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
-class Settings:
+class TheirSettings:
     """The values of a `config.json`, asked for one by one with the default that Hugging Face's class gives them."""
 
     path: Path

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.labs.blackboard import beside, matrix, number
-from regard.nn import FullAttention, Mask, open_taps
+from regard.nn import FullAttention, lay_out, open_taps
 
 X = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
 W_QUERY = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
@@ -34,7 +34,7 @@ def self_attention(scaled: bool = True) -> dict[str, Tensor]:
     q, k, v = (x @ weights[name] for name in ("W_query", "W_key", "W_value"))
     kernel = FullAttention(scale=1 / math.sqrt(k.size(1)) if scaled else 1.0)
     with open_taps(kernel) as seen:
-        output = kernel(q[None, None], k[None, None], v[None, None], Mask(3, 3))[0, 0]
+        output = kernel(q[None, None], k[None, None], v[None, None], lay_out(torch.zeros(1, 3)))[0, 0]
     return {"X": x, **weights, "Q": q, "K": k, "V": v, **{name: t[0, 0] for name, t in seen.items()}, "output": output}
 
 
@@ -51,7 +51,8 @@ def look_ahead() -> dict[str, Tensor]:
     n = len(scores)
     kernel = FullAttention(scale=1.0)
     with open_taps(kernel) as seen:  # with the identity for keys and values, q kᵀ is q and the output is the weights
-        kernel(scores[None, None], torch.eye(n)[None, None], torch.eye(n)[None, None], Mask(n, n, causal=True))
+        eye = torch.eye(n)[None, None]
+        kernel(scores[None, None], eye, eye, lay_out(torch.zeros(1, n), causal=True))
     masked = seen["masked"][0, 0]
     mask = torch.zeros(n, n).masked_fill(masked == -math.inf, -math.inf)
     return {"scores": scores, "mask": mask, "masked": masked, "weights": seen["weights"][0, 0]}

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.config import Config, check
-from regard.config.layers import Layer
+from regard.config.complaint import Source
 from regard.errors import ConfigError, FolderError
 from regard.models.assembly import build
 from regard.models.card import card
@@ -68,6 +68,7 @@ def save(
             file.chmod(0o666 & ~_umask())
             _sync(file)
         draft.chmod(0o777 & ~_umask())
+        _sync(draft)
         os.replace(draft, folder)
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
@@ -104,7 +105,7 @@ def read_config(folder: Path) -> Config:
         raise FolderError(f"{path}: has format {version!r}, but this regard reads format {FORMAT}; update regard.")
     about.pop("regard", None)
     try:
-        return check([Layer(str(path), about)])
+        return check([Source(str(path), about)])
     except ConfigError as error:
         raise FolderError(str(error)) from None
 

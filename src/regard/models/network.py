@@ -4,7 +4,7 @@ B batch · S source length · T target length · C model width · V vocabulary
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from torch import Tensor, nn
@@ -20,10 +20,10 @@ class Memory:
     states: Tensor  # (B, S, C), zero at pads
     real: Tensor | None = None  # (B, S) True at tokens that are not pads; None: all of them
 
-    def select(self, rows: Tensor) -> "Memory":
+    def select(self, rows: Tensor) -> Self:
         """The memory of these rows, in this order; a row may come several times, as beams do."""
         real = None if self.real is None else self.real.index_select(0, rows)
-        return Memory(self.states.index_select(0, rows), real)
+        return replace(self, states=self.states.index_select(0, rows), real=real)
 
 
 class Cache(Protocol):
@@ -40,26 +40,31 @@ class Network(nn.Module):
     """A network that encodes, decodes, or both.
 
     `decode` without a cache reads the whole target in parallel, as in training; with one, only new tokens, as in
-    inference. A cached step equals the uncached result, and a batch equals its rows one by one.
+    inference. A cached step equals the uncached result, and a batch equals its rows one by one. (Only a decoder without
+    its look-ahead mask differs: a cached step cannot see what is not there yet.) A cache belongs to the memory that it
+    was first used with.
     """
 
+    encodes = False  # whether `encode` gives a memory
+    decodes = False  # whether `decode` predicts tokens; it takes a memory if the network also encodes
+
     def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
-        """ids (B, S) -> memory. `facts` is what a position scheme wants to know of the tokens, such as a parse."""
-        raise InputError(f"A {type(self).__name__} has no encoder.")
+        """ids (B, S) -> memory. `facts` are further tensors (B, S) about the tokens, such as which text each is of."""
+        raise InputError(f"{type(self).__name__} has no encoder.")
 
     def decode(
         self, ids: Tensor, memory: Memory | None = None, cache: Cache | None = None, real: Tensor | None = None
     ) -> Tensor:
         """ids (B, T) -> hidden states (B, T, C), each the last word on the token that follows."""
-        raise InputError(f"A {type(self).__name__} has no decoder.")
+        raise InputError(f"{type(self).__name__} has no decoder.")
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Hidden states (…, C) -> logits (…, V). Give it only the states whose prediction is wanted."""
-        raise InputError(f"A {type(self).__name__} predicts no tokens.")
+        raise InputError(f"{type(self).__name__} predicts no tokens.")
 
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""
-        raise InputError(f"A {type(self).__name__} has no decoder.")
+        raise InputError(f"{type(self).__name__} has no decoder.")
 
     @property
     def taps(self) -> dict[str, Tap]:

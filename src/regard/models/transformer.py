@@ -14,6 +14,8 @@ from regard.nn import DecoderCache, Output, Stack
 class EncoderDecoderTransformer(Network):
     """The model of the paper: the encoder reads the source once, the decoder writes the target token by token."""
 
+    encodes = decodes = True
+
     def __init__(self, encoder: Stack, decoder: Stack, output: Output) -> None:
         super().__init__()
         self.encoder = encoder
@@ -46,6 +48,8 @@ class EncoderDecoderTransformer(Network):
 class DecoderOnlyTransformer(Network):
     """A language model: each position predicts the next token from those up to it."""
 
+    decodes = True
+
     def __init__(self, decoder: Stack, output: Output) -> None:
         super().__init__()
         self.decoder = decoder
@@ -70,25 +74,20 @@ class DecoderOnlyTransformer(Network):
 class EncoderOnlyTransformer(Network):
     """A text encoder: a vector per token, and one for the whole text."""
 
+    encodes = True
+
     def __init__(self, encoder: Stack, pooling: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
 
-    def encode(
-        self,
-        ids: Tensor,
-        real: Tensor | None = None,
-        facts: Mapping[str, Tensor] | None = None,
-        segments: Tensor | None = None,
-    ) -> Memory:
-        """`segments` (B, S) tells the tokens of a first text (0) from those of a second (1)."""
-        return Memory(self.encoder(ids, real, facts=facts, segments=segments), real)
+    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.encoder(ids, real, facts=facts), real)
 
     def pool(self, memory: Memory) -> Tensor:
         """One vector per text (B, C)."""
         return self.pooling(memory.states, memory.real)
 
-    def forward(self, ids: Tensor, real: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
         """ids (B, S) -> one vector per text (B, C)."""
-        return self.pool(self.encode(ids, real, segments=segments))
+        return self.pool(self.encode(ids, real, facts))

@@ -15,13 +15,12 @@ def tensors_of(network: nn.Module) -> dict[str, Tensor]:
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Put tensors, named as `tensors_of` names them, in the place of the network's own; what is shared stays shared."""
-    first: dict[int, str] = {}
-    parameters = {name: nn.Parameter(tensor) for name, tensor in tensors.items() if tensor.is_floating_point()}
-    filled = {**tensors, **parameters}
-    state = {
-        name: filled[first.setdefault(id(tensor), name)] for name, tensor in network.state_dict(keep_vars=True).items()
-    }
-    network.load_state_dict(state, assign=True)
+    filled: dict[int, Tensor] = {}
+    own = network.state_dict(keep_vars=True)
+    for name, tensor in own.items():
+        if id(tensor) not in filled:
+            filled[id(tensor)] = nn.Parameter(tensors[name]) if isinstance(tensor, nn.Parameter) else tensors[name]
+    network.load_state_dict({name: filled[id(tensor)] for name, tensor in own.items()}, assign=True)
 
 
 def shape(tensor: Tensor) -> str:

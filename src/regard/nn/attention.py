@@ -9,7 +9,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.layout import Mask
+from regard.nn.layout import Layout, Mask
 from regard.nn.taps import Tap
 
 Mix = Callable[[Tensor], Tensor]
@@ -36,23 +36,40 @@ def attend(
     scores = q @ k.mT * scale  # (B, H, T, S)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -math.inf)  # before softmax: a masked key weighs exactly 0
-    weights = scores.softmax(-1).nan_to_num(0.0)
+    weights = softmax(scores, allowed)
     return weights @ v, weights
+
+
+def softmax(masked: Tensor, allowed: Tensor | None) -> Tensor:
+    """Softmax along each row of masked scores; zeros in a row that may look nowhere, where there is nothing to share.
+
+    Such a row is taken out before softmax rather than mended after it: mending NaN would also hide the NaN of a
+    network that has diverged.
+    """
+    if allowed is None:
+        return masked.softmax(-1)
+    nowhere = ~allowed.any(-1, keepdim=True)
+    return masked.masked_fill(nowhere, 0.0).softmax(-1).masked_fill(nowhere, 0.0)
 
 
 class Kernel(nn.Module):
     """What multi-head attention runs inside its heads: queries, keys and values in, the heads' outputs out.
 
-    `bias`, broadcastable to (B, H, T, S), is added to the scaled scores. `mix` turns the weights (B, H, T, S) into
+    The layout says who may look where and where each token stands. `bias`, broadcastable to (B, H, T, S), is added to
+    the scaled scores. `mix` turns the weights (B, H, T, S) into
     something to add to the output (B, H, T, E). Both come from the positions.
     """
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
 
     def forward(
         self,
         q: Tensor,  # (B, H, T, D)
         k: Tensor,  # (B, H, S, D)
         v: Tensor,  # (B, H, S, E)
-        mask: Mask,
+        layout: Layout,
         bias: Tensor | None = None,
         mix: Mix | None = None,
     ) -> Tensor:  # (B, H, T, E)
@@ -71,8 +88,7 @@ class FullAttention(Kernel):
     """
 
     def __init__(self, scale: float, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.scale = scale
+        super().__init__(scale)
         self.dropout = dropout
         self.scores = Tap()  # q kᵀ
         self.scaled = Tap()  # ÷ √d_k, and what the positions add
@@ -84,13 +100,13 @@ class FullAttention(Kernel):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Mask,
+        layout: Layout,
         bias: Tensor | None = None,
         mix: Mix | None = None,
     ) -> Tensor:
         if mix is not None or self._watched():
-            return self._step_by_step(q, k, v, mask, bias, mix)
-        return fused(q, k, v, mask, bias, scale=self.scale, dropout=self.dropout if self.training else 0.0)
+            return self._step_by_step(q, k, v, layout, bias, mix)
+        return fused(q, k, v, layout.mask, bias, scale=self.scale, dropout=self.dropout if self.training else 0.0)
 
     def flops(self, keys: int, key_width: int, value_width: int) -> int:
         return 2 * keys * (key_width + value_width)
@@ -103,14 +119,15 @@ class FullAttention(Kernel):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Mask,
+        layout: Layout,
         bias: Tensor | None,
         mix: Mix | None,
     ) -> Tensor:
+        allowed = layout.mask.allowed
         scores = self.scores(q @ k.mT)  # (B, H, T, S)
         scaled = self.scaled(scores * self.scale if bias is None else scores * self.scale + bias)
-        masked = self.masked(scaled if mask.allowed is None else scaled.masked_fill(~mask.allowed, -math.inf))
-        weights = self.weights(masked.softmax(-1).nan_to_num(0.0))
+        masked = self.masked(scaled if allowed is None else scaled.masked_fill(~allowed, -math.inf))
+        weights = self.weights(softmax(masked, allowed))
         weights = F.dropout(weights, self.dropout, self.training)
         out = weights @ v  # (B, H, T, E)
         return out if mix is None else out + mix(weights)
@@ -124,7 +141,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, s
     plain_causal = mask.causal and mask.real is None and bias is None and mask.queries == mask.keys
     if plain_causal:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scale)
-    hidden = mask.allowed
+    allowed_or_added = mask.allowed
     if bias is not None:
-        hidden = bias if hidden is None else bias.masked_fill(~hidden, -math.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden, dropout_p=dropout, scale=scale)
+        allowed_or_added = bias if mask.allowed is None else bias.masked_fill(~mask.allowed, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed_or_added, dropout_p=dropout, scale=scale)

@@ -20,11 +20,12 @@ class Residual(nn.Module):
         self.norm = norm
         self.dropout = nn.Dropout(dropout)
         self.connected = connected
+        self.added = Tap()  # what the sub-layer gives
         self.sum = Tap()
         self.normed = Tap()
 
     def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        y = self.dropout(y)
+        y = self.dropout(self.added(y))
         return self.sum(x + y if self.connected else y)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:

@@ -31,20 +31,23 @@ class Embedding(nn.Module):
         width = weight.size(1)
         self.weight = weight
         self.factor = math.sqrt(width) if scaled else 1.0
-        self.positions = positions
-        self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
-        self.norm = norm
-        self.dropout = nn.Dropout(dropout)
         self.lookup = Tap()  # the rows of the matrix
         self.scaled = Tap()  # × √C
+        self.positions = positions
+        self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
         self.sum = Tap()  # with positions (and segments) added
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, ids: Tensor, tokens: Tokens, segments: Tensor | None = None) -> Tensor:
-        """ids (B, T) -> (B, T, C), or (N, C) where the tokens are packed. `segments` (B, T), 0 where not given."""
+    def forward(self, ids: Tensor, tokens: Tokens) -> Tensor:
+        """ids (B, T) -> (B, T, C), or (N, C) where the tokens are packed.
+
+        The fact `segments` (B, T) tells a first text (0) from a second (1); without it, all is the first.
+        """
         x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, C)
         x = self.positions.embed(x, tokens)
         if self.segments is not None:
-            x = x + self.segments[torch.zeros_like(ids) if segments is None else segments]
+            x = x + self.segments[tokens.facts.get("segments", torch.zeros_like(ids))]
         x = tokens.pack(self.sum(x))
         return self.dropout(x if self.norm is None else self.norm(x))
 

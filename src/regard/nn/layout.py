@@ -77,7 +77,7 @@ class Packing:
 class Tokens:
     """The tokens on one side of an attention."""
 
-    index: Tensor  # (T,), or (B, T) where rows differ: how many real tokens stand before each one
+    index: Tensor  # (B, T), or (1, T) where all rows agree: how many real tokens stand before each one
     facts: Mapping[str, Tensor] = field(default_factory=dict)  # what else a position scheme may want to know, by name
     packing: Packing | None = None
 
@@ -96,13 +96,28 @@ class Layout:
     keys: Tokens
     mask: Mask
 
+    @cached_property
+    def distance(self) -> Tensor:
+        """How far after each query each key stands, in real tokens: (B, 1, T, S), or (1, 1, T, S) for all rows."""
+        return self.keys.index[:, None, None, :] - self.queries.index[:, None, :, None]
+
     def across(self, memory: Tensor, real: Tensor | None, *, pack: bool = True) -> "Layout":
         """The layout of cross-attention: the same queries look at the tokens of a memory (B, S, C)."""
-        real = unless_all(real)
+        real = unless_all(checked(real, memory.shape[:2]))
         length = memory.size(1)
         packing = Packing.of(real) if pack and real is not None else None
-        keys = Tokens(torch.arange(length, device=memory.device), packing=packing)
+        keys = Tokens(torch.arange(length, device=memory.device)[None], packing=packing)
         return Layout(self.queries, keys, Mask(self.mask.queries, length, real, device=memory.device))
+
+
+def checked(real: Tensor | None, shape: torch.Size) -> Tensor | None:
+    """A padding mask, if it is one for tokens of this shape (B, T)."""
+    if real is not None and (real.dtype != torch.bool or real.shape != shape):
+        raise InputError(
+            f"The padding mask is {real.dtype} of shape {tuple(real.shape)}; for these tokens it should be torch.bool "
+            f"of shape {tuple(shape)}, True at tokens that are not pads."
+        )
+    return real
 
 
 def unless_all(real: Tensor | None) -> Tensor | None:
@@ -126,14 +141,16 @@ def lay_out(
     `pack`, pads are left out of everything but attention itself.
     """
     batch, new = ids.shape
+    if before and facts:
+        raise NotImplementedError("facts about tokens are not kept in a cache")
     if new == 0:
         raise InputError("There are no tokens to read: a sentence has at least its end token.")
     total, device = before + new, ids.device
-    real = unless_all(real)
+    real = unless_all(checked(real, ids.shape))
     facts = facts or {}
     if real is None and real_before is None:
-        index = torch.arange(total, device=device)
-        return Layout(Tokens(index[before:], facts), Tokens(index, facts), Mask(new, total, None, causal, device))
+        index = torch.arange(total, device=device)[None]
+        return Layout(Tokens(index[:, before:], facts), Tokens(index, facts), Mask(new, total, None, causal, device))
     now = real if real is not None else real_before.new_ones(batch, new)  # type: ignore[union-attr]
     then = real_before if real_before is not None else now.new_ones(batch, before)
     every = torch.cat([then, now], dim=1)  # (B, before + T)

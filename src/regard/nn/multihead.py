@@ -60,7 +60,7 @@ class SelfAttention(MultiHeadAttention):
         bias: bool = False,
     ) -> None:
         super().__init__(width, heads, kernel, key_width=key_width, bias=bias)
-        self.positions = positions.for_layer(heads, self.key_width, self.value_width)
+        self.positions = positions.for_layer(heads, self.key_width, self.value_width, kernel.scale)
         self.sizes = [heads * self.key_width, heads * self.key_width, heads * self.value_width]
         self.query_key_value = nn.Linear(width, sum(self.sizes), bias=bias)
 
@@ -73,9 +73,9 @@ class SelfAttention(MultiHeadAttention):
         v = self.v(v)
         if cache is not None:
             k, v = cache.append(k, v)
-        bias = self.positions.bias(q, layout.queries, layout.keys)
-        mix = partial(self.positions.mix, queries=layout.queries, keys=layout.keys) if self.positions.mixes else None
-        return self._join(self.kernel(q, k, v, layout.mask, bias, mix), layout)
+        bias = self.positions.bias(q, layout)
+        mix = partial(self.positions.mix, layout=layout) if self.positions.mixes else None
+        return self._join(self.kernel(q, k, v, layout, bias, mix), layout)
 
 
 class CrossAttention(MultiHeadAttention):
@@ -99,4 +99,4 @@ class CrossAttention(MultiHeadAttention):
             k, v = (self._heads(part) for part in projected.split(self.sizes, dim=-1))
             if cache is not None:
                 k, v = cache.append(k, v)
-        return self._join(self.kernel(q, self.k(k), self.v(v), layout.mask), layout)
+        return self._join(self.kernel(q, self.k(k), self.v(v), layout), layout)

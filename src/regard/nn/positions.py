@@ -8,8 +8,9 @@ A scheme can act in four ways, each a hook that does nothing unless the scheme o
     mix      adds to the outputs of the heads   (relative values)
 
 The first acts once, at the bottom of a stack; the others act in each self-attention, on the object that `for_layer`
-gives it, which may hold parameters of its own. Blocks call the hooks and know no scheme by name. Queries and keys come
-as `Tokens`: their index in the sentence, and whatever facts the network was given about them.
+gives it, which may hold parameters of its own. Blocks call the hooks and know no scheme by name. `Tokens` say where
+each token stands in its sentence, and whatever facts the network was given about it; a `Layout` has the tokens of both
+sides and the distances between them.
 
 B batch · H heads · T queries · S keys · D head width · C model width
 """
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn.layout import Tokens
+from regard.nn.layout import Layout, Tokens
 from regard.nn.taps import Tap
 
 
@@ -33,19 +34,19 @@ class Positions(nn.Module):
         """Embeddings (B, T, C) with order added."""
         return x
 
-    def for_layer(self, heads: int, key_width: int, value_width: int) -> "Positions":
-        """The object whose remaining hooks one self-attention calls."""
+    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> "Positions":
+        """The object whose remaining hooks one self-attention calls; `scale` is what its scores are multiplied by."""
         return Positions()
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Queries or keys (B, H, T, D), turned by their position."""
         return x
 
-    def bias(self, q: Tensor, queries: Tokens, keys: Tokens) -> Tensor | None:
+    def bias(self, q: Tensor, layout: Layout) -> Tensor | None:
         """What to add to the scaled scores (B, H, T, S)."""
         return None
 
-    def mix(self, weights: Tensor, queries: Tokens, keys: Tokens) -> Tensor:
+    def mix(self, weights: Tensor, layout: Layout) -> Tensor:
         """What to add to the heads' outputs (B, H, T, D), given the weights (B, H, T, S); called if `mixes`."""
         raise NotImplementedError
 

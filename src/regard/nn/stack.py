@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from regard.nn.block import Block
 from regard.nn.cache import DecoderCache
 from regard.nn.embedding import Embedding
-from regard.nn.layout import lay_out, unless_all
-from regard.nn.taps import Tap, taps_of
+from regard.nn.layout import lay_out
+from regard.nn.taps import Tap
 
 
 class Stack(nn.Module):
@@ -25,8 +25,7 @@ class Stack(nn.Module):
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
         self.norm = norm
-        self.output = Tap()
-        self._taps = tuple(taps_of(self).values())
+        self.states = Tap()
 
     def forward(
         self,
@@ -36,17 +35,15 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         memory_real: Tensor | None = None,
         cache: DecoderCache | None = None,
-        segments: Tensor | None = None,
         facts: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """ids (B, T) -> hidden states (B, T, C), zero at pads.
 
-        `real` (B, T) is True at tokens that are not pads; `memory` (B, S, C) is what cross-attention looks at. With a
-        cache, `ids` are the new tokens only. While a tap is open, pads are computed too, so that what passes the taps
-        keeps the batch's shape.
+        `real` (B, T) is True at tokens that are not pads; `memory` (B, S, C) is what cross-attention looks at; `facts`
+        are (B, T) tensors by name. With a cache, `ids` are the new tokens only. While a tap is open, pads are computed
+        too, so that what passes the taps keeps the batch's shape.
         """
-        real = unless_all(real)
-        pack = cache is None and not any(tap.is_open for tap in self._taps)
+        pack = cache is None and not self._watched()
         layout = lay_out(
             ids,
             real,
@@ -60,12 +57,15 @@ class Stack(nn.Module):
         if memory is not None:
             across = layout.across(memory, memory_real, pack=pack)
             memory = across.keys.pack(memory)
-        x = self.embedding(ids, layout.queries, segments)
+        x = self.embedding(ids, layout.queries)
         for number, layer in enumerate(self.layers):
             x = layer(x, layout, memory, across, cache.layers[number] if cache is not None else None)
-        x = self.output(x if self.norm is None else self.norm(x))
+        x = self.states(x if self.norm is None else self.norm(x))
         if cache is not None:
             cache.advance(ids, real)
         if layout.queries.packing is not None:
             return layout.queries.pad(x)
-        return x if real is None else x * real[..., None]
+        return x if real is None else x.masked_fill(~real[..., None], 0.0)
+
+    def _watched(self) -> bool:
+        return any(part.is_open for part in self.modules() if isinstance(part, Tap))

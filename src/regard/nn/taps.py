@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Tap(nn.Module):
-    """Passes its input on. It is open while a hook hangs on it; closed, it costs nothing.
+    """Passes its input on. It is open while a hook hangs on it; closed, it is one `if`.
 
     >>> import torch
     >>> tap = Tap()
@@ -23,16 +23,19 @@ class Tap(nn.Module):
     tensor([1., 1.])
     """
 
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(x) if self.is_open else x
+
     def forward(self, x: Tensor) -> Tensor:
         return x
 
     @property
     def is_open(self) -> bool:
-        return bool(self._forward_hooks or self._forward_pre_hooks)
+        return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
 
 
 def taps_of(module: nn.Module) -> dict[str, Tap]:
-    """Every tap below a module, by its name, in the order of the arithmetic within each part."""
+    """Every tap below a module, by its name."""
     return {name: part for name, part in module.named_modules() if isinstance(part, Tap)}
 
 

@@ -25,13 +25,16 @@ def test_later_layers_win(tmp_path: Path) -> None:
     assert model.dropout == 0.5  # --set
 
 
-def test_a_table_of_another_kind_starts_afresh(tmp_path: Path) -> None:
+def test_a_table_of_another_kind_keeps_what_both_kinds_have() -> None:
     positions = resolve("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.positions
     assert positions.model_dump() == {"kind": "sinusoidal", "layout": "halves"}
     assert resolve("gpt-small", ["model.positions.length=64"]).model.positions.model_dump() == {
         "kind": "learned",
         "length": 64,
     }
+    for sets in (["model.kind=decoder-only"], ["model=decoder-only"]):
+        model = resolve("tiny", ["model.width=64", "model.decoder_layers=2", *sets]).model
+        assert (model.kind, model.width, model.layers) == ("decoder-only", 64, 4)
 
 
 def test_a_variant_can_be_given_by_its_name() -> None:
@@ -77,6 +80,12 @@ def test_settings_survive_json(preset: str) -> None:
             "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only' or 'encoder-only' "
             "(did you mean decoder-only?).",
         ),
+        ("model.positions.none=1", "model.positions.none is not a setting; the settings here are kind, layout."),
+        ("model.width=1000000007", "model.heads = 4 does not divide model.width = 1000000007: use 1."),
+        ("model.width=10000000000", "model.width = 10000000000 should be less than or equal to 2147483648."),
+        ("tokens.pad=-5", "tokens.pad = -5 should be greater than or equal to 0."),
+        ("tokens.end=99999", "tokens.end = 99999 is past the last token of model.vocabulary = 10000."),
+        ("model.vocabulary=3", "tokens.end = 3 is past the last token of model.vocabulary = 3."),
         ("model=3", "model = 3 should be a table of settings."),
         ("model.positions=3", "model.positions = 3 should be a table of settings."),
         (
@@ -87,6 +96,11 @@ def test_settings_survive_json(preset: str) -> None:
 )
 def test_a_wrong_setting_gets_a_sentence(setting: str, sentence: str) -> None:
     assert complaint("tiny", setting) == f"--set {setting}: {sentence}"
+
+
+def test_a_setting_spelled_like_a_variant_is_still_named() -> None:
+    start = "--set model.none=1: model.none is not a setting; the settings here are kind, vocabulary, width, "
+    assert complaint("tiny", "model.none=1").startswith(start)
 
 
 @pytest.mark.parametrize("setting", ["model.layers", "=3", "model..layers=3"])

@@ -1,12 +1,11 @@
 """From presets, files and `--set` to one checked `Config`: defaults < preset < file < `--set a.b=c`.
 
-Later layers override earlier ones key by key. A table that names another `kind` starts afresh, because the settings
-of one variant mean nothing to another. Every value remembers the layer it came from, so that an error can name it.
+Later sources override earlier ones key by key. Where a table names another `kind`, it keeps the settings that both
+kinds have: `--set model.kind=decoder-only` on a translator's preset is a language model of the same size.
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,38 +13,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from regard.config.complaint import complain, nearest
-from regard.config.model import EncoderDecoder, ModelConfig, Settings
+from regard.config.complaint import Source, complain, has_kind, nearest, tables
+from regard.config.schema import Config
 from regard.errors import ConfigError
-
-
-class SpecialTokens(Settings):
-    """The ids of the tokens that are not text."""
-
-    pad: int = 0
-    unknown: int = 1
-    start: int = 2
-    end: int = 3
-
-
-class Config(Settings):
-    """Everything that can be set, in one tree.
-
-    >>> Config().model.width
-    512
-    """
-
-    model: ModelConfig = EncoderDecoder()
-    tokens: SpecialTokens = SpecialTokens()
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Settings from one place: `name` is how an error refers to it, `text` the TOML they were read from."""
-
-    name: str
-    values: Mapping[str, Any]
-    text: str = field(default="", repr=False)
 
 
 def resolve(source: str | Path | None = None, sets: Iterable[str] = ()) -> Config:
@@ -56,21 +26,21 @@ def resolve(source: str | Path | None = None, sets: Iterable[str] = ()) -> Confi
     >>> resolve("tiny", ["model.layers=2"]).model.layers
     2
     """
-    layers = [*_read(source)] if source is not None else []
-    layers += [_read_set(assignment) for assignment in sets]
-    return check(layers)
+    sources = [*_read(source)] if source is not None else []
+    sources += [_read_set(assignment) for assignment in sets]
+    return check(sources)
 
 
-def check(layers: Iterable[Layer]) -> Config:
-    """Merge layers, later ones winning, into a valid `Config`; or complain about the first setting that is wrong."""
-    layers = list(layers)
+def check(sources: Iterable[Source]) -> Config:
+    """Merge sources, later ones winning, into a valid `Config`; or complain about the first setting that is wrong."""
+    sources = list(sources)
     merged: dict[str, Any] = {}
-    for layer in layers:
-        merged = _merge(merged, layer.values)
+    for source in sources:
+        merged = _merge(merged, source.values)
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
-        raise complain(error, Config, [(layer.name, layer.values, layer.text) for layer in layers]) from None
+        raise complain(error, Config, sources) from None
 
 
 def preset_names() -> list[str]:
@@ -96,11 +66,11 @@ def _presets() -> Traversable:
     return resources.files("regard") / "presets"
 
 
-def _read(source: str | Path) -> Iterable[Layer]:
-    """The layers behind a preset's name or a file: the preset it builds on, then its own."""
+def _read(source: str | Path) -> Iterable[Source]:
+    """The settings behind a preset's name or a file: those of the preset it builds on, then its own."""
     if isinstance(source, str) and source in preset_names():
         text = (_presets() / f"{source}.toml").read_text("utf-8")
-        yield Layer(f"preset {source}", tomllib.loads(text), text)
+        yield Source(f"preset {source}", tomllib.loads(text), text)
         return
     path = Path(source)
     if path.suffix != ".toml" and not path.exists():
@@ -117,7 +87,7 @@ def _read(source: str | Path) -> Iterable[Layer]:
                 f"the presets are {', '.join(preset_names())}."
             )
         yield from _read(preset)
-    yield Layer(str(path), values, text)
+    yield Source(str(path), values, text)
 
 
 def _parse(path: Path) -> tuple[str, dict[str, Any]]:
@@ -135,8 +105,8 @@ def _parse(path: Path) -> tuple[str, dict[str, Any]]:
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from None
 
 
-def _read_set(assignment: str) -> Layer:
-    """`model.layers=3` as a layer. The value is read as TOML; a bare word is a string."""
+def _read_set(assignment: str) -> Source:
+    """`model.layers=3` as a source. The value is read as TOML; a bare word is a string."""
     name, equals, value = assignment.partition("=")
     path = name.strip().split(".")
     if not equals or not all(path):
@@ -148,7 +118,7 @@ def _read_set(assignment: str) -> Layer:
     values: Any = parsed
     for key in reversed(path):
         values = {key: values}
-    return Layer(f"--set {assignment}", values)
+    return Source(f"--set {assignment}", values)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,11 +128,16 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         under = merged.get(key)
         if isinstance(under, str) and isinstance(value, Mapping):
             under = {"kind": under}  # a variant given by its name alone
-        if isinstance(under, Mapping) and isinstance(value, Mapping) and not _is_another_kind(under, value):
-            value = _merge(under, value)
+        if isinstance(under, Mapping) and isinstance(value, str):
+            value = {"kind": value}
+        if isinstance(under, Mapping) and isinstance(value, Mapping):
+            value = _merge(_kept(under, value), value)
         merged[key] = value
     return merged
 
 
-def _is_another_kind(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
-    return "kind" in above and above["kind"] != below.get("kind", above["kind"])
+def _kept(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a table keeps of the one below it: all of it, or where `above` names a kind, what that kind has too."""
+    fields = {table.model_fields["kind"].default: table.model_fields for table in tables(Config) if has_kind(table)}
+    known = fields.get(above.get("kind"))
+    return below if known is None else {key: value for key, value in below.items() if key in known}
