@@ -17,7 +17,13 @@ class ConfigError(RegardError):
 
 
 class FolderError(RegardError):
-    """A model or a data file is missing, unreadable or not what it should be."""
+    """A model folder is missing, unreadable or not what it should be."""
+
+    exit_code = 3
+
+
+class DataError(RegardError):
+    """A data file is missing, unreadable or not what it should be."""
 
     exit_code = 3
 

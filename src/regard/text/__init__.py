@@ -1,0 +1,1 @@
+"""Text: corpora, tokenizer, token store, batches. Knows nothing of networks."""

@@ -1,0 +1,120 @@
+"""Corpora: files in, examples out, one at a time and in order.
+
+For translation: two aligned files, or tab-separated columns, or JSON Lines. For language models: plain text, each file
+one document, or JSON Lines, each line one. The format goes by the file's name, `.gz` or not.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from regard.errors import DataError
+from regard.text.faults import Faults
+from regard.text.lines import Line, read_lines
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+def aligned_pairs(sources: Sequence[str], targets: Sequence[str], faults: Faults) -> Iterator[Pair]:
+    """Pairs from files that are aligned line by line: the first of `sources` with the first of `targets`, and so on."""
+    if len(sources) != len(targets):
+        raise DataError(
+            f"there are {len(sources)} source files and {len(targets)} target files; give one target for each source."
+        )
+    for source, target in zip(sources, targets, strict=True):
+        for left, right in zip_longest(read_lines(source, faults), read_lines(target, faults)):
+            if right is None:
+                raise _unequal(left, target)
+            if left is None:
+                raise _unequal(right, source)
+            yield from _pair([left.text, right.text], [left.place, right.place], faults)
+
+
+def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
+    """Pairs from TSV files (the first two columns) or JSON Lines (`source` and `target`), by each file's name."""
+    for file in files:
+        read = _fields if format_of(file) == "jsonl" else _columns
+        for line in read_lines(file, faults):
+            yield from read(line, faults)
+
+
+def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
+    """Documents as streams of text: a plain file is one, its line ends kept; in JSON Lines each `text` is one."""
+    for file in files:
+        if format_of(file) == "jsonl":
+            for line in read_lines(file, faults):
+                record = _record(line, ("text",), faults)
+                if record is not None:
+                    yield iter([record["text"]])
+        else:
+            yield (line.text + "\n" for line in read_lines(file, faults) if line.text is not None)
+
+
+def format_of(file: str) -> str:
+    """`tsv`, `jsonl` or `text`, by a file's name.
+
+    >>> format_of("pairs.tsv.gz"), format_of("pairs.jsonl"), format_of("book.txt"), format_of("-")
+    ('tsv', 'jsonl', 'text', 'text')
+    """
+    ending = file.removesuffix(".gz").rpartition(".")[2].lower()
+    return {"tsv": "tsv", "tab": "tsv", "jsonl": "jsonl", "ndjson": "jsonl"}.get(ending, "text")
+
+
+def _columns(line: Line, faults: Faults) -> Iterator[Pair]:
+    if line.text is None:
+        return
+    columns = line.text.split("\t")
+    if len(columns) < 2:
+        faults.add("too few columns", f"{line.place}: has no tab; write source, tab, target")
+        return
+    yield from _pair(columns[:2], [line.place, line.place], faults)
+
+
+def _fields(line: Line, faults: Faults) -> Iterator[Pair]:
+    record = _record(line, ("source", "target"), faults)
+    if record is not None:
+        yield from _pair([record["source"], record["target"]], [line.place, line.place], faults)
+
+
+def _record(line: Line, keys: Sequence[str], faults: Faults) -> dict[str, Any] | None:
+    """The object on a line of JSON, if it has a text under each key."""
+    if line.text is None:
+        return None
+    try:
+        record = json.loads(line.text)
+    except (ValueError, RecursionError) as error:
+        faults.add("not JSON", f"{line.place}: is not JSON ({error}); mend it")
+        return None
+    for key in keys:
+        if not isinstance(record, dict) or not isinstance(record.get(key), str):
+            wanted = ", ".join(f'"{key}": "…"' for key in keys)
+            faults.add("missing field", f"{line.place}: has no text under {key!r}; write {{{wanted}}}")
+            return None
+    return record
+
+
+def _pair(texts: Sequence[str | None], places: Sequence[str], faults: Faults) -> Iterator[Pair]:
+    """The pair, unless a side is unreadable, which is noted already, or empty."""
+    source, target = texts
+    if source is None or target is None:
+        return
+    for text, place, side in ((source, places[0], "source"), (target, places[1], "target")):
+        if not text.strip():
+            faults.add("empty", f"{place}: has an empty {side}; fill it")
+            return
+    yield Pair(source.strip(), target.strip())
+
+
+def _unequal(line: Line, shorter: str) -> DataError:
+    return DataError(
+        f"{line.place}: has no counterpart, because {shorter} ends before it; "
+        "aligned files have the same number of lines."
+    )
