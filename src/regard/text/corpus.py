@@ -93,12 +93,13 @@ def _record(line: Line, keys: Sequence[str], faults: Faults) -> dict[str, Any] |
     except (ValueError, RecursionError) as error:
         faults.add("not JSON", f"{line.place}: is not JSON ({error}); mend it")
         return None
-    for key in keys:
-        if not isinstance(record, dict) or not isinstance(record.get(key), str):
-            wanted = ", ".join(f'"{key}": "…"' for key in keys)
-            faults.add("missing field", f"{line.place}: has no text under {key!r}; write {{{wanted}}}")
-            return None
-    return record
+    fields = record if isinstance(record, dict) else {}
+    missing = next((key for key in keys if not isinstance(fields.get(key), str)), None)
+    if missing is not None:
+        wanted = ", ".join(f'"{key}": "…"' for key in keys)
+        faults.add("missing field", f"{line.place}: has no text under {missing!r}; write {{{wanted}}}")
+        return None
+    return fields
 
 
 def _pair(texts: Sequence[str | None], places: Sequence[str], faults: Faults) -> Iterator[Pair]:

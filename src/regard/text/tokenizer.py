@@ -1,0 +1,171 @@
+"""Text to ids and back, on the `tokenizers` library. One vocabulary serves both languages of a translator.
+
+Sub-word and word tokenizers mark the start of a word with `▁`, so that ids alone tell where the spaces were. Up to
+normalisation, text → ids → text loses nothing: what a vocabulary of sub-words has no piece for is spelled in bytes.
+Normalisation is what the settings ask for, and for those tokenizers also: spaces around a text are dropped, and a
+literal `▁` becomes a space. Characters and words that a `character` or `word` tokenizer has never seen become `[UNK]`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from regard.config import SpecialTokens
+from regard.config.tokenizer import TokenizerConfig
+from regard.errors import DataError
+
+SPECIALS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # their ids are their places, as in `SpecialTokens`
+UNKNOWN = SPECIALS[SpecialTokens().unknown]
+WORD_START = "▁"
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+class Tokenizer:
+    """Encodes and decodes."""
+
+    def __init__(self, fast: tokenizers.Tokenizer) -> None:
+        self._fast = fast
+        self._fast.encode_special_tokens = True  # "[EOS]" in a text is text, and ends nothing
+
+    def __len__(self) -> int:
+        return self._fast.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without start and end."""
+        return self._fast.encode(text, add_special_tokens=False).ids
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts, on all cores."""
+        return [encoding.ids for encoding in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; special tokens are left out."""
+        return self._fast.decode(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id's own token."""
+        return [self._fast.id_to_token(number) or UNKNOWN for number in ids]
+
+    def to_json(self) -> bytes:
+        """The content of a `tokenizer.json`."""
+        return self._fast.to_str(pretty=False).encode()
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer in a `tokenizer.json`."""
+    try:
+        content = path.read_text("utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); give the path of a tokenizer.json.") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not UTF-8 text; give the path of a tokenizer.json.") from None
+    try:
+        return Tokenizer(tokenizers.Tokenizer.from_str(content))
+    except Exception as error:  # the library raises nothing more precise
+        raise DataError(f"{path}: is not a tokenizer.json ({error}).") from None
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Learn a tokenizer from texts, which are read once.
+
+    The same texts give the same tokenizer, except for `unigram`, whose scores the library finds only to about 0.001.
+
+    >>> tokenizer = train_tokenizer(["ti amo", "ti amo molto"], TokenizerConfig(vocabulary=300))
+    >>> tokenizer.decode(tokenizer.encode("ti amo molto"))
+    'ti amo molto'
+    """
+    return Tokenizer(TRAINERS[config.kind](texts, config))
+
+
+def _bpe(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+    learned = _words(models.BPE(), config)
+    size = max(config.vocabulary - len(BYTES), len(SPECIALS))
+    learned.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, **_TRAINER))
+    model = json.loads(learned.to_str())["model"]
+    pieces = [*SPECIALS, *BYTES, *(piece for piece in model["vocab"] if piece not in {*SPECIALS, *BYTES})]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    merges = [tuple(merge) for merge in model["merges"]]
+    return _words(models.BPE(vocabulary, merges, unk_token=UNKNOWN, byte_fallback=True), config, spelled=True)
+
+
+def _unigram(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+    learned = _words(models.Unigram(), config)
+    size = max(config.vocabulary - len(BYTES), len(SPECIALS))
+    learned.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=size, unk_token=UNKNOWN, **_TRAINER))
+    scored = json.loads(learned.to_str())["model"]["vocab"]
+    pieces = [(piece, score) for piece, score in scored if piece not in {*SPECIALS, *BYTES}]
+    pieces.sort(key=lambda entry: (-entry[1], entry[0]))  # the library leaves equal ones in any order
+    vocabulary = [(piece, 0.0) for piece in [*SPECIALS, *BYTES]] + pieces
+    model = models.Unigram(vocabulary, unk_id=SPECIALS.index(UNKNOWN), byte_fallback=True)
+    return _words(model, config, spelled=True)
+
+
+def _byte_level(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+    fast = tokenizers.Tokenizer(models.BPE())
+    fast.normalizer = _normalizer(config)
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    fast.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=config.vocabulary, initial_alphabet=alphabet, **_TRAINER)
+    )
+    return fast
+
+
+def _character(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+    normalizer = _normalizer(config)
+    characters = sorted({character for text in texts for character in normalizer.normalize_str(text)})
+    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *characters])}
+    fast = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    fast.normalizer = normalizer
+    fast.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+    fast.decoder = decoders.Fuse()
+    fast.add_special_tokens(SPECIALS)
+    return fast
+
+
+def _word(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+    fast = _words(models.WordLevel(unk_token=UNKNOWN), config, punctuation=True)
+    fast.train_from_iterator(texts, trainers.WordLevelTrainer(vocab_size=config.vocabulary, **_TRAINER))
+    return fast
+
+
+TRAINERS: dict[str, Callable[[Iterable[str], TokenizerConfig], tokenizers.Tokenizer]] = {
+    "bpe": _bpe,
+    "unigram": _unigram,
+    "byte-level": _byte_level,
+    "character": _character,
+    "word": _word,
+}
+_TRAINER: dict[str, Any] = {"special_tokens": SPECIALS, "show_progress": False}
+
+
+def _words(
+    model: models.Model, config: TokenizerConfig, *, spelled: bool = False, punctuation: bool = False
+) -> tokenizers.Tokenizer:
+    """A tokenizer that marks where words start; `spelled`: what it has no piece for is spelled in bytes."""
+    fast = tokenizers.Tokenizer(model)
+    tidy = [normalizers.Replace(WORD_START, " "), normalizers.Strip()]
+    fast.normalizer = normalizers.Sequence([_normalizer(config), *tidy])
+    # a text that says "[EOS]" or "<0x41>" must not be taken for the token of that name
+    bracket = pre_tokenizers.Split(tokenizers.Regex(r"[\[<]"), "isolated")
+    alone = pre_tokenizers.Punctuation() if punctuation else bracket
+    fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(WORD_START, "always"), alone])
+    unmarked = decoders.Metaspace(WORD_START, "always")
+    fast.decoder = decoders.Sequence([decoders.ByteFallback(), unmarked]) if spelled else unmarked
+    if spelled:
+        fast.add_special_tokens(SPECIALS)
+    return fast
+
+
+def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+    steps: list[normalizers.Normalizer] = []
+    if config.nfkc:
+        steps.append(normalizers.NFKC())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    return normalizers.Sequence(steps)
