@@ -1,0 +1,80 @@
+"""Batches for training: as many examples as fit a budget of tokens, of about equal length, in an order of their own
+each epoch.
+
+The plan of an epoch follows from the lengths, the seed and the epoch's number alone, so that a place in the data is
+two numbers, and a run that resumes sees exactly what it would have seen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where training stands in the data: the next batch of an epoch."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+START = Place()
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Batches of examples whose lengths are known, one row per column: (columns, examples).
+
+    A batch holds at most `tokens` in its longest column, pads included; an example that is longer by itself makes a
+    batch of its own. With `world` processes, each takes its own share, and all have equally many.
+    """
+
+    lengths: NDArray[np.int64]
+    tokens: int
+    seed: int = 0
+    rank: int = 0
+    world: int = 1
+
+    def epoch(self, number: int) -> list[NDArray[np.int64]]:
+        """The examples of each batch, in order, for one process."""
+        random = np.random.default_rng([self.seed, number])
+        order = self._by_length(random)
+        longest = self.lengths.max(0)[order]
+        batches = [order[start:end] for start, end in cut(longest, self.tokens)]
+        shuffled = [batches[n] for n in random.permutation(len(batches))]
+        even = len(shuffled) // self.world * self.world or len(shuffled)
+        return shuffled[:even][self.rank :: self.world]
+
+    def after(self, place: Place = START) -> Iterator[tuple[Place, NDArray[np.int64]]]:
+        """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
+        while True:
+            batches = self.epoch(place.epoch)
+            for examples in batches[place.batch :]:
+                place = replace(place, batch=place.batch + 1)
+                yield place, examples
+            place = Place(place.epoch + 1)
+
+    def _by_length(self, random: np.random.Generator) -> NDArray[np.int64]:
+        """All examples, short ones first; those of equal lengths in random order."""
+        shuffled = random.permutation(self.lengths.shape[1])
+        longest, *others = [self.lengths.max(0), *self.lengths]
+        keys = [column[shuffled] for column in (*others, longest)]
+        return shuffled[np.lexsort(keys)]
+
+
+def cut(lengths: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
+    """Cut examples of rising lengths into runs that hold at most `tokens`, the pads up to the longest included.
+
+    >>> list(cut(np.array([1, 1, 2, 3, 9]), tokens=6))
+    [(0, 3), (3, 4), (4, 5)]
+    """
+    start = 0
+    while start < len(lengths):
+        most = max(1, tokens // max(1, int(lengths[start])))  # lengths only rise: it can hold no more than this
+        window = lengths[start : start + most]
+        sizes = window * np.arange(1, len(window) + 1)
+        end = start + max(1, int(np.searchsorted(sizes, tokens, side="right")))
+        yield start, end
+        start = end
