@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_a_damaged_store_is_none(tmp_path: Path, file: str, keep: int) -> None:
 
 
 def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
-    def examples():  # type: ignore[no-untyped-def]
+    def examples() -> Iterator[list[list[int]]]:
         yield [[1]]
         raise DataError("a.tsv:2: is bad.")
 
