@@ -1,0 +1,97 @@
+"""Sentence pairs on their way from a corpus into a token store, and from the store into a batch.
+
+B examples · S source length · T target length
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.config import SpecialTokens
+from regard.text.corpus import Pair
+from regard.text.store import TokenStore, chunks, write_store
+from regard.text.tokenizer import Tokenizer
+
+Ids = NDArray[np.int64]
+Real = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which pairs are fit for training; the others are counted by reason."""
+
+    longest: int = 256  # tokens on either side
+    ratio: float = 3.0  # of the longer side to the shorter; pairs of few tokens may differ by more
+    lenient: int = 10  # tokens up to which the ratio does not count
+
+    def fault(self, source: Sequence[int], target: Sequence[int]) -> str | None:
+        """Why a pair is left out; None if it is not.
+
+        >>> Filter(longest=4).fault([1, 2], [1, 2, 3, 4, 5])
+        'too long'
+        """
+        short, long = sorted((len(source), len(target)))
+        if short == 0:
+            return "empty"
+        if long > self.longest:
+            return "too long"
+        return "unequal lengths" if long > self.lenient and long > self.ratio * short else None
+
+
+def store_pairs(folder: Path, pairs: Iterable[Pair], tokenizer: Tokenizer, fit: Filter, about: dict[str, str]) -> None:
+    """Tokenise pairs as they come, on all cores, and write those that are fit for training."""
+    counts: Counter[str] = Counter(read=0)
+
+    def examples() -> Iterator[tuple[list[int], list[int]]]:
+        for chunk in chunks(pairs, 4096):
+            sources = tokenizer.encode_all([pair.source for pair in chunk])
+            targets = tokenizer.encode_all([pair.target for pair in chunk])
+            counts["read"] += len(chunk)
+            for source, target in zip(sources, targets, strict=True):
+                fault = fit.fault(source, target)
+                counts[fault or "kept"] += 1
+                if fault is None:
+                    yield source, target
+
+    write_store(folder, examples(), 2, len(tokenizer), {"counts": counts, **about})
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """A batch for teacher forcing: the decoder reads `[SOS] …` and is to predict `… [EOS]`."""
+
+    source: Ids  # (B, S), ending in [EOS]
+    source_real: Real
+    target: Ids  # (B, T), beginning with [SOS]: the target shifted right
+    target_real: Real
+    predicted: Ids  # (B, T), ending in [EOS]
+
+
+def batch_of_pairs(store: TokenStore, examples: Ids, tokens: SpecialTokens) -> PairBatch:
+    """The batch of these examples of a store."""
+    sources, targets = ([column[n] for n in examples] for column in store.columns)
+    source, source_real = pad(sources, after=[tokens.end], pad_id=tokens.pad)
+    target, target_real = pad(targets, before=[tokens.start], pad_id=tokens.pad)
+    predicted, _ = pad(targets, after=[tokens.end], pad_id=tokens.pad)
+    return PairBatch(source, source_real, target, target_real, predicted)
+
+
+def pad(
+    rows: Sequence[NDArray[np.integer]], *, before: Sequence[int] = (), after: Sequence[int] = (), pad_id: int
+) -> tuple[Ids, Real]:
+    """Rows of ids as a rectangle, each with `before` and `after` around it, and where it is not padding.
+
+    >>> ids, real = pad([np.array([7, 8]), np.array([9])], after=[3], pad_id=0)
+    >>> ids.tolist(), real.sum(1).tolist()
+    ([[7, 8, 3], [9, 3, 0]], [3, 2])
+    """
+    around = len(before) + len(after)
+    lengths = np.array([len(row) + around for row in rows])
+    ids = np.full((len(rows), lengths.max()), pad_id, dtype=np.int64)
+    for place, row, length in zip(ids, rows, lengths, strict=True):
+        place[:length] = np.concatenate([before, row, after])
+    return ids, np.arange(ids.shape[1]) < lengths[:, None]

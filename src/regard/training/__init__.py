@@ -1,0 +1,1 @@
+"""Training: objectives, schedule, loop, checkpoints, validation."""
