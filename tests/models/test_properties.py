@@ -58,6 +58,23 @@ def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: 
         torch.testing.assert_close(together[i], alone[0], atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.parametrize("name", [name for name in DECODERS if name.startswith("decoder-only")])
+@given(seed=st.integers(0, 2**31), lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), padded=st.booleans())
+def test_documents_that_share_a_row_do_not_see_each_other(
+    name: str, seed: int, lengths: list[int], padded: bool
+) -> None:
+    network = make(DECODERS[name])
+    generator = torch.Generator().manual_seed(seed)
+    texts = [torch.randint(0, VOCABULARY, (length,), generator=generator) for length in lengths]
+    pads = torch.zeros(3 if padded else 0).long()
+    row = torch.cat([*texts, pads])[None]
+    numbers = torch.cat([torch.full((length,), n) for n, length in enumerate(lengths)] + [pads])[None]
+    real = torch.arange(row.size(1))[None] < sum(lengths)
+    together = network.decode(row, real=real, facts={"documents": numbers})
+    alone = torch.cat([network.decode(text[None]) for text in texts], dim=1)
+    torch.testing.assert_close(together[real], alone[0], atol=TOLERANCE, rtol=0)
+
+
 def test_pads_are_not_computed() -> None:
     network = make(DECODERS["encoder-decoder"])
     shapes: list[tuple[int, ...]] = []

@@ -53,9 +53,17 @@ class Network(nn.Module):
         raise InputError(f"{type(self).__name__} has no encoder.")
 
     def decode(
-        self, ids: Tensor, memory: Memory | None = None, cache: Cache | None = None, real: Tensor | None = None
+        self,
+        ids: Tensor,
+        memory: Memory | None = None,
+        cache: Cache | None = None,
+        real: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """ids (B, T) -> hidden states (B, T, C), each the last word on the token that follows."""
+        """ids (B, T) -> hidden states (B, T, C), each the last word on the token that follows.
+
+        The fact `documents` (B, T) numbers documents that share a row without seeing each other.
+        """
         raise InputError(f"{type(self).__name__} has no decoder.")
 
     def logits(self, hidden: Tensor) -> Tensor:

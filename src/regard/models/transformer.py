@@ -26,11 +26,16 @@ class EncoderDecoderTransformer(Network):
         return Memory(self.encoder(ids, real, facts=facts), real)
 
     def decode(
-        self, ids: Tensor, memory: Memory | None = None, cache: Cache | None = None, real: Tensor | None = None
+        self,
+        ids: Tensor,
+        memory: Memory | None = None,
+        cache: Cache | None = None,
+        real: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         if memory is None:
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
-        return self.decoder(ids, real, memory=memory.states, memory_real=memory.real, cache=cache)
+        return self.decoder(ids, real, memory=memory.states, memory_real=memory.real, cache=cache, facts=facts)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
@@ -56,9 +61,14 @@ class DecoderOnlyTransformer(Network):
         self.output = output
 
     def decode(
-        self, ids: Tensor, memory: Memory | None = None, cache: Cache | None = None, real: Tensor | None = None
+        self,
+        ids: Tensor,
+        memory: Memory | None = None,
+        cache: Cache | None = None,
+        real: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        return self.decoder(ids, real, cache=cache)
+        return self.decoder(ids, real, cache=cache, facts=facts)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
@@ -66,9 +76,9 @@ class DecoderOnlyTransformer(Network):
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
 
-    def forward(self, ids: Tensor, real: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
         """ids (B, T) -> logits (B, T, V)."""
-        return self.logits(self.decode(ids, real=real))
+        return self.logits(self.decode(ids, real=real, facts=facts))
 
 
 class EncoderOnlyTransformer(Network):

@@ -138,8 +138,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, s
 
     `is_causal` is used for square masks only: with fewer queries than keys it would align them at the first key.
     """
-    plain_causal = mask.causal and mask.real is None and bias is None and mask.queries == mask.keys
-    if plain_causal:
+    if mask.only_causal and bias is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scale)
     allowed_or_added = mask.allowed
     if bias is not None:

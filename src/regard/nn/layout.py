@@ -41,6 +41,7 @@ class Mask:
     keys: int
     real: Tensor | None = None  # (B, S) True at real keys; None: all are
     causal: bool = False
+    documents: Tensor | None = None  # (B, S) which document each token is of; None: all are of one
     device: torch.device | None = None
 
     @cached_property
@@ -50,7 +51,15 @@ class Mask:
         if self.causal and self.queries > 1:  # a single query is the newest token: nothing is ahead of it
             behind = causal(self.queries, self.keys, self.device)
             allowed = behind if allowed is None else allowed & behind
+        if self.documents is not None:
+            same = self.documents[:, None, :, None] == self.documents[:, None, None, :]
+            allowed = same if allowed is None else allowed & same
         return allowed
+
+    @property
+    def only_causal(self) -> bool:
+        """Whether the look-ahead mask is all there is, and square: what fused kernels know without being shown it."""
+        return self.causal and self.real is None and self.documents is None and self.queries == self.keys
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,8 @@ def lay_out(
     """The layout of self-attention for new tokens `ids` (B, T) after `before` cached ones.
 
     `real` (B, T) and `real_before` (B, before) are True at tokens that are not pads; None means all of them. With
-    `pack`, pads are left out of everything but attention itself.
+    `pack`, pads are left out of everything but attention itself. The fact `documents` (B, T) numbers the documents that
+    share a row: each has positions of its own, and sees nothing of the others.
     """
     batch, new = ids.shape
     if before and facts:
@@ -148,13 +158,20 @@ def lay_out(
     total, device = before + new, ids.device
     real = unless_all(checked(real, ids.shape))
     facts = facts or {}
-    if real is None and real_before is None:
+    documents = facts.get("documents")
+    if real is None and real_before is None and documents is None:
         index = torch.arange(total, device=device)[None]
-        return Layout(Tokens(index[:, before:], facts), Tokens(index, facts), Mask(new, total, None, causal, device))
-    now = real if real is not None else real_before.new_ones(batch, new)  # type: ignore[union-attr]
+        return Layout(
+            Tokens(index[:, before:], facts), Tokens(index, facts), Mask(new, total, None, causal, None, device)
+        )
+    now = real if real is not None else torch.ones_like(ids, dtype=torch.bool)
     then = real_before if real_before is not None else now.new_ones(batch, before)
     every = torch.cat([then, now], dim=1)  # (B, before + T)
     index = (every.cumsum(1) - 1).clamp(min=0)
+    if documents is not None:
+        begins = documents != documents.roll(1, 1)
+        index = index - index.where(begins, 0).cummax(1).values  # counted from where its document begins
     packing = Packing.of(now) if pack and real is not None else None
     queries = Tokens(index[:, before:], facts, packing)
-    return Layout(queries, Tokens(index, facts), Mask(new, total, every, causal, device))
+    hidden = every if real is not None or real_before is not None else None
+    return Layout(queries, Tokens(index, facts), Mask(new, total, hidden, causal, documents, device))
