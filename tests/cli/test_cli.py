@@ -97,6 +97,10 @@ def test_model_shows_a_model_folder(tmp_path: Path) -> None:
     )
 
 
+def test_a_narrow_terminal_loses_no_number() -> None:
+    assert "63,045,632   127,148,032" in regard("model", "paper-base", COLUMNS="30").stdout
+
+
 def test_lab_lists_and_runs() -> None:
     assert regard("lab").stdout.startswith("worked-example  ")
     shown = regard("lab", "worked-example").stdout

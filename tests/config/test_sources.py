@@ -83,6 +83,9 @@ def test_settings_survive_json(preset: str) -> None:
         ("model.positions.none=1", "model.positions.none is not a setting; the settings here are kind, layout."),
         ("model.width=1000000007", "model.heads = 4 does not divide model.width = 1000000007: use 1."),
         ("model.width=10000000000", "model.width = 10000000000 should be less than or equal to 2147483648."),
+        ("model.layers=100000", "model.layers = 100000 should be less than or equal to 1000."),
+        ("model.norm_epsilon=inf", "model.norm_epsilon = inf should be a finite number."),
+        ("model.dropout=nan", "model.dropout = nan should be a finite number."),
         ("tokens.pad=-5", "tokens.pad = -5 should be greater than or equal to 0."),
         ("tokens.end=99999", "tokens.end = 99999 is past the last token of model.vocabulary = 10000."),
         ("model.vocabulary=3", "tokens.end = 3 is past the last token of model.vocabulary = 3."),
@@ -136,9 +139,16 @@ def test_the_place_is_the_layer_that_gave_the_wrong_value(tmp_path: Path) -> Non
     assert complaint(file) == f"{file}:3: model.heads = 4 does not divide model.width = 90: use 3 or 5."
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_bytes(b"\xef\xbb\xbf[model]\r\nlayers = 2\r\nheads = 7\r\n")
+    assert complaint(file) == f"{file}:3: model.heads = 7 does not divide model.width = 512: use 4 or 8."
+
+
 def test_an_unknown_preset_gets_a_sentence(tmp_path: Path) -> None:
     known = "the presets are gpt-char, gpt-small, paper-base, paper-big, small, tiny."
     assert complaint("tinny") == f"'tinny' is neither a preset nor a TOML file (did you mean tiny?); {known}"
+    assert complaint("") == f"'' is neither a preset nor a TOML file; {known}"
     file = tmp_path / "my.toml"
     file.write_text('preset = "paper-bas"\n')
     assert complaint(file) == f"{file}: preset = 'paper-bas' is not a preset (did you mean paper-base?); {known}"
@@ -153,5 +163,7 @@ def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
     broken.write_text("[model\n")
     assert complaint(broken).startswith(f"{broken}: is not valid TOML: ")
     assert "line 1" in complaint(broken)
+    broken.write_text("a=" + "[" * 5000 + "]" * 5000)
+    assert complaint(broken) == f"{broken}: is not a file of settings: its tables are nested without end."
     broken.write_bytes(b"# caf\xe9\n")
     assert complaint(broken) == f"{broken}: is not UTF-8 text (byte 5); save it as UTF-8."

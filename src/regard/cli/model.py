@@ -58,7 +58,7 @@ def _config(source: str | None, settings: list[str]) -> "Config":
     from regard.errors import ConfigError
     from regard.models.folder import read_config
 
-    if source is not None and source not in preset_names() and Path(source).is_dir():
+    if source and source not in preset_names() and Path(source).is_dir():
         if settings:
             raise ConfigError(
                 f"--set {settings[0]}: a trained model's settings are fixed; drop --set, or give a preset."
@@ -100,14 +100,17 @@ def _table(*columns: str) -> "Table":
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=number < 2)
+        table.add_column(column, justify="right" if number else "left", no_wrap=column != "what it is")
     return table
 
 
 def _print(table: "Table") -> None:
     from rich.console import Console
 
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    wide = console.options.update(width=80)
+    console.width = max(console.width, console.measure(table, options=wide).maximum)  # narrower, numbers would be cut
+    console.print(table)
 
 
 def _size(amount: float) -> str:

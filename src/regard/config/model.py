@@ -9,13 +9,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 Size = Annotated[int, Field(gt=0, le=2**31)]  # past that, it is a slip of the finger
+Depth = Annotated[int, Field(gt=0, le=1000)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Settings(BaseModel):
     """A table of settings: nothing unknown is accepted, nothing is converted silently, nothing changes later."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class SinusoidalPositions(Settings):
@@ -65,7 +68,7 @@ class TransformerConfig(Settings):
     """Tokens known to the network (§5.1: a shared vocabulary of about 37,000)."""
     width: Size = 512
     """d_model: the width of every token's vector between the layers."""
-    layers: Size = 6
+    layers: Depth = 6
     """N: layers in a stack."""
     heads: Size = 8
     """h: attention heads; each is `width / heads` wide."""
@@ -133,7 +136,7 @@ class EncoderDecoder(Predicts, TransformerConfig):
 
     family: ClassVar[str] = "encoder-decoder Transformer"
     kind: Literal["encoder-decoder"] = "encoder-decoder"
-    decoder_layers: Size | None = None
+    decoder_layers: Depth | None = None
     """Layers of the decoder, where they should differ from `layers`."""
     share_embeddings: bool = True
     """Source and target use one embedding matrix (§3.4); needs one vocabulary."""

@@ -73,7 +73,7 @@ def _read(source: str | Path) -> Iterable[Source]:
         yield Source(f"preset {source}", tomllib.loads(text), text)
         return
     path = Path(source)
-    if path.suffix != ".toml" and not path.exists():
+    if not source or (path.suffix != ".toml" and not path.exists()):
         raise ConfigError(
             f"{str(source)!r} is neither a preset nor a TOML file{nearest(str(source), preset_names())}; "
             f"the presets are {', '.join(preset_names())}."
@@ -92,7 +92,7 @@ def _read(source: str | Path) -> Iterable[Source]:
 
 def _parse(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors put a byte order mark first
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); give a preset or the path of a TOML file."
@@ -103,6 +103,8 @@ def _parse(path: Path) -> tuple[str, dict[str, Any]]:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: is not a file of settings: its tables are nested without end.") from None
 
 
 def _read_set(assignment: str) -> Source:
