@@ -1,6 +1,7 @@
 """The command as a user runs it: what it prints, where, and with which exit code."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,23 @@ def test_unknown_commands_and_options_are_usage_errors() -> None:
     assert "Traceback" not in regard("trian").stderr
 
 
+def test_output_that_cannot_be_written_is_a_sentence() -> None:
+    command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' lab > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "regard: the output: No space left on device.\n")
+    closed = subprocess.run(["bash", "-c", command.replace("> /dev/full", ">&-")], capture_output=True, text=True)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_a_name_that_is_too_long_or_not_unicode_is_a_sentence() -> None:
+    long = "x" * 300
+    done = regard("model", long)
+    assert (done.returncode, done.stderr) == (3, f"regard: {long}: File name too long.\n")
+    odd = regard("model", "caf\udce9.toml")
+    assert odd.returncode == 2
+    assert odd.stderr.startswith("regard: caf\\udce9.toml: cannot be read")
+
+
 def test_output_is_utf8_whatever_the_locale() -> None:
     assert "√d_k" in regard("lab", "worked-example", LC_ALL="C", PYTHONIOENCODING="ascii").stdout
 
@@ -144,6 +162,6 @@ def test_output_is_utf8_whatever_the_locale() -> None:
 @pytest.mark.parametrize("arguments", ["lab worked-example", "model paper-big --set model.layers=60 --taps"])
 def test_a_reader_that_has_had_enough_ends_it_quietly(arguments: str) -> None:
     """Whether the output fits into the pipe, and fails only when it is flushed at the end, or not."""
-    command = f"{sys.executable} -c 'from regard.cli import main; main()' {arguments} | true"
+    command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' {arguments} | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""

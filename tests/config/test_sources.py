@@ -59,10 +59,10 @@ def test_settings_survive_json(preset: str) -> None:
         ("model.positions.sin=1", "model.positions.sin is not a setting; the settings here are kind, layout."),
         ("model.layers=-1", "model.layers = -1 should be greater than 0."),
         ("model.layers=0", "model.layers = 0 should be greater than 0."),
-        ("model.layers=two", "model.layers = 'two' should be a valid integer."),
-        ("model.layers=2.5", "model.layers = 2.5 should be a valid integer."),
-        ("model.layers=true", "model.layers = True should be a valid integer."),
-        ("model.residual=1", "model.residual = 1 should be a valid boolean."),
+        ("model.layers=two", "model.layers = 'two' should be a whole number."),
+        ("model.layers=2.5", "model.layers = 2.5 should be a whole number."),
+        ("model.layers=true", "model.layers = True should be a whole number."),
+        ("model.residual=1", "model.residual = 1 should be true or false."),
         ("model.vocabulary=0", "model.vocabulary = 0 should be greater than 0."),
         ("model.dropout=1", "model.dropout = 1 should be less than 1."),
         ("model.feed_forward=-1", "model.feed_forward = -1 should be greater than or equal to 0."),
@@ -81,14 +81,15 @@ def test_settings_survive_json(preset: str) -> None:
             "(did you mean decoder-only?).",
         ),
         ("model.positions.none=1", "model.positions.none is not a setting; the settings here are kind, layout."),
-        ("model.width=1000000007", "model.heads = 4 does not divide model.width = 1000000007: use 1."),
-        ("model.width=10000000000", "model.width = 10000000000 should be less than or equal to 2147483648."),
+        ("model.width=16777213", "model.heads = 4 does not divide model.width = 16777213: use 1."),
+        ("model.width=10000000000", "model.width = 10000000000 should be less than or equal to 16777216."),
         ("model.layers=100000", "model.layers = 100000 should be less than or equal to 1000."),
         ("model.norm_epsilon=inf", "model.norm_epsilon = inf should be a finite number."),
         ("model.dropout=nan", "model.dropout = nan should be a finite number."),
         ("tokens.pad=-5", "tokens.pad = -5 should be greater than or equal to 0."),
         ("tokens.end=99999", "tokens.end = 99999 is past the last token of model.vocabulary = 10000."),
         ("model.vocabulary=3", "tokens.end = 3 is past the last token of model.vocabulary = 3."),
+        ("model.feed_forward=99999999", "model.feed_forward = 99999999 should be less than or equal to 16777216."),
         ("model=3", "model = 3 should be a table of settings."),
         ("model.positions=3", "model.positions = 3 should be a table of settings."),
         (
@@ -99,6 +100,11 @@ def test_settings_survive_json(preset: str) -> None:
 )
 def test_a_wrong_setting_gets_a_sentence(setting: str, sentence: str) -> None:
     assert complaint("tiny", setting) == f"--set {setting}: {sentence}"
+
+
+@pytest.mark.parametrize("setting", ["model.kind={}", "model.kind.x=3", "model.kind=[1]", "model.layers=" + "9" * 5000])
+def test_odd_values_are_no_traceback(setting: str) -> None:
+    assert complaint("tiny", setting).startswith("--set ")
 
 
 def test_a_setting_spelled_like_a_variant_is_still_named() -> None:
@@ -122,6 +128,7 @@ def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
             3,
             "model.positions.length = 0 should be greater than 0.",
         ),
+        ("# \u2028\n[modle]\nlayers = 2\n", 2, "modle is not a setting; did you mean model?"),
         ("[model]\nlayers = 2\nlayer = 3\n", 3, "model.layer is not a setting; did you mean model.layers?"),
     ],
 )
@@ -164,6 +171,6 @@ def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
     assert complaint(broken).startswith(f"{broken}: is not valid TOML: ")
     assert "line 1" in complaint(broken)
     broken.write_text("a=" + "[" * 5000 + "]" * 5000)
-    assert complaint(broken) == f"{broken}: is not a file of settings: its tables are nested without end."
+    assert complaint(broken) == f"{broken}: is not a file of settings: a number or a table in it has no end."
     broken.write_bytes(b"# caf\xe9\n")
     assert complaint(broken) == f"{broken}: is not UTF-8 text (byte 5); save it as UTF-8."

@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from family import DECODERS, FAMILY, Batch, hidden, make
 from regard.config import preset_names, resolve
 from regard.models import build
-from regard.models.anatomy import anatomy, sketch
+from regard.models.anatomy import anatomy
+from regard.models.assembly import sketch
 from regard.nn import open_taps
 
 

@@ -130,11 +130,38 @@ def test_tensors_that_do_not_fit_the_config_get_a_sentence(folder: Path) -> None
     tensors = load_file(path)
     name = "decoder.layers.0.feed_forward.inner.weight"
     save_file({**tensors, name: torch.zeros(2, 16)}, path)
-    assert complaint(folder) == f"{path}: {name} has shape 2×16, but config.json beside it asks for 24×16."
+    assert complaint(folder) == f"{path}: has {name} of shape 2×16, but config.json asks for 24×16."
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, path)
-    assert complaint(folder) == f"{path}: has no tensor {name}, which config.json beside it asks for."
+    assert complaint(folder) == f"{path}: has no tensor {name}, which config.json asks for."
     save_file({**tensors, "more": torch.zeros(1)}, path)
-    assert complaint(folder) == f"{path}: holds a tensor more, which config.json beside it does not ask for."
+    assert complaint(folder) == f"{path}: has a tensor more, which config.json does not ask for."
+
+
+def test_numbers_of_other_or_mixed_types_get_a_sentence(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    first = next(iter(tensors))
+    save_file({**tensors, first: tensors[first].half()}, path)
+    remedy = "all should be of one 16-, 32- or 64-bit float type."
+    assert complaint(folder) == f"{path}: has numbers of the types float16, float32; {remedy}"
+    save_file({name: tensor.long() for name, tensor in tensors.items()}, path)
+    assert complaint(folder) == f"{path}: has numbers of the types int64; {remedy}"
+
+
+def test_a_network_is_saved_only_with_its_own_settings(tmp_path: Path) -> None:
+    network = make(FAMILY["decoder-only"])
+    path = tmp_path / "model"
+    for config, fault in (
+        (Config(model=FAMILY["encoder-only"]), "has no tensor encoder.embedding.weight, which config.json asks for."),
+        (Config(model=FAMILY["decoder-only, no feed-forward"]), "has a tensor decoder.layers.0.feed_forward"),
+    ):
+        with pytest.raises(FolderError) as error:
+            save(path, network, config)
+        assert str(error.value).startswith(f"{path}: cannot hold this network, which {fault}")
+    for name in ("../evil", "config.json", "model.safetensors"):
+        with pytest.raises(FolderError, match="cannot hold an extra file"):
+            save(path, network, Config(model=FAMILY["decoder-only"]), extra_files={name: b""})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_folder_is_never_overwritten(folder: Path) -> None:

@@ -46,14 +46,27 @@ def main() -> None:
     """Run the command; a failure that the user can mend is one sentence on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")  # text is UTF-8 here, whatever the locale says
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says
     try:
         app()
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:  # a path that may not be looked at, a name that is too long, a full disk
+        print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
+        sys.exit(3)
     finally:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader of our output, such as `head`, has had enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush()
+
+
+def _flush() -> None:
+    """Write what is left, so that a failure to do so is met here; a reader such as `head` may have had enough."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"regard: the output: {error.strerror}.", file=sys.stderr)
+            sys.exit(3)

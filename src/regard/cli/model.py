@@ -30,7 +30,8 @@ def show(
 ) -> None:
     """Show a network's parts: parameters, FLOPs per token, and memory for training."""
     from regard.config import preset_names
-    from regard.models.anatomy import anatomy, sketch
+    from regard.models.anatomy import anatomy
+    from regard.models.assembly import sketch
 
     if source is None and not settings:
         found = {name: anatomy(sketch(_config(name, []).model)) for name in preset_names()}
@@ -55,6 +56,7 @@ def show(
 
 def _config(source: str | None, settings: list[str]) -> "Config":
     from regard.config import preset_names, resolve
+    from regard.config.complaint import nearest
     from regard.errors import ConfigError
     from regard.models.folder import read_config
 
@@ -64,6 +66,11 @@ def _config(source: str | None, settings: list[str]) -> "Config":
                 f"--set {settings[0]}: a trained model's settings are fixed; drop --set, or give a preset."
             )
         return read_config(Path(source))
+    if source and source not in preset_names() and not Path(source).exists() and not source.endswith(".toml"):
+        known = ", ".join(preset_names())
+        raise ConfigError(
+            f"{source!r} is no preset, TOML file or model folder{nearest(source, preset_names())}; the presets are {known}."
+        )
     return resolve(source, settings)
 
 

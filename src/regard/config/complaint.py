@@ -48,6 +48,7 @@ def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[
             given = first["input"]
             return ConfigError(f"{where}{key} = {given!r} should be {_either(options)}{nearest(str(given), options)}.")
     fault = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    fault = fault.replace("a valid boolean", "true or false").replace("a valid integer", "a whole number")
     if fault.startswith(f"{key}."):  # a complaint about a table that says itself which of its settings is wrong
         return ConfigError(f"{where}{fault}.")
     return ConfigError(f"{where}{key} = {first['input']!r} {fault}.")
@@ -131,9 +132,11 @@ def _depth(path: Sequence[str], values: Any) -> int:
 def _line(path: Sequence[str], text: str) -> int | None:
     """The line of a TOML text that gives a setting, in tables written as `[a]`, `a.b = …` or `a = { b = … }`."""
     table: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if header := re.match(r"\s*\[([^\[\]]+)\]", line):
             table = [part.strip(" \"'") for part in header[1].split(".")]
+            if table == list(path):
+                return number
         elif assignment := re.match(r"\s*([\w.\"'-]+)\s*=", line):
             given = [*table, *(part.strip(" \"'") for part in assignment[1].split("."))]
             if given == list(path[: len(given)]):

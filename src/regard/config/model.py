@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-Size = Annotated[int, Field(gt=0, le=2**31)]  # past that, it is a slip of the finger
+Size = Annotated[int, Field(gt=0, le=2**24)]  # past that, it is a slip of the finger
 Depth = Annotated[int, Field(gt=0, le=1000)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -74,7 +74,7 @@ class TransformerConfig(Settings):
     """h: attention heads; each is `width / heads` wide."""
     key_width: Size | None = None
     """d_k: the width of queries and keys in a head, where it should differ from `width / heads` (Table 3, row B)."""
-    feed_forward: Annotated[int, Field(ge=0)] = 2048
+    feed_forward: Annotated[int, Field(ge=0, le=2**24)] = 2048
     """d_ff: hidden units of the feed-forward layers; 0 leaves these layers out."""
     activation: Literal["relu", "gelu", "gelu-tanh", "swish", "swiglu"] = "relu"
     """The non-linearity of the feed-forward layers."""

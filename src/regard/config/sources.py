@@ -103,19 +103,19 @@ def _parse(path: Path) -> tuple[str, dict[str, Any]]:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: is not a file of settings: its tables are nested without end.") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path}: is not a file of settings: a number or a table in it has no end.") from None
 
 
 def _read_set(assignment: str) -> Source:
     """`model.layers=3` as a source. The value is read as TOML; a bare word is a string."""
     name, equals, value = assignment.partition("=")
     path = name.strip().split(".")
-    if not equals or not all(path):
+    if not equals or not all(path) or len(path) > 10:
         raise ConfigError(f"--set {assignment}: should look like model.layers=3.")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value.strip()
     values: Any = parsed
     for key in reversed(path):
@@ -141,5 +141,6 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 def _kept(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a table keeps of the one below it: all of it, or where `above` names a kind, what that kind has too."""
     fields = {table.model_fields["kind"].default: table.model_fields for table in tables(Config) if has_kind(table)}
-    known = fields.get(above.get("kind"))
+    kind = above.get("kind")
+    known = fields.get(kind) if isinstance(kind, str) else None
     return below if known is None else {key: value for key, value in below.items() if key in known}

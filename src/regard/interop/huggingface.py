@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 
-from regard.config import Config, EncoderDecoder
+from regard.config import Config, EncoderDecoder, SpecialTokens
 from regard.errors import FolderError
 from regard.interop.bert import read_bert
 from regard.interop.family import Plan
@@ -24,7 +23,8 @@ from regard.interop.mapping import to_ours, to_theirs
 from regard.interop.marian import read_marian
 from regard.interop.source import CONFIG, FLOATS, TheirSettings
 from regard.interop.unigram import TARGET_TOKENIZER
-from regard.models import Network, build, save
+from regard.models import Network, save
+from regard.models.assembly import sketch
 from regard.models.files import read_json
 from regard.models.weights import fill, shape
 
@@ -58,15 +58,14 @@ def import_folder(source: str | Path, out: str | Path) -> Imported:
     source, out = Path(source), Path(out)
     kind, settings = _read_settings(source)
     plan = FAMILIES[kind](source, settings)
-    with torch.device("meta"):  # shapes only: every number comes from the file
-        network = build(plan.model)
+    network = sketch(plan.model)  # shapes only: every number comes from the file
     _check(plan, network)
     ours = to_ours(plan.rows, plan.weights.tensors)
     fill(network, {name: tensor.float() for name, tensor in ours.items()})
     save(
         out,
         network,
-        Config(model=plan.model, tokens=plan.tokens),
+        Config(model=plan.model, tokens=_known_tokens(plan)),
         origin=f"Imported from the Hugging Face folder {source.resolve().name} ({kind}).",
         extra_files=plan.tokenizers.files,
     )
@@ -107,6 +106,16 @@ def _check(plan: Plan, network: Network) -> None:
                 f"{weights.path}: {shown} holds {str(given.dtype).removeprefix('torch.')} numbers, and regard reads "
                 "16-, 32- and 64-bit floats; save the model without quantisation."
             )
+
+
+def _known_tokens(plan: Plan) -> SpecialTokens:
+    """The special tokens; for one whose id the network does not know, the end of a text stands in, with a note."""
+    size = max(plan.model.vocabulary, getattr(plan.model, "target_vocabulary", None) or 0)
+    end = plan.tokens.end if plan.tokens.end < size else size - 1
+    unknown = {name: number for name, number in plan.tokens if number >= size}
+    for name, number in unknown.items():
+        plan.notes.append(f"The {name} token has id {number}, past the network's last, {size - 1}; {end} stands in.")
+    return plan.tokens.model_copy(update=dict.fromkeys(unknown, end))
 
 
 def _left_out(plan: Plan) -> tuple[LeftOut, ...]:

@@ -7,11 +7,8 @@ is read by each stack, and for an encoder-decoder "per token" means one source t
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
-from regard.config import ModelConfig
-from regard.models.assembly import build
 from regard.models.network import Network
 from regard.nn import Output, Stack
 from regard.nn.multihead import MultiHeadAttention
@@ -67,16 +64,11 @@ class Anatomy:
         }
 
 
-def sketch(config: ModelConfig) -> Network:
-    """The network of these settings without its numbers: for counting, even where it would not fit in memory."""
-    with torch.device("meta"):
-        return build(config)
-
-
 def anatomy(network: Network, length: int = 32) -> Anatomy:
     """Count a network's parts for sentences of `length` tokens.
 
     >>> from regard.config import resolve
+    >>> from regard.models.assembly import sketch
     >>> anatomy(sketch(resolve("paper-base").model), length=32).parameters
     63045632
     """

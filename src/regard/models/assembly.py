@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import nn
 
 from regard import nn as rn
@@ -48,6 +49,12 @@ def build(config: ModelConfig) -> Network:
     return network
 
 
+def sketch(config: ModelConfig) -> Network:
+    """The network of these settings without its numbers: for counting or for filling, however large it is."""
+    with torch.device("meta"):
+        return build(config)
+
+
 def _assemble(config: ModelConfig) -> Network:
     match config:
         case EncoderDecoder():
@@ -71,6 +78,8 @@ def _assemble(config: ModelConfig) -> Network:
             table = token_table(config.vocabulary, config.width)
             stack = _stack(config, table, config.layers, segments=config.segments)
             return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width))
+        case _:
+            raise TypeError(f"build takes the settings of a model, such as resolve('tiny').model, not {config!r}")
 
 
 def _stack(

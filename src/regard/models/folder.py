@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.config import Config, check
 from regard.config.complaint import Source
 from regard.errors import ConfigError, FolderError
-from regard.models.assembly import build
+from regard.models.assembly import sketch
 from regard.models.card import card
 from regard.models.files import read_json, read_tensors
 from regard.models.network import Network
@@ -27,6 +27,7 @@ from regard.models.weights import fill, shape, tensors_of
 from regard.version import __version__
 
 FORMAT = 1
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 
 
@@ -51,6 +52,11 @@ def save(
     folder = Path(folder)
     if folder.exists():
         raise FolderError(f"{folder}: already exists; choose another name or remove it first.")
+    network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
+    _check_fit(sketch(config.model), tensors_of(network), f"{folder}: cannot hold this network, which")
+    for name in extra_files or {}:
+        if Path(name).name != name or name in (CONFIG, WEIGHTS, CARD):
+            raise FolderError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -84,10 +90,9 @@ def load(folder: str | Path) -> Model:
     if not folder.is_dir():
         raise FolderError(f"{folder}: is not a folder; give the path of a model folder.")
     config = read_config(folder)
-    with torch.device("meta"):  # no time is spent on first values that are replaced at once
-        network = build(config.model)
+    network = sketch(config.model)  # no time is spent on first values that are replaced at once
     tensors = read_tensors(folder / WEIGHTS)
-    _check_fit(network, tensors, folder / WEIGHTS)
+    _check_fit(network, tensors, f"{folder / WEIGHTS}:")
     fill(network, tensors)
     return Model(network.eval(), config, folder)
 
@@ -110,19 +115,22 @@ def read_config(folder: Path) -> Config:
         raise FolderError(str(error)) from None
 
 
-def _check_fit(network: Network, given: dict[str, Tensor], path: Path) -> None:
-    """Complain about the first tensor that is missing, of another shape, or one too many."""
-    wanted = tensors_of(network)
+def _check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
+    """Complain about the first tensor that is missing, of another shape or type, or one too many."""
+    wanted, types = tensors_of(network), {tensor.dtype for tensor in given.values()}
     for name, tensor in wanted.items():
         if name not in given:
-            raise FolderError(f"{path}: has no tensor {name}, which {CONFIG} beside it asks for.")
+            raise FolderError(f"{who} has no tensor {name}, which {CONFIG} asks for.")
         if given[name].shape != tensor.shape:
-            raise FolderError(
-                f"{path}: {name} has shape {shape(given[name])}, but {CONFIG} beside it asks for {shape(tensor)}."
-            )
+            raise FolderError(f"{who} has {name} of shape {shape(given[name])}, but {CONFIG} asks for {shape(tensor)}.")
     surplus = next((name for name in given if name not in wanted), None)
     if surplus is not None:
-        raise FolderError(f"{path}: holds a tensor {surplus}, which {CONFIG} beside it does not ask for.")
+        raise FolderError(f"{who} has a tensor {surplus}, which {CONFIG} does not ask for.")
+    if len(types) > 1 or not types <= FLOATS:
+        found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
+        raise FolderError(
+            f"{who} has numbers of the types {found}; all should be of one 16-, 32- or 64-bit float type."
+        )
 
 
 def _sync(path: Path) -> None:

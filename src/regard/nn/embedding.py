@@ -55,9 +55,10 @@ class Embedding(nn.Module):
         try:
             return nn.functional.embedding(ids, self.weight)
         except IndexError:
+            wrong = int(ids[(ids < 0) | (ids >= len(self.weight))][0])
             raise InputError(
-                f"A token id is {int(ids.max())} or {int(ids.min())}, but the vocabulary has ids 0 to "
-                f"{len(self.weight) - 1}: was the text encoded with another tokenizer?"
+                f"A token id is {wrong}, but the vocabulary has ids 0 to {len(self.weight) - 1}: "
+                "was the text encoded with another tokenizer?"
             ) from None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.nn.block import Block
 from regard.nn.cache import DecoderCache
 from regard.nn.embedding import Embedding
@@ -43,6 +44,11 @@ class Stack(nn.Module):
         are (B, T) tensors by name. With a cache, `ids` are the new tokens only. While a tap is open, pads are computed
         too, so that what passes the taps keeps the batch's shape.
         """
+        if ids.dim() != 2 or (memory is not None and len(memory) != len(ids)):
+            rows = "" if memory is None else f" and a memory of {len(memory)} rows"
+            raise InputError(
+                f"The ids have shape {tuple(ids.shape)}{rows}; they should be (batch, length), row by row."
+            )
         pack = cache is None and not self._watched()
         layout = lay_out(
             ids,

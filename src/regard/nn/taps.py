@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from regard.errors import InputError
+
 
 class Tap(nn.Module):
     """Passes its input on. It is open while a hook hangs on it; closed, it is one `if`.
@@ -48,7 +50,7 @@ def open_taps(module: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
     taps = taps_of(module)
     unknown = [name for name in names if name not in taps]
     if unknown:
-        raise KeyError(f"no tap is called {unknown[0]!r}; taps_of(network) lists them")
+        raise InputError(f"There is no tap {unknown[0]!r}; network.taps lists all of them.")
     record: dict[str, Tensor] = {}
 
     def keep(name: str, tap: Tap):  # type: ignore[no-untyped-def]  # torch's RemovableHandle has no public name
