@@ -122,6 +122,11 @@ def test_lab_lists_and_runs() -> None:
             "regard: there is no lab 'worked' (did you mean worked-example?); the labs are worked-example.\n",
         ),
         (["import", "nowhere"], 3, "regard: nowhere: "),
+        (
+            ["model", "tny"],
+            2,
+            "regard: 'tny' is no preset, TOML file or model folder (did you mean tiny?); the presets",
+        ),
     ],
 )
 def test_a_failure_is_one_sentence_and_an_exit_code(arguments: list[str], code: int, sentence: str) -> None:

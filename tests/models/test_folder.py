@@ -142,7 +142,7 @@ def test_numbers_of_other_or_mixed_types_get_a_sentence(folder: Path) -> None:
     tensors = load_file(path)
     first = next(iter(tensors))
     save_file({**tensors, first: tensors[first].half()}, path)
-    remedy = "all should be of one 16-, 32- or 64-bit float type."
+    remedy = "all should be of one float type of 16 to 64 bits."
     assert complaint(folder) == f"{path}: has numbers of the types float16, float32; {remedy}"
     save_file({name: tensor.long() for name, tensor in tensors.items()}, path)
     assert complaint(folder) == f"{path}: has numbers of the types int64; {remedy}"

@@ -69,6 +69,17 @@ def test_a_token_outside_the_vocabulary_gets_a_sentence() -> None:
     )
 
 
+def test_rows_that_do_not_match_get_a_sentence() -> None:
+    network = build(resolve("tiny", ["model.vocabulary=11"]).model)
+    ids = torch.ones(2, 3).long()
+    for target in (ids[:1], ids[0]):
+        with pytest.raises(InputError) as error:
+            network(ids, target)
+        assert str(error.value) == (
+            f"The ids have shape {tuple(target.shape)} and a memory of 2 rows; they should be (rows, length)."
+        )
+
+
 def test_an_empty_sentence_gets_a_sentence() -> None:
     network = build(DecoderOnly(vocabulary=5, width=8, heads=2, layers=1, feed_forward=8))
     with pytest.raises(InputError) as error:

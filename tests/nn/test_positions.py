@@ -56,6 +56,14 @@ def test_sinusoidal_positions_have_no_last_one() -> None:
         torch.testing.assert_close(positions.embed(x, tokens)[0], sinusoids(length, 6).float())
 
 
+def test_the_table_of_sinusoids_grows_only_with_the_input() -> None:
+    positions = SinusoidalPositions(6)
+    tokens = lay_out(torch.zeros(1, 40, dtype=torch.long)).queries
+    for dtype in (torch.float32, torch.float64) * 5:
+        assert positions.embed(torch.zeros(1, 40, 6, dtype=dtype), tokens).dtype == dtype
+    assert len(positions._table) == 80
+
+
 def test_learned_positions_say_where_they_end() -> None:
     positions = LearnedPositions(length=4, width=6)
     assert positions.embed(torch.zeros(1, 4, 6), lay_out(torch.zeros(1, 4).long()).queries).shape == (1, 4, 6)

@@ -67,9 +67,10 @@ def _config(source: str | None, settings: list[str]) -> "Config":
             )
         return read_config(Path(source))
     if source and source not in preset_names() and not Path(source).exists() and not source.endswith(".toml"):
-        known = ", ".join(preset_names())
+        known = preset_names()
         raise ConfigError(
-            f"{source!r} is no preset, TOML file or model folder{nearest(source, preset_names())}; the presets are {known}."
+            f"{source!r} is no preset, TOML file or model folder{nearest(source, known)}; "
+            f"the presets are {', '.join(known)}."
         )
     return resolve(source, settings)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-
 from regard.config import Config, EncoderDecoder, SpecialTokens
 from regard.errors import FolderError
 from regard.interop.bert import read_bert

@@ -128,9 +128,7 @@ def _check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
         raise FolderError(f"{who} has a tensor {surplus}, which {CONFIG} does not ask for.")
     if len(types) > 1 or not types <= FLOATS:
         found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
-        raise FolderError(
-            f"{who} has numbers of the types {found}; all should be of one 16-, 32- or 64-bit float type."
-        )
+        raise FolderError(f"{who} has numbers of the types {found}; all should be of one float type of 16 to 64 bits.")
 
 
 def _sync(path: Path) -> None:

@@ -46,9 +46,7 @@ class Stack(nn.Module):
         """
         if ids.dim() != 2 or (memory is not None and len(memory) != len(ids)):
             rows = "" if memory is None else f" and a memory of {len(memory)} rows"
-            raise InputError(
-                f"The ids have shape {tuple(ids.shape)}{rows}; they should be (batch, length), row by row."
-            )
+            raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
         pack = cache is None and not self._watched()
         layout = lay_out(
             ids,
