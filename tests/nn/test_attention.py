@@ -1,6 +1,7 @@
 """The kernel that networks run is the formula of the paper."""
 
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from unittest import mock
 
@@ -12,7 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.nn import FullAttention, Layout, Mask, Tokens, attend, causal, open_taps
+from regard.nn.attention import SHORT, batched, fused, short_softmax
 
+Way = Callable[..., Tensor]
 SDPA = F.scaled_dot_product_attention
 
 
@@ -43,10 +46,59 @@ def kernel_for(q: Tensor, dropout: float = 0.0) -> FullAttention:
 
 
 @given(case=cases())
-def test_the_fast_path_equals_the_reference(case: tuple[Tensor, Tensor, Tensor, Layout]) -> None:
+@pytest.mark.parametrize("way", [batched, fused])
+def test_the_fast_ways_equal_the_reference(way: Way, case: tuple[Tensor, Tensor, Tensor, Layout]) -> None:
     q, k, v, places = case
     expected, _ = attend(q, k, v, places.mask.allowed)
+    scale = q.size(-1) ** -0.5
+    torch.testing.assert_close(way(q, k, v, places.mask, None, scale=scale, dropout=0.0), expected)
     torch.testing.assert_close(kernel_for(q)(q, k, v, places), expected)
+
+
+@given(case=cases(), biased=st.booleans())
+def test_the_fast_ways_have_the_gradients_of_the_reference(
+    case: tuple[Tensor, Tensor, Tensor, Layout], biased: bool
+) -> None:
+    *qkv, places = case
+    mask = places.mask
+    bias = torch.randn(qkv[0].size(1), mask.queries, mask.keys, dtype=torch.float64) if biased else None
+    kernel = kernel_for(qkv[0])
+
+    def gradients(run: Callable[..., Tensor]) -> tuple[Tensor, ...]:
+        inputs = [x.clone().requires_grad_() for x in qkv]
+        return torch.autograd.grad((run(*inputs) ** 2).sum(), inputs)
+
+    def watched(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with open_taps(kernel):
+            out: Tensor = kernel(q, k, v, places, bias)
+        return out
+
+    expected = gradients(watched)
+    for way in (batched, fused):
+        found = gradients(lambda q, k, v, way=way: way(q, k, v, mask, bias, scale=kernel.scale, dropout=0.0))
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@given(rows=st.integers(1, 4), keys=st.integers(1, 40), seed=st.integers(0, 2**31))
+def test_softmax_of_short_rows_is_softmax(rows: int, keys: int, seed: int) -> None:
+    scores = torch.randn(rows, keys, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 30
+    torch.testing.assert_close(short_softmax(scores), scores.softmax(-1))
+
+
+@given(case=cases())
+def test_the_added_mask_says_what_the_allowed_one_says(case: tuple[Tensor, Tensor, Tensor, Layout]) -> None:
+    mask = case[-1].mask
+    if mask.allowed is None:
+        assert mask.added is None
+        assert mask.nowhere is None
+        return
+    assert mask.added is not None
+    looks = mask.allowed.any(-1, keepdim=True)
+    assert torch.equal((mask.added == 0) & looks, mask.allowed)
+    assert ((mask.added == 0) | (mask.added == -math.inf)).all()
+    assert (mask.added == 0).any(-1).all()
+    assert torch.equal(looks, torch.ones_like(looks) if mask.nowhere is None else ~mask.nowhere)
 
 
 @given(case=cases())
@@ -100,8 +152,8 @@ def test_the_reference_gives_zeros_where_nothing_is_allowed() -> None:
 
 
 def test_closed_taps_leave_the_fused_kernel_alone_and_open_ones_replace_it() -> None:
-    q = torch.randn(1, 2, 5, 4)
-    kernel, places = FullAttention(0.5), layout(5, 5, is_causal=True)
+    q = torch.randn(1, 2, SHORT + 1, 4)
+    kernel, places = FullAttention(0.5), layout(SHORT + 1, SHORT + 1, is_causal=True)
     with mock.patch.object(F, "scaled_dot_product_attention", wraps=SDPA) as fused:
         closed = kernel(q, q, q, places)
         assert fused.call_count == 1
@@ -113,11 +165,38 @@ def test_closed_taps_leave_the_fused_kernel_alone_and_open_ones_replace_it() -> 
         assert fused.call_count == 2
 
 
+@pytest.mark.parametrize(
+    ("keys", "dropout", "training", "fused"),
+    [(SHORT, 0.0, True, 0), (SHORT + 1, 0.0, True, 1), (SHORT + 1, 0.1, True, 0), (SHORT + 1, 0.1, False, 1)],
+)
+def test_short_sentences_and_dropped_weights_leave_the_fused_kernel(
+    keys: int, dropout: float, training: bool, fused: int
+) -> None:
+    kernel, q, k = FullAttention(0.5, dropout).train(training), torch.randn(1, 2, 3, 4), torch.randn(1, 2, keys, 4)
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=SDPA) as called:
+        kernel(q, k, k, layout(3, keys))
+    assert called.call_count == fused
+
+
+@pytest.mark.parametrize("way", [batched, fused])
+def test_both_ways_leave_zeros_and_finite_gradients_where_nothing_is_allowed(way: Way) -> None:
+    x = torch.randn(2, 2, 3, 4, requires_grad=True)
+    mask = Mask(3, 3, torch.tensor([[False, True, True], [False, False, False]]), causal=True)
+    out = way(x, x, x, mask, None, scale=0.5, dropout=0.0)
+    assert (out[1] == 0).all()
+    assert (out[0, :, 0] == 0).all()
+    out.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert (x.grad[1] == 0).all()
+
+
+@pytest.mark.parametrize("keys", [5, 40, SHORT + 1])
 @pytest.mark.parametrize("watched", [False, True])
-def test_a_network_that_has_diverged_is_not_mended(watched: bool) -> None:
-    q, k, v = (torch.randn(1, 1, 40, 4) for _ in range(3))
+def test_a_network_that_has_diverged_is_not_mended(watched: bool, keys: int) -> None:
+    q, k, v = (torch.randn(1, 1, keys, 4) for _ in range(3))
     q[0, 0, 2] = math.nan
-    kernel, places = FullAttention(0.5), layout(40, 40, torch.arange(40)[None] > 0)
+    kernel, places = FullAttention(0.5), layout(keys, keys, torch.arange(keys)[None] > 0)
     with open_taps(kernel) if watched else nullcontext():
         assert kernel(q, k, v, places)[0, 0, 2].isnan().all()
     assert attend(q, k, v, places.mask.allowed)[0][0, 0, 2].isnan().all()

@@ -7,6 +7,7 @@ B batch · S source or key length · T target or query length · H heads · D he
 from regard.nn.attention import FullAttention, Kernel, attend
 from regard.nn.block import Block, PostNorm, PreNorm, Residual
 from regard.nn.cache import DecoderCache, KeyValues
+from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward, GatedFeedForward
 from regard.nn.layout import Layout, Mask, Packing, Tokens, causal, lay_out
@@ -22,6 +23,7 @@ __all__ = [
     "CrossAttention",
     "DecoderCache",
     "DensePooling",
+    "Dropout",
     "Embedding",
     "FeedForward",
     "FirstPooling",

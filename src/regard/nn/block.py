@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from regard.nn.cache import LayerCache
+from regard.nn.dropout import Dropout
 from regard.nn.layout import Layout
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.taps import Tap
@@ -18,7 +19,7 @@ class Residual(nn.Module):
     def __init__(self, norm: nn.Module, dropout: float, connected: bool = True) -> None:
         super().__init__()
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.connected = connected
         self.added = Tap()  # what the sub-layer gives
         self.sum = Tap()

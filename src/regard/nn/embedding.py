@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.dropout import Dropout
 from regard.nn.layout import Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import Tap
@@ -37,7 +38,7 @@ class Embedding(nn.Module):
         self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
         self.sum = Tap()  # with positions (and segments) added
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor, tokens: Tokens) -> Tensor:
         """ids (B, T) -> (B, T, C), or (N, C) where the tokens are packed.

@@ -6,6 +6,7 @@ C model width · F hidden units
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.nn.dropout import Dropout
 from regard.nn.taps import Tap
 
 
@@ -17,7 +18,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(width, hidden)
         self.activation = activation or nn.ReLU()
         self.hidden = Tap()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(width, 2 * hidden, bias=False)  # the gate, then what it lets through
         self.hidden = Tap()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ weight (`Mask`), positions do not count them (`Tokens.index`), and position-wise
 B batch · T tokens that ask (queries) · S tokens that answer (keys) · N real tokens in the batch
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,6 +57,25 @@ class Mask:
             allowed = same if allowed is None else allowed & same
         return allowed
 
+    @cached_property
+    def nowhere(self) -> Tensor | None:
+        """True at a query that may look nowhere, broadcastable to (B, H, T, 1); None where there is no such query."""
+        if self.allowed is None:
+            return None
+        nowhere = ~self.allowed.any(-1, keepdim=True)
+        return nowhere if bool(nowhere.any()) else None
+
+    @cached_property
+    def added(self) -> Tensor | None:
+        """The mask as numbers to add to the scores: 0 where a query may look, −∞ where not; None where there is none.
+
+        A row that may look nowhere is left at 0, so that softmax has something to share; `nowhere` tells which.
+        """
+        if self.allowed is None:
+            return None
+        looks = self.allowed if self.nowhere is None else self.allowed | self.nowhere
+        return torch.zeros(looks.shape, device=looks.device).masked_fill_(~looks, -math.inf)
+
     @property
     def only_causal(self) -> bool:
         """Whether the look-ahead mask is all there is, and square: what fused kernels know without being shown it."""
@@ -79,7 +99,7 @@ class Packing:
 
     def pad(self, x: Tensor) -> Tensor:
         padded = x.new_zeros(self.batch * self.length, *x.shape[1:])
-        return padded.index_copy(0, self.slots, x).unflatten(0, (self.batch, self.length))
+        return padded.index_copy_(0, self.slots, x).unflatten(0, (self.batch, self.length))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 N predictions · V vocabulary
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,37 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0
     The right token gets 1 − ε of the probability asked for, and ε is spread evenly over the vocabulary:
     loss = (1 − ε)·(−log p[right]) + ε·mean over v of (−log p[v]).
     """
-    smoothed = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
-    if smoothing == 0.0:
-        return Loss(smoothed, smoothed.detach(), len(targets))
-    with torch.no_grad():
-        plain = F.cross_entropy(logits, targets, reduction="sum")
+    smoothed, plain = _cross_entropies(logits, targets, smoothing)
     return Loss(smoothed, plain, len(targets))
+
+
+class _CrossEntropies(torch.autograd.Function):
+    """Both losses from one softmax, and their gradient in one pass more.
+
+    Nothing in training is as large as the logits and their gradient; what PyTorch derives passes over them twice as
+    often.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        log_p = logits.log_softmax(-1)
+        plain = -log_p.gather(1, targets[:, None]).sum()
+        smoothed = (1 - smoothing) * plain - smoothing * log_p.mean(-1).sum() if smoothing else plain.clone()
+        ctx.save_for_backward(log_p.exp_(), targets)
+        ctx.smoothing = smoothing
+        ctx.mark_non_differentiable(plain)
+        return smoothed, plain
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        """∂loss/∂logit[v] = p[v] − ε/V, and another −(1 − ε) at the right token."""
+        p, targets = ctx.saved_tensors
+        wanted = ctx.smoothing / p.size(1)
+        gradient = torch.add(-wanted * scale, p, alpha=float(scale))
+        right = targets[:, None]
+        gradient.scatter_add_(1, right, ((ctx.smoothing - 1) * scale).expand(right.shape))
+        return gradient, None, None
+
+
+_cross_entropies: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]] = _CrossEntropies.apply
