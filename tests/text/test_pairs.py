@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.config import SpecialTokens
 from regard.config.tokenizer import TokenizerConfig
 from regard.text.corpus import Pair
-from regard.text.pairs import Filter, batch_of_pairs, store_pairs
+from regard.text.pairs import Filter, batch_of_pairs, pad, store_pairs
 from regard.text.store import TokenStore, open_store
 from regard.text.tokenizer import train_tokenizer
 
@@ -41,3 +43,23 @@ def test_the_target_is_shifted_right(store: TokenStore) -> None:
     assert batch.target.tolist() == [[2, 4, 5], [2, 6, 0]]
     assert batch.predicted.tolist() == [[4, 5, 3], [6, 3, 0]]
     assert batch.target_real.tolist() == [[True] * 3, [True, True, False]]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(4, 90), max_size=6), min_size=1, max_size=6),
+    before=st.lists(st.just(2), max_size=2),
+    after=st.lists(st.just(3), max_size=2),
+)
+def test_padding_is_as_if_row_by_row(rows: list[list[int]], before: list[int], after: list[int]) -> None:
+    ids, real = pad([np.array(row, np.uint16) for row in rows], before=before, after=after, pad_id=0)
+    whole = [[*before, *row, *after] for row in rows]
+    assert ids.dtype == np.int64
+    assert [row[keep].tolist() for row, keep in zip(ids, real, strict=True)] == whole
+    assert ids.shape[1] == max(map(len, whole))
+    assert not ids[~real].any()
+
+
+def test_progress_counts_pairs(tmp_path: Path) -> None:
+    seen: list[int] = []
+    store_pairs(tmp_path / "pairs", PAIRS * 1000, TOKENIZER, Filter(), {}, seen.append)
+    assert seen == [4096, 5000]

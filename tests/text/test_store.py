@@ -1,7 +1,10 @@
 """The token store gives back what was put in, and is whole or not there."""
 
+import os
+import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import DataError
-from regard.text.store import open_store, write_store
+from regard.text.draft import new_draft
+from regard.text.store import Column, open_store, write_parts, write_store
 
 ROWS = st.lists(st.integers(0, 90_000), max_size=6)
 
@@ -59,6 +63,32 @@ def test_a_damaged_store_is_none(tmp_path: Path, file: str, keep: int) -> None:
     assert open_store(tmp_path / "corpus") is None
 
 
+@given(parts=st.lists(st.tuples(ROWS, st.booleans()), max_size=20))
+def test_an_example_may_come_in_parts(
+    parts: list[tuple[list[int], bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    parts = [*parts, ([7], True)]
+    folder = tmp_path_factory.mktemp("store") / "corpus"
+    write_parts(folder, parts, vocabulary=90_001, about={})
+    store = open_store(folder)
+    assert store is not None
+    examples: list[list[int]] = [[]]
+    for ids, last in parts:
+        examples[-1] += ids
+        if last:
+            examples.append([])
+    assert [store.columns[0][n].tolist() for n in range(len(store))] == examples[:-1]
+
+
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=12), data=st.data())
+def test_examples_are_gathered_like_one_by_one(lengths: list[int], data: st.DataObject) -> None:
+    column = Column(np.arange(sum(lengths), dtype=np.uint16), np.cumsum(lengths))
+    examples = data.draw(st.lists(st.integers(0, len(lengths) - 1)).map(lambda chosen: np.array(chosen, np.int64)))
+    ids, sizes = column.gather(examples)
+    assert ids.tolist() == [number for n in examples for number in column[n]]
+    assert sizes.tolist() == [lengths[n] for n in examples]
+
+
 def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
     def examples() -> Iterator[list[list[int]]]:
         yield [[1]]
@@ -84,3 +114,59 @@ small, large = peak(20_000), peak(400_000)  # the larger one is 32 MB on disk
 assert large - small < 5_000, (small, large)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from regard.text.store import write_store
+number = 0
+while True:  # each store says in every token which one it is
+    number = number % 60_000 + 1
+    examples = ([[number] * 500] for _ in range(2000))
+    write_store(Path(sys.argv[1]), examples, columns=1, vocabulary=2**16, about={"number": number})
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_store_or_none(tmp_path: Path) -> None:
+    folder, seen = tmp_path / "corpus", 0
+    for delay in np.random.default_rng(0).uniform(0.02, 0.12, 8):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"1\n"
+            time.sleep(delay)
+            writer.kill()
+        store = open_store(folder)
+        if store is None:
+            assert not folder.exists()
+        else:
+            seen += 1
+            assert len(store) == 2000
+            assert (store.columns[0].ids == store.about["number"]).all()
+    assert seen
+    write_store(folder, [[[1]]], columns=1, vocabulary=10, about={})
+    assert os.listdir(tmp_path) == ["corpus"]  # what the killed have left is gone
+
+
+def test_a_draft_that_someone_is_writing_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    with new_draft(folder) as other:
+        write_store(folder, [[[1]]], columns=1, vocabulary=10, about={})
+        assert sorted(tmp_path.iterdir()) == sorted([folder, other])
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_others_may_read_a_store(tmp_path: Path) -> None:
+    write_store(tmp_path / "corpus", [[[1]]], columns=1, vocabulary=10, about={})
+    (tmp_path / "plain").mkdir()
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("corpus", "plain")]
+    assert modes[0] == modes[1]
+
+
+def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "corpus"
+    with pytest.raises(DataError) as error:
+        write_store(folder, [], columns=1, vocabulary=10, about={})
+    assert str(error.value) == (f"{folder}: cannot be written (File exists); free some space or choose another place.")

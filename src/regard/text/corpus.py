@@ -1,7 +1,8 @@
 """Corpora: files in, examples out, one at a time and in order.
 
 For translation: two aligned files, or tab-separated columns, or JSON Lines. For language models: plain text, each file
-one document, or JSON Lines, each line one. The format goes by the file's name, `.gz` or not.
+one document, or JSON Lines, each line one. The format goes by the file's name, `.gz` or not; a name that begins with
+`builtin:` is a corpus that comes with the package.
 """
 
 import json
@@ -40,7 +41,12 @@ def aligned_pairs(sources: Sequence[str], targets: Sequence[str], faults: Faults
 
 def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
     """Pairs from TSV files (the first two columns) or JSON Lines (`source` and `target`), by each file's name."""
+    from regard.text.builtin import builtin_pairs, is_builtin  # which makes pairs of its own
+
     for file in files:
+        if is_builtin(file):
+            yield from builtin_pairs(file)
+            continue
         read = _fields if format_of(file) == "jsonl" else _columns
         for line in read_lines(file, faults):
             yield from read(line, faults)
@@ -48,8 +54,12 @@ def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
 
 def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
     """Documents as streams of text: a plain file is one, its line ends kept; in JSON Lines each `text` is one."""
+    from regard.text.builtin import builtin_documents, is_builtin
+
     for file in files:
-        if format_of(file) == "jsonl":
+        if is_builtin(file):
+            yield from builtin_documents(file)
+        elif format_of(file) == "jsonl":
             for line in read_lines(file, faults):
                 record = _record(line, ("text",), faults)
                 if record is not None:

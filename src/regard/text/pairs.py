@@ -4,9 +4,10 @@ B examples · S source length · T target length
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from regard.config import SpecialTokens
 from regard.text.corpus import Pair
 from regard.text.store import TokenStore, chunks, write_store
 from regard.text.tokenizer import Tokenizer
+from regard.text.word_by_word import encoder
 
 Ids = NDArray[np.int64]
 Real = NDArray[np.bool_]
@@ -42,15 +44,28 @@ class Filter:
         return "unequal lengths" if long > self.lenient and long > self.ratio * short else None
 
 
-def store_pairs(folder: Path, pairs: Iterable[Pair], tokenizer: Tokenizer, fit: Filter, about: dict[str, str]) -> None:
-    """Tokenise pairs as they come, on all cores, and write those that are fit for training."""
+def store_pairs(
+    folder: Path,
+    pairs: Iterable[Pair],
+    tokenizer: Tokenizer,
+    fit: Filter,
+    about: Mapping[str, Any],
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Tokenise pairs as they come, and write those that are fit for training.
+
+    `progress` is told every so often how many pairs have been read.
+    """
     counts: Counter[str] = Counter(read=0)
+    encode = encoder(tokenizer)
 
     def examples() -> Iterator[tuple[list[int], list[int]]]:
         for chunk in chunks(pairs, 4096):
-            sources = tokenizer.encode_all([pair.source for pair in chunk])
-            targets = tokenizer.encode_all([pair.target for pair in chunk])
+            sources = encode([pair.source for pair in chunk])
+            targets = encode([pair.target for pair in chunk])
             counts["read"] += len(chunk)
+            if progress is not None:
+                progress(counts["read"])
             for source, target in zip(sources, targets, strict=True):
                 fault = fit.fault(source, target)
                 counts[fault or "kept"] += 1
@@ -73,7 +88,15 @@ class PairBatch:
 
 def batch_of_pairs(store: TokenStore, examples: Ids, tokens: SpecialTokens) -> PairBatch:
     """The batch of these examples of a store."""
-    sources, targets = ([column[n] for n in examples] for column in store.columns)
+    (sources, source_lengths), (targets, target_lengths) = (column.gather(examples) for column in store.columns)
+    source, source_real = _rectangle(sources, source_lengths, after=[tokens.end], pad_id=tokens.pad)
+    target, target_real = _rectangle(targets, target_lengths, before=[tokens.start], pad_id=tokens.pad)
+    predicted, _ = _rectangle(targets, target_lengths, after=[tokens.end], pad_id=tokens.pad)
+    return PairBatch(source, source_real, target, target_real, predicted)
+
+
+def batch_of_rows(sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokens) -> PairBatch:
+    """The batch of sentences that are given as ids."""
     source, source_real = pad(sources, after=[tokens.end], pad_id=tokens.pad)
     target, target_real = pad(targets, before=[tokens.start], pad_id=tokens.pad)
     predicted, _ = pad(targets, after=[tokens.end], pad_id=tokens.pad)
@@ -89,9 +112,20 @@ def pad(
     >>> ids.tolist(), real.sum(1).tolist()
     ([[7, 8, 3], [9, 3, 0]], [3, 2])
     """
-    around = len(before) + len(after)
-    lengths = np.array([len(row) + around for row in rows])
-    ids = np.full((len(rows), lengths.max()), pad_id, dtype=np.int64)
-    for place, row, length in zip(ids, rows, lengths, strict=True):
-        place[:length] = np.concatenate([before, row, after])
-    return ids, np.arange(ids.shape[1]) < lengths[:, None]
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return _rectangle(np.concatenate(rows), lengths, before=before, after=after, pad_id=pad_id)
+
+
+def _rectangle(
+    flat: NDArray[np.integer], lengths: Ids, *, before: Sequence[int] = (), after: Sequence[int] = (), pad_id: int
+) -> tuple[Ids, Real]:
+    """The same for rows that lie one after the other, all at once: a batch must cost far less than a training step."""
+    first, last = len(before), len(before) + lengths  # where each row's own ids begin, and what follows them
+    width = int(lengths.max()) + first + len(after)
+    place = np.arange(width)
+    ids = np.full((len(lengths), width), pad_id, dtype=np.int64)
+    ids[:, :first] = before
+    ids[(place >= first) & (place < last[:, None])] = flat  # row by row, as they lie
+    for n, token in enumerate(after):
+        ids[np.arange(len(lengths)), last + n] = token
+    return ids, place < (last + len(after))[:, None]

@@ -2,17 +2,15 @@
 
 Each column (source and target, or the one text of a language model) is two arrays: all ids one after the other, and
 where each example ends. Writing streams, so that memory stays the same however large the corpus; reading touches only
-the pages it needs. A store is written under a temporary name and renamed when complete.
+the pages it needs. A store is written under a hidden name and renamed when complete and on the disk, so that whoever
+is killed, and whenever, leaves the old store, the new one or none, but never a part of one.
 """
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
+from regard.text.draft import new_draft, publish, remove_abandoned
 
 FORMAT = 1
 META = "store.json"
@@ -40,6 +39,19 @@ class Column:
         """How many tokens each example has."""
         return np.diff(self.ends, prepend=0)
 
+    def gather(self, examples: NDArray[np.int64]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+        """The ids of these examples one after the other, and how many each has.
+
+        >>> ids, lengths = Column(np.arange(9, dtype=np.uint16), np.array([3, 4, 9])).gather(np.array([2, 0]))
+        >>> ids.tolist(), lengths.tolist()
+        ([4, 5, 6, 7, 8, 0, 1, 2], [5, 3])
+        """
+        ends = self.ends[examples]
+        starts = np.where(examples > 0, self.ends[examples - 1], 0)
+        lengths = ends - starts
+        moved = starts - (lengths.cumsum() - lengths)  # how far each example lies from where it is going
+        return self.ids[np.repeat(moved, lengths) + np.arange(lengths.sum())], lengths
+
 
 @dataclass(frozen=True)
 class TokenStore:
@@ -48,38 +60,32 @@ class TokenStore:
     folder: Path
     columns: tuple[Column, ...]
     counts: dict[str, int]  # what was read, kept and left out, by reason
+    about: dict[str, Any] = field(default_factory=dict)  # what else was written beside the ids
 
     def __len__(self) -> int:
         return len(self.columns[0].ends)
 
 
 def write_store(
-    folder: Path, examples: Iterable[Sequence[Sequence[int]]], columns: int, vocabulary: int, about: dict[str, Any]
+    folder: Path, examples: Iterable[Sequence[Sequence[int]]], columns: int, vocabulary: int, about: Mapping[str, Any]
 ) -> None:
     """Write examples, each a row of ids per column, as they come. `about` is kept beside them."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-    try:
-        with ExitStack() as files:
-            streams = [
-                (
-                    files.enter_context(open(draft / f"{n}.ids", "wb")),
-                    files.enter_context(open(draft / f"{n}.ends", "wb")),
-                )
-                for n in range(columns)
-            ]
-            kept = _write(examples, streams, dtype)
-        meta = {"format": FORMAT, "columns": columns, "dtype": np.dtype(dtype).name, "examples": kept, **about}
-        (draft / META).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(draft, folder)
-    except OSError as error:
-        raise DataError(
-            f"{folder}: cannot be written ({error.strerror}); free some space or choose another place."
-        ) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with _writing(folder, columns, vocabulary, about) as writers:
+        for chunk in chunks(examples, 4096):
+            for n, writer in enumerate(writers):
+                writer.add([example[n] for example in chunk])
+
+
+def write_parts(
+    folder: Path, parts: Iterable[tuple[Sequence[int], bool]], vocabulary: int, about: Mapping[str, Any]
+) -> None:
+    """Write a store of one column from parts of examples: ids, and whether an example ends with them.
+
+    No example needs to fit the memory.
+    """
+    with _writing(folder, 1, vocabulary, about) as (writer,):
+        for ids, last in parts:
+            writer.add([ids], last)
 
 
 def open_store(folder: Path) -> TokenStore | None:
@@ -91,7 +97,7 @@ def open_store(folder: Path) -> TokenStore | None:
         return None
     if meta.get("format") != FORMAT or any(len(column.ends) != meta["examples"] for column in columns):
         return None
-    return TokenStore(folder, columns, dict(meta.get("counts", {})))
+    return TokenStore(folder, columns, dict(meta.get("counts", {})), meta)
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -101,19 +107,50 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-def _write(
-    examples: Iterable[Sequence[Sequence[int]]], streams: Sequence[tuple[BinaryIO, BinaryIO]], dtype: Any
-) -> int:
-    kept, ends = 0, [0] * len(streams)
-    for chunk in chunks(examples, 4096):
-        for n, (ids, marks) in enumerate(streams):
-            rows = [example[n] for example in chunk]
-            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-            ids.write(np.fromiter((number for row in rows for number in row), dtype, int(lengths.sum())).tobytes())
-            marks.write((lengths.cumsum() + ends[n]).tobytes())
-            ends[n] += int(lengths.sum())
-        kept += len(chunk)
-    return kept
+@dataclass
+class _Writer:
+    """Writes one column."""
+
+    ids: BinaryIO
+    ends: BinaryIO
+    dtype: type[np.uint16] | type[np.uint32]
+    examples: int = 0
+    tokens: int = 0
+
+    def add(self, rows: Sequence[Sequence[int]], last: bool = True) -> None:
+        """Add rows of ids, each an example, the last one perhaps to be continued."""
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        total = int(lengths.sum())
+        self.ids.write(np.fromiter(chain.from_iterable(rows), self.dtype, total).tobytes())
+        ends = (lengths.cumsum() + self.tokens)[: len(rows) if last else -1]
+        self.ends.write(ends.tobytes())
+        self.examples += len(ends)
+        self.tokens += total
+
+
+@contextmanager
+def _writing(folder: Path, columns: int, vocabulary: int, about: Mapping[str, Any]) -> Iterator[list[_Writer]]:
+    """Writers of columns that become a store when all is written."""
+    dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(folder)
+        with new_draft(folder) as draft:
+            with ExitStack() as files:
+                streams = [
+                    [files.enter_context(open(draft / f"{n}.{part}", "wb")) for part in ("ids", "ends")]
+                    for n in range(columns)
+                ]
+                writers = [_Writer(ids, ends, dtype) for ids, ends in streams]
+                yield writers
+            examples = writers[0].examples
+            meta = {"format": FORMAT, "columns": columns, "dtype": np.dtype(dtype).name, "examples": examples, **about}
+            (draft / META).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
+            publish(draft, folder)
+    except OSError as error:
+        raise DataError(
+            f"{folder}: cannot be written ({error.strerror}); free some space or choose another place."
+        ) from None
 
 
 def _open_column(folder: Path, n: int, meta: dict[str, Any]) -> Column:
@@ -126,4 +163,6 @@ def _open_column(folder: Path, n: int, meta: dict[str, Any]) -> Column:
 
 def _map(path: Path, dtype: Any) -> NDArray[Any]:
     """A file as an array; an empty file cannot be mapped."""
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+    if not path.stat().st_size:
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, "r").view(np.ndarray)  # slices of a plain array are made ten times faster

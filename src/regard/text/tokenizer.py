@@ -8,6 +8,7 @@ literal `▁` becomes a space. Characters and words that a `character` or `word`
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ class Tokenizer:
         """Each id's own token."""
         return [self._fast.id_to_token(number) or UNKNOWN for number in ids]
 
+    def number(self, token: str) -> int | None:
+        """The id of a token, if there is one of this name."""
+        return self._fast.token_to_id(token)
+
     def to_json(self) -> bytes:
         """The content of a `tokenizer.json`."""
         return self._fast.to_str(pretty=False).encode()
@@ -69,58 +74,76 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise DataError(f"{path}: is not a tokenizer.json ({error}).") from None
 
 
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """Learn a tokenizer from texts, which are read once.
+NAMES = {  # of special tokens, as tokenizers call them
+    "pad": ("[PAD]", "<pad>", "<|pad|>"),
+    "unknown": ("[UNK]", "<unk>"),
+    "start": ("[SOS]", "[BOS]", "<s>", "[CLS]", "<|startoftext|>"),
+    "end": ("[EOS]", "</s>", "[SEP]", "<|endoftext|>"),
+}
+
+
+def special_tokens(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
+    """The ids of the special tokens of a tokenizer that someone else made; for those that it lacks, its end token's."""
+    known = {token: number for token in chain(*NAMES.values()) if (number := tokenizer.number(token)) is not None}
+    found = {what: next((known[name] for name in names if name in known), None) for what, names in NAMES.items()}
+    end = found["end"]
+    if end is None:
+        raise DataError(f"{path}: has no token that ends a text, such as {' or '.join(NAMES['end'])}; add one.")
+    return {what: end if number is None else number for what, number in found.items()}
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, vocabulary: int = 8000) -> Tokenizer:
+    """Learn a tokenizer of at most `vocabulary` tokens, the special ones included, from texts, which are read once.
+
+    `character` has as many tokens as the texts have characters.
 
     The same texts give the same tokenizer, except for `unigram`, whose scores the library finds only to about 0.001.
 
-    >>> tokenizer = train_tokenizer(["ti amo", "ti amo molto"], TokenizerConfig(vocabulary=300))
+    >>> tokenizer = train_tokenizer(["ti amo", "ti amo molto"], TokenizerConfig(), vocabulary=300)
     >>> tokenizer.decode(tokenizer.encode("ti amo molto"))
     'ti amo molto'
     """
-    return Tokenizer(TRAINERS[config.kind](texts, config))
+    return Tokenizer(TRAINERS[config.kind](texts, config, vocabulary))
 
 
-def _bpe(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+def _bpe(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
     learned = _words(models.BPE(), config)
-    size = max(config.vocabulary - len(BYTES), len(SPECIALS))
+    size = max(vocabulary - len(BYTES), len(SPECIALS))
     learned.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, **_TRAINER))
     model = json.loads(learned.to_str())["model"]
     pieces = [*SPECIALS, *BYTES, *(piece for piece in model["vocab"] if piece not in {*SPECIALS, *BYTES})]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    numbered = {piece: number for number, piece in enumerate(pieces)}
     merges = [tuple(merge) for merge in model["merges"]]
-    return _words(models.BPE(vocabulary, merges, unk_token=UNKNOWN, byte_fallback=True), config, spelled=True)
+    return _words(models.BPE(numbered, merges, unk_token=UNKNOWN, byte_fallback=True), config, spelled=True)
 
 
-def _unigram(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+def _unigram(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
     learned = _words(models.Unigram(), config)
-    size = max(config.vocabulary - len(BYTES), len(SPECIALS))
+    size = max(vocabulary - len(BYTES), len(SPECIALS))
     learned.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=size, unk_token=UNKNOWN, **_TRAINER))
     scored = json.loads(learned.to_str())["model"]["vocab"]
     pieces = [(piece, score) for piece, score in scored if piece not in {*SPECIALS, *BYTES}]
     pieces.sort(key=lambda entry: (-entry[1], entry[0]))  # the library leaves equal ones in any order
-    vocabulary = [(piece, 0.0) for piece in [*SPECIALS, *BYTES]] + pieces
-    model = models.Unigram(vocabulary, unk_id=SPECIALS.index(UNKNOWN), byte_fallback=True)
+    scores = [(piece, 0.0) for piece in [*SPECIALS, *BYTES]] + pieces
+    model = models.Unigram(scores, unk_id=SPECIALS.index(UNKNOWN), byte_fallback=True)
     return _words(model, config, spelled=True)
 
 
-def _byte_level(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+def _byte_level(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
     fast = tokenizers.Tokenizer(models.BPE())
     fast.normalizer = _normalizer(config)
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    fast.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=config.vocabulary, initial_alphabet=alphabet, **_TRAINER)
-    )
+    fast.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, **_TRAINER))
     return fast
 
 
-def _character(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+def _character(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
     normalizer = _normalizer(config)
     characters = sorted({character for text in texts for character in normalizer.normalize_str(text)})
-    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *characters])}
-    fast = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    numbered = {token: number for number, token in enumerate([*SPECIALS, *characters])}
+    fast = tokenizers.Tokenizer(models.WordLevel(numbered, unk_token=UNKNOWN))
     fast.normalizer = normalizer
     fast.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
     fast.decoder = decoders.Fuse()
@@ -128,13 +151,13 @@ def _character(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Toke
     return fast
 
 
-def _word(texts: Iterable[str], config: TokenizerConfig) -> tokenizers.Tokenizer:
+def _word(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
     fast = _words(models.WordLevel(unk_token=UNKNOWN), config, punctuation=True)
-    fast.train_from_iterator(texts, trainers.WordLevelTrainer(vocab_size=config.vocabulary, **_TRAINER))
+    fast.train_from_iterator(texts, trainers.WordLevelTrainer(vocab_size=vocabulary, **_TRAINER))
     return fast
 
 
-TRAINERS: dict[str, Callable[[Iterable[str], TokenizerConfig], tokenizers.Tokenizer]] = {
+TRAINERS: dict[str, Callable[[Iterable[str], TokenizerConfig, int], tokenizers.Tokenizer]] = {
     "bpe": _bpe,
     "unigram": _unigram,
     "byte-level": _byte_level,

@@ -1,0 +1,91 @@
+"""A folder that appears whole or not at all: written under a hidden name beside its place, then renamed.
+
+A draft is locked while it is being written. The system gives the lock of a killed process back, and so a draft that
+nobody holds is known to be abandoned.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there, abandoned drafts stay
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def new_draft(folder: Path) -> Iterator[Path]:
+    """A hidden folder to write in; what is not published by then is gone afterwards."""
+    draft, lock = _locked_draft(folder)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def publish(draft: Path, folder: Path) -> None:
+    """Give a complete draft its name; a folder of that name makes way for it."""
+    for path in (*draft.iterdir(), draft):
+        _sync(path)
+    with new_draft(folder) as aside:
+        if folder.exists():
+            os.replace(folder, aside / "old")  # removing it in place takes a while, and would show a part of it
+        os.replace(draft, folder)
+    _sync(folder.parent)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the drafts for a folder that killed processes have left."""
+    for path in folder.parent.iterdir():
+        if path.name.startswith(_prefix(folder)) and path.is_dir():
+            with suppress(OSError):  # someone is writing it, or has just removed it
+                lock = _lock(path)
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked_draft(folder: Path) -> tuple[Path, int | None]:
+    while True:
+        draft = folder.with_name(_prefix(folder) + secrets.token_hex(6))
+        draft.mkdir()
+        try:
+            lock = _lock(draft)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # someone took it for abandoned before it was locked
+        except OSError:
+            return draft, None  # no locks here, so nobody can take it for abandoned either
+        if draft.exists():
+            return draft, lock
+        os.close(lock)
+
+
+def _prefix(folder: Path) -> str:
+    return f".{folder.name}-"
+
+
+def _lock(folder: Path) -> int:
+    """A lock on a folder, held until it is closed; BlockingIOError where another process has it."""
+    if fcntl is None:
+        raise OSError("this system has no such locks")
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or what a folder lists, is on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

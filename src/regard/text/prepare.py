@@ -1,0 +1,267 @@
+"""From files to what training reads: a tokenizer, and stores of tokens for training, validation and test.
+
+Everything lies in one folder, under a key that follows from the content of the files and the settings. Preparing
+again with the same key reads nothing anew.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from regard.config import Config, Corpus, DataConfig
+from regard.errors import ConfigError, DataError
+from regard.text.blocks import store_documents
+from regard.text.corpus import Pair, aligned_pairs, documents, table_pairs
+from regard.text.faults import Faults
+from regard.text.fingerprint import fingerprint, store_for
+from regard.text.lines import STANDARD_INPUT
+from regard.text.pairs import Filter, store_pairs
+from regard.text.store import Column, TokenStore
+from regard.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+
+LEARNED_FROM = 2_000_000  # texts that a tokenizer is learned from, at most; more would not change it
+UNBOUNDED = 2**31
+
+Report = Callable[[str, int], None]  # what is being done, and how many examples of it are done
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A first look at a corpus."""
+
+    examples: int  # pairs, or lines of text
+    characters: int
+    skipped: dict[str, int] = field(default_factory=dict)  # by reason
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the data: its tokens and, where they are needed for scores, its texts."""
+
+    store: TokenStore
+    texts: Path | None = None
+
+    def pairs(self, most: int | None = None) -> list[Pair]:
+        """The texts of the first examples."""
+        if self.texts is None:
+            return []
+        with open(self.texts, encoding="utf-8") as lines:
+            return [Pair(**json.loads(line)) for line in islice(lines, most)]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that training reads."""
+
+    tokenizer: Tokenizer
+    train: Part
+    valid: Part
+    test: Part | None
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All parts that there are, by name."""
+        named = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {name: part for name, part in named.items() if part is not None}
+
+
+def pairs_of(corpus: Corpus, faults: Faults) -> Iterator[Pair]:
+    """All pairs of a corpus, in order."""
+    return chain(aligned_pairs(corpus.source, corpus.target, faults), table_pairs(corpus.files, faults))
+
+
+def scan_pairs(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    """Read all pairs once, so that whatever is wrong is known before anything long begins."""
+    faults, count, characters = Faults(skip_bad), 0, 0
+    for count, pair in enumerate(pairs_of(corpus, faults), start=1):
+        characters += len(pair.source) + len(pair.target)
+        if count % 10_000 == 0:
+            report("reading", count)
+    return Scan(count, characters, dict(faults.counts))
+
+
+def scan_documents(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    """Read all text once."""
+    faults, count, characters = Faults(skip_bad), 0, 0
+    for count, text in enumerate(chain.from_iterable(documents(corpus.files, faults)), start=1):
+        characters += len(text)
+        if count % 10_000 == 0:
+            report("reading", count)
+    return Scan(count, characters, dict(faults.counts))
+
+
+def key_of(config: Config) -> str:
+    """The key of the data: the same files and settings give the same."""
+    data = config.data
+    settings = {
+        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"dropout"}),
+        "vocabulary": config.model.vocabulary,
+        "kind": config.model.kind,
+        "data": data.model_dump(mode="json", include={"held_out", "skip_bad", "longest", "ratio"}),
+        "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.parts],
+    }
+    return fingerprint([*data.names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
+
+
+def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
+    """The settings with standard input, which can be read only once, as the file `path`.
+
+    With `read`, it is copied there, unless that was done before.
+    """
+    used = data.names.count(STANDARD_INPUT)
+    if used == 0:
+        return data
+    if used > 1:
+        raise ConfigError("standard input (-) can be read only once; give the other part as a file.")
+    if read and not path.exists():
+        draft = path.with_name(f".{path.name}")
+        with open(draft, "wb") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        os.replace(draft, path)
+
+    def named(files: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(path) if name == STANDARD_INPUT else name for name in files)
+
+    def corpus(given: Corpus) -> Corpus:
+        return Corpus(source=named(given.source), target=named(given.target), files=named(given.files))
+
+    return data.model_copy(update={"train": corpus(data.train), "valid": corpus(data.valid), "test": corpus(data.test)})
+
+
+def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    """Tokenizer and stores for translation."""
+    data, held_out = config.data, _held_out_share(config)
+
+    def training() -> Iterator[Pair]:
+        return (pair for pair in pairs_of(data.train, Faults(data.skip_bad)) if not is_held_out(pair, held_out))
+
+    def validation() -> Iterator[Pair]:
+        if data.valid.given:
+            return pairs_of(data.valid, Faults(data.skip_bad))
+        return (pair for pair in pairs_of(data.train, Faults(data.skip_bad)) if is_held_out(pair, held_out))
+
+    def sides() -> Iterator[str]:
+        for number, pair in enumerate(training(), start=1):
+            if number % 10_000 == 0:
+                report("learning the tokenizer", number)
+            yield pair.source
+            yield pair.target
+
+    tokenizer = _tokenizer(folder, key, config, sides)
+    readable = (config.model.longest or UNBOUNDED) - 1  # the end token has a position too
+    fit = Filter(longest=min(data.longest, readable), ratio=data.ratio)
+    anything = Filter(longest=readable, ratio=UNBOUNDED)
+
+    def part(name: str, pairs: Callable[[], Iterator[Pair]], fit: Filter, *, texts: bool) -> Part:
+        kept = folder / f"{name}.jsonl" if texts else None
+
+        def build(place: Path) -> None:
+            noted = _noted(pairs(), kept) if kept is not None else pairs()
+            store_pairs(place, noted, tokenizer, fit, {"key": key}, lambda count: report(f"tokenising {name}", count))
+
+        return Part(_nonempty(store_for(folder / name, key, build), name), kept)
+
+    return Prepared(
+        tokenizer,
+        part("train", training, fit, texts=False),
+        part("valid", validation, anything, texts=True),
+        part("test", lambda: pairs_of(data.test, Faults(data.skip_bad)), anything, texts=True)
+        if data.test.given
+        else None,
+    )
+
+
+def prepare_documents(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    """Tokenizer and stores for a language model."""
+    data = config.data
+
+    def texts() -> Iterator[str]:
+        return chain.from_iterable(documents(data.train.files, Faults(data.skip_bad)))
+
+    tokenizer = _tokenizer(folder, key, config, texts)
+
+    def part(name: str, corpus: Corpus) -> Part:
+        def build(place: Path) -> None:
+            read = documents(corpus.files, Faults(data.skip_bad))
+            store_documents(place, read, tokenizer, {"key": key}, lambda count: report(f"tokenising {name}", count))
+
+        return Part(_nonempty(store_for(folder / name, key, build), name))
+
+    train = part("train", data.train)
+    if data.valid.given:
+        valid = part("valid", data.valid)
+    else:
+        first, last = split_tail(train.store, data.held_out)
+        train, valid = replace(train, store=first), Part(last)
+    return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
+
+
+def is_held_out(pair: Pair, share: float) -> bool:
+    """Whether a pair is for validation: by a hash of its text, so that equal pairs are on the same side.
+
+    >>> sum(is_held_out(Pair(str(n), "x"), 0.1) for n in range(1000))
+    111
+    """
+    if share == 0:
+        return False
+    digest = hashlib.blake2b(f"{pair.source}\t{pair.target}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) < share * 2**64
+
+
+def split_tail(store: TokenStore, share: float) -> tuple[TokenStore, TokenStore]:
+    """A store of one column cut in two, so that the second part is the last `share` of all tokens."""
+    (column,) = store.columns
+    cut = round(len(column.ids) * (1 - share))
+    whole = int((column.ends <= cut).sum())  # documents that end before the cut
+    first, last = column.ends[:whole].tolist(), column.ends[whole:] - cut
+    if len(last) and cut > (first[-1] if first else 0):
+        first.append(cut)  # the document that the cut goes through is in both parts
+    return (
+        replace(store, columns=(Column(column.ids[:cut], np.asarray(first, np.int64)),)),
+        replace(store, columns=(Column(column.ids[cut:], np.asarray(last, np.int64)),)),
+    )
+
+
+def _held_out_share(config: Config) -> float:
+    return 0.0 if config.data.valid.given else config.data.held_out
+
+
+def _nonempty(store: TokenStore, name: str) -> TokenStore:
+    if len(store) == 0:
+        left_out = ", ".join(f"{count} {reason}" for reason, count in store.counts.items() if reason != "read")
+        raise DataError(f"data.{name} has nothing to use ({left_out or 'it is empty'}); give more text.")
+    return store
+
+
+def _noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
+    """The pairs, each written down as it passes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}")
+    with open(draft, "w", encoding="utf-8") as file:
+        for pair in pairs:
+            file.write(json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False) + "\n")
+            yield pair
+    os.replace(draft, path)
+
+
+def _tokenizer(folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """The tokenizer of this key: the given one, or one learned from the texts, once."""
+    if config.tokenizer.file is not None:
+        return load_tokenizer(Path(config.tokenizer.file))
+    path, mark = folder / "tokenizer.json", folder / "tokenizer.key"
+    if path.exists() and mark.exists() and mark.read_text("utf-8") == key:
+        return load_tokenizer(path)
+    learned = train_tokenizer(islice(texts(), LEARNED_FROM), config.tokenizer, config.model.vocabulary)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.unlink(missing_ok=True)
+    path.write_bytes(learned.to_json())
+    mark.write_text(key, "utf-8")
+    return load_tokenizer(path)
