@@ -30,3 +30,13 @@ class DataError(RegardError):
 
 class InputError(RegardError, ValueError):
     """A network was given input that it cannot take, such as a sentence past its last learned position."""
+
+
+class RunError(RegardError):
+    """A run cannot go on: its folder cannot be written, its checkpoints are damaged, or its loss has diverged."""
+
+
+class InterruptedRun(RegardError):  # noqa: N818  # nothing went wrong: the user asked for it
+    """The user, or the system, asked a run to stop; everything was saved first."""
+
+    exit_code = 130

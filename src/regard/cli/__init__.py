@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import import_, lab, model
+from regard.cli import config, import_, lab, model, train
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -22,7 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("train")(train.run)
 app.command("model")(model.show)
+app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)
 app.command("import")(import_.run)
 
@@ -52,6 +54,9 @@ def main() -> None:
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("regard: interrupted.", file=sys.stderr)
+        sys.exit(130)
     except OSError as error:  # a path that may not be looked at, a name that is too long, a full disk
         print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
         sys.exit(3)

@@ -3,6 +3,8 @@
 This room knows nothing of torch, so that reading and checking settings is instant.
 """
 
+from regard.config.complaint import Source
+from regard.config.data import Corpus, DataConfig
 from regard.config.model import (
     DecoderOnly,
     EncoderDecoder,
@@ -14,10 +16,15 @@ from regard.config.model import (
     TransformerConfig,
 )
 from regard.config.schema import Config, SpecialTokens
-from regard.config.sources import check, preset_names, preset_summary, resolve
+from regard.config.sources import check, gather, preset_names, preset_summary, resolve
+from regard.config.tokenizer import TokenizerConfig
+from regard.config.training import TrainingConfig, ValidationConfig
+from regard.config.written import to_toml
 
 __all__ = [
     "Config",
+    "Corpus",
+    "DataConfig",
     "DecoderOnly",
     "EncoderDecoder",
     "EncoderOnly",
@@ -25,10 +32,16 @@ __all__ = [
     "ModelConfig",
     "NoPositions",
     "SinusoidalPositions",
+    "Source",
     "SpecialTokens",
+    "TokenizerConfig",
+    "TrainingConfig",
     "TransformerConfig",
+    "ValidationConfig",
     "check",
+    "gather",
     "preset_names",
     "preset_summary",
     "resolve",
+    "to_toml",
 ]

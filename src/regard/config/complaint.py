@@ -108,13 +108,19 @@ def _trace(location: Sequence[int | str], schema: type[BaseModel]) -> tuple[tupl
 
 
 def _where(paths: Iterable[Sequence[str]], sources: Sequence[Source]) -> str:
-    """`my.toml:4: ` or `--set …: `: the last source that gave one of these settings, else nothing (a default)."""
+    """`my.toml:4: ` or `--set …: `, or nothing for a default."""
+    found = origin(paths, sources)
+    return f"{found}: " if found else ""
+
+
+def origin(paths: Iterable[Sequence[str]], sources: Sequence[Source]) -> str:
+    """`my.toml:4` or `--set …`: the last source that gave one of these settings, else nothing (a default)."""
     paths = list(paths)
     for source in reversed(sources):
         for path in paths:
             if depth := _depth(path, source.values):
                 line = _line(path[:depth], source.text)
-                return f"{source.name}:{line}: " if line else f"{source.name}: "
+                return f"{source.name}:{line}" if line else source.name
     return ""
 
 

@@ -43,7 +43,7 @@ class NoPositions(Settings):
     kind: Literal["none"] = "none"
 
 
-def _variant(default: str) -> BeforeValidator:
+def variant(default: str) -> BeforeValidator:
     """Accept a variant's name for its table, and take a table that names no kind to be of the default kind."""
 
     def complete(value: Any) -> Any:
@@ -55,7 +55,7 @@ def _variant(default: str) -> BeforeValidator:
 
 
 PositionsConfig = Annotated[
-    SinusoidalPositions | LearnedPositions | NoPositions, Field(discriminator="kind"), _variant("sinusoidal")
+    SinusoidalPositions | LearnedPositions | NoPositions, Field(discriminator="kind"), variant("sinusoidal")
 ]
 
 
@@ -115,6 +115,11 @@ class TransformerConfig(Settings):
         raise ValueError(f"does not divide model.width = {width}: use {nearest}")
 
     @property
+    def longest(self) -> int | None:
+        """The longest sequence the network can read; None: any."""
+        return self.positions.length if isinstance(self.positions, LearnedPositions) else None
+
+    @property
     def head_width(self) -> int:
         """d_v, the width of a head's values; also d_k unless `key_width` says otherwise."""
         return self.width // self.heads
@@ -171,5 +176,5 @@ class EncoderOnly(TransformerConfig):
 
 
 ModelConfig = Annotated[
-    EncoderDecoder | DecoderOnly | EncoderOnly, Field(discriminator="kind"), _variant("encoder-decoder")
+    EncoderDecoder | DecoderOnly | EncoderOnly, Field(discriminator="kind"), variant("encoder-decoder")
 ]

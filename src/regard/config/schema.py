@@ -4,7 +4,10 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.model import EncoderDecoder, ModelConfig, Settings
+from regard.config.data import DataConfig
+from regard.config.model import EncoderDecoder, LearnedPositions, ModelConfig, Settings
+from regard.config.tokenizer import TokenizerConfig
+from regard.config.training import TrainingConfig, ValidationConfig
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -19,7 +22,7 @@ class SpecialTokens(Settings):
 
 
 class Config(Settings):
-    """The root of all settings.
+    """The root of all settings: the network, and how it comes to know what it knows.
 
     >>> Config().model.width
     512
@@ -27,6 +30,10 @@ class Config(Settings):
 
     model: ModelConfig = EncoderDecoder()
     tokens: SpecialTokens = Field(default=SpecialTokens(), validate_default=True)
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    data: DataConfig = Field(default=DataConfig(), validate_default=True)
+    training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
+    validation: ValidationConfig = Field(default=ValidationConfig(), validate_default=True)
 
     @field_validator("tokens")
     @classmethod
@@ -38,3 +45,33 @@ class Config(Settings):
                 if number >= size:
                     raise ValueError(f"tokens.{name} = {number} is past the last token of model.vocabulary = {size}")
         return tokens
+
+    @field_validator("data")
+    @classmethod
+    def _the_context_has_positions(cls, data: DataConfig, info: ValidationInfo) -> DataConfig:
+        model = info.data.get("model")
+        if model is not None and isinstance(model.positions, LearnedPositions):
+            learned = model.positions.length
+            if data.context is not None and data.context > learned:
+                raise ValueError(f"data.context = {data.context} is more than model.positions.length = {learned}")
+        return data
+
+    @field_validator("training")
+    @classmethod
+    def _the_schedule_can_be_followed(cls, training: TrainingConfig) -> TrainingConfig:
+        schedule = training.schedule
+        if schedule.peak is None and schedule.warmup == 0:
+            raise ValueError("training.schedule.warmup = 0 needs training.schedule.peak: the paper's follows from it")
+        return training
+
+    @field_validator("validation")
+    @classmethod
+    def _the_metric_can_be_measured(cls, validation: ValidationConfig, info: ValidationInfo) -> ValidationConfig:
+        model, metric = info.data.get("model"), validation.metric
+        if metric == "loss" or model is None:
+            return validation
+        if not isinstance(model, EncoderDecoder):
+            raise ValueError(f"validation.metric = {metric!r} is for translators, but model.kind = {model.kind!r}")
+        if validation.sentences == 0:
+            raise ValueError(f"validation.metric = {metric!r} needs validation.sentences, which is 0")
+        return validation

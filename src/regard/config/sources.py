@@ -26,9 +26,13 @@ def resolve(source: str | Path | None = None, sets: Iterable[str] = ()) -> Confi
     >>> resolve("tiny", ["model.layers=2"]).model.layers
     2
     """
+    return check(gather(source, sets))
+
+
+def gather(source: str | Path | None = None, sets: Iterable[str] = ()) -> list[Source]:
+    """The same settings, still apart: each place that says something, the later ones to win."""
     sources = [*_read(source)] if source is not None else []
-    sources += [_read_set(assignment) for assignment in sets]
-    return check(sources)
+    return sources + [_read_set(assignment) for assignment in sets]
 
 
 def check(sources: Iterable[Source]) -> Config:

@@ -28,6 +28,7 @@ from regard.version import __version__
 
 FORMAT = 1
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+KEPT = {"model", "tokens"}  # what a network needs to be used; how it was trained is the run's to tell
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 
 
@@ -63,7 +64,7 @@ def save(
     except OSError as error:
         raise FolderError(f"{folder}: cannot be written ({error.strerror}); choose another place.") from None
     try:
-        about = {"format": FORMAT, "regard": __version__, **config.model_dump(mode="json")}
+        about = {"format": FORMAT, "regard": __version__, **config.model_dump(mode="json", include=KEPT)}
         (draft / CONFIG).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", "utf-8")
         (draft / CARD).write_text(card(folder.name, network, config, origin), "utf-8")
         for name, content in (extra_files or {}).items():

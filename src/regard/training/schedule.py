@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from regard.config.training import Constant, Cosine, InverseSquareRoot, Plateau, ScheduleConfig
+
 Schedule = Callable[[int], float]
 
 
@@ -47,3 +49,14 @@ def cosine(peak: float, warmup: int, steps: int, floor: float = 0.0) -> Schedule
 def constant(peak: float, warmup: int) -> Schedule:
     """Rise linearly for `warmup` steps to `peak`, and stay there."""
     return lambda step: peak * min(1.0, step / warmup) if warmup else peak
+
+
+def schedule_of(settings: ScheduleConfig, width: int, steps: int) -> Schedule:
+    """The schedule that the settings describe, for a network of this width and a run of so many steps."""
+    match settings:
+        case InverseSquareRoot(peak=peak, warmup=warmup):
+            return inverse_square_root(paper_peak(width, warmup) if peak is None else peak, warmup)
+        case Cosine(peak=peak, warmup=warmup, floor=floor):
+            return cosine(peak, warmup, steps, floor)
+        case Constant(peak=peak, warmup=warmup) | Plateau(peak=peak, warmup=warmup):
+            return constant(peak, warmup)  # what a plateau makes of it follows from validation, not from the step

@@ -1,0 +1,455 @@
+"""How fast regard trains, beside what people use today: identical sizes, batches, dropout and loss.
+
+    python benchmarks/training.py                                 # every model and every contender
+    python benchmarks/training.py --models tiny --rounds 3 --markdown
+
+Contenders take turns, round after round, each time in a fresh process, so that drift of the machine hits all alike and
+each has its own allocator and peak memory; medians over the rounds are shown. Peers run as their users run them; with
+`+ kept memory` they also get our allocator settings. The share is the model's own work (matrix products for real
+tokens, forward and backward, the same for all) ÷ time ÷ what a large float32 matrix product reaches in the same run.
+
+B rows · S source length · T target length · C width · V vocabulary
+"""
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
+from regard.models import build
+from regard.models.assembly import sketch
+from regard.models.cost import Cost
+from regard.training.allocator import keep_freed_memory
+from regard.training.loss import smoothed_cross_entropy
+
+PAD, START, END, FIRST_WORD = 0, 1, 2, 3
+TOKENS = 4096  # in a batch of pairs: source or target, whichever is longer, pads included
+ROWS, BLOCK = 16, 256  # of a batch for the language model
+RATE = 1e-4
+KEPT = " + kept memory"
+
+MODELS: dict[str, EncoderDecoder | DecoderOnly] = {
+    "tiny": EncoderDecoder(vocabulary=10_000, width=128, layers=4, heads=4, feed_forward=256),
+    "small": EncoderDecoder(vocabulary=8_000, width=256, layers=3, heads=4, feed_forward=1024),
+    "base": EncoderDecoder(vocabulary=37_000, width=512, layers=6, heads=8, feed_forward=2048),
+    "gpt": DecoderOnly(
+        vocabulary=8_000,
+        width=384,
+        layers=6,
+        heads=6,
+        feed_forward=1536,
+        activation="gelu-tanh",
+        norm_order="pre",
+        attention_bias=True,
+        attention_dropout=0.1,
+        scale_embeddings=False,
+        positions=LearnedPositions(length=BLOCK),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One contender's row of the table."""
+
+    name: str
+    tokens_per_second: float  # real target tokens
+    share: float  # of the ceiling
+    ratio: float  # how many times faster ours is
+    peak_memory: int  # bytes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs padded to rectangles; a language model's has no source."""
+
+    source: Tensor | None  # (B, S)
+    target: Tensor  # (B, T) what the decoder reads
+    predicted: Tensor  # (B, T) what follows each, PAD where there is nothing
+
+    @property
+    def targets(self) -> int:
+        """Real target tokens."""
+        return int((self.predicted != PAD).sum())
+
+
+def pairs(vocabulary: int, count: int, seed: int = 1) -> list[Batch]:
+    """Batches of sentences about as long as those of Multi30k and Tatoeba, bucketed by length, in random order."""
+    generator = torch.Generator().manual_seed(seed)
+    sentences = 40_000
+    source = (torch.randn(sentences, generator=generator) * 0.4 + math.log(13)).exp().round().clamp(2, 80).long()
+    stretch = (torch.randn(sentences, generator=generator) * 0.15).exp()
+    target = (source * stretch).round().clamp(2, 90).long()
+    longest = torch.maximum(source, target) + 1  # the end, or the start
+    order = longest.argsort()
+    cuts, start = list[Tensor](), 0
+    while start < sentences:
+        rows = order[start : start + TOKENS]
+        fits = int((longest[rows] * torch.arange(1, len(rows) + 1) <= TOKENS).sum())
+        cuts.append(rows[:fits])
+        start += fits
+    chosen = torch.randperm(len(cuts), generator=generator)[torch.arange(count) % len(cuts)]
+
+    def words(lengths: Tensor) -> Tensor:
+        ids = torch.randint(FIRST_WORD, vocabulary, (len(lengths), int(lengths.max())), generator=generator)
+        return ids.masked_fill(torch.arange(ids.size(1)) >= lengths[:, None], PAD)
+
+    def ended(ids: Tensor) -> Tensor:
+        ids = F.pad(ids, (0, 1), value=PAD)
+        return ids.scatter(1, (ids != PAD).sum(1, keepdim=True), END)
+
+    batches = []
+    for number in chosen.tolist():
+        written = words(target[cuts[number]])
+        batches.append(Batch(ended(words(source[cuts[number]])), F.pad(written, (1, 0), value=START), ended(written)))
+    return batches
+
+
+def blocks(vocabulary: int, count: int, seed: int = 1) -> list[Batch]:
+    """Batches for a language model: blocks of text, every token real."""
+    generator = torch.Generator().manual_seed(seed)
+    texts = torch.randint(FIRST_WORD, vocabulary, (count, ROWS, BLOCK + 1), generator=generator)
+    return [Batch(None, text[:, :-1].contiguous(), text[:, 1:].contiguous()) for text in texts]
+
+
+class Contender(Protocol):
+    """Anything that can be trained."""
+
+    def step(self, batch: Batch) -> float:
+        """Train on a batch; returns the loss per target."""
+        ...
+
+
+# ── ours ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Ours:
+    """regard: pads are not computed, logits only where there is a target."""
+
+    def __init__(self, config: EncoderDecoder | DecoderOnly) -> None:
+        keep_freed_memory()
+        self.network = build(config)
+        self.smoothing = label_smoothing(config)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE, fused=True)
+
+    def step(self, batch: Batch) -> float:
+        """As the training loop does it."""
+        memory = None
+        if batch.source is not None:
+            memory = self.network.encode(batch.source, batch.source != PAD)
+        real = batch.predicted != PAD
+        hidden = self.network.decode(batch.target, memory, real=real)
+        loss = smoothed_cross_entropy(self.network.logits(hidden[real]), batch.predicted[real], self.smoothing)
+        (loss.smoothed / loss.targets).backward()
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        return float(loss.smoothed.detach()) / loss.targets
+
+
+# ── peers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Peer:
+    """A network that gives logits everywhere, and the usual step around it."""
+
+    def __init__(self, network: nn.Module, smoothing: float) -> None:
+        self.network = network.train()
+        self.smoothing = smoothing
+        self.optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """(B, T, V)."""
+        raise NotImplementedError
+
+    def step(self, batch: Batch) -> float:
+        """As in the tutorials."""
+        logits = self.logits(batch)
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), batch.predicted.flatten(), ignore_index=PAD, label_smoothing=self.smoothing
+        )
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        return float(loss.detach())
+
+
+class TorchModel(nn.Module):
+    """torch.nn.Transformer with what it leaves to its users: embeddings, positions, projection, masks."""
+
+    def __init__(self, config: EncoderDecoder) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.vocabulary, config.width, padding_idx=PAD)
+        nn.init.normal_(self.embedding.weight, std=config.width**-0.5)
+        self.transformer = nn.Transformer(
+            config.width,
+            config.heads,
+            config.layers,
+            config.layers,
+            config.feed_forward,
+            dropout=config.dropout,
+            batch_first=True,
+        )
+        self.projection = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.projection.weight = self.embedding.weight
+        self.dropout = nn.Dropout(config.dropout)
+        place, i = torch.arange(512)[:, None], torch.arange(0, config.width, 2)
+        angle = place * torch.exp(-math.log(10_000) * i / config.width)
+        self.register_buffer("positions", torch.stack([angle.sin(), angle.cos()], 2).flatten(1))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids (B, T) -> (B, T, C)."""
+        embedded: Tensor = self.embedding(ids) * math.sqrt(self.embedding.embedding_dim)
+        dropped: Tensor = self.dropout(embedded + self.positions[: ids.size(1)])  # type: ignore[index]
+        return dropped
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits (B, T, V)."""
+        length = target.size(1)
+        pads, target_pads = source == PAD, target == PAD
+        states = self.transformer(
+            self.embed(source),
+            self.embed(target),
+            tgt_mask=torch.ones(length, length, dtype=torch.bool).triu(1),
+            src_key_padding_mask=pads,
+            tgt_key_padding_mask=target_pads,
+            memory_key_padding_mask=pads,
+        )
+        logits: Tensor = self.projection(states)
+        return logits
+
+
+class TorchTransformer(Peer):
+    """torch.nn.Transformer."""
+
+    def __init__(self, config: EncoderDecoder) -> None:
+        super().__init__(TorchModel(config), label_smoothing(config))
+
+    def logits(self, batch: Batch) -> Tensor:
+        """(B, T, V)."""
+        logits: Tensor = self.network(batch.source, batch.target)
+        return logits
+
+
+class Marian(Peer):
+    """Hugging Face's MarianMTModel."""
+
+    def __init__(self, config: EncoderDecoder) -> None:
+        from transformers import MarianConfig, MarianMTModel
+
+        settings = MarianConfig(
+            vocab_size=config.vocabulary,
+            d_model=config.width,
+            encoder_layers=config.layers,
+            decoder_layers=config.layers,
+            encoder_attention_heads=config.heads,
+            decoder_attention_heads=config.heads,
+            encoder_ffn_dim=config.feed_forward,
+            decoder_ffn_dim=config.feed_forward,
+            activation_function="relu",
+            dropout=config.dropout,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            scale_embedding=True,
+            max_position_embeddings=512,
+            pad_token_id=PAD,
+            eos_token_id=END,
+            decoder_start_token_id=START,
+            use_cache=False,
+        )
+        super().__init__(MarianMTModel(settings), label_smoothing(config))
+
+    def logits(self, batch: Batch) -> Tensor:
+        """(B, T, V)."""
+        assert batch.source is not None
+        logits: Tensor = self.network(
+            input_ids=batch.source,
+            attention_mask=(batch.source != PAD).long(),
+            decoder_input_ids=batch.target,
+            decoder_attention_mask=(batch.target != PAD).long(),
+        ).logits
+        return logits
+
+
+class GPT2(Peer):
+    """Hugging Face's GPT2LMHeadModel."""
+
+    def __init__(self, config: DecoderOnly) -> None:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        settings = GPT2Config(
+            vocab_size=config.vocabulary,
+            n_embd=config.width,
+            n_layer=config.layers,
+            n_head=config.heads,
+            n_inner=config.feed_forward,
+            n_positions=BLOCK,
+            resid_pdrop=config.dropout,
+            embd_pdrop=config.dropout,
+            attn_pdrop=config.attention_dropout,
+            bos_token_id=START,
+            eos_token_id=END,
+            use_cache=False,
+        )
+        super().__init__(GPT2LMHeadModel(settings), 0.0)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """(B, T, V)."""
+        logits: Tensor = self.network(input_ids=batch.target).logits
+        return logits
+
+
+def label_smoothing(config: EncoderDecoder | DecoderOnly) -> float:
+    """The paper's for translation, none for a language model."""
+    return 0.1 if isinstance(config, EncoderDecoder) else 0.0
+
+
+CONTENDERS: dict[str, dict[str, Callable[[Any], Contender]]] = {
+    "encoder-decoder": {"regard": Ours, "torch.nn.Transformer": TorchTransformer, "HF Marian": Marian},
+    "decoder-only": {"regard": Ours, "HF GPT-2": GPT2},
+}
+
+
+# ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one process found."""
+
+    seconds: float
+    targets: int
+    flops: float
+    ceiling: float  # FLOP/s
+    peak_memory: int
+    loss: float
+
+
+def measure(model: str, name: str, steps: int, warmup: int, seed: int) -> Measured:
+    """Train one contender in this process."""
+    config = MODELS[model]
+    if name.endswith(KEPT):
+        keep_freed_memory()
+    make = pairs if isinstance(config, EncoderDecoder) else blocks
+    batches = make(config.vocabulary, warmup + steps, seed)
+    contender = CONTENDERS[config.kind][name.removesuffix(KEPT)](config)
+    for batch in batches[:warmup]:
+        contender.step(batch)
+    began = time.perf_counter()
+    losses = [contender.step(batch) for batch in batches[warmup:]]
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    cost = Cost(sketch(config))
+    flops = sum(cost.training(lengths(batch.target), sources(batch)) for batch in batches[warmup:])
+    return Measured(seconds, sum(batch.targets for batch in batches[warmup:]), flops, ceiling(), peak, losses[-1])
+
+
+def lengths(ids: Tensor) -> Tensor:
+    """Real tokens in each row."""
+    return (ids != PAD).sum(1)
+
+
+def sources(batch: Batch) -> Tensor | None:
+    """Real source tokens in each row."""
+    return None if batch.source is None else lengths(batch.source)
+
+
+def ceiling(size: int = 2048, times: int = 8) -> float:
+    """FLOP/s of a large float32 matrix product: the best of several."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    fastest = math.inf
+    for _ in range(times):
+        began = time.perf_counter()
+        a @ b
+        fastest = min(fastest, time.perf_counter() - began)
+    return 2 * size**3 / fastest
+
+
+def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) -> tuple[list[Result], float]:
+    """Let the contenders take turns; returns their rows and the highest ceiling that any process saw."""
+    found: dict[str, list[Measured]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for name in names:
+            command = [sys.executable, __file__, "--one", model, name, str(steps), str(warmup), str(turn + 1)]
+            output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+            found[name].append(Measured(**json.loads(output.splitlines()[-1])))
+            last = found[name][-1]
+            print(
+                f"{model}, round {turn + 1}, {name}: {last.targets / last.seconds:.0f} tokens/s, loss {last.loss:.2f}",
+                file=sys.stderr,
+            )
+    highest = max(one.ceiling for those in found.values() for one in those)
+    speed = {name: median(one.targets / one.seconds for one in those) for name, those in found.items()}
+    results = [
+        Result(
+            name,
+            speed[name],
+            median(one.flops / one.seconds / highest for one in those),
+            speed["regard"] / speed[name] if "regard" in speed else math.nan,
+            max(one.peak_memory for one in those),
+        )
+        for name, those in found.items()
+    ]
+    return results, highest
+
+
+def table(results: list[Result], markdown: bool) -> Iterator[str]:
+    """The rows as text."""
+    head = ("", "tokens/s", "of ceiling", "regard is", "peak memory")
+    rows = [
+        (
+            row.name,
+            f"{row.tokens_per_second:,.0f}",
+            f"{row.share:.0%}",
+            f"{row.ratio:.2f}×",
+            f"{row.peak_memory / 2**20:,.0f} MB",
+        )
+        for row in results
+    ]
+    if markdown:
+        yield from (f"| {' | '.join(cells)} |" for cells in (head, ("---", *["---:"] * 4), *rows))
+        return
+    widths = [max(len(cells[column]) for cells in (head, *rows)) for column in range(len(head))]
+    for cells in (head, *rows):
+        yield "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+
+
+def main() -> None:
+    """Compare, and print."""
+    if sys.argv[1:2] == ["--one"]:
+        model, name, steps, warmup, seed = sys.argv[2:]
+        print(json.dumps(asdict(measure(model, name, int(steps), int(warmup), int(seed)))))
+        return
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders, such as regard")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20, help="per round, after the warm-up")
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--markdown", action="store_true")
+    chosen = parser.parse_args()
+    for model in chosen.models:
+        peers = [name for name in CONTENDERS[MODELS[model].kind] if name != "regard"]
+        names = ["regard", *peers, *(peer + KEPT for peer in peers)]
+        names = [name for name in names if not chosen.only or name in chosen.only]
+        results, highest = compare(model, names, chosen.rounds, chosen.steps, chosen.warmup)
+        print(f"\n{model}: the ceiling is {highest / 1e9:.0f} GFLOP/s\n")
+        print("\n".join(table(results, chosen.markdown)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""`regard train`: from files to a trained, evaluated model."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.config import Source
+    from regard.training.run import Run
+
+KINDS = {"translation": "encoder-decoder", "gpt": "decoder-only"}
+Files = list[str] | None
+
+
+def _files(*names: str, help: str) -> Any:  # typer's own word
+    return typer.Option(*names, help=help, metavar="FILE")
+
+
+def run(
+    what: Annotated[
+        str | None, typer.Argument(help="translation, gpt, or a TOML file that says everything.", metavar="WHAT")
+    ] = None,
+    source: Annotated[Files, _files("--source", help="Sentences, one a line; may be repeated.")] = None,
+    target: Annotated[Files, _files("--target", help="Their translations, line by line.")] = None,
+    data: Annotated[Files, _files("--data", help="Pairs as TSV or JSON Lines; for gpt, text.")] = None,
+    valid_source: Annotated[Files, _files("--valid-source", help="The same, to measure progress on.")] = None,
+    valid_target: Annotated[Files, _files("--valid-target", help="…")] = None,
+    valid: Annotated[Files, _files("--valid", help="… without it, a part of the data is held out.")] = None,
+    test_source: Annotated[Files, _files("--test-source", help="The same, to measure the result on.")] = None,
+    test_target: Annotated[Files, _files("--test-target", help="…")] = None,
+    test: Annotated[Files, _files("--test", help="…")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/WHAT without it.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Settings to build on; `regard model` lists them.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting, such as training.steps=5000; may be repeated.")
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Skip and count lines that cannot be used, rather than stop.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+) -> None:
+    """Train a model on your own text.
+
+    With nothing but data, sizes and lengths are chosen to suit it, and you are told which and why.
+    """
+    from regard.config import Source, gather
+    from regard.errors import ConfigError
+    from regard.training.display import display_for
+    from regard.training.start import Order, train
+
+    given = {
+        "train": _corpus(source, target, data, "--"),
+        "valid": _corpus(valid_source, valid_target, valid, "--valid-"),
+        "test": _corpus(test_source, test_target, test, "--test-"),
+    }
+    parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
+    if skip_bad:
+        parts["skip_bad"] = True
+    sources: list[Source] = []
+    if what in KINDS:
+        sources = [Source(f"regard train {what}", {"model": {"kind": KINDS[what]}}), *gather(preset)]
+        parts = _own_splits(parts)
+    elif what is not None:
+        if preset is not None:
+            raise ConfigError(f"--preset {preset}: is for translation and gpt; in a file, write preset = {preset!r}.")
+        sources = _file(what)
+    elif not resume:
+        raise ConfigError("say what to train: regard train translation, regard train gpt, or a TOML file.")
+    sources += [Source("the command", {"data": parts})] if parts else []
+    sources += gather(None, settings or [])
+    place = out or Path("runs") / (Path(what).stem if what else "")
+    if what is None and out is None:
+        raise ConfigError("--resume: say which run with --out.")
+    display = display_for(sys.stderr, quiet)
+    order = Order(sources, place, resume=resume, pick=what in KINDS, command=["regard", *sys.argv[1:]])
+    _print_results(train(order, display))
+
+
+def _corpus(source: Files, target: Files, files: Files, prefix: str) -> dict[str, list[str]]:
+    from regard.errors import ConfigError
+
+    if bool(source) != bool(target):
+        missing = "target" if source else "source"
+        raise ConfigError(f"{prefix}{missing} is missing: a translator needs both sides, line by line.")
+    return {name: given for name, given in (("source", source), ("target", target), ("files", files)) if given}
+
+
+def _own_splits(parts: dict[str, Any]) -> dict[str, Any]:
+    """Embedded corpora bring their own validation and test data."""
+    files = parts.get("train", {}).get("files", [])
+    own = {"builtin:phrasebook": ["valid", "test"], "builtin:python-docs": ["valid"]}
+    names = {"valid": "dev", "test": "test"}
+    if len(files) == 1 and files[0] in own:
+        for name in own[files[0]]:
+            parts.setdefault(name, {"files": [f"{files[0]}-{names[name]}"]})
+    return parts
+
+
+def _file(what: str) -> "list[Source]":
+    from regard.config import gather, preset_names
+    from regard.config.complaint import nearest
+    from regard.errors import ConfigError
+
+    if not what.endswith(".toml") and not Path(what).is_file():
+        hint = " (give it to --preset)" if what in preset_names() else nearest(what, KINDS)
+        raise ConfigError(f"{what!r} is not something to train{hint}; say translation, gpt, or give a TOML file.")
+    return gather(Path(what))
+
+
+def _print_results(run: "Run") -> None:
+    from regard.training.wording import scores_line
+
+    about = run.read_about()
+    results = about.get("results", {})
+    for name, title in (("best", "Validation"), ("average", "Average of the last weights"), ("test", "Test")):
+        if name in results:
+            step = f" (step {results[name]['step']:,})" if "step" in results[name] else ""
+            scores = {key: value for key, value in results[name].items() if key != "step"}
+            print(f"{title}{step}: {scores_line(scores)}")
+    for name, signature in about.get("signatures", {}).items():
+        print(f"{name} signature: {signature}")
+    print(f"Model:  {run.folder / 'best'}")
+    print(f"Report: {run.folder / 'report.html'}")

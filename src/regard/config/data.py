@@ -1,0 +1,71 @@
+"""The settings of the data: which files, and what is left out of them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from regard.config.model import Settings, Size
+
+
+def _several(value: Any) -> Any:
+    """A single file may be given without brackets."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
+
+
+class Corpus(Settings):
+    """Where examples come from: aligned files, or files that hold everything; `.gz` or not, `-` for standard input."""
+
+    source: Files = ()
+    """Sentences, one a line."""
+    target: Files = ()
+    """Their translations, line by line; one file for each of `source`."""
+    files: Files = ()
+    """Pairs as TSV or JSON Lines; for a language model, plain text or JSON Lines; or `builtin:phrasebook` and such."""
+
+    @property
+    def given(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.source or self.target or self.files)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every file, whatever its part."""
+        return (*self.source, *self.target, *self.files)
+
+
+class DataConfig(Settings):
+    """What is read, and how."""
+
+    train: Corpus = Corpus()
+    """What the network learns from."""
+    valid: Corpus = Corpus()
+    """What it is measured on while it trains; without it, a share of `train` is held out."""
+    test: Corpus = Corpus()
+    """What the best network is measured on at the end."""
+    store: str | None = None
+    """A folder that keeps prepared data for several runs; without it, each run keeps its own."""
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The share of `train` that is kept for validation where `valid` is not given; equal pairs stay on one side."""
+    skip_bad: bool = False
+    """Skip and count lines that cannot be used, rather than stop at the first."""
+    longest: Size = 256
+    """Pairs with more tokens on a side are left out, and counted."""
+    ratio: Annotated[float, Field(ge=1)] = 3.0
+    """Pairs whose one side has more tokens than this many times the other's are left out, and counted."""
+    context: Size | None = None
+    """Tokens that a language model reads at once; without it, as many as it learns positions for, or 256."""
+    documents: Literal["joined", "apart"] = "joined"
+    """Language models: `joined`, one stream of text cut into blocks; `apart`, documents that cannot see each other."""
+
+    @property
+    def parts(self) -> tuple[Corpus, Corpus, Corpus]:
+        """Training, validation and test."""
+        return (self.train, self.valid, self.test)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every file of every part."""
+        return tuple(name for part in self.parts for name in part.names)

@@ -1,0 +1,126 @@
+"""The settings of training and validation. The defaults are the recipe of "Attention Is All You Need" (§5)."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from regard.config.model import Rate, Settings, Size, variant
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Rising = Annotated[float, Field(ge=0)]
+
+
+class Adam(Settings):
+    """Adam as the paper sets it (§5.3)."""
+
+    kind: Literal["adam"] = "adam"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.98
+    epsilon: Positive = 1e-9
+
+
+class AdamW(Settings):
+    """Adam with weight decay apart from the gradient, on matrices only (Loshchilov & Hutter 2019)."""
+
+    kind: Literal["adamw"] = "adamw"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.98
+    epsilon: Positive = 1e-8
+    weight_decay: Rising = 0.01
+
+
+class InverseSquareRoot(Settings):
+    """Rise linearly, then fall with the inverse square root of the step: the paper's (§5.3)."""
+
+    kind: Literal["inverse-sqrt"] = "inverse-sqrt"
+    peak: Positive | None = None
+    """The highest rate, reached when the warm-up ends; without it the paper's, (width · warmup)^-½."""
+    warmup: Count = 4000
+    """Steps of linear rise."""
+
+
+class Cosine(Settings):
+    """Rise linearly, then fall along a half cosine until the last step."""
+
+    kind: Literal["cosine"] = "cosine"
+    peak: Positive = 1e-3
+    warmup: Count = 100
+    floor: Rising = 0.0
+    """The rate at the end."""
+
+
+class Constant(Settings):
+    """Rise linearly, then stay."""
+
+    kind: Literal["constant"] = "constant"
+    peak: Positive = 1e-3
+    warmup: Count = 0
+
+
+class Plateau(Settings):
+    """Rise linearly, then stay until validation stops improving, and shrink the rate each time that happens."""
+
+    kind: Literal["plateau"] = "plateau"
+    peak: Positive = 1e-3
+    warmup: Count = 0
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """What the rate is multiplied by."""
+    patience: Count = 2
+    """Validations without improvement that are borne before it shrinks."""
+    floor: Rising = 1e-6
+    """The rate never falls below this."""
+
+
+OptimizerConfig = Annotated[Adam | AdamW, Field(discriminator="kind"), variant("adam")]
+ScheduleConfig = Annotated[
+    InverseSquareRoot | Cosine | Constant | Plateau, Field(discriminator="kind"), variant("inverse-sqrt")
+]
+
+
+class TrainingConfig(Settings):
+    """How the network learns."""
+
+    steps: Size = 100_000
+    """Updates of the weights, at most."""
+    epochs: Positive | None = None
+    """Passes over the data, at most."""
+    batch_tokens: Size = 4096
+    """Tokens in a batch, pads included; of a pair, its longer side counts."""
+    accumulate: Size = 1
+    """Batches whose gradients are added up for one update. Several processes share each batch, and change nothing."""
+    label_smoothing: Rate = 0.1
+    """How much of the probability asked for is spread over the vocabulary (§5.4)."""
+    optimizer: OptimizerConfig = Adam()
+    """How a gradient becomes an update."""
+    schedule: ScheduleConfig = InverseSquareRoot()
+    """The learning rate at each step."""
+    clip: Rising = 0.0
+    """Gradients whose norm is larger are scaled down to it; 0 leaves them as they are."""
+    ema: Rate = 0.0
+    """Validate and keep an exponential moving average of the weights, which keeps this share at each step."""
+    average: Count = 0
+    """At the end, average the weights of the last so many validations (§6.1), and keep that if it is better."""
+    patience: Count = 0
+    """Stop after so many validations without improvement; 0 never stops early."""
+    seed: Count = 1
+    """Everything random follows from it."""
+    checkpoint_minutes: Rising = 5.0
+    """How often the state of training is saved, besides at each validation; 0 saves after every step."""
+    log_every: Size = 50
+    """Steps between two lines of metrics.jsonl."""
+    threads: Size | None = None
+    """Processor cores to use; without it, all of them."""
+
+
+class ValidationConfig(Settings):
+    """How the network is measured while it trains."""
+
+    every: Size = 1000
+    """Steps between two validations."""
+    metric: Literal["loss", "bleu", "chrf"] = "loss"
+    """Which score decides what is best, when to stop early and when a plateau is reached."""
+    sentences: Count = 500
+    """How many sentences are translated for BLEU and chrF; 0 skips them."""
+    samples: Count = 3
+    """How many of them are shown."""

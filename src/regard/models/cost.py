@@ -1,0 +1,54 @@
+"""What a batch costs a network: floating-point operations in matrix products, for its real tokens only.
+
+As in `anatomy`, a multiplication and an addition are two, and the backward pass costs twice the forward pass.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.network import Network
+from regard.nn import CrossAttention, Output
+from regard.nn.multihead import MultiHeadAttention
+
+
+class Cost:
+    """Counts a network's parts once, and then any batch quickly."""
+
+    def __init__(self, network: Network) -> None:
+        attentions = [(name, part) for name, part in network.named_modules() if isinstance(part, MultiHeadAttention)]
+        cross = [part for _, part in attentions if isinstance(part, CrossAttention)]
+        encoder = dict(network.named_children()).get("encoder") if network.encodes else None
+        reading = _matrices(encoder.modules()) if encoder is not None else 0
+        on_memory = _matrices(part.key_value for part in cross)
+        self._per_source = reading + on_memory
+        self._per_target = _matrices(network.modules()) - reading - on_memory
+        self._reading = [part for name, part in attentions if encoder is not None and name.startswith("encoder.")]
+        self._crossing = cross
+        self._writing = [part for _, part in attentions if part not in self._reading and part not in cross]
+
+    def training(self, targets: Tensor, sources: Tensor | None = None) -> float:
+        """Forward and backward for sentences of these lengths (B,)."""
+        written, targets = float(targets.sum()), targets.double()
+        flops = written * self._per_target + written * _attention(self._writing, _mean(targets, targets))
+        if sources is not None:
+            read, sources = float(sources.sum()), sources.double()
+            flops += read * self._per_source + read * _attention(self._reading, _mean(sources, sources))
+            flops += written * _attention(self._crossing, _mean(sources, targets))
+        return 3 * flops
+
+
+def _matrices(parts: Iterable[nn.Module]) -> int:
+    return sum(2 * part.weight.numel() for part in parts if isinstance(part, nn.Linear | Output))
+
+
+def _attention(attentions: Iterable[MultiHeadAttention], keys: int) -> int:
+    return sum(
+        part.kernel.flops(keys, part.heads * part.key_width, part.heads * part.value_width) for part in attentions
+    )
+
+
+def _mean(keys: Tensor, weights: Tensor) -> int:
+    """How many keys a query meets on average, where each sentence has as many queries as its weight."""
+    return int(torch.round((keys * weights).sum() / weights.sum()))

@@ -1,0 +1,22 @@
+"""What a person sees while a model trains: a live bar on a terminal, plain lines everywhere else.
+
+Everything goes to one stream, standard error; results go to standard output and are printed elsewhere.
+"""
+
+import os
+from typing import TextIO
+
+from regard.training.display.lines import LinesDisplay
+from regard.training.display.shown import Display, Progress, Sample
+from regard.training.display.terminal import TerminalDisplay
+
+__all__ = ["Display", "LinesDisplay", "Progress", "Sample", "TerminalDisplay", "display_for"]
+
+
+def display_for(stream: TextIO, quiet: bool = False) -> Display:
+    """The display that suits a stream: live on a terminal that can draw, lines elsewhere, nothing when quiet."""
+    if quiet:
+        return Display()
+    if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+        return TerminalDisplay(stream)
+    return LinesDisplay(stream)

@@ -1,0 +1,85 @@
+"""What a display is told, and how it says it: the figures of training, samples, and counts."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from regard.training.wording import duration, printable
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands: the label-smoothed loss per token, and the share of the machine's matmul ceiling."""
+
+    step: int
+    steps: int
+    epoch: float
+    loss: float
+    rate: float
+    tokens_per_second: float
+    share: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the model makes of one sentence. For a language model: a prompt, no reference, and its continuation."""
+
+    source: str
+    reference: str
+    output: str
+
+    def rows(self, longest: int = 300) -> list[tuple[str, str]]:
+        """The parts with their names, made safe to print."""
+        if self.reference:
+            named = [("source", self.source), ("reference", self.reference), ("output", self.output)]
+        else:
+            named = [("prompt", self.source), ("output", self.output)]
+        return [(name, printable(text, longest)) for name, text in named]
+
+
+class Display:
+    """Shows nothing: for `--quiet`, and for every process but the first."""
+
+    def note(self, sentence: str) -> None:
+        """Say something worth knowing once."""
+
+    def counting(self, what: str, done: int, total: int | None) -> None:
+        """Say how far the data are prepared: `tokenising train`, and the examples so far."""
+
+    def progress(self, now: Progress) -> None:
+        """Say how far training is."""
+
+    def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
+        """Show the scores of a validation and what the model made of a few sentences."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was found, with nothing unsaid."""
+
+
+def figures(now: Progress, ceiling: str = "this machine's ceiling") -> list[str]:
+    """The figures of training, each as a few words; what is not known is left out."""
+    said = [f"epoch {now.epoch:.1f}", f"loss {now.loss:.3f}", f"rate {now.rate:.1e}"]
+    if math.isfinite(now.tokens_per_second):
+        said.append(f"{now.tokens_per_second:,.0f} tokens/s")
+    if now.share is not None and math.isfinite(now.share):
+        said.append(f"{now.share:.0%} of {ceiling}")
+    return said
+
+
+def time_left(now: Progress) -> list[str]:
+    """The time that training still takes, while that is known."""
+    if now.seconds_left is None or not math.isfinite(now.seconds_left) or now.step >= now.steps:
+        return []
+    return [f"ETA {duration(max(0.0, now.seconds_left))}"]
+
+
+def count(what: str, done: int, total: int | None) -> str:
+    """How far a count is.
+
+    >>> count("tokenising train", 12_000, 29_000)
+    'tokenising train: 12,000 of 29,000'
+    """
+    return f"{printable(what)}: {done:,}" + (f" of {total:,}" if total is not None else "")

@@ -1,0 +1,146 @@
+"""The task of language modelling: text in, a network out that continues it, measured by loss and bits per byte."""
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from regard.config import Config
+from regard.decoding import sample
+from regard.models.cost import Cost
+from regard.models.network import Network
+from regard.text.batches import Place
+from regard.text.blocks import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
+from regard.text.prepare import Part, Prepared, Report, Scan, prepare_documents, scan_documents
+from regard.training.display import Sample
+from regard.training.objective import Batch, NextToken
+from regard.training.picks import Pick, picks_for_text
+from regard.training.task import Check, Measured
+
+CONTEXT = 256
+PROMPT, CONTINUATION, TEMPERATURE = 12, 60, 0.8  # tokens, tokens, and how daring: samples at each validation
+
+
+class LanguageKind:
+    """How a language model comes about."""
+
+    name = "language model"
+
+    def scan(self, config: Config, report: Report) -> Scan:
+        """Read the training text once."""
+        return scan_documents(config.data.train, config.data.skip_bad, report)
+
+    def picks(self, scan: Scan) -> list[Pick]:
+        """Settings that suit so much text."""
+        return picks_for_text(scan)
+
+    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+        """Make tokenizer and stores."""
+        if config.tokenizer.file is None:
+            check_lossless_lines(config.tokenizer.kind)
+        return prepare_documents(folder, key, config, report)
+
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> "LanguageModelling":
+        """The task itself."""
+        return LanguageModelling(config, prepared, network)
+
+
+class LanguageModelling:
+    """Training a language model."""
+
+    name = "language model"
+
+    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+        self.config = config
+        self.network = network
+        self.tokenizer = prepared.tokenizer
+        self.context = config.data.context or config.model.longest or CONTEXT
+        self._valid, self._test = prepared.valid, prepared.test
+        self._apart = config.data.documents == "apart"
+        (column,) = prepared.train.store.columns
+        plan = Packed if self._apart else Blocks
+        training = config.training
+        self._plan = plan(column, self.context, training.batch_tokens, config.tokens, training.seed)
+        self._cost = Cost(network)
+
+    def objective(self) -> NextToken:
+        """Predict each token from those before it."""
+        return NextToken(self.network, self.config.training.label_smoothing)
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """Blocks of text, or documents packed into rows, shuffled each epoch."""
+        for after, batch in self._plan.after(place):
+            yield after, _tensors(batch)
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """As many as the first epoch has."""
+        return self._plan.batches(0)
+
+    def flops(self, batch: Batch) -> float:
+        """Forward and backward, pads not counted; each token is taken to see its whole row."""
+        real = batch.target_real
+        lengths = real.sum(1) if real is not None else torch.full((len(batch.target),), batch.target.size(1))
+        return self._cost.training(lengths)
+
+    def describe(self, place: Place, batch: Batch) -> str:
+        """Its size, and how its first row begins."""
+        first = self.tokenizer.decode(batch.target[0, :20].tolist())
+        rows, length = batch.target.shape
+        return f"epoch {place.epoch + 1}, batch {place.batch}: {rows} rows of {length} tokens, the first {first!r}…"
+
+    def validate(self, check: Check) -> Measured:
+        """Loss and bits per byte of the validation text, and a few continuations."""
+        return self._measure(self._valid, check)
+
+    def test(self, check: Check) -> Measured | None:
+        """The same for the test text."""
+        return self._measure(self._test, check) if self._test is not None else None
+
+    @torch.no_grad()
+    def _measure(self, part: Part, check: Check) -> Measured:
+        objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
+        (column,) = part.store.columns
+        training = self.config.training
+        device = next(self.network.parameters()).device
+        for batch in sequential(column, self.context, training.batch_tokens, self.config.tokens, apart=self._apart):
+            check()
+            loss = objective(_tensors(batch).to(device))
+            total, targets = total + float(loss.plain), targets + loss.targets
+        loss = total / targets
+        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+        if size := self._bytes(part):
+            scores["bits_per_byte"] = total / math.log(2) / size
+        return Measured(scores, list(self._samples(part, check)))
+
+    def _bytes(self, part: Part) -> int:
+        """The size of the text in bytes of UTF-8."""
+        (column,) = part.store.columns
+        return sum(len(self.tokenizer.decode(column[n].tolist()).encode()) for n in range(len(part.store)))
+
+    def _samples(self, part: Part, check: Check) -> Iterator[Sample]:
+        """Continuations of places in the text, always the same ones."""
+        (column,) = part.store.columns
+        device = next(self.network.parameters()).device
+        for number in range(self.config.validation.samples):
+            check()
+            begin = number * len(column.ids) // max(1, self.config.validation.samples)
+            prompt = column.ids[begin : begin + min(PROMPT, self.context - 1)].astype("int64")
+            if len(prompt) == 0:
+                continue
+            length = min(CONTINUATION, self.context - len(prompt))
+            drawn = torch.Generator(device).manual_seed(number)
+            ids = torch.from_numpy(prompt).to(device)
+            written = sample(self.network, ids, length, temperature=TEMPERATURE, generator=drawn)
+            yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(written))
+
+
+def _tensors(batch: LanguageBatch) -> Batch:
+    return Batch(
+        target=torch.from_numpy(batch.ids),
+        predicted=torch.from_numpy(batch.predicted),
+        target_real=None if batch.real is None else torch.from_numpy(batch.real),
+        facts=None if batch.documents is None else {"documents": torch.from_numpy(batch.documents)},
+    )

@@ -1,0 +1,267 @@
+"""The loop: update, log, validate, save, until there is nothing more to do."""
+
+import math
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+
+from regard.config import Config
+from regard.config.training import Plateau
+from regard.errors import InterruptedRun, RunError
+from regard.models.files import read_tensors
+from regard.models.weights import tensors_of
+from regard.text.batches import Place
+from regard.training.averaging import MovingAverage, mean, swapped
+from regard.training.checkpoint import (
+    Checkpoint,
+    optimizer_tensors,
+    restore_network,
+    restore_optimizer,
+    write_checkpoint,
+)
+from regard.training.display import Display, Progress
+from regard.training.interrupts import Wish
+from regard.training.objective import Batch
+from regard.training.processes import ALONE, Processes
+from regard.training.random import seed_step
+from regard.training.run import Run
+from regard.training.schedule import schedule_of
+from regard.training.state import Interval, State
+from regard.training.task import Measured, Task
+from regard.training.tensorboard import scalars
+from regard.training.update import DivergedError, optimizer_of, update
+
+EXPLODED = 4.0  # times the loss of knowing nothing, ln(vocabulary): no healthy run comes near it
+
+
+class Loop:
+    """A run in progress. Between two steps, its state and tensors are all there is to it."""
+
+    def __init__(
+        self,
+        run: Run,
+        config: Config,
+        task: Task,
+        *,
+        wish: Wish | None = None,
+        ceiling: float = math.inf,
+        processes: Processes = ALONE,
+        display: Display | None = None,
+    ) -> None:
+        self.run = run
+        self.config = config
+        self.task = task
+        self.wish = wish or Wish()
+        self.ceiling = ceiling  # floating-point operations a second that this machine can do at best
+        self.processes = processes
+        self.display = display or Display()
+        self.network = task.network.to(processes.device)
+        self.objective = processes.wrap(task.objective())
+        self.optimizer = optimizer_of(self.network, config.training.optimizer)
+        self.average = MovingAverage(self.network, config.training.ema) if config.training.ema else None
+        self.state = State()
+        self.steps = self._last_step()
+        self.rate = schedule_of(config.training.schedule, config.model.width, self.steps)
+        self._saved = time.monotonic()
+        self._scalars = scalars(run.folder / "tensorboard") if processes.first else None
+        self._batches: Iterator[tuple[Place, Batch]] | None = None
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        self.state = checkpoint.state
+        restore_network(self.network, checkpoint.part("network"))
+        restore_optimizer(self.optimizer, self.network, checkpoint.part("optimizer"))
+        if self.average is not None:
+            self.average.restore(checkpoint.part("average"))
+
+    def train(self) -> str:
+        """Train to the end; returns how it came: `finished` or `early stopped`."""
+        while True:
+            if self._validation_is_due():
+                self._save()  # so that a validation that is interrupted costs nothing but itself
+                self._validate()
+                self._save()
+            if self.state.step >= self.steps:
+                return "finished"
+            if 0 < self.config.training.patience <= self.state.stale:
+                return "early stopped"
+            self._step()
+            if self.processes.agree(self.wish.made):
+                self._save()
+                self.check()
+            if self._saving_is_due():
+                self._save()
+
+    def _last_step(self) -> int:
+        training = self.config.training
+        if training.epochs is None:
+            return training.steps
+        return min(training.steps, math.ceil(training.epochs * self.task.batches_per_epoch / training.accumulate))
+
+    # one step
+
+    def _step(self) -> None:
+        training, state = self.config.training, self.state
+        begun = time.perf_counter()
+        if self._batches is None:
+            self._batches = self.task.batches(state.place)
+        taken = list(islice(self._batches, training.accumulate))
+        place, batches = taken[-1][0], [batch for _, batch in taken]
+        step = state.step + 1
+        seed_step(training.seed, step, self.processes.rank)
+        self.objective.train()
+        try:
+            seen = update(
+                self.objective,
+                self.optimizer,
+                batches,
+                self.rate(step) * state.shrunk,
+                clip=training.clip,
+                bound=EXPLODED * max(1.0, math.log(self.config.model.vocabulary)),
+                processes=self.processes,
+            )
+        except DivergedError as error:
+            raise RunError(self._diverged(step, error, place, batches)) from None
+        if self.average is not None:
+            self.average.update(step)
+        state.step, state.place = step, place
+        state.targets += seen.targets
+        seconds = time.perf_counter() - begun
+        state.seconds += seconds
+        state.interval.add(seen, sum(self.task.flops(batch) for batch in batches), seconds)
+        if step % training.log_every == 0 or step == self.steps:
+            self._log()
+
+    def _diverged(self, step: int, error: DivergedError, place: Place, batches: list[Batch]) -> str:
+        return (
+            f"step {step}: {error} ({self.task.describe(place, batches[-1])}); training was stopped and the last good "
+            "checkpoint kept: lower training.schedule.peak, lengthen training.schedule.warmup or set "
+            "training.clip=1.0, and go on with --resume."
+        )
+
+    def _log(self) -> None:
+        state, seen = self.state, self.state.interval
+        line = {
+            "step": state.step,
+            "epoch": round(state.place.epoch + state.place.batch / self.task.batches_per_epoch, 4),
+            "loss": seen.smoothed / seen.targets,
+            "plain": seen.plain / seen.targets,
+            "rate": self.rate(state.step) * state.shrunk,
+            "gradient_norm": seen.gradient_norm,
+            "tokens": state.targets,
+            "tokens_per_second": round(seen.targets / seen.seconds, 1),
+            "share": round(seen.flops / seen.seconds / self.ceiling, 4),
+            "seconds": round(state.seconds, 3),
+        }
+        state.interval = Interval()
+        self.display.progress(
+            Progress(
+                state.step,
+                self.steps,
+                line["epoch"],
+                line["loss"],
+                line["rate"],
+                line["tokens_per_second"],
+                line["share"] or None,
+                state.seconds / state.step * (self.steps - state.step),
+            )
+        )
+        self._record(line)
+
+    def _record(self, line: dict[str, float]) -> None:
+        if self._scalars is not None:
+            self.run.append("metrics.jsonl", line)
+            self._scalars(int(line["step"]), {name: value for name, value in line.items() if name != "step"})
+
+    # validation
+
+    def _validation_is_due(self) -> bool:
+        step, every = self.state.step, self.config.validation.every
+        return step > self.state.validated and (step % every == 0 or step == self.steps)
+
+    def _validate(self) -> None:
+        state, better, scores = self.state, False, {}
+        if self.processes.first:
+            self.network.eval()
+            with swapped(self.network, self.average.tensors if self.average is not None else None):
+                measured = self.task.validate(self.check)
+                scores = measured.scores
+                better = state.best is None or self.gain(scores, state.best) > 0
+                if better:
+                    self.save_model("best", state.step, scores)
+                if self.config.training.average:
+                    self._keep_weights()
+            self._report(measured, better)
+        better = self.processes.agree(better)
+        state.validated = state.step
+        state.stale = 0 if better else state.stale + 1
+        state.plateau = 0 if better else state.plateau + 1
+        if better:
+            state.best, state.best_step = scores, state.step
+        schedule = self.config.training.schedule
+        if isinstance(schedule, Plateau) and state.plateau > schedule.patience:
+            state.shrunk = max(state.shrunk * schedule.factor, schedule.floor / schedule.peak)
+            state.plateau = 0
+
+    def save_model(self, name: str, step: int, scores: dict[str, float]) -> None:
+        """Write the network as it is now into a model folder of the run."""
+        figures = ", ".join(f"{score} {value:.4g}" for score, value in scores.items())
+        self.run.save_model(name, self.network, self.config, f"Step {step:,} of {self.steps:,}: {figures}.")
+
+    def _report(self, measured: Measured, better: bool) -> None:
+        state = self.state
+        self.display.validated(state.step, measured.scores, better, measured.samples)
+        epoch = round(state.place.epoch + state.place.batch / self.task.batches_per_epoch, 4)
+        line = {"step": state.step, "epoch": epoch, "seconds": round(state.seconds, 3), "valid": measured.scores}
+        self.run.append("metrics.jsonl", line)
+        if self._scalars is not None:
+            self._scalars(state.step, {f"valid/{name}": value for name, value in measured.scores.items()})
+        for sample in measured.samples:
+            texts = {"source": sample.source, "reference": sample.reference, "output": sample.output}
+            if not sample.reference:
+                texts = {"prompt": sample.source, "output": sample.output}
+            self.run.append("samples.jsonl", {"step": state.step, **texts})
+
+    def gain(self, scores: dict[str, float], over: dict[str, float]) -> float:
+        """How much better scores are than others, by the metric that decides."""
+        metric = self.config.validation.metric
+        return over[metric] - scores[metric] if metric == "loss" else scores[metric] - over[metric]
+
+    def _keep_weights(self) -> None:
+        kept = self.state.kept
+        self.run.keep_weights(self.state.step, tensors_of(self.network))
+        kept.append(self.state.step)
+        while len(kept) > self.config.training.average:
+            self.run.weights(kept.pop(0)).unlink(missing_ok=True)
+
+    # the end
+
+    def average_of_last(self) -> dict[str, torch.Tensor] | None:
+        """The mean of the weights of the last validations, if they were to be kept."""
+        kept = self.state.kept
+        return mean([read_tensors(self.run.weights(step)) for step in kept]) if len(kept) > 1 else None
+
+    # saving
+
+    def _saving_is_due(self) -> bool:
+        return time.monotonic() - self._saved >= 60 * self.config.training.checkpoint_minutes
+
+    def _save(self) -> None:
+        if self.processes.first:
+            self.state.sizes = self.run.sizes()
+            parts = {
+                "network": tensors_of(self.network),
+                "optimizer": optimizer_tensors(self.optimizer, self.network),
+                "average": self.average.tensors if self.average is not None else {},
+            }
+            write_checkpoint(self.run.checkpoints, self.state, parts)
+        self._saved = time.monotonic()
+
+    def check(self) -> None:
+        """Stop if someone wishes it; the state is saved already."""
+        if self.wish.made:
+            raise InterruptedRun(
+                f"{self.run.folder}: stopped at step {self.state.step:,}, all saved; go on with --resume."
+            )

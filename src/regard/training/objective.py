@@ -1,0 +1,76 @@
+"""Objectives: what a network is trained to do, as a module from a batch to its loss.
+
+An objective is a module so that DistributedDataParallel can wrap it. It asks for logits only where there is a target:
+the projection to the vocabulary is the largest matrix of all, and pads have no use for it.
+
+B examples · S source length · T target length · N real targets
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.network import Network
+from regard.training.loss import Loss, smoothed_cross_entropy
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an objective is given: examples as tensors, and where the real tokens are; None: everywhere."""
+
+    target: Tensor  # (B, T) what the decoder reads
+    predicted: Tensor  # (B, T) the token that follows each
+    target_real: Tensor | None = None
+    source: Tensor | None = None  # (B, S), for networks that encode
+    source_real: Tensor | None = None
+    facts: Mapping[str, Tensor] | None = None  # (B, T) about the target
+
+    @property
+    def targets(self) -> int:
+        """How many tokens are to be predicted."""
+        return int(self.predicted.numel() if self.target_real is None else self.target_real.sum())
+
+    def share(self, rank: int, world: int) -> "Batch":
+        """Every `world`-th example, from the `rank`-th on: one process's share."""
+        return self if world == 1 else self._each(lambda tensor: tensor[rank::world])
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same on another device."""
+        return self._each(lambda tensor: tensor.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        def maybe(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else change(tensor)
+
+        return Batch(
+            change(self.target),
+            change(self.predicted),
+            maybe(self.target_real),
+            maybe(self.source),
+            maybe(self.source_real),
+            None if self.facts is None else {name: change(fact) for name, fact in self.facts.items()},
+        )
+
+
+class NextToken(nn.Module):
+    """Predict each token of the target from those before it, and from the source if there is one.
+
+    With a source it is translation, without one language modelling.
+    """
+
+    def __init__(self, network: Network, label_smoothing: float) -> None:
+        super().__init__()
+        self.network = network
+        self.label_smoothing = label_smoothing
+
+    def forward(self, batch: Batch) -> Loss:
+        """The loss of a batch, summed over its targets."""
+        memory = None if batch.source is None else self.network.encode(batch.source, batch.source_real)
+        hidden = self.network.decode(batch.target, memory, real=batch.target_real, facts=batch.facts)  # (B, T, C)
+        hidden, predicted = hidden.flatten(0, 1), batch.predicted.flatten()
+        if batch.target_real is not None:
+            wanted = batch.target_real.flatten().nonzero().squeeze(1)
+            hidden, predicted = hidden.index_select(0, wanted), predicted.index_select(0, wanted)
+        return smoothed_cross_entropy(self.network.logits(hidden), predicted, self.label_smoothing)  # (N, V)

@@ -1,0 +1,66 @@
+"""One process or many: the same command under `torchrun` shares each batch among its processes.
+
+The settings alone decide what is computed; the number of processes only decides how fast. Each process takes its share
+of every batch's examples, and their gradients are added up.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Which of how many processes this is, and the device it computes on."""
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def wrap(self, objective: nn.Module) -> nn.Module:
+        """The objective, its gradients averaged over the processes as they are computed."""
+        return objective if self.world == 1 else DistributedDataParallel(objective)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of each process's values."""
+        if self.world > 1:
+            distributed.all_reduce(values)
+        return values
+
+    def agree(self, value: bool) -> bool:
+        """Whether any of the processes says so."""
+        return bool(self.total(torch.tensor(int(value), device=self.device)))
+
+    def wait(self) -> None:
+        """Go on when all have come this far."""
+        if self.world > 1:
+            distributed.barrier()
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """Join the other processes, if `torchrun` started several, and leave them at the end."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
+    if world == 1:
+        yield Processes(device=device)
+        return
+    distributed.init_process_group("nccl" if cuda else "gloo")
+    try:
+        yield Processes(distributed.get_rank(), world, device)
+    finally:
+        distributed.destroy_process_group()

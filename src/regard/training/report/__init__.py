@@ -1,0 +1,30 @@
+"""`report.html`: a run on one page, to read, to print and to send."""
+
+import os
+from pathlib import Path
+
+from regard.errors import FolderError
+from regard.training.report.folder import read_run
+from regard.training.report.page import page
+
+
+def write_report(run: Path) -> Path:
+    """Make `report.html` from the files of a run folder, and say where it is.
+
+    Whatever the folder lacks is left out; only `metrics.jsonl` must be there. The page is complete or not there at
+    all, whenever the process is stopped.
+
+        write_report(Path("runs/en-it"))  # runs/en-it/report.html
+    """
+    content = page(read_run(run)).encode("utf-8")
+    report = run / "report.html"
+    draft = run / f".report-{os.getpid()}.html"
+    try:
+        try:
+            draft.write_bytes(content)
+            os.replace(draft, report)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise FolderError(f"{report}: cannot be written ({error.strerror}).") from None
+    return report

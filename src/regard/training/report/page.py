@@ -1,0 +1,39 @@
+"""The page around the sections: one file that needs no network, with its style and its few lines of script inside."""
+
+from importlib import resources
+
+from regard.training.report import facts, headline, outputs, progress
+from regard.training.report.folder import Run
+from regard.training.report.markup import Markup, tag
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # the page can load nothing
+
+
+def page(run: Run) -> str:
+    """The whole report as HTML."""
+    sections = [
+        headline.scores(run),
+        progress.curves(run),
+        outputs.outputs(run),
+        outputs.changes(run),
+        facts.data(run),
+        facts.choices(run),
+        facts.settings(run),
+        facts.environment(run),
+        facts.command(run),
+    ]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", f"{run.name}: training report"),
+        tag("style", _own("style.css")),
+    )
+    body = tag("body", tag("main", headline.header(run), *sections), tag("script", _own("hover.js")))
+    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def _own(name: str) -> Markup:
+    return Markup((resources.files(__package__) / name).read_text("utf-8"))

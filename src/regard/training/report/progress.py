@@ -1,0 +1,117 @@
+"""The curves of the report: how the run went, step by step."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.training.report.curves import Chart, Series
+from regard.training.report.folder import Record, Run, number, record
+from regard.training.report.markup import Markup, joined, table, tag
+from regard.training.report.thinning import Point
+from regard.training.wording import score_name, score_text
+
+ROWS = 60  # validations in the table
+
+
+def curves(run: Run) -> Markup:
+    """Every chart that has something to show, and the validations as a table."""
+    charts = [chart.draw() for chart in _charts(run)]
+    if not any(charts):
+        return Markup("")
+    return tag(
+        "section",
+        tag("h2", "Curves"),
+        tag("p", "Over training steps.", class_="note"),
+        tag("div", *charts, class_="charts"),
+        _missing(run),
+        _validations(run),
+        id="curves",
+    )
+
+
+def _charts(run: Run) -> list[Chart]:
+    plain = _points(run.training, "plain")
+    smoothed = _points(run.training, "loss")
+    training = Series("training", plain, 2) if plain else Series("training, label-smoothed", smoothed, 2)
+    valid = [{"step": line["step"], **record(line["valid"])} for line in run.validation]
+    share = [(step, 100 * value) for step, value in _points(run.training, "share")]
+
+    def chart(title: str, unit: str, *series: Series, **how: Any) -> Chart:
+        return Chart(title, unit, series, run.last_step, run.best_step, **how)
+
+    return [
+        chart(
+            "Loss",
+            "negative log-likelihood per token, in nats" if plain or not smoothed else "per token, in nats",
+            training,
+            Series("validation", _points(valid, "loss"), 1),
+            from_zero=False,
+            factors=4,
+            large=True,
+        ),
+        chart(
+            "BLEU and chrF",
+            "validation, 0 to 100",
+            Series("BLEU", _points(valid, "bleu"), 1),
+            Series("chrF", _points(valid, "chrf"), 2),
+        ),
+        chart(
+            "Bits per byte",
+            "validation",
+            Series("bits per byte", _points(valid, "bits_per_byte")),
+            from_zero=False,
+            factors=4,
+        ),
+        chart("Learning rate", "", Series("rate", _points(run.training, "rate"))),
+        chart("Speed", "tokens per second", Series("tokens/s", _points(run.training, "tokens_per_second"))),
+        chart("Share of the ceiling", "% of this machine's fastest matrix product", Series("share, %", share)),
+        chart(
+            "Gradient norm",
+            "before clipping",
+            Series("norm", _points(run.training, "gradient_norm")),
+            factors=10,
+        ),
+    ]
+
+
+def _points(lines: Sequence[Record], key: str) -> list[Point]:
+    found = [(line["step"], number(line.get(key))) for line in lines]
+    return [(step, value) for step, value in found if value is not None]
+
+
+def _missing(run: Run) -> Markup:
+    """A loss that is not a number is what someone looks for in such a report: say where it began."""
+    keys = ("loss", "plain")
+    steps = [line["step"] for line in run.training if any(key in line and number(line[key]) is None for key in keys)]
+    if not steps:
+        return Markup("")
+    count = "once" if len(steps) == 1 else f"{len(steps):,} times"
+    return tag("p", f"The training loss was not a number {count}, first at step {steps[0]:,}.", class_="note warning")
+
+
+def _validations(run: Run) -> Markup:
+    if not run.validation:
+        return Markup("")
+    every = -(-len(run.validation) // ROWS)
+    best = run.best_step
+    picked = [
+        line
+        for place, line in enumerate(reversed(run.validation))
+        if place % every == 0 or line["step"] == best  # counted from the last, which is always there
+    ][::-1]
+    keys = [key for key in ("loss", "perplexity", "bits_per_byte", "bleu", "chrf") if _ever(picked, key)]
+    rows = []
+    for line in picked:
+        values = [number(record(line["valid"]).get(key)) for key in keys]
+        cells = [score_text(key, value) if value is not None else "–" for key, value in zip(keys, values, strict=True)]
+        step = f"{line['step']:,}"
+        rows.append([joined(step, tag("span", "best", class_="badge")) if line["step"] == best else step, *cells])
+    note = f", every {every}th of {len(run.validation):,}" if every > 1 else ""
+    return tag(
+        "details",
+        tag("summary", f"All validations in figures{note}" if every == 1 else f"Validations in figures{note}"),
+        table(["step", *map(score_name, keys)], rows, class_="numbers"),
+    )
+
+
+def _ever(lines: Sequence[Record], key: str) -> bool:
+    return any(number(record(line["valid"]).get(key)) is not None for line in lines)

@@ -1,0 +1,157 @@
+"""The run folder: everything a run knows, in files that a person can read and a kill cannot spoil.
+
+config.toml      every setting, and where it came from
+run.json         the command, the machine, the data, what was picked, the results
+metrics.jsonl    a line every few steps, a line at every validation
+samples.jsonl    what the network made of a few sentences at each validation
+outputs.json     its best, worst and some random outputs at the end
+checkpoints/     the state of training, to go on from
+weights/         the weights of the last validations, where they are to be averaged
+best/, last/     model folders
+data/            tokenizer and tokens
+report.html      all of it on one page
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.config import Config
+from regard.errors import RunError
+from regard.models import save
+from regard.models.card import card
+from regard.models.folder import CARD, WEIGHTS
+from regard.models.network import Network
+from regard.models.weights import tensors_of
+from regard.training.checkpoint import write_tensors
+
+GROWING = ("metrics.jsonl", "samples.jsonl")
+
+
+class Run:
+    """A run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "config.toml"
+        self.about = folder / "run.json"
+        self.checkpoints = folder / "checkpoints"
+        self.data = folder / "data"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is training here to go on with; settings alone, of a run that never began, can be replaced."""
+        trained = (self.folder / GROWING[0]).exists() or any(self.checkpoints.glob("step-*"))
+        return trained and self.config.exists() and self.about.exists()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from training in the same folder, while it lasts."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = open(self.folder / ".lock", "w")  # noqa: SIM115  # closed below; a kill closes it too
+        except OSError as error:
+            raise RunError(f"{self.folder}: cannot be written ({error.strerror}); choose another --out.") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.folder}: another process is training here; wait for it, or stop it.") from None
+            yield
+
+    def write(self, name: str, content: str) -> None:
+        """Write a small file whole or not at all."""
+        path = self.folder / name
+        draft = path.with_name(f".{path.name}")
+        try:
+            with open(draft, "w", encoding="utf-8") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise RunError(f"{path}: cannot be written ({error.strerror}); free some space.") from None
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file for people and programs."""
+        self.write(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def read_about(self) -> dict[str, Any]:
+        """What run.json says."""
+        try:
+            about = json.loads(self.about.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.about}: cannot be read ({error}); start a new run.") from None
+        if not isinstance(about, dict):
+            raise RunError(f"{self.about}: should hold a JSON object; start a new run.")
+        return about
+
+    def update_about(self, **values: Any) -> None:
+        """Add to run.json."""
+        about = self.read_about() if self.about.exists() else {}
+        self.write_json(self.about.name, about | values)
+
+    def append(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add a line to a file that grows."""
+        path = self.folder / name
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise RunError(
+                f"{path}: cannot be written ({error.strerror}); free some space, then go on with --resume."
+            ) from None
+
+    def sizes(self) -> dict[str, int]:
+        """How large the growing files are, all of it on disk."""
+        sizes = {}
+        for name in GROWING:
+            path = self.folder / name
+            if path.exists():
+                with open(path, "rb+") as file:
+                    os.fsync(file.fileno())
+                    sizes[name] = file.seek(0, os.SEEK_END)
+        return sizes
+
+    def cut(self, sizes: Mapping[str, int]) -> None:
+        """Take back what was added to the growing files after they had these sizes."""
+        for name in GROWING:
+            path = self.folder / name
+            if path.exists() and path.stat().st_size > sizes.get(name, 0):
+                os.truncate(path, sizes.get(name, 0))
+
+    def save_model(self, name: str, network: Network, config: Config, origin: str) -> None:
+        """Write a model folder, `best` or `last`; where there is one, its weights are replaced in one move."""
+        folder = self.folder / name
+        tokenizer = (self.folder / "tokenizer.json").read_bytes()
+        if not folder.exists():
+            save(folder, network, config, origin=origin, extra_files={"tokenizer.json": tokenizer})
+            return
+        write_tensors(folder / WEIGHTS, tensors_of(network), {"format": "pt"})
+        self.write(f"{name}/{CARD}", card(name, network, config, origin))
+
+    def weights(self, step: int) -> Path:
+        """Where the weights of a step are kept."""
+        return self.folder / "weights" / f"step-{step:09d}.safetensors"
+
+    def keep_weights(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Keep the weights of a step."""
+        write_tensors(self.weights(step), tensors, {"format": "pt"})
+
+    def clear(self) -> None:
+        """Remove the leftovers of processes that were killed while they wrote."""
+        for draft in self.folder.glob(".*"):
+            if draft.name == ".lock":
+                continue
+            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+        for folder in (self.checkpoints, self.folder / "weights"):
+            for draft in folder.glob(".step-*"):
+                draft.unlink()

@@ -1,0 +1,58 @@
+"""Where training stands: everything besides tensors that a run must remember to go on as if nothing had happened."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from regard.text.batches import Place
+from regard.training.update import Update
+
+
+@dataclass
+class Interval:
+    """What has been seen since the last line of metrics."""
+
+    steps: int = 0
+    smoothed: float = 0.0
+    plain: float = 0.0
+    targets: int = 0
+    gradient_norm: float = 0.0  # the largest
+    flops: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, seen: Update, flops: float, seconds: float) -> None:
+        """Count one more update."""
+        self.steps += 1
+        self.smoothed += seen.smoothed
+        self.plain += seen.plain
+        self.targets += seen.targets
+        self.gradient_norm = max(self.gradient_norm, seen.gradient_norm)
+        self.flops += flops
+        self.seconds += seconds
+
+
+@dataclass
+class State:
+    """A moment of a run, between two steps."""
+
+    step: int = 0
+    place: Place = field(default_factory=Place)
+    targets: int = 0  # predicted so far
+    seconds: float = 0.0  # spent training so far
+    interval: Interval = field(default_factory=Interval)
+    validated: int = 0  # the step of the last validation
+    best: dict[str, float] | None = None  # its scores
+    best_step: int = 0
+    stale: int = 0  # validations since the best
+    shrunk: float = 1.0  # what a plateau has made of the learning rate
+    plateau: int = 0  # validations since the best, or since the rate last shrank
+    kept: list[int] = field(default_factory=list)  # steps whose weights are kept for averaging
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes of the files that grow with the run
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which keeps every bit of a float."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "State":
+        """From JSON."""
+        return cls(**{**values, "place": Place(**values["place"]), "interval": Interval(**values["interval"])})

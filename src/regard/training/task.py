@@ -1,0 +1,89 @@
+"""A task: everything that differs between training a translator, a language model and whatever comes after them.
+
+The loop knows a task only by this contract: batches to learn from, an objective, and a way to measure the network.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from torch import nn
+
+from regard.config import Config
+from regard.models.network import Network
+from regard.text.batches import Place
+from regard.text.prepare import Prepared, Report, Scan
+from regard.training.display import Sample
+from regard.training.objective import Batch
+from regard.training.picks import Pick
+
+Check = Callable[[], None]  # called between the pieces of long work; may raise to stop it
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What validation found."""
+
+    scores: dict[str, float]
+    samples: Sequence[Sample] = ()
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    ranked: Mapping[str, Sequence[Mapping[str, str | float]]] = field(default_factory=dict)  # best, worst, random
+
+
+class Task(Protocol):
+    """One kind of training."""
+
+    name: str
+    network: Network
+
+    def objective(self) -> nn.Module:
+        """The module from a batch to its loss."""
+        ...
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """Batches from a place on, without end, each with the place that follows it."""
+        ...
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """How many batches a pass over the data has, or about as many."""
+        ...
+
+    def flops(self, batch: Batch) -> float:
+        """Floating-point operations of the network for a batch, forward and backward, its pads not counted."""
+        ...
+
+    def describe(self, place: Place, batch: Batch) -> str:
+        """Which examples a batch holds, for a person who looks for the one that did harm."""
+        ...
+
+    def validate(self, check: Check) -> Measured:
+        """Measure the network on the validation data."""
+        ...
+
+    def test(self, check: Check) -> Measured | None:
+        """Measure the network on the test data, if there is any."""
+        ...
+
+
+class Kind(Protocol):
+    """How a task comes about: look at the data, prepare it, and set to work."""
+
+    name: str
+
+    def scan(self, config: Config, report: Report) -> Scan:
+        """Read the training data once."""
+        ...
+
+    def picks(self, scan: Scan) -> list[Pick]:
+        """Settings that suit the data."""
+        ...
+
+    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+        """Make tokenizer and stores."""
+        ...
+
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> Task:
+        """The task itself."""
+        ...

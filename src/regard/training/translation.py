@@ -1,0 +1,185 @@
+"""The task of translation: pairs of sentences in, a translator out, measured by loss, BLEU and chrF."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.config import Config
+from regard.decoding import greedy
+from regard.models.cost import Cost
+from regard.models.network import Network
+from regard.text.batches import Batches, Place
+from regard.text.bpe_dropout import BpeDropout
+from regard.text.corpus import Pair
+from regard.text.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows, pad
+from regard.text.prepare import Part, Prepared, Report, Scan, prepare_pairs, scan_pairs
+from regard.text.store import TokenStore
+from regard.training.display import Sample
+from regard.training.objective import Batch, NextToken
+from regard.training.picks import Pick, picks_for_pairs
+from regard.training.random import generator
+from regard.training.scores import score, sentence_scores
+from regard.training.task import Check, Measured
+
+SHOWN = 5  # sentences in each list of the report
+AROUND = 1  # each side has one token besides its text: its end, or its start
+
+
+class TranslationKind:
+    """How a translator comes about."""
+
+    name = "translation"
+
+    def scan(self, config: Config, report: Report) -> Scan:
+        """Read the training pairs once."""
+        return scan_pairs(config.data.train, config.data.skip_bad, report)
+
+    def picks(self, scan: Scan) -> list[Pick]:
+        """Settings that suit so many pairs."""
+        return picks_for_pairs(scan)
+
+    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+        """Make tokenizer and stores."""
+        return prepare_pairs(folder, key, config, report)
+
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> "Translation":
+        """The task itself."""
+        return Translation(config, prepared, network)
+
+
+class Translation:
+    """Training a translator."""
+
+    name = "translation"
+
+    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+        self.config = config
+        self.network = network
+        self.tokenizer = prepared.tokenizer
+        self._valid, self._test = prepared.valid, prepared.test
+        self._store = prepared.train.store
+        self._plan = Batches(_lengths(self._store), config.training.batch_tokens, config.training.seed)
+        dropout = config.tokenizer.dropout
+        self._dropout = BpeDropout(prepared.tokenizer, dropout) if dropout else None
+        self._cost = Cost(network)
+
+    def objective(self) -> NextToken:
+        """Predict each token of the translation."""
+        return NextToken(self.network, self.config.training.label_smoothing)
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """Pairs of about equal length, shuffled each epoch."""
+        for after, examples in self._plan.after(place):
+            yield after, _tensors(self._batch(examples, after))
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """As many as the first epoch has."""
+        return len(self._plan.epoch(0))
+
+    def flops(self, batch: Batch) -> float:
+        """Forward and backward, pads not counted."""
+        assert batch.target_real is not None
+        assert batch.source_real is not None
+        return self._cost.training(batch.target_real.sum(1), batch.source_real.sum(1))
+
+    def describe(self, place: Place, batch: Batch) -> str:
+        """Its size, and its first pair."""
+        assert batch.source is not None
+        source, target = (self.tokenizer.decode(side[0].tolist()) for side in (batch.source, batch.target))
+        return (
+            f"epoch {place.epoch + 1}, batch {place.batch}: {len(batch.target)} pairs of up to "
+            f"{batch.source.size(1)} and {batch.target.size(1)} tokens, the first {source!r} → {target!r}"
+        )
+
+    def validate(self, check: Check) -> Measured:
+        """Loss over all of the validation data, BLEU and chrF over its first sentences."""
+        settings = self.config.validation
+        return self._measure(self._valid, settings.sentences, settings.samples, check)
+
+    def test(self, check: Check) -> Measured | None:
+        """The same over all of the test data."""
+        if self._test is None:
+            return None
+        return self._measure(self._test, None, self.config.validation.samples, check)
+
+    def translate(self, texts: Sequence[str], check: Check) -> list[str]:
+        """Translate greedily, texts of about equal length together."""
+        longest = self.config.model.longest
+        most = None if longest is None else longest - AROUND
+        ids = [np.array(row[:most], np.int64) for row in self.tokenizer.encode_all(texts)]
+        lengths = np.array([[len(row) for row in ids]])
+        tokens, outputs = self.config.tokens, [""] * len(ids)
+        device = next(self.network.parameters()).device
+        for examples in Batches(lengths + AROUND, self.config.training.batch_tokens).epoch(0):
+            check()
+            source, real = pad([ids[n] for n in examples], after=[tokens.end], pad_id=tokens.pad)
+            found = greedy(self.network, torch.from_numpy(source).to(device), torch.from_numpy(real).to(device), tokens)
+            for n, output in zip(examples, found, strict=True):
+                outputs[n] = self.tokenizer.decode(output)
+        return outputs
+
+    def _batch(self, examples: Ids, place: Place) -> PairBatch:
+        tokens = self.config.tokens
+        if self._dropout is None:
+            return batch_of_pairs(self._store, examples, tokens)
+        random = generator(self.config.training.seed, place.epoch, place.batch)
+        sources, targets = (
+            [np.array(self._dropout.encode(column[n], random), np.int64) for n in examples]
+            for column in self._store.columns
+        )
+        return batch_of_rows(sources, targets, tokens)
+
+    @torch.no_grad()
+    def _loss(self, store: TokenStore, check: Check) -> float:
+        """The negative log-likelihood per token, without smoothing."""
+        objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
+        device = next(self.network.parameters()).device
+        for examples in Batches(_lengths(store), self.config.training.batch_tokens).epoch(0):
+            check()
+            loss = objective(_tensors(batch_of_pairs(store, examples, self.config.tokens)).to(device))
+            total, targets = total + float(loss.plain), targets + loss.targets
+        return total / targets
+
+    def _measure(self, part: Part, sentences: int | None, samples: int, check: Check) -> Measured:
+        loss = self._loss(part.store, check)
+        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+        pairs = part.pairs(sentences)
+        if not pairs:
+            return Measured(scores)
+        outputs = self.translate([pair.source for pair in pairs], check)
+        counted = score(outputs, [pair.target for pair in pairs])
+        scores |= {"bleu": counted.bleu, "chrf": counted.chrf, "exact": counted.exact}
+        shown = [Sample(p.source, p.target, output) for p, output in zip(pairs[:samples], outputs, strict=False)]
+        return Measured(scores | {"sentences": len(pairs)}, shown, counted.signatures, ranked(pairs, outputs))
+
+
+def ranked(pairs: Sequence[Pair], outputs: Sequence[str]) -> dict[str, list[dict[str, str | float]]]:
+    """The best, the worst and some random translations; of equally good ones, the longer."""
+    ratings = sentence_scores(outputs, [pair.target for pair in pairs])
+    rated: list[dict[str, str | float]] = [
+        {"source": pair.source, "reference": pair.target, "output": output, "score": round(rating, 1)}
+        for pair, output, rating in zip(pairs, outputs, ratings, strict=True)
+    ]
+    order = [rated[n] for n in sorted(range(len(rated)), key=lambda n: (-ratings[n], -len(pairs[n].target)))]
+    chosen = generator(0).permutation(len(rated))[:SHOWN]
+    return {"best": order[:SHOWN], "worst": order[::-1][:SHOWN], "random": [rated[n] for n in chosen]}
+
+
+def _lengths(store: TokenStore) -> NDArray[np.int64]:
+    return np.stack([column.lengths for column in store.columns]) + AROUND
+
+
+def _tensors(batch: PairBatch) -> Batch:
+    return Batch(
+        target=torch.from_numpy(batch.target),
+        predicted=torch.from_numpy(batch.predicted),
+        target_real=torch.from_numpy(batch.target_real),
+        source=torch.from_numpy(batch.source),
+        source_real=torch.from_numpy(batch.source_real),
+    )

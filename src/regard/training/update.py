@@ -1,0 +1,88 @@
+"""One update of the weights: the gradients of some batches added up, checked, clipped, and followed.
+
+The loss is a sum over targets, divided by the number of targets in the whole update. So several small batches, or
+several processes with a share each, give the gradient of one large batch.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from regard.config.training import Adam, AdamW
+from regard.training.objective import Batch
+from regard.training.processes import ALONE, Processes
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update has seen."""
+
+    smoothed: float  # the loss that was minimised, summed over the targets
+    plain: float  # the negative log-likelihood in nats, summed over the targets
+    targets: int
+    gradient_norm: float
+
+
+class DivergedError(Exception):
+    """The loss or its gradient is not a number, or past all bounds; the weights are as they were before."""
+
+
+def optimizer_of(network: nn.Module, settings: Adam | AdamW) -> torch.optim.Optimizer:
+    """The optimiser that the settings describe; weight decay is for matrices, not for biases and norms."""
+    parameters = list(network.parameters())
+    betas = (settings.beta1, settings.beta2)
+    if isinstance(settings, Adam):
+        return torch.optim.Adam(parameters, betas=betas, eps=settings.epsilon, fused=True)
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, betas=betas, eps=settings.epsilon, fused=True)
+
+
+def update(
+    objective: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[Batch],
+    rate: float,
+    *,
+    clip: float = 0.0,
+    bound: float = math.inf,
+    processes: Processes = ALONE,
+) -> Update:
+    """Take one step on these batches at this learning rate; a loss per target above `bound` counts as diverged."""
+    optimizer.zero_grad(set_to_none=True)
+    targets = sum(batch.targets for batch in batches)
+    sums = torch.zeros(2, dtype=torch.float64, device=processes.device)
+    for number, batch in enumerate(batches, start=1):
+        share = batch.share(processes.rank, processes.world)
+        weight = processes.world / targets  # the processes' gradients are averaged, and should be added
+        if len(share.target) == 0:  # fewer examples than processes: take part without weight
+            share, weight = batch.share(0, processes.world), 0.0
+        with _apart(objective) if number < len(batches) else nullcontext():
+            loss = objective(share.to(processes.device))
+            (loss.smoothed * weight).backward()
+        if weight:
+            sums += torch.stack([loss.smoothed.detach(), loss.plain]).double()
+    smoothed, plain = processes.total(sums).tolist()
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+    # the norm is asked too: some kernels hide a NaN from the loss, none from every gradient
+    if not math.isfinite(norm) or not smoothed / targets < bound:
+        raise DivergedError(f"the loss is {smoothed / targets:.4g} and the gradient's norm {norm:.4g}")
+    if clip:
+        torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    return Update(smoothed, plain, targets, float(norm))
+
+
+def _apart(objective: nn.Module):  # type: ignore[no-untyped-def]  # a context manager of torch's own
+    """While it lasts, processes keep their gradients to themselves: they are exchanged once an update."""
+    return objective.no_sync() if isinstance(objective, DistributedDataParallel) else nullcontext()

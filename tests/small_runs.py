@@ -1,0 +1,85 @@
+"""Small runs for the tests of training: a language of a dozen words that is translated word by word, backwards."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from regard.config import gather
+from regard.training.start import Order, train
+
+WORDS = dict(
+    zip(
+        ["one", "two", "three", "four", "five", "six", "seven", "eight"],
+        ["uno", "due", "tre", "quattro", "cinque", "sei", "sette", "otto"],
+        strict=True,
+    )
+)
+SETTINGS = [
+    "model.vocabulary=340",
+    "model.width=32",
+    "model.layers=1",
+    "model.heads=2",
+    "model.feed_forward=64",
+    "training.steps=20",
+    "training.batch_tokens=120",
+    "training.log_every=1",
+    "training.schedule.peak=0.005",
+    "training.schedule.warmup=10",
+    "training.checkpoint_minutes=0",
+    "training.threads=1",
+    "validation.sentences=8",
+    "validation.samples=1",
+]
+
+
+def pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    draw = random.Random(seed)
+    sources = [draw.choices(list(WORDS), k=draw.randint(1, 6)) for _ in range(count)]
+    return [(" ".join(words), " ".join(WORDS[word] for word in reversed(words))) for words in sources]
+
+
+def write_pairs(path: Path, count: int = 300, seed: int = 0) -> Path:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs(count, seed)), "utf-8")
+    return path
+
+
+def order(out: Path, data: Path, *settings: str, resume: bool = False) -> Order:
+    given = [*SETTINGS, f"data.train.files={data}", "data.held_out=0.1", *settings]
+    return Order(gather(None, given), out, resume=resume)
+
+
+def run(out: Path, data: Path, *settings: str, resume: bool = False) -> Path:
+    return train(order(out, data, *settings, resume=resume)).folder
+
+
+def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list[str]:
+    toml = out.with_suffix(".toml")
+    toml.parent.mkdir(parents=True, exist_ok=True)
+    toml.write_text("")
+    sets = [*SETTINGS, "data.held_out=0.1", *settings]
+    return [
+        *(sys.executable, "-m", "regard", "train", str(toml), "--data", str(data), "--out", str(out), "--quiet"),
+        *(part for setting in sets for part in ("--set", setting)),
+        *(["--resume"] if resume else []),
+    ]
+
+
+def start(out: Path, data: Path, *settings: str, resume: bool = False) -> subprocess.Popen[str]:
+    call = command(out, data, *settings, resume=resume)
+    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The whole lines of a growing file."""
+    path = out / name
+    text = path.read_text("utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def numbers(out: Path) -> list[dict[str, Any]]:
+    """Everything in the metrics but times."""
+    timed = {"tokens_per_second", "share", "seconds"}
+    return [{key: value for key, value in line.items() if key not in timed} for line in lines(out)]

@@ -1,0 +1,187 @@
+"""Runs that are killed, stopped or damaged go on as if nothing had happened."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from regard.errors import ConfigError, RunError
+from small_runs import lines, numbers, run, start, write_pairs
+
+STEPS = "training.steps=60"
+EVERY = "validation.every=25"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("data") / "pairs.tsv")
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing interrupts."""
+    return run(tmp_path_factory.mktemp("runs") / "whole", data, STEPS, EVERY, "training.accumulate=2")
+
+
+def wait_until(process: subprocess.Popen[str], out: Path, step: int) -> bool:
+    """Wait for a step; False if the run ended before it."""
+    while process.poll() is None:
+        if any(line["step"] >= step for line in lines(out)):
+            return True
+        time.sleep(0.002)
+    assert process.returncode == 0, process.communicate()[1]
+    return False
+
+
+def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path, data: Path, tmp_path: Path) -> None:
+    draw, out, kills = random.Random(7), tmp_path / "killed", 0
+    settings = (STEPS, EVERY, "training.accumulate=2")
+    # no checkpoint after some steps: the run must also go back to an earlier one, in the middle of an epoch
+    for minutes in ("0.002", "0", "1"):
+        done = max([line["step"] for line in lines(out)], default=0)
+        process = start(out, data, *settings, f"training.checkpoint_minutes={minutes}", resume=True)
+        if wait_until(process, out, done + draw.randint(3, 12)):
+            time.sleep(draw.random() * 0.03)
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+    assert kills == 3
+    run(out, data, *settings, resume=True)
+    assert numbers(out) == numbers(whole)
+    for name in ("best", "last"):
+        weights = [(folder / name / "model.safetensors").read_bytes() for folder in (out, whole)]
+        assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_first_and_exits_130(number: signal.Signals, whole: Path, data: Path, tmp_path: Path) -> None:
+    out, settings = tmp_path / "stopped", (STEPS, EVERY, "training.accumulate=2", "training.checkpoint_minutes=60")
+    process = start(out, data, *settings)
+    assert wait_until(process, out, 7)
+    process.send_signal(number)
+    _, said = process.communicate()
+    last = lines(out)[-1]["step"]
+    assert process.returncode == 130
+    assert said == f"regard: {out}: stopped at step {last}, all saved; go on with --resume.\n"
+    assert (out / "checkpoints" / f"step-{last:09d}.safetensors").exists()
+    run(out, data, *settings, resume=True)
+    assert numbers(out) == numbers(whole)
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_does_not(whole: Path, data: Path, tmp_path: Path) -> None:
+    same = run(tmp_path / "same", data, "training.steps=10", "training.accumulate=2")
+    other = run(tmp_path / "other", data, "training.steps=10", "training.accumulate=2", "training.seed=2")
+    first = [line["loss"] for line in numbers(whole)[:10]]
+    assert [line["loss"] for line in numbers(same)[:10]] == first
+    assert [line["loss"] for line in numbers(other)[:10]] != first
+
+
+@pytest.fixture
+def half(data: Path, tmp_path: Path) -> Path:
+    """A run of a few steps, which may go on."""
+    return run(tmp_path / "half", data, "training.steps=6")
+
+
+@pytest.mark.parametrize("damage", ["cut off", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_passed_over(damage: str, half: Path, data: Path, tmp_path: Path) -> None:
+    checkpoints = sorted((half / "checkpoints").iterdir())
+    assert [path.name for path in checkpoints] == ["step-000000005.safetensors", "step-000000006.safetensors"]
+    content = bytearray(checkpoints[-1].read_bytes())
+    content[-9] ^= 1
+    damaged: dict[str, bytes] = {"cut off": bytes(content[:-100]), "flipped": bytes(content), "empty": b""}
+    checkpoints[-1].write_bytes(damaged[damage])
+    run(half, data, "training.steps=9", resume=True)
+    assert [line["step"] for line in lines(half) if "loss" in line] == [*range(1, 10)]
+    whole = run(tmp_path / "whole", data, "training.steps=9")
+    assert [line["loss"] for line in numbers(half) if "loss" in line] == [
+        line["loss"] for line in numbers(whole) if "loss" in line
+    ]
+
+
+def test_when_every_checkpoint_is_damaged_the_sentence_says_so(half: Path, data: Path) -> None:
+    for path in (half / "checkpoints").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(
+        RunError, match=r"is damaged .*, and there is none before it; start a new run with another --out"
+    ):
+        run(half, data, resume=True)
+
+
+def test_a_run_is_not_overwritten(half: Path, data: Path) -> None:
+    with pytest.raises(RunError) as error:
+        run(half, data)
+    assert str(error.value) == f"{half}: holds a run already; add --resume to go on with it, or choose another --out."
+
+
+def test_other_data_is_refused_and_missing_data_is_not_missed(half: Path, data: Path, tmp_path: Path) -> None:
+    other = write_pairs(tmp_path / "other.tsv", seed=1)
+    with pytest.raises(ConfigError, match=r"data.train.files cannot be changed"):
+        run(half, other, resume=True)
+    moved = tmp_path / "moved.tsv"
+    shutil.copy(data, moved)
+    begun = run(tmp_path / "moving", moved, "training.steps=3")
+    write_pairs(moved, seed=2)
+    with pytest.raises(RunError) as error:
+        run(begun, moved, "training.steps=4", resume=True)
+    assert str(error.value) == (
+        f"{begun}: its data files are not what they were when it began; put them back, or start a new run."
+    )
+    moved.unlink()
+    run(begun, moved, "training.steps=4", resume=True)
+    assert lines(begun)[-1]["step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("model.width=64", "model.width cannot be changed from 32 to 64"),
+        ("training.seed=5", "training.seed cannot be changed from 1 to 5"),
+        ("training.batch_tokens=100", "training.batch_tokens cannot be changed from 120 to 100"),
+        ("training.optimizer.kind=adamw", "training.optimizer.kind cannot be changed from 'adam' to 'adamw'"),
+        ("training.ema=0.9", "training.ema cannot be changed from 0.0 to 0.9"),
+        ("tokenizer.lowercase=true", "tokenizer.lowercase cannot be changed from False to True"),
+    ],
+)
+def test_settings_that_cannot_change_are_refused_by_name(setting: str, sentence: str, half: Path, data: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        run(half, data, setting, resume=True)
+    assert str(error.value) == (
+        f"--set {setting}: {sentence} in a run that is under way; "
+        "leave it as it was, or start a new run with another --out."
+    )
+
+
+def test_settings_that_can_change_are_honoured(half: Path, data: Path) -> None:
+    peak, warmup = "training.schedule.peak=0.1", "training.schedule.warmup=1"
+    run(half, data, peak, warmup, "training.steps=8", resume=True)
+    rates = {line["step"]: line["rate"] for line in lines(half) if "rate" in line}
+    assert rates[6] == pytest.approx(0.005 * 6 / 10)
+    assert rates[8] == pytest.approx(0.1 / 8**0.5)
+
+
+def test_two_processes_cannot_train_in_one_folder(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "busy"
+    process = start(out, data, "training.steps=100000")
+    try:
+        assert wait_until(process, out, 1)
+        with pytest.raises(RunError) as error:
+            run(out, data, resume=True)
+        assert str(error.value) == f"{out}: another process is training here; wait for it, or stop it."
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_leftovers_of_a_killed_process_are_removed(half: Path, data: Path) -> None:
+    drafts = [half / ".best-x1y2", half / "checkpoints" / ".step-000000007.safetensors", half / ".run.json"]
+    drafts[0].mkdir()
+    for draft in drafts[1:]:
+        draft.write_text("half")
+    run(half, data, "training.steps=7", resume=True)
+    assert not any(draft.exists() for draft in drafts)
+    assert os.listdir(half / "checkpoints") != []
