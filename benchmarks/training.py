@@ -5,7 +5,8 @@
 
 Contenders take turns, round after round, each time in a fresh process, so that drift of the machine hits all alike and
 each has its own allocator and peak memory; medians over the rounds are shown. Peers run as their users run them; with
-`+ kept memory` they also get our allocator settings. The share is the model's own work (matrix products for real
+`+ kept memory` they also get our allocator settings. Ours is the real training loop, from the token store on; the
+peers' batches are made before the clock starts. The share is the model's own work (matrix products for real
 tokens, forward and backward, the same for all) ÷ time ÷ what a large float32 matrix product reaches in the same run.
 
 B rows · S source length · T target length · C width · V vocabulary
@@ -20,23 +21,35 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
+from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions, SpecialTokens, TrainingConfig
+from regard.config.training import Constant
 from regard.models import build
-from regard.models.assembly import sketch
-from regard.models.cost import Cost
+from regard.text.batches import Place
+from regard.text.prepare import Part, Prepared
+from regard.text.store import TokenStore, open_store, write_store
+from regard.text.tokenizer import Tokenizer
 from regard.training.allocator import keep_freed_memory
-from regard.training.loss import smoothed_cross_entropy
+from regard.training.language import LanguageModelling
+from regard.training.loop import Loop
+from regard.training.objective import Batch
+from regard.training.run import Run
+from regard.training.translation import Translation
 
-PAD, START, END, FIRST_WORD = 0, 1, 2, 3
-TOKENS = 4096  # in a batch of pairs: source or target, whichever is longer, pads included
-ROWS, BLOCK = 16, 256  # of a batch for the language model
+SPECIAL = SpecialTokens()
+PAD, FIRST_WORD = SPECIAL.pad, 4
+SENTENCES = 40_000
+TOKENS, BLOCK = 4096, 256  # in a batch, pads included; in a row of the language model's
 RATE = 1e-4
 KEPT = " + kept memory"
 
@@ -71,57 +84,40 @@ class Result:
     peak_memory: int  # bytes
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Sentence pairs padded to rectangles; a language model's has no source."""
+def corpus(folder: Path, config: EncoderDecoder | DecoderOnly) -> TokenStore:
+    """Random words: sentence pairs about as long as those of Multi30k and Tatoeba, or one long text."""
+    random = np.random.default_rng(1)
 
-    source: Tensor | None  # (B, S)
-    target: Tensor  # (B, T) what the decoder reads
-    predicted: Tensor  # (B, T) what follows each, PAD where there is nothing
+    def words(count: int) -> list[int]:
+        return random.integers(FIRST_WORD, config.vocabulary, count).tolist()
 
-    @property
-    def targets(self) -> int:
-        """Real target tokens."""
-        return int((self.predicted != PAD).sum())
+    def sentence_pairs() -> Iterator[tuple[list[int], list[int]]]:
+        for length in np.exp(random.normal(math.log(13), 0.4, SENTENCES)).round().clip(2, 80):
+            yield words(int(length)), words(int(np.clip(length * np.exp(random.normal(0, 0.15)), 2, 90)))
 
-
-def pairs(vocabulary: int, count: int, seed: int = 1) -> list[Batch]:
-    """Batches of sentences about as long as those of Multi30k and Tatoeba, bucketed by length, in random order."""
-    generator = torch.Generator().manual_seed(seed)
-    sentences = 40_000
-    source = (torch.randn(sentences, generator=generator) * 0.4 + math.log(13)).exp().round().clamp(2, 80).long()
-    stretch = (torch.randn(sentences, generator=generator) * 0.15).exp()
-    target = (source * stretch).round().clamp(2, 90).long()
-    longest = torch.maximum(source, target) + 1  # the end, or the start
-    order = longest.argsort()
-    cuts, start = list[Tensor](), 0
-    while start < sentences:
-        rows = order[start : start + TOKENS]
-        fits = int((longest[rows] * torch.arange(1, len(rows) + 1) <= TOKENS).sum())
-        cuts.append(rows[:fits])
-        start += fits
-    chosen = torch.randperm(len(cuts), generator=generator)[torch.arange(count) % len(cuts)]
-
-    def words(lengths: Tensor) -> Tensor:
-        ids = torch.randint(FIRST_WORD, vocabulary, (len(lengths), int(lengths.max())), generator=generator)
-        return ids.masked_fill(torch.arange(ids.size(1)) >= lengths[:, None], PAD)
-
-    def ended(ids: Tensor) -> Tensor:
-        ids = F.pad(ids, (0, 1), value=PAD)
-        return ids.scatter(1, (ids != PAD).sum(1, keepdim=True), END)
-
-    batches = []
-    for number in chosen.tolist():
-        written = words(target[cuts[number]])
-        batches.append(Batch(ended(words(source[cuts[number]])), F.pad(written, (1, 0), value=START), ended(written)))
-    return batches
+    examples = sentence_pairs() if config.kind == "encoder-decoder" else iter([(words(1_000_000),)])
+    write_store(folder, examples, 2 if config.kind == "encoder-decoder" else 1, config.vocabulary, {})
+    store = open_store(folder)
+    assert store is not None
+    return store
 
 
-def blocks(vocabulary: int, count: int, seed: int = 1) -> list[Batch]:
-    """Batches for a language model: blocks of text, every token real."""
-    generator = torch.Generator().manual_seed(seed)
-    texts = torch.randint(FIRST_WORD, vocabulary, (count, ROWS, BLOCK + 1), generator=generator)
-    return [Batch(None, text[:, :-1].contiguous(), text[:, 1:].contiguous()) for text in texts]
+class Unused:
+    """In place of a tokenizer: nothing here is text."""
+
+
+def task_of(model: str, store: TokenStore) -> Translation | LanguageModelling:
+    """The task that regard trains, whose batches all contenders share."""
+    training = TrainingConfig(
+        batch_tokens=TOKENS,
+        label_smoothing=label_smoothing(MODELS[model]),
+        schedule=Constant(peak=RATE),
+        log_every=10**6,
+    )
+    config = Config(model=MODELS[model], training=training)
+    prepared = Prepared(cast(Tokenizer, Unused()), Part(store), Part(store), None)
+    kind = Translation if MODELS[model].kind == "encoder-decoder" else LanguageModelling
+    return kind(config, prepared, build(MODELS[model]))
 
 
 class Contender(Protocol):
@@ -136,26 +132,19 @@ class Contender(Protocol):
 
 
 class Ours:
-    """regard: pads are not computed, logits only where there is a target."""
+    """regard's training loop: it takes its own batches from the store, and takes them on the clock."""
 
-    def __init__(self, config: EncoderDecoder | DecoderOnly) -> None:
+    def __init__(self, task: Translation | LanguageModelling, folder: Path) -> None:
         keep_freed_memory()
-        self.network = build(config)
-        self.smoothing = label_smoothing(config)
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE, fused=True)
+        self.loop = Loop(Run(folder), task.config, task)
 
     def step(self, batch: Batch) -> float:
-        """As the training loop does it."""
-        memory = None
-        if batch.source is not None:
-            memory = self.network.encode(batch.source, batch.source != PAD)
-        real = batch.predicted != PAD
-        hidden = self.network.decode(batch.target, memory, real=real)
-        loss = smoothed_cross_entropy(self.network.logits(hidden[real]), batch.predicted[real], self.smoothing)
-        (loss.smoothed / loss.targets).backward()
-        self.optimiser.step()
-        self.optimiser.zero_grad()
-        return float(loss.smoothed.detach()) / loss.targets
+        """The next step; its batch is the one that the others are given."""
+        before = self.loop.state.interval.smoothed, self.loop.state.interval.targets
+        self.loop.step()
+        seen = self.loop.state.interval
+        assert seen.targets - before[1] == batch.targets
+        return (seen.smoothed - before[0]) / batch.targets
 
 
 # ── peers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,8 +253,8 @@ class Marian(Peer):
             scale_embedding=True,
             max_position_embeddings=512,
             pad_token_id=PAD,
-            eos_token_id=END,
-            decoder_start_token_id=START,
+            eos_token_id=SPECIAL.end,
+            decoder_start_token_id=SPECIAL.start,
             use_cache=False,
         )
         super().__init__(MarianMTModel(settings), label_smoothing(config))
@@ -298,8 +287,8 @@ class GPT2(Peer):
             resid_pdrop=config.dropout,
             embd_pdrop=config.dropout,
             attn_pdrop=config.attention_dropout,
-            bos_token_id=START,
-            eos_token_id=END,
+            bos_token_id=SPECIAL.start,
+            eos_token_id=SPECIAL.end,
             use_cache=False,
         )
         super().__init__(GPT2LMHeadModel(settings), 0.0)
@@ -315,9 +304,9 @@ def label_smoothing(config: EncoderDecoder | DecoderOnly) -> float:
     return 0.1 if isinstance(config, EncoderDecoder) else 0.0
 
 
-CONTENDERS: dict[str, dict[str, Callable[[Any], Contender]]] = {
-    "encoder-decoder": {"regard": Ours, "torch.nn.Transformer": TorchTransformer, "HF Marian": Marian},
-    "decoder-only": {"regard": Ours, "HF GPT-2": GPT2},
+PEERS: dict[str, dict[str, Callable[[Any], Contender]]] = {
+    "encoder-decoder": {"torch.nn.Transformer": TorchTransformer, "HF Marian": Marian},
+    "decoder-only": {"HF GPT-2": GPT2},
 }
 
 
@@ -336,33 +325,26 @@ class Measured:
     loss: float
 
 
-def measure(model: str, name: str, steps: int, warmup: int, seed: int) -> Measured:
+def measure(model: str, name: str, steps: int, warmup: int) -> Measured:
     """Train one contender in this process."""
     config = MODELS[model]
     if name.endswith(KEPT):
         keep_freed_memory()
-    make = pairs if isinstance(config, EncoderDecoder) else blocks
-    batches = make(config.vocabulary, warmup + steps, seed)
-    contender = CONTENDERS[config.kind][name.removesuffix(KEPT)](config)
-    for batch in batches[:warmup]:
-        contender.step(batch)
-    began = time.perf_counter()
-    losses = [contender.step(batch) for batch in batches[warmup:]]
-    seconds = time.perf_counter() - began
+    with TemporaryDirectory() as folder:
+        task = task_of(model, corpus(Path(folder) / "store", config))
+        batches = [batch for _, batch in islice(task.batches(Place()), warmup + steps)]
+        if name == "regard":
+            contender: Contender = Ours(task, Path(folder) / "run")
+        else:
+            contender = PEERS[config.kind][name.removesuffix(KEPT)](config)
+        for batch in batches[:warmup]:
+            contender.step(batch)
+        began = time.perf_counter()
+        losses = [contender.step(batch) for batch in batches[warmup:]]
+        seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    cost = Cost(sketch(config))
-    flops = sum(cost.training(lengths(batch.target), sources(batch)) for batch in batches[warmup:])
+    flops = sum(task.flops(batch) for batch in batches[warmup:])
     return Measured(seconds, sum(batch.targets for batch in batches[warmup:]), flops, ceiling(), peak, losses[-1])
-
-
-def lengths(ids: Tensor) -> Tensor:
-    """Real tokens in each row."""
-    return (ids != PAD).sum(1)
-
-
-def sources(batch: Batch) -> Tensor | None:
-    """Real source tokens in each row."""
-    return None if batch.source is None else lengths(batch.source)
 
 
 def ceiling(size: int = 2048, times: int = 8) -> float:
@@ -381,7 +363,7 @@ def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) 
     found: dict[str, list[Measured]] = {name: [] for name in names}
     for turn in range(rounds):
         for name in names:
-            command = [sys.executable, __file__, "--one", model, name, str(steps), str(warmup), str(turn + 1)]
+            command = [sys.executable, __file__, "--one", model, name, str(steps), str(warmup)]
             output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
             found[name].append(Measured(**json.loads(output.splitlines()[-1])))
             last = found[name][-1]
@@ -431,8 +413,8 @@ def table(results: list[Result], markdown: bool) -> Iterator[str]:
 def main() -> None:
     """Compare, and print."""
     if sys.argv[1:2] == ["--one"]:
-        model, name, steps, warmup, seed = sys.argv[2:]
-        print(json.dumps(asdict(measure(model, name, int(steps), int(warmup), int(seed)))))
+        model, name, steps, warmup = sys.argv[2:]
+        print(json.dumps(asdict(measure(model, name, int(steps), int(warmup)))))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
@@ -443,7 +425,7 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true")
     chosen = parser.parse_args()
     for model in chosen.models:
-        peers = [name for name in CONTENDERS[MODELS[model].kind] if name != "regard"]
+        peers = list(PEERS[MODELS[model].kind])
         names = ["regard", *peers, *(peer + KEPT for peer in peers)]
         names = [name for name in names if not chosen.only or name in chosen.only]
         results, highest = compare(model, names, chosen.rounds, chosen.steps, chosen.warmup)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,6 +110,7 @@ class Tokens:
     index: Tensor  # (B, T), or (1, T) where all rows agree: how many real tokens stand before each one
     facts: Mapping[str, Tensor] = field(default_factory=dict)  # what else a position scheme may want to know, by name
     packing: Packing | None = None
+    plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows, computed once
 
     def pack(self, x: Tensor) -> Tensor:
         return x if self.packing is None else self.packing.pack(x)

@@ -9,13 +9,15 @@ real tokens only, and only the kernel sees the padded rectangle.
 B batch · T queries · S keys · H heads · D width of a query or key · E width of a value · C model width
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor, nn
 
 from regard.nn.attention import Kernel
 from regard.nn.cache import KeyValues
-from regard.nn.layout import Layout
+from regard.nn.heads import into_heads, out_of_heads
+from regard.nn.layout import Layout, Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import Tap
 
@@ -38,12 +40,16 @@ class MultiHeadAttention(nn.Module):
         self.concatenation = Tap()
         self.output = nn.Linear(heads * self.value_width, width, bias=bias)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
+    def _split(self, projected: Tensor, tokens: Tokens, sizes: Sequence[int]) -> list[Tensor]:
+        """Projections (…, H·(D + …)) side by side -> each as heads (B, H, T, D)."""
+        if len({*sizes}) == 1:
+            return list(into_heads(projected, tokens, self.heads, len(sizes)))
+        parts = projected.split(list(sizes), dim=-1)
+        return [into_heads(part, tokens, self.heads)[0] for part in parts]
 
     def _join(self, out: Tensor, layout: Layout) -> Tensor:
-        joined = self.head_outputs(out).transpose(1, 2).flatten(2)  # (B, H, T, E) -> (B, T, H·E)
-        return self.output(layout.queries.pack(self.concatenation(joined)))
+        joined = out_of_heads(self.head_outputs(out), layout.queries)  # (B, H, T, E) -> (…, H·E)
+        return self.output(self.concatenation(joined))
 
 
 class SelfAttention(MultiHeadAttention):
@@ -66,8 +72,7 @@ class SelfAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, layout: Layout, cache: KeyValues | None = None) -> Tensor:
         """x (…, C) -> (…, C). With a cache, x is the new tokens only, and the keys are all so far."""
-        projected = layout.queries.pad(self.query_key_value(x))  # (B, T, H·(2D + E))
-        q, k, v = (self._heads(part) for part in projected.split(self.sizes, dim=-1))
+        q, k, v = self._split(self.query_key_value(x), layout.queries, self.sizes)
         q = self.q(self.positions.rotate(q, layout.queries))
         k = self.k(self.positions.rotate(k, layout.queries))
         v = self.v(v)
@@ -91,12 +96,11 @@ class CrossAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout, cache: KeyValues | None = None) -> Tensor:
         """x (…, C), memory (…, C) -> (…, C). With a cache, the memory's keys and values are computed once."""
-        q = self.q(self._heads(layout.queries.pad(self.query(x))))
+        q = self.q(into_heads(self.query(x), layout.queries, self.heads)[0])
         if cache is not None and cache.keys is not None and cache.values is not None:
             k, v = cache.keys, cache.values
         else:
-            projected = layout.keys.pad(self.key_value(memory))  # (B, S, H·(D + E))
-            k, v = (self._heads(part) for part in projected.split(self.sizes, dim=-1))
+            k, v = self._split(self.key_value(memory), layout.keys, self.sizes)
             if cache is not None:
                 k, v = cache.append(k, v)
         return self._join(self.kernel(q, self.k(k), self.v(v), layout), layout)

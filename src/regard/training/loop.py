@@ -87,7 +87,7 @@ class Loop:
                 return "finished"
             if 0 < self.config.training.patience <= self.state.stale:
                 return "early stopped"
-            self._step()
+            self.step()
             if self.processes.agree(self.wish.made):
                 self._save()
                 self.check()
@@ -102,7 +102,8 @@ class Loop:
 
     # one step
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Take one step."""
         training, state = self.config.training, self.state
         begun = time.perf_counter()
         if self._batches is None:
