@@ -8,8 +8,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test format clean
 
 demo: $(READY)
-	@$(BIN)/regard lab worked-example
-	@$(BIN)/regard model paper-base
+	@$(BIN)/regard demo
 
 test: $(READY)
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import gather
-from regard.training.start import Order, train
+from regard.training.start import Order, carry_out
 
 WORDS = dict(
     zip(
@@ -52,7 +52,7 @@ def order(out: Path, data: Path, *settings: str, resume: bool = False) -> Order:
 
 
 def run(out: Path, data: Path, *settings: str, resume: bool = False) -> Path:
-    return train(order(out, data, *settings, resume=resume)).folder
+    return carry_out(order(out, data, *settings, resume=resume)).folder
 
 
 def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list[str]:

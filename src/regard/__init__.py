@@ -1,6 +1,7 @@
 """regard: train, run and open up the Transformer of "Attention Is All You Need" and the systems around it.
 
     network = regard.build(regard.resolve("tiny").model)     # a fresh network from a preset
+    run = regard.train(config, "runs/en-it")                  # a trained one, in a run folder
     model = regard.load("runs/en-it/best")                   # a trained one from its folder
 
 Names are imported when they are first used, so that `import regard` is instant.
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from regard.errors import RegardError
     from regard.models import Model, Network, build, load, save
     from regard.nn import open_taps
+    from regard.training.start import train
 
 __all__ = [
     "Config",
@@ -28,6 +30,7 @@ __all__ = [
     "open_taps",
     "resolve",
     "save",
+    "train",
 ]
 
 _HOMES = {
@@ -40,6 +43,7 @@ _HOMES = {
     "open_taps": "regard.nn",
     "resolve": "regard.config",
     "save": "regard.models",
+    "train": "regard.training.start",
 }
 
 

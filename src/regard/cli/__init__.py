@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import config, import_, lab, model, train
+from regard.cli import config, demo, import_, lab, model, train
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("demo")(demo.run)
 app.command("train")(train.run)
 app.command("model")(model.show)
 app.add_typer(config.app, name="config")

@@ -49,7 +49,7 @@ def run(
     from regard.config import Source, gather
     from regard.errors import ConfigError
     from regard.training.display import display_for
-    from regard.training.start import Order, train
+    from regard.training.start import Order, carry_out
 
     given = {
         "train": _corpus(source, target, data, "--"),
@@ -76,7 +76,7 @@ def run(
         raise ConfigError("--resume: say which run with --out.")
     display = display_for(sys.stderr, quiet)
     order = Order(sources, place, resume=resume, pick=what in KINDS, command=["regard", *sys.argv[1:]])
-    _print_results(train(order, display))
+    print_results(carry_out(order, display))
 
 
 def _corpus(source: Files, target: Files, files: Files, prefix: str) -> dict[str, list[str]]:
@@ -110,7 +110,8 @@ def _file(what: str) -> "list[Source]":
     return gather(Path(what))
 
 
-def _print_results(run: "Run") -> None:
+def print_results(run: "Run") -> None:
+    """What came out, and where it is."""
     from regard.training.wording import scores_line
 
     about = run.read_about()

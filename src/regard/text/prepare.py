@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -39,7 +39,6 @@ class Scan:
 
     examples: int  # pairs, or lines of text
     characters: int
-    skipped: dict[str, int] = field(default_factory=dict)  # by reason
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,20 @@ class Part:
 
     store: TokenStore
     texts: Path | None = None
+
+    def counts(self) -> dict[str, int]:
+        """What was read, kept, left out and skipped, by reason."""
+        skipped = {f"skipped: {reason}": count for reason, count in self.store.about.get("skipped", {}).items()}
+        return {**self.store.counts, **skipped}
+
+    def left_out(self) -> Iterator[str]:
+        """A sentence for each reason for which something is missing."""
+        for reason, count in self.store.counts.items():
+            if reason not in ("read", "kept"):
+                yield f"{count:,} left out: {reason}"
+        examples = self.store.about.get("examples_of", {})
+        for reason, count in self.store.about.get("skipped", {}).items():
+            yield f"{count:,} skipped: {reason} ({examples[reason].removesuffix('.')})"
 
     def pairs(self, most: int | None = None) -> list[Pair]:
         """The texts of the first examples."""
@@ -85,7 +98,7 @@ def scan_pairs(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
         characters += len(pair.source) + len(pair.target)
         if count % 10_000 == 0:
             report("reading", count)
-    return Scan(count, characters, dict(faults.counts))
+    return Scan(count, characters)
 
 
 def scan_documents(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
@@ -95,7 +108,7 @@ def scan_documents(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
         characters += len(text)
         if count % 10_000 == 0:
             report("reading", count)
-    return Scan(count, characters, dict(faults.counts))
+    return Scan(count, characters)
 
 
 def key_of(config: Config) -> str:
@@ -140,16 +153,17 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
     """Tokenizer and stores for translation."""
     data, held_out = config.data, _held_out_share(config)
 
-    def training() -> Iterator[Pair]:
-        return (pair for pair in pairs_of(data.train, Faults(data.skip_bad)) if not is_held_out(pair, held_out))
+    def training(faults: Faults) -> Iterator[Pair]:
+        return (pair for pair in pairs_of(data.train, faults) if not is_held_out(pair, held_out))
 
-    def validation() -> Iterator[Pair]:
+    def validation(faults: Faults) -> Iterator[Pair]:
         if data.valid.given:
-            return pairs_of(data.valid, Faults(data.skip_bad))
-        return (pair for pair in pairs_of(data.train, Faults(data.skip_bad)) if is_held_out(pair, held_out))
+            return pairs_of(data.valid, faults)
+        counted = Faults(data.skip_bad)  # with the training data already
+        return (pair for pair in pairs_of(data.train, counted) if is_held_out(pair, held_out))
 
     def sides() -> Iterator[str]:
-        for number, pair in enumerate(training(), start=1):
+        for number, pair in enumerate(training(Faults(data.skip_bad)), start=1):
             if number % 10_000 == 0:
                 report("learning the tokenizer", number)
             yield pair.source
@@ -160,12 +174,14 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
     fit = Filter(longest=min(data.longest, readable), ratio=data.ratio)
     anything = Filter(longest=readable, ratio=UNBOUNDED)
 
-    def part(name: str, pairs: Callable[[], Iterator[Pair]], fit: Filter, *, texts: bool) -> Part:
+    def part(name: str, pairs: Callable[[Faults], Iterator[Pair]], fit: Filter, *, texts: bool) -> Part:
         kept = folder / f"{name}.jsonl" if texts else None
 
         def build(place: Path) -> None:
-            noted = _noted(pairs(), kept) if kept is not None else pairs()
-            store_pairs(place, noted, tokenizer, fit, {"key": key}, lambda count: report(f"tokenising {name}", count))
+            faults = Faults(data.skip_bad)
+            noted = _noted(pairs(faults), kept) if kept is not None else pairs(faults)
+            about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
+            store_pairs(place, noted, tokenizer, fit, about, lambda count: report(f"tokenising {name}", count))
 
         return Part(_nonempty(store_for(folder / name, key, build), name), kept)
 
@@ -173,9 +189,7 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
         tokenizer,
         part("train", training, fit, texts=False),
         part("valid", validation, anything, texts=True),
-        part("test", lambda: pairs_of(data.test, Faults(data.skip_bad)), anything, texts=True)
-        if data.test.given
-        else None,
+        part("test", lambda faults: pairs_of(data.test, faults), anything, texts=True) if data.test.given else None,
     )
 
 
@@ -190,8 +204,10 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report) ->
 
     def part(name: str, corpus: Corpus) -> Part:
         def build(place: Path) -> None:
-            read = documents(corpus.files, Faults(data.skip_bad))
-            store_documents(place, read, tokenizer, {"key": key}, lambda count: report(f"tokenising {name}", count))
+            faults = Faults(data.skip_bad)
+            about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
+            read = documents(corpus.files, faults)
+            store_documents(place, read, tokenizer, about, lambda count: report(f"tokenising {name}", count))
 
         return Part(_nonempty(store_for(folder / name, key, build), name))
 

@@ -32,7 +32,7 @@ class LanguageKind:
         """Read the training text once."""
         return scan_documents(config.data.train, config.data.skip_bad, report)
 
-    def picks(self, scan: Scan) -> list[Pick]:
+    def picks(self, scan: Scan, config: Config) -> list[Pick]:
         """Settings that suit so much text."""
         return picks_for_text(scan)
 

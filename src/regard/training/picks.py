@@ -64,18 +64,20 @@ LANGUAGE_MODELS = [
 ]
 
 
-def picks_for_pairs(scan: Scan) -> list[Pick]:
-    """Settings of a translator for so many pairs."""
+def picks_for_pairs(scan: Scan, *, hold_out: bool = True) -> list[Pick]:
+    """Settings of a translator for so many pairs; `hold_out` some of them for validation."""
     size = next(size for size in TRANSLATORS if scan.examples <= size.most)
     vocabulary = _vocabulary(scan.characters)
     pairs = f"{scan.examples:,} pairs"
     tokens = scan.characters / 2 / 3.5  # of one side; a sub-word is about three and a half characters
     epochs = min(60, max(3, 4_000_000 / max(1, scan.examples)))
     steps = _round(min(100_000, max(1000, epochs * tokens / 4096)))
+    share = _held_out(scan.examples)
+    held_out = [Pick("data.held_out", share, f"about {share * scan.examples:,.0f} pairs for validation")]
     return [
         *_network(size, f"{pairs}: {size.name} learns them without learning them by heart"),
         Pick("model.vocabulary", vocabulary, f"{scan.characters:,} characters give that many sub-words a use"),
-        Pick("data.held_out", _held_out(scan.examples), f"about {_held_out(scan.examples) * scan.examples:,.0f} pairs"),
+        *(held_out if hold_out else []),
         *_length(steps, f"about {max(1, round(steps * 4096 / tokens)):,} passes over the data"),
     ]
 

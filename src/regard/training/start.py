@@ -44,7 +44,18 @@ class Order:
     command: Sequence[str] = ()
 
 
-def train(order: Order, display: Display | None = None) -> Run:
+def train(config: Config, out: str | Path, *, resume: bool = False, display: Display | None = None) -> Run:
+    """Train with these settings; everything is in the folder `out` afterwards. `resume` goes on with a run there.
+
+    config = regard.resolve("tiny", ["data.train.files=pairs.tsv", "training.steps=2000"])
+    run = regard.train(config, "runs/mine")
+    model = regard.load(run.folder / "best")
+    """
+    given = Source("regard.train", config.model_dump(mode="json", exclude_unset=True))
+    return carry_out(Order([given], Path(out), resume=resume, command=["regard.train"]), display)
+
+
+def carry_out(order: Order, display: Display | None = None) -> Run:
     """Train, or go on training, and write the run folder.
 
     Under `torchrun` every process calls this; the first of them reads, writes and speaks for all.
@@ -97,9 +108,7 @@ def _begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     picks: list[Pick] = []
     if order.pick:
         scan = kind.scan(_at_hand(run, config, read=True), _reporting(run, display, wish))
-        for reason, count in scan.skipped.items():
-            display.note(f"Skipped {count:,} lines: {reason}.")
-        picks = kind.picks(scan)
+        picks = kind.picks(scan, config)
         sources = [sources[0], source_of(picks), *sources[1:]]
         config = check(sources)
         picks = [pick for pick in picks if origin([pick.setting.split(".")], sources) == NAME]  # not overruled
@@ -162,8 +171,11 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> Run:
             status="training",
             parameters=parameters,
             environment=environment(processes.world, ceiling),
-            data={name: part.store.counts for name, part in prepared.parts.items()},
+            data={name: part.counts() for name, part in prepared.parts.items()},
         )
+        for name, part in prepared.parts.items():
+            for sentence in part.left_out():
+                display.note(f"{name}: {sentence}.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
     checkpoint = _last_whole(run, display)
     if checkpoint is not None:

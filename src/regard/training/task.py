@@ -76,7 +76,7 @@ class Kind(Protocol):
         """Read the training data once."""
         ...
 
-    def picks(self, scan: Scan) -> list[Pick]:
+    def picks(self, scan: Scan, config: Config) -> list[Pick]:
         """Settings that suit the data."""
         ...
 

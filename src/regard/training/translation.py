@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config
-from regard.decoding import greedy
+from regard.decoding import translate
 from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.text.batches import Batches, Place
 from regard.text.bpe_dropout import BpeDropout
 from regard.text.corpus import Pair
-from regard.text.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows, pad
+from regard.text.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
 from regard.text.prepare import Part, Prepared, Report, Scan, prepare_pairs, scan_pairs
 from regard.text.store import TokenStore
 from regard.training.display import Sample
@@ -39,9 +39,9 @@ class TranslationKind:
         """Read the training pairs once."""
         return scan_pairs(config.data.train, config.data.skip_bad, report)
 
-    def picks(self, scan: Scan) -> list[Pick]:
+    def picks(self, scan: Scan, config: Config) -> list[Pick]:
         """Settings that suit so many pairs."""
-        return picks_for_pairs(scan)
+        return picks_for_pairs(scan, hold_out=not config.data.valid.given)
 
     def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
         """Make tokenizer and stores."""
@@ -108,22 +108,6 @@ class Translation:
             return None
         return self._measure(self._test, None, self.config.validation.samples, check)
 
-    def translate(self, texts: Sequence[str], check: Check) -> list[str]:
-        """Translate greedily, texts of about equal length together."""
-        longest = self.config.model.longest
-        most = None if longest is None else longest - AROUND
-        ids = [np.array(row[:most], np.int64) for row in self.tokenizer.encode_all(texts)]
-        lengths = np.array([[len(row) for row in ids]])
-        tokens, outputs = self.config.tokens, [""] * len(ids)
-        device = next(self.network.parameters()).device
-        for examples in Batches(lengths + AROUND, self.config.training.batch_tokens).epoch(0):
-            check()
-            source, real = pad([ids[n] for n in examples], after=[tokens.end], pad_id=tokens.pad)
-            found = greedy(self.network, torch.from_numpy(source).to(device), torch.from_numpy(real).to(device), tokens)
-            for n, output in zip(examples, found, strict=True):
-                outputs[n] = self.tokenizer.decode(output)
-        return outputs
-
     def _batch(self, examples: Ids, place: Place) -> PairBatch:
         tokens = self.config.tokens
         if self._dropout is None:
@@ -152,7 +136,8 @@ class Translation:
         pairs = part.pairs(sentences)
         if not pairs:
             return Measured(scores)
-        outputs = self.translate([pair.source for pair in pairs], check)
+        sources = [pair.source for pair in pairs]
+        outputs = translate(self.network, self.tokenizer, self.config, sources, check)
         counted = score(outputs, [pair.target for pair in pairs])
         scores |= {"bleu": counted.bleu, "chrf": counted.chrf, "exact": counted.exact}
         shown = [Sample(p.source, p.target, output) for p, output in zip(pairs[:samples], outputs, strict=False)]

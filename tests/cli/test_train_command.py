@@ -1,0 +1,164 @@
+"""`regard train` and `regard config show` as a user runs them."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from small_runs import SETTINGS, pairs, write_pairs
+
+
+def regard(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "regard", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, input=stdin)
+
+
+def sets(*settings: str) -> list[str]:
+    return [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
+
+
+def test_two_aligned_files_become_a_translator(tmp_path: Path) -> None:
+    for side, name in enumerate(("en", "it")):
+        lines = [pair[side] for pair in pairs(400)]
+        (tmp_path / f"train.{name}").write_text("\n".join(lines) + "\n")
+    files = ["--source", str(tmp_path / "train.en"), "--target", str(tmp_path / "train.it")]
+    done = regard("train", "translation", *files, "--out", tmp_path / "run", *sets())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        f"Model:  {tmp_path / 'run' / 'best'}",
+        f"Report: {tmp_path / 'run' / 'report.html'}",
+    ]
+    assert done.stdout.startswith("Validation (step 20): loss ")
+    assert "model.dropout = 0.3: the less text, the more dropout.\n" in done.stderr
+    assert "model.width = " not in done.stderr  # the user said it
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert {"setting": "model.dropout", "value": "0.3", "why": "the less text, the more dropout"} in about["choices"]
+    assert about["command"][:3] == ["regard", "train", "translation"]
+
+
+def test_a_language_model_from_standard_input(tmp_path: Path) -> None:
+    text = "".join(f"line {n} of a short text\n" for n in range(300))
+    shape = sets("training.schedule.warmup=5", "data.context=32")
+    done = regard("train", "gpt", "--data", "-", "--out", tmp_path / "run", *shape, stdin=text)
+    assert done.returncode == 0, done.stderr
+    assert "bits per byte" in done.stdout
+    again = regard("train", "--out", tmp_path / "run", "--resume", "--set", "training.steps=22")
+    assert again.returncode == 0, again.stderr
+    assert "Going on from step 20.\n" in again.stderr
+
+
+def test_a_file_says_everything_and_paths_in_it_are_taken_as_they_are(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv")
+    (tmp_path / "my.toml").write_text(f'preset = "tiny"\n[data]\ntrain.files = "{data}"\n[training]\nsteps = 3\n')
+    small = sets("training.steps=3")
+    done = regard("train", tmp_path / "my.toml", "--out", tmp_path / "run", *small)
+    assert done.returncode == 0, done.stderr
+    shown = regard("config", "show", tmp_path / "run").stdout
+    lines = dict(line.split("  # ") for line in shown.splitlines() if "  # " in line)
+    origins = {key.partition(" = ")[0]: origin for key, origin in lines.items()}
+    assert origins["train.files"] == f"{tmp_path / 'my.toml'}:3"
+    assert origins["dropout"] == "default"  # the tokenizer's, the last of that name
+    assert origins["width"] == "--set model.width=32"
+    assert tomllib.loads(shown)["training"]["steps"] == 3
+
+
+def test_config_show_names_the_origin_of_every_setting(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('preset = "tiny"\n\n[model]\nheads = 8\n')
+    shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.clip=1.0").stdout.splitlines()
+    assert "heads = 8                                 # " + f"{tmp_path / 'my.toml'}:4" in shown
+    assert "width = 128                               # preset tiny:7" in shown
+    assert "clip = 1.0                                # --set training.clip=1.0" in shown
+    assert "seed = 1                                  # default" in shown
+    assert json.loads(regard("config", "show", "tiny", "--json").stdout)["model"]["width"] == 128
+
+
+def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv")
+    with open(data, "ab") as file:
+        file.write(b"no tab here\n\xff\xfe\tbroken\n\tempty source\n")
+    refused = regard("train", "translation", "--data", data, "--out", tmp_path / "run", *sets())
+    assert refused.returncode == 3
+    assert refused.stderr.splitlines()[-1] == (
+        f"regard: {data}:301: has no tab; write source, tab, target, or skip such lines with --skip-bad."
+    )
+    done = regard("train", "translation", "--data", data, "--out", tmp_path / "run", "--skip-bad", *sets())
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"train: 1 skipped: too few columns ({data}:301: has no tab; write source, tab, target).\n"
+        f"train: 1 skipped: not UTF-8 ({data}:302: is not UTF-8 (byte 1 of the line is 0xff); convert the file).\n"
+        f"train: 1 skipped: empty ({data}:303: has an empty source; fill it).\n"
+    ) in done.stderr
+    counts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
+    assert {reason: count for reason, count in counts.items() if reason.startswith("skipped")} == {
+        "skipped: too few columns": 1,
+        "skipped: not UTF-8": 1,
+        "skipped: empty": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ([], 2, "say what to train: regard train translation, regard train gpt, or a TOML file."),
+        (["translation", "--source", "a.en"], 2, "--target is missing: a translator needs both sides, line by line."),
+        (
+            ["translation", "--data", "a.tsv", "--valid-target", "b"],
+            2,
+            "--valid-source is missing: a translator needs both sides, line by line.",
+        ),
+        (["translation", "--out", "x"], 2, "there is nothing to learn from; give --source and --target, or --data."),
+        (
+            ["translator"],
+            2,
+            "'translator' is not something to train (did you mean translation?); say translation, gpt, or give a TOML "
+            "file.",
+        ),
+        (
+            ["tiny"],
+            2,
+            "'tiny' is not something to train (give it to --preset); say translation, gpt, or give a TOML file.",
+        ),
+        (["--resume"], 2, "--resume: say which run with --out."),
+        (["--resume", "--out", "nowhere"], 2, "nowhere: holds no run to go on with; check --out."),
+        (
+            ["x.toml", "--preset", "tiny"],
+            2,
+            "--preset tiny: is for translation and gpt; in a file, write preset = 'tiny'.",
+        ),
+        (["gpt", "--data", "missing.txt", "--out", "x"], 3, "missing.txt: is not there; check the path."),
+        (
+            ["translation", "--source", "-", "--target", "-", "--out", "x"],
+            2,
+            "standard input (-) can be read only once; give the other part as a file.",
+        ),
+        (
+            ["gpt", "--data", "builtin:phrasebook", "--out", "x"],
+            3,
+            "builtin:phrasebook: holds sentence pairs, not documents; for documents there is builtin:python-docs and "
+            "builtin:python-docs-dev.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(arguments: list[str], code: int, sentence: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regard", "train", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, f"regard: {sentence}")
+
+
+def test_a_given_tokenizer_is_used_as_it_is(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv")
+    first = regard("train", "translation", "--data", data, "--out", tmp_path / "first", *sets())
+    assert first.returncode == 0, first.stderr
+    given = tmp_path / "first" / "tokenizer.json"
+    file = f"tokenizer.file={given}"
+    second = regard("train", "translation", "--data", data, "--out", tmp_path / "second", *sets(file))
+    assert second.returncode == 0, second.stderr
+    assert (tmp_path / "second" / "best" / "tokenizer.json").read_bytes() == given.read_bytes()
+    (tmp_path / "broken.json").write_text("{}")
+    broken = f"tokenizer.file={tmp_path / 'broken.json'}"
+    third = regard("train", "translation", "--data", data, "--out", tmp_path / "third", *sets(broken))
+    assert third.returncode == 3
+    assert third.stderr.startswith(f"regard: {tmp_path / 'broken.json'}: is not a tokenizer.json (")
