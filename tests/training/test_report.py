@@ -119,7 +119,7 @@ def test_the_report_says_what_the_run_was(run: Path) -> None:
         "validation, best model (step 1,000) 40.1 60.2 3.30 – 1.200",
         "BLEU nrefs:1|case:mixed|tok:13a",
         "best: step 1,000",
-        "Drawn at random source a man walks reference un uomo cammina output un uomo corre score 71.2",
+        "Drawn at random source a man walks reference un uomo cammina output un uomo corre chrF 71.2",
         "2 more",
         "step 500 il il step 1,000 – 1,500 un uomo step 2,000 un uomo cammina reference un uomo cammina",
         "read kept kept, % too long empty train 29,000 28,950 99.8% 30 20 valid 9 9 100% 0 0",

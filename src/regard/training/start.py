@@ -32,6 +32,8 @@ from regard.training.run import Run
 from regard.training.task import Kind
 from regard.training.translation import TranslationKind
 
+SPOOL = "standard-input"
+
 
 @dataclass(frozen=True)
 class Order:
@@ -97,6 +99,7 @@ def _begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     if run.exists:
         raise RunError(f"{run.folder}: holds a run already; add --resume to go on with it, or choose another --out.")
     run.clear()
+    (run.folder / SPOOL).unlink(missing_ok=True)  # what came through standard input of an attempt that never began
     sources = list(order.sources)
     config = check(sources)
     if config.tokenizer.file is not None:
@@ -196,8 +199,9 @@ def _watched(run: Run, loop: Loop) -> str:
     try:
         return loop.train()
     except (InterruptedRun, RunError) as error:
-        if loop.processes.first:
+        if loop.processes.first and loop.state.step:
             run.update_about(status="interrupted" if isinstance(error, InterruptedRun) else str(error))
+            write_report(run.folder)
         raise
 
 
@@ -252,7 +256,7 @@ def _config(run: Run) -> Config:
 
 def _at_hand(run: Run, config: Config, *, read: bool) -> Config:
     """The settings with standard input replaced by a copy of what came through it."""
-    return config.model_copy(update={"data": spooled(config.data, run.folder / "standard-input", read=read)})
+    return config.model_copy(update={"data": spooled(config.data, run.folder / SPOOL, read=read)})
 
 
 def _reporting(run: Run, display: Display, wish: Wish) -> Report:
