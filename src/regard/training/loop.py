@@ -33,7 +33,7 @@ from regard.training.task import Measured, Task
 from regard.training.tensorboard import scalars
 from regard.training.update import DivergedError, optimizer_of, update
 
-EXPLODED = 4.0  # times the loss of knowing nothing, ln(vocabulary): no healthy run comes near it
+EXPLODED = 4.0  # times the loss of knowing nothing, ln(vocabulary), or the first: no healthy run comes near it
 
 
 class Loop:
@@ -88,7 +88,8 @@ class Loop:
             if 0 < self.config.training.patience <= self.state.stale:
                 return "early stopped"
             self.step()
-            if self.processes.agree(self.wish.made):
+            self.wish.made = self.processes.agree(self.wish.made)  # whichever of them was asked
+            if self.wish.made:
                 self._save()
                 self.check()
             if self._saving_is_due():
@@ -120,7 +121,7 @@ class Loop:
                 batches,
                 self.rate(step) * state.shrunk,
                 clip=training.clip,
-                bound=EXPLODED * max(1.0, math.log(self.config.model.vocabulary)),
+                bound=self._bound(),
                 processes=self.processes,
             )
         except DivergedError as error:
@@ -129,11 +130,19 @@ class Loop:
             self.average.update(step)
         state.step, state.place = step, place
         state.targets += seen.targets
+        if state.first is None:
+            state.first = seen.smoothed / seen.targets
         seconds = time.perf_counter() - begun
         state.seconds += seconds
         state.interval.add(seen, sum(self.task.flops(batch) for batch in batches), seconds)
         if step % training.log_every == 0 or step == self.steps:
             self._log()
+
+    def _bound(self) -> float:
+        """The loss that is past all bounds."""
+        if self.state.first is None:
+            return math.inf
+        return EXPLODED * max(self.state.first, math.log(self.config.model.vocabulary))
 
     def _diverged(self, step: int, error: DivergedError, place: Place, batches: list[Batch]) -> str:
         return (

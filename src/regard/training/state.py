@@ -36,6 +36,7 @@ class State:
 
     step: int = 0
     place: Place = field(default_factory=Place)
+    first: float | None = None  # the loss of the first step
     targets: int = 0  # predicted so far
     seconds: float = 0.0  # spent training so far
     interval: Interval = field(default_factory=Interval)
