@@ -65,6 +65,17 @@ def test_nothing_left_is_a_sentence(tmp_path: Path) -> None:
     assert str(error.value) == "data.train has nothing to use (1 too long); give more text."
 
 
+def test_too_few_pairs_to_hold_some_out_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb\n" * 9)
+    with pytest.raises(DataError) as error:
+        prepare_pairs(tmp_path / "data", "key", config(path), quiet)
+    assert str(error.value) == (
+        "no pair was held out for validation, because there are too few different ones; "
+        "raise data.held_out, which is 0.05, or give --valid."
+    )
+
+
 def test_the_key_follows_content_and_settings_but_not_the_place(data: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved.tsv"
     moved.write_bytes(data.read_bytes())

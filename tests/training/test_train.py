@@ -13,8 +13,9 @@ import safetensors.torch
 import torch
 
 import regard
-from regard.errors import ConfigError, DataError, RunError
+from regard.errors import ConfigError, DataError, FolderError, RunError
 from regard.text.tokenizer import load_tokenizer
+from regard.training import start
 from small_runs import command, lines, numbers, pairs, run, write_pairs
 
 LEARN = ["training.steps=500", "validation.every=250", "training.batch_tokens=400", "model.dropout=0.0"]
@@ -182,6 +183,11 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     real = safetensors.torch.save_file
     written: list[Path] = []
 
+    def no_report(folder: Path) -> None:
+        raise FolderError("there is no room for a report either")
+
+    monkeypatch.setattr(start, "write_report", no_report)
+
     def full(tensors: dict[str, torch.Tensor], path: Path, about: dict[str, str]) -> None:
         if len(written) == 4:
             path.write_bytes(b"half")
@@ -196,7 +202,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     path = out / "checkpoints" / "step-000000005.safetensors"
     assert str(error.value) == (
         f"{path}: cannot be written (No space left on device); free some space, then go on with --resume: "
-        "the checkpoint before it is still good."
+        "what was saved before it is still good."
     )
     assert not list((out / "checkpoints").glob(".*"))
     monkeypatch.undo()

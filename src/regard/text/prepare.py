@@ -183,7 +183,13 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
             about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
             store_pairs(place, noted, tokenizer, fit, about, lambda count: report(f"tokenising {name}", count))
 
-        return Part(_nonempty(store_for(folder / name, key, build), name), kept)
+        store = store_for(folder / name, key, build)
+        if len(store) == 0 and name == "valid" and not data.valid.given:
+            raise DataError(
+                "no pair was held out for validation, because there are too few different ones; "
+                f"raise data.held_out, which is {held_out:g}, or give --valid."
+            )
+        return Part(_nonempty(store, name), kept)
 
     return Prepared(
         tokenizer,

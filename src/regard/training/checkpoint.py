@@ -64,7 +64,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise RunError(
             f"{path}: cannot be written ({reason}); free some space, then go on with --resume: "
-            "the checkpoint before it is still good."
+            "what was saved before it is still good."
         ) from None
 
 

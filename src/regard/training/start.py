@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ import torch
 
 from regard.config import Config, DecoderOnly, EncoderDecoder, Source, check, to_toml
 from regard.config.complaint import origin
-from regard.errors import ConfigError, InterruptedRun, RunError
+from regard.errors import ConfigError, InterruptedRun, RegardError, RunError
 from regard.models import build
 from regard.text.prepare import Prepared, Report, key_of, spooled
 from regard.text.tokenizer import load_tokenizer, special_tokens
@@ -199,9 +199,10 @@ def _watched(run: Run, loop: Loop) -> str:
     try:
         return loop.train()
     except (InterruptedRun, RunError) as error:
-        if loop.processes.first and loop.state.step:
-            run.update_about(status="interrupted" if isinstance(error, InterruptedRun) else str(error))
-            write_report(run.folder)
+        if loop.processes.first:
+            with suppress(RegardError):  # what ended the run, such as a full disk, is what the user must read
+                run.update_about(status="interrupted" if isinstance(error, InterruptedRun) else str(error))
+                write_report(run.folder)
         raise
 
 
