@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from regard.config import Config, resolve
 from regard.errors import DataError
 from regard.text.corpus import Pair
-from regard.text.prepare import is_held_out, key_of, prepare_documents, prepare_pairs, scan_pairs, split_tail
+from regard.text.held_out import is_held_out, split_tail
+from regard.text.prepare import key_of, prepare_documents, prepare_pairs
+from regard.text.scan import scan_pairs
 from regard.text.store import Column, TokenStore
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from regard.config import Config, Source, check
-from regard.text.prepare import Scan
+from regard.text.scan import Scan
 from regard.training.picks import Pick, picks_for_pairs, picks_for_text, source_of
 
 KINDS = {picks_for_pairs: "encoder-decoder", picks_for_text: "decoder-only"}

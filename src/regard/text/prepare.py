@@ -4,7 +4,6 @@ Everything lies in one folder, under a key that follows from the content of the 
 again with the same key reads nothing anew.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,31 +13,21 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-import numpy as np
-
 from regard.config import Config, Corpus, DataConfig
 from regard.errors import ConfigError, DataError
 from regard.text.blocks import store_documents
-from regard.text.corpus import Pair, aligned_pairs, documents, table_pairs
+from regard.text.corpus import Pair, documents
 from regard.text.faults import Faults
 from regard.text.fingerprint import fingerprint, store_for
+from regard.text.held_out import is_held_out, split_tail
 from regard.text.lines import STANDARD_INPUT
 from regard.text.pairs import Filter, store_pairs
-from regard.text.store import Column, TokenStore
+from regard.text.scan import Report, pairs_of
+from regard.text.store import TokenStore
 from regard.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 
 LEARNED_FROM = 2_000_000  # texts that a tokenizer is learned from, at most; more would not change it
 UNBOUNDED = 2**31
-
-Report = Callable[[str, int], None]  # what is being done, and how many examples of it are done
-
-
-@dataclass(frozen=True)
-class Scan:
-    """A first look at a corpus."""
-
-    examples: int  # pairs, or lines of text
-    characters: int
 
 
 @dataclass(frozen=True)
@@ -84,31 +73,6 @@ class Prepared:
         """All parts that there are, by name."""
         named = {"train": self.train, "valid": self.valid, "test": self.test}
         return {name: part for name, part in named.items() if part is not None}
-
-
-def pairs_of(corpus: Corpus, faults: Faults) -> Iterator[Pair]:
-    """All pairs of a corpus, in order."""
-    return chain(aligned_pairs(corpus.source, corpus.target, faults), table_pairs(corpus.files, faults))
-
-
-def scan_pairs(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
-    """Read all pairs once, so that whatever is wrong is known before anything long begins."""
-    faults, count, characters = Faults(skip_bad), 0, 0
-    for count, pair in enumerate(pairs_of(corpus, faults), start=1):
-        characters += len(pair.source) + len(pair.target)
-        if count % 10_000 == 0:
-            report("reading", count)
-    return Scan(count, characters)
-
-
-def scan_documents(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
-    """Read all text once."""
-    faults, count, characters = Faults(skip_bad), 0, 0
-    for count, text in enumerate(chain.from_iterable(documents(corpus.files, faults)), start=1):
-        characters += len(text)
-        if count % 10_000 == 0:
-            report("reading", count)
-    return Scan(count, characters)
 
 
 def key_of(config: Config) -> str:
@@ -224,32 +188,6 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report) ->
         first, last = split_tail(train.store, data.held_out)
         train, valid = replace(train, store=first), Part(last)
     return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
-
-
-def is_held_out(pair: Pair, share: float) -> bool:
-    """Whether a pair is for validation: by a hash of its text, so that equal pairs are on the same side.
-
-    >>> sum(is_held_out(Pair(str(n), "x"), 0.1) for n in range(1000))
-    111
-    """
-    if share == 0:
-        return False
-    digest = hashlib.blake2b(f"{pair.source}\t{pair.target}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest) < share * 2**64
-
-
-def split_tail(store: TokenStore, share: float) -> tuple[TokenStore, TokenStore]:
-    """A store of one column cut in two, so that the second part is the last `share` of all tokens."""
-    (column,) = store.columns
-    cut = round(len(column.ids) * (1 - share))
-    whole = int((column.ends <= cut).sum())  # documents that end before the cut
-    first, last = column.ends[:whole].tolist(), column.ends[whole:] - cut
-    if len(last) and cut > (first[-1] if first else 0):
-        first.append(cut)  # the document that the cut goes through is in both parts
-    return (
-        replace(store, columns=(Column(column.ids[:cut], np.asarray(first, np.int64)),)),
-        replace(store, columns=(Column(column.ids[cut:], np.asarray(last, np.int64)),)),
-    )
 
 
 def _held_out_share(config: Config) -> float:

@@ -13,7 +13,8 @@ from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.text.batches import Place
 from regard.text.blocks import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
-from regard.text.prepare import Part, Prepared, Report, Scan, prepare_documents, scan_documents
+from regard.text.prepare import Part, Prepared, prepare_documents
+from regard.text.scan import Report, Scan, scan_documents
 from regard.training.display import Sample
 from regard.training.objective import Batch, NextToken
 from regard.training.picks import Pick, picks_for_text

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import Source
-from regard.text.prepare import Scan
+from regard.text.scan import Scan
 
 NAME = "picked for this data"
 

@@ -13,7 +13,8 @@ from regard.config import Config, DecoderOnly, EncoderDecoder, Source, check, to
 from regard.config.complaint import origin
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunError
 from regard.models import build
-from regard.text.prepare import Prepared, Report, key_of, spooled
+from regard.text.prepare import Prepared, key_of, spooled
+from regard.text.scan import Report
 from regard.text.tokenizer import load_tokenizer, special_tokens
 from regard.training.allocator import keep_freed_memory
 from regard.training.checkpoint import Checkpoint, checkpoints

@@ -13,7 +13,8 @@ from torch import nn
 from regard.config import Config
 from regard.models.network import Network
 from regard.text.batches import Place
-from regard.text.prepare import Prepared, Report, Scan
+from regard.text.prepare import Prepared
+from regard.text.scan import Report, Scan
 from regard.training.display import Sample
 from regard.training.objective import Batch
 from regard.training.picks import Pick

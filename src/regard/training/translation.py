@@ -17,7 +17,8 @@ from regard.text.batches import Batches, Place
 from regard.text.bpe_dropout import BpeDropout
 from regard.text.corpus import Pair
 from regard.text.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
-from regard.text.prepare import Part, Prepared, Report, Scan, prepare_pairs, scan_pairs
+from regard.text.prepare import Part, Prepared, prepare_pairs
+from regard.text.scan import Report, Scan, scan_pairs
 from regard.text.store import TokenStore
 from regard.training.display import Sample
 from regard.training.objective import Batch, NextToken
