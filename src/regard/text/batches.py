@@ -57,11 +57,16 @@ class Batches:
             place = Place(place.epoch + 1)
 
     def _by_length(self, random: np.random.Generator) -> NDArray[np.int64]:
-        """All examples, short ones first; those of equal lengths in random order."""
+        """All examples, short ones first; those of equal lengths in random order.
+
+        Among examples of one longest length, those with a longer source come last, and among those of the next length
+        first: a batch that holds the end of one group and the beginning of the next has no gap to pad.
+        """
         shuffled = random.permutation(self.lengths.shape[1])
-        longest, *others = [self.lengths.max(0), *self.lengths]
-        keys = [column[shuffled] for column in (*others, longest)]
-        return shuffled[np.lexsort(keys)]
+        columns = self.lengths[:, shuffled]
+        longest = columns.max(0)
+        turn = np.where(longest % 2, 1, -1)
+        return shuffled[np.lexsort([turn * (columns[0] - columns[-1]), longest])]
 
 
 def cut(lengths: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
