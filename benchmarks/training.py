@@ -15,6 +15,7 @@ B rows · S source length · T target length · C width · V vocabulary
 import argparse
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -364,7 +365,8 @@ def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) 
     for turn in range(rounds):
         for name in names:
             command = [sys.executable, __file__, "--one", model, name, str(steps), str(warmup)]
-            output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+            environment = os.environ | ({"OMP_WAIT_POLICY": "PASSIVE"} if name == "regard" else {})  # as the command
+            output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
             found[name].append(Measured(**json.loads(output.splitlines()[-1])))
             last = found[name][-1]
             print(

@@ -170,3 +170,11 @@ def test_a_reader_that_has_had_enough_ends_it_quietly(arguments: str) -> None:
     command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' {arguments} | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_waiting_threads_sleep_unless_the_user_says_otherwise() -> None:
+    program = "import os; from regard.cli import main\ntry: main()\nfinally: print(os.environ['OMP_WAIT_POLICY'])"
+    for given, wanted in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+        command = [sys.executable, "-c", program, "--version"]
+        shown = subprocess.run(command, capture_output=True, text=True, env={"PATH": "", **given}).stdout
+        assert shown.splitlines()[-1] == wanted
