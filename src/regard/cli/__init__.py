@@ -47,7 +47,7 @@ def _regard(
 
 def main() -> None:
     """Run the command; a failure that the user can mend is one sentence on stderr and an exit code."""
-    # Threads that wait should sleep: where they spin, one other program on the machine makes training many times slower.
+    # Threads that wait should sleep: where they spin, one other program makes training many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read by OpenMP when torch is imported, which is later
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
