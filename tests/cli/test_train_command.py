@@ -128,6 +128,17 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
             2,
             "--preset tiny: is for translation and gpt; in a file, write preset = 'tiny'.",
         ),
+        (["gpt", "--data", "/dev/null", "--out", "x"], 3, "/dev/null: has nothing to learn from; give more text."),
+        (
+            ["translation", "--data", "/dev/null", "--out", "x"],
+            3,
+            "/dev/null: has nothing to learn from; give more text.",
+        ),
+        (
+            ["gpt", "--source", "a", "--target", "b", "--out", "x"],
+            2,
+            "a language model learns from --data; --source and --target are for translation.",
+        ),
         (["gpt", "--data", "missing.txt", "--out", "x"], 3, "missing.txt: is not there; check the path."),
         (
             ["translation", "--source", "-", "--target", "-", "--out", "x"],

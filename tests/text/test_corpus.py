@@ -157,3 +157,13 @@ def test_unreadable_files_get_a_sentence(write: Write, tmp_path: Path) -> None:
     plain = tmp_path / "plain.gz"
     plain.write_text("not compressed\n")
     assert complaint([str(plain)], [str(plain)]).startswith(f"{plain}: is not a complete gzip file (")
+
+
+def test_half_a_character_in_json_is_a_fault(write: Write) -> None:
+    file = write("pairs.jsonl", '{"source": "a", "target": "b"}\n{"source": "\\ud800", "target": "b"}\n')
+    with pytest.raises(DataError) as error:
+        list(table_pairs([file], Faults()))
+    assert str(error.value) == f"{file}:2: has half of a character (a lone surrogate); mend it{SKIP}"
+    faults = Faults(skip=True)
+    assert list(table_pairs([file], faults)) == [Pair("a", "b")]
+    assert faults.counts == {"broken Unicode": 1}

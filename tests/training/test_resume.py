@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, DataError, RunError
 from small_runs import lines, numbers, run, start, write_pairs
 
 STEPS = "training.steps=60"
@@ -185,3 +185,23 @@ def test_leftovers_of_a_killed_process_are_removed(half: Path, data: Path) -> No
     run(half, data, "training.steps=7", resume=True)
     assert not any(draft.exists() for draft in drafts)
     assert os.listdir(half / "checkpoints") != []
+
+
+def test_a_run_without_its_settings_is_not_taken_for_a_new_one(half: Path, data: Path) -> None:
+    (half / "config.toml").unlink()
+    with pytest.raises(RunError, match=r"config\.toml: cannot be read .*; start a new run\."):
+        run(half, data, "training.seed=2", resume=True)
+
+
+def test_lost_weights_are_left_out_of_the_average(data: Path, tmp_path: Path) -> None:
+    out = run(tmp_path / "run", data, "training.steps=6", "validation.every=2", "training.average=3")
+    next((out / "weights").iterdir()).unlink()
+    run(out, data, "training.steps=6", "validation.every=2", "training.average=3", resume=True)
+
+
+def test_damaged_texts_are_a_sentence(half: Path, data: Path) -> None:
+    texts = half / "data" / "valid.jsonl"
+    texts.write_text('{"source": ')
+    with pytest.raises(DataError) as error:
+        run(half, data, "training.steps=8", resume=True)
+    assert str(error.value) == f"{texts}: is damaged; remove the folder {half / 'data'}, and it is made again."

@@ -130,6 +130,13 @@ def test_a_moving_average_is_validated_and_saved(data: Path, tmp_path: Path) -> 
     assert valid[0] != valid[1]
 
 
+def test_learned_positions_bound_what_is_read_and_written(data: Path, tmp_path: Path) -> None:
+    short = ["model.positions=learned", "model.positions.length=6", "training.steps=3"]
+    out = run(tmp_path / "run", data, *short)
+    counts = json.loads((out / "run.json").read_text())["data"]["train"]
+    assert counts["too long"] > 0
+
+
 def test_epochs_end_a_run(data: Path, tmp_path: Path) -> None:
     out = run(tmp_path / "run", data, "training.epochs=0.25", "training.batch_tokens=400")
     assert lines(out)[-1]["epoch"] == pytest.approx(0.25, abs=0.02)

@@ -45,8 +45,9 @@ def run(
     for sentence, output in zip(SENTENCES, translate(model.network, tokenizer, model.config, SENTENCES), strict=True):
         print(f"  {sentence.ljust(width)}  {output}")
     folder = shlex.quote(str(found.folder))
+    regard = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/regard") else "regard"
     print("\nNext:")
     print(f"  open {folder}/report.html in a browser: curves, scores, the best and the worst translations")
-    print(f"  regard model {folder}/best               its parts and what they cost")
-    print("  regard train translation --source yours.en --target yours.it --out runs/yours")
-    print("  regard train gpt --data builtin:python-docs --out runs/python-docs")
+    print(f"  {regard} model {folder}/best               its parts and what they cost")
+    print(f"  {regard} train translation --source yours.en --target yours.it --out runs/yours")
+    print(f"  {regard} train gpt --data builtin:python-docs --out runs/python-docs")

@@ -34,7 +34,8 @@ def translate(
     for examples in Batches(lengths, TOKENS).epoch(0):
         check()
         source, real = pad([ids[n] for n in examples], after=[tokens.end], pad_id=tokens.pad)
-        found = greedy(network, torch.from_numpy(source).to(device), torch.from_numpy(real).to(device), tokens)
+        ids_there, real_there = torch.from_numpy(source).to(device), torch.from_numpy(real).to(device)
+        found = greedy(network, ids_there, real_there, tokens, longest)
         for n, output in zip(examples, found, strict=True):
             outputs[n] = tokenizer.decode(output)
     return outputs

@@ -109,7 +109,15 @@ def _record(line: Line, keys: Sequence[str], faults: Faults) -> dict[str, Any] |
         wanted = ", ".join(f'"{key}": "…"' for key in keys)
         faults.add("missing field", f"{line.place}: has no text under {missing!r}; write {{{wanted}}}")
         return None
+    if any(_broken(fields[key]) for key in keys):
+        faults.add("broken Unicode", f"{line.place}: has half of a character (a lone surrogate); mend it")
+        return None
     return fields
+
+
+def _broken(text: str) -> bool:
+    """Whether a text has what JSON can write but UTF-8 cannot."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _pair(texts: Sequence[str | None], places: Sequence[str], faults: Faults) -> Iterator[Pair]:

@@ -55,8 +55,13 @@ class Part:
         """The texts of the first examples."""
         if self.texts is None:
             return []
-        with open(self.texts, encoding="utf-8") as lines:
-            return [Pair(**json.loads(line)) for line in islice(lines, most)]
+        try:
+            with open(self.texts, encoding="utf-8") as lines:
+                return [Pair(**json.loads(line)) for line in islice(lines, most)]
+        except (OSError, ValueError, TypeError):
+            raise DataError(
+                f"{self.texts}: is damaged; remove the folder {self.texts.parent}, and it is made again."
+            ) from None
 
 
 @dataclass(frozen=True)

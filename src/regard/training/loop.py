@@ -9,7 +9,7 @@ import torch
 
 from regard.config import Config
 from regard.config.training import Plateau
-from regard.errors import InterruptedRun, RunError
+from regard.errors import FolderError, InterruptedRun, RunError
 from regard.models.files import read_tensors
 from regard.models.weights import tensors_of
 from regard.text.batches import Place
@@ -250,8 +250,13 @@ class Loop:
 
     def average_of_last(self) -> dict[str, torch.Tensor] | None:
         """The mean of the weights of the last validations, if they were to be kept."""
-        kept = self.state.kept
-        return mean([read_tensors(self.run.weights(step)) for step in kept]) if len(kept) > 1 else None
+        several = []
+        for step in self.state.kept:
+            try:
+                several.append(read_tensors(self.run.weights(step)))
+            except FolderError as error:
+                self.display.note(f"{error} It is left out of the average.")
+        return mean(several) if len(several) > 1 else None
 
     # saving
 

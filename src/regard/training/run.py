@@ -48,8 +48,7 @@ class Run:
     @property
     def exists(self) -> bool:
         """Whether there is training here to go on with; settings alone, of a run that never began, can be replaced."""
-        trained = (self.folder / GROWING[0]).exists() or any(self.checkpoints.glob("step-*"))
-        return trained and self.config.exists() and self.about.exists()
+        return (self.folder / GROWING[0]).exists() or any(self.checkpoints.glob("step-*"))
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import torch
 
 from regard.config import Config, DecoderOnly, EncoderDecoder, Source, check, to_toml
 from regard.config.complaint import origin
-from regard.errors import ConfigError, InterruptedRun, RegardError, RunError
+from regard.errors import ConfigError, DataError, InterruptedRun, RegardError, RunError
 from regard.models import build
 from regard.text.prepare import Prepared, key_of, spooled
 from regard.text.scan import Report
@@ -107,11 +107,15 @@ def _begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
         config = check(sources)
     kind = kind_of(config)
+    if isinstance(kind, LanguageKind) and config.data.train.source:
+        raise ConfigError("a language model learns from --data; --source and --target are for translation.")
     if not config.data.train.given:
         raise ConfigError("there is nothing to learn from; give --source and --target, or --data.")
     picks: list[Pick] = []
     if order.pick:
         scan = kind.scan(_at_hand(run, config, read=True), _reporting(run, display, wish))
+        if scan.characters == 0:
+            raise DataError(f"{', '.join(config.data.train.names)}: has nothing to learn from; give more text.")
         picks = kind.picks(scan, config)
         sources = [sources[0], source_of(picks), *sources[1:]]
         config = check(sources)
@@ -161,7 +165,9 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> Run:
     processes.wait()
     if not processes.first:
         prepared = _prepare(run, kind, config, about["key"], display, wish)
-    config = _fitted(config, prepared)
+    asked, config = config.model.vocabulary, _fitted(config, prepared)
+    if config.model.vocabulary != asked:
+        display.note(f"The tokenizer has {config.model.vocabulary:,} tokens; model.vocabulary = {asked} was the wish.")
     seed_step(config.training.seed, 0)
     network = build(config.model)
     task = kind.begin(config, prepared, network)
