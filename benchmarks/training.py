@@ -365,7 +365,7 @@ def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) 
     for turn in range(rounds):
         for name in names:
             command = [sys.executable, __file__, "--one", model, name, str(steps), str(warmup)]
-            environment = os.environ | ({"OMP_WAIT_POLICY": "PASSIVE"} if name == "regard" else {})  # as the command
+            environment = os.environ | ({"GOMP_SPINCOUNT": "10000"} if name == "regard" else {})  # as the command
             output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
             found[name].append(Measured(**json.loads(output.splitlines()[-1])))
             last = found[name][-1]

@@ -172,9 +172,9 @@ def test_a_reader_that_has_had_enough_ends_it_quietly(arguments: str) -> None:
     assert done.stderr == ""
 
 
-def test_waiting_threads_sleep_unless_the_user_says_otherwise() -> None:
-    program = "import os; from regard.cli import main\ntry: main()\nfinally: print(os.environ['OMP_WAIT_POLICY'])"
-    for given, wanted in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise() -> None:
+    program = "import os; from regard.cli import main\ntry: main()\nfinally: print(os.environ['GOMP_SPINCOUNT'])"
+    for given, wanted in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")):
         command = [sys.executable, "-c", program, "--version"]
         shown = subprocess.run(command, capture_output=True, text=True, env={"PATH": "", **given}).stdout
         assert shown.splitlines()[-1] == wanted

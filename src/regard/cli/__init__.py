@@ -47,8 +47,8 @@ def _regard(
 
 def main() -> None:
     """Run the command; a failure that the user can mend is one sentence on stderr and an exit code."""
-    # Threads that wait should sleep: where they spin, one other program makes training many times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read by OpenMP when torch is imported, which is later
+    # Threads that wait should soon sleep: where they spin on, one other program makes training many times slower.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read by OpenMP when torch is imported, which is later
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says
