@@ -13,7 +13,7 @@ from typing import Any
 from regard.errors import DataError
 from regard.text.builtin import is_builtin, version_of
 from regard.text.corpus import format_of
-from regard.text.lines import STANDARD_INPUT
+from regard.text.lines import STANDARD_INPUT, readable
 from regard.text.store import TokenStore, open_store
 
 KEY = "key"
@@ -58,15 +58,10 @@ def _content(file: str) -> str:
     if file == STANDARD_INPUT:
         raise DataError("standard input can be read only once; save it to a file, and give the file.")
     try:
-        if Path(file).exists() and not Path(file).is_file() and not Path(file).is_dir():
-            raise DataError(f"{file}: can be read only once; save it to a file, and give the file.")
-        with open(file, "rb") as stream:
-            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    except FileNotFoundError:
-        raise DataError(f"{file}: is not there; check the path.") from None
-    except IsADirectoryError:
-        raise DataError(f"{file}: is a folder; give the files in it.") from None
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read ({error.strerror}).") from None
+        with readable(file):
+            if Path(file).exists() and not Path(file).is_file() and not Path(file).is_dir():
+                raise DataError(f"{file}: can be read only once; save it to a file, and give the file.")
+            with open(file, "rb") as stream:
+                return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     except ValueError:
         raise DataError(f"{file!r}: is no path; check it.") from None

@@ -8,7 +8,7 @@ import gzip
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -80,8 +80,15 @@ def _read(stream: BinaryIO, shown: str) -> bytes:
 def _open(file: str) -> AbstractContextManager[BinaryIO]:
     if file == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
-    try:
+    with readable(file):
         return gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb")  # type: ignore[return-value]
+
+
+@contextmanager
+def readable(file: str) -> Iterator[None]:
+    """While it lasts, what keeps a file from being read becomes a sentence."""
+    try:
+        yield
     except FileNotFoundError:
         raise DataError(f"{file}: is not there; check the path.") from None
     except IsADirectoryError:

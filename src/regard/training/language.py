@@ -9,6 +9,7 @@ import torch
 
 from regard.config import Config
 from regard.decoding import sample
+from regard.errors import ConfigError
 from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.text.batches import Place
@@ -28,6 +29,11 @@ class LanguageKind:
     """How a language model comes about."""
 
     name = "language model"
+
+    def check(self, config: Config) -> None:
+        """Text has no other side."""
+        if config.data.train.source:
+            raise ConfigError("a language model learns from --data; --source and --target are for translation.")
 
     def scan(self, config: Config, report: Report) -> Scan:
         """Read the training text once."""

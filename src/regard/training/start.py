@@ -107,8 +107,7 @@ def _begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
         config = check(sources)
     kind = kind_of(config)
-    if isinstance(kind, LanguageKind) and config.data.train.source:
-        raise ConfigError("a language model learns from --data; --source and --target are for translation.")
+    kind.check(config)
     if not config.data.train.given:
         raise ConfigError("there is nothing to learn from; give --source and --target, or --data.")
     picks: list[Pick] = []

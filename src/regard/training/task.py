@@ -73,6 +73,10 @@ class Kind(Protocol):
 
     name: str
 
+    def check(self, config: Config) -> None:
+        """Complain about data that this kind cannot use."""
+        ...
+
     def scan(self, config: Config, report: Report) -> Scan:
         """Read the training data once."""
         ...

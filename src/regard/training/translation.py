@@ -36,6 +36,9 @@ class TranslationKind:
 
     name = "translation"
 
+    def check(self, config: Config) -> None:
+        """Pairs can be given in every form."""
+
     def scan(self, config: Config, report: Report) -> Scan:
         """Read the training pairs once."""
         return scan_pairs(config.data.train, config.data.skip_bad, report)
