@@ -7,15 +7,16 @@
 Names are imported when they are first used, so that `import regard` is instant.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from regard.lazy import lazily
 from regard.version import __version__
 
 if TYPE_CHECKING:
     from regard.config import Config, resolve
     from regard.errors import RegardError
-    from regard.models import Model, Network, build, load, save
+    from regard.model import Model, load
+    from regard.models import Network, build, save
     from regard.nn import open_taps
     from regard.training.start import train
 
@@ -33,25 +34,18 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
-    "Config": "regard.config",
-    "Model": "regard.models",
-    "Network": "regard.models",
-    "RegardError": "regard.errors",
-    "build": "regard.models",
-    "load": "regard.models",
-    "open_taps": "regard.nn",
-    "resolve": "regard.config",
-    "save": "regard.models",
-    "train": "regard.training.start",
-}
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'regard' has no attribute {name!r}")
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Config": "regard.config",
+        "Model": "regard.model",
+        "Network": "regard.models",
+        "RegardError": "regard.errors",
+        "build": "regard.models",
+        "load": "regard.model",
+        "open_taps": "regard.nn",
+        "resolve": "regard.config",
+        "save": "regard.models",
+        "train": "regard.training.start",
+    },
+)

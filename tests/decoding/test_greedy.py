@@ -1,66 +1,76 @@
-"""Greedy decoding: the most probable token at each step, whatever shares the batch."""
+"""Greedy search: the most probable token at each step, whatever shares the batch."""
 
 import pytest
 import torch
 from hypothesis import given
 
 from family import DECODERS, Batch, batches, make
-from regard.config import SpecialTokens
-from regard.decoding import greedy, sample
-from regard.decoding.greedy import EXTRA
+from regard.config import Config, SpecialTokens
+from regard.decoding.engines.engine import Task
+from regard.decoding.engines.network import NetworkEngine
+from regard.decoding.settings import EXTRA, GREEDY, Bounds, Search
 
 TOKENS = SpecialTokens()
 TRANSLATORS = [name for name in DECODERS if name.startswith("encoder-decoder")]
 
 
-def by_hand(name: str, source: torch.Tensor) -> list[int]:
+def sentences(batch: Batch) -> list[list[int]]:
+    """The sources of a batch, without pads."""
+    return [source[real].tolist() for source, real in zip(batch.source, batch.source_real, strict=True)]
+
+
+def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
     """One sentence, the whole target decoded anew at each step."""
     network = make(DECODERS[name])
-    written = [TOKENS.start]
-    for _ in range(source.size(1) + EXTRA):
-        logits = network(source, torch.tensor([written]))[0, -1]
+    written, scores = [TOKENS.start], []
+    for _ in range(len(source) + 1 + EXTRA):
+        logits = network(torch.tensor([[*source, TOKENS.end]]), torch.tensor([written]))[0, -1].detach()
         logits[[TOKENS.pad, TOKENS.start]] = -torch.inf
         written.append(int(logits.argmax()))
+        scores.append(float(logits.log_softmax(-1).max()))
         if written[-1] == TOKENS.end:
-            return written[1:-1]
-    return written[1:]
+            return written[1:-1], scores
+    return written[1:], scores
+
+
+def never_ending(config_name: str = "encoder-decoder, narrow keys, biases, untied") -> NetworkEngine:
+    network = make(DECODERS[config_name])
+    with torch.no_grad():
+        dict(network.named_parameters())["output.bias"][TOKENS.end] = -1e9
+    return NetworkEngine([network], Config(model=DECODERS[config_name]))
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch) -> None:
-    found = greedy(make(DECODERS[name]), batch.source, batch.source_real, TOKENS)
-    for row, output in enumerate(found):
-        assert output == by_hand(name, batch.row(row).source)
+    engine = NetworkEngine([make(DECODERS[name])], Config(model=DECODERS[name]))
+    for source, (found,) in zip(sentences(batch), engine.search(Task(sentences(batch), GREEDY)), strict=True):
+        ids, scores = by_hand(name, source)
+        assert found.ids == ids
+        assert found.token_scores == pytest.approx(scores, abs=1e-5)
+        assert found.log_probability == pytest.approx(sum(scores), abs=1e-4)
 
 
 def test_an_output_has_at_most_fifty_tokens_more_than_its_source() -> None:
-    network = make(DECODERS["encoder-decoder, narrow keys, biases, untied"])
-    with torch.no_grad():
-        dict(network.named_parameters())["output.bias"][TOKENS.end] = -1e9
-    source = torch.randint(4, 20, (2, 6))
-    real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
-    assert [len(output) for output in greedy(network, source, real, TOKENS)] == [56, 52]
+    found = never_ending().search(Task([[5, 6, 7, 8, 9], [5]], GREEDY))
+    assert [(len(one.ids), one.ended) for (one,) in found] == [(56, False), (52, False)]
 
 
-def test_samples_follow_the_networks_distribution() -> None:
-    network = make(DECODERS["decoder-only"])
-    prompt = torch.tensor([5, 6, 7])
-    wanted = network(prompt[None])[0, -1].detach().softmax(-1)
-    drawn = torch.Generator().manual_seed(0)
-    counts = torch.zeros(len(wanted), dtype=torch.float64)
-    for _ in range(2000):
-        counts[sample(network, prompt, 1, generator=drawn)[0]] += 1
-    assert (counts / 2000 - wanted).abs().max() < 0.04
+def test_a_greatest_length_is_kept() -> None:
+    search = Search(width=1, bounds=Bounds(longest=7))
+    assert [len(one.ids) for (one,) in never_ending().search(Task([[5, 6], [9]], search))] == [7, 7]
 
 
-def test_a_low_temperature_is_greedy_and_a_seed_repeats() -> None:
-    network = make(DECODERS["decoder-only"])
-    prompt = torch.tensor([5, 6])
-    cold = sample(network, prompt, 5, temperature=1e-6)
-    written = prompt
-    for token in cold:
-        assert token == int(network(written[None])[0, -1].argmax())
-        written = torch.cat([written, torch.tensor([token])])
-    draws = [sample(network, prompt, 8, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
-    assert draws[0] == draws[1] != draws[2]
+def test_nothing_to_translate_is_nothing() -> None:
+    assert never_ending().search(Task([], GREEDY)) == []
+
+
+def test_a_beam_of_one_with_attention_is_greedy_too() -> None:
+    name = TRANSLATORS[0]
+    engine = NetworkEngine([make(DECODERS[name])], Config(model=DECODERS[name]))
+    plain, watched = (engine.search(Task([[5, 6, 7], [8]], GREEDY, watched=watched)) for watched in (False, True))
+    assert [one.ids for (one,) in plain] == [one.ids for (one,) in watched]
+    for (one,), source in zip(watched, ([5, 6, 7], [8]), strict=True):
+        weights = torch.tensor(one.attention)
+        assert weights.shape == (len(one.ids) + one.ended, len(source) + 1)
+        torch.testing.assert_close(weights.sum(1), torch.ones(len(weights)))

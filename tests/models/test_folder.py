@@ -80,7 +80,7 @@ def test_a_folder_can_be_moved(folder: Path, tmp_path: Path) -> None:
 
 def test_a_missing_folder_gets_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "nothing"
-    assert complaint(path) == f"{path}: is not a folder; give the path of a model folder."
+    assert complaint(path) == f"{path}: is not a folder; give the path of a model folder, or of a run."
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors"])

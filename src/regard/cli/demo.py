@@ -26,9 +26,7 @@ def run(
     """Train an English-Italian translator on the built-in phrasebook, test it, and translate with it."""
     from regard.cli.train import print_results
     from regard.config import Source, gather
-    from regard.decoding import translate
-    from regard.models import load
-    from regard.text.tokenizer import load_tokenizer
+    from regard.model import load
     from regard.training.display import display_for
     from regard.training.start import Order, carry_out
 
@@ -38,11 +36,10 @@ def run(
     order = Order(sources, out, resume=True, command=["regard", "demo", "--out", str(out)])
     found = carry_out(order, display_for(sys.stderr, quiet))
     print_results(found)
-    model = load(found.folder / "best")
-    tokenizer = load_tokenizer(found.folder / "best" / "tokenizer.json")
+    model = load(found.folder)
     width = max(map(len, SENTENCES))
     print("\nIt translates:")
-    for sentence, output in zip(SENTENCES, translate(model.network, tokenizer, model.config, SENTENCES), strict=True):
+    for sentence, output in zip(SENTENCES, model.translate(SENTENCES), strict=True):
         print(f"  {sentence.ljust(width)}  {output}")
     folder = shlex.quote(str(found.folder))
     regard = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/regard") else "regard"

@@ -58,7 +58,7 @@ def _config(source: str | None, settings: list[str]) -> "Config":
     from regard.config import preset_names, resolve
     from regard.config.complaint import nearest
     from regard.errors import ConfigError
-    from regard.models.folder import read_config
+    from regard.models.contents import read_config
 
     if source and source not in preset_names() and Path(source).is_dir():
         if settings:

@@ -1,7 +1,1 @@
-"""Decoding: from a network's predictions to tokens, and to text."""
-
-from regard.decoding.greedy import greedy
-from regard.decoding.sampling import sample
-from regard.decoding.translate import translate
-
-__all__ = ["greedy", "sample", "translate"]
+"""Decoding: from a network's predictions to tokens, and to text; by torch, or by CTranslate2 where it can."""

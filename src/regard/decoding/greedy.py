@@ -1,4 +1,4 @@
-"""Greedy decoding: at each step the most probable token, for many sentences at once.
+"""Greedy search: at each step the most probable token, for many sentences at once.
 
 B sentences · S source length · V vocabulary
 """
@@ -7,44 +7,51 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokens
-from regard.models.network import Network
-
-EXTRA = 50  # tokens that a translation may have more than its source (§6.1)
+from regard.decoding.predictor import Predictor
+from regard.decoding.rules import Rule, follow
+from regard.decoding.settings import Hypothesis, Search
 
 
 @torch.no_grad()
 def greedy(
-    network: Network,
-    source: Tensor,
-    source_real: Tensor | None,
-    tokens: SpecialTokens,
-    longest: int | None = None,
-) -> list[list[int]]:
-    """Translate the sentences `source` (B, S): the ids of each translation, without start and end.
+    predictor: Predictor, limits: Tensor, tokens: SpecialTokens, search: Search, rules: list[Rule], *, scored: bool
+) -> list[list[Hypothesis]]:
+    """One hypothesis for each sentence, of at most `limits` (B,) tokens. Unless `scored`, scores are left at 0.
 
-    A translation ends after 50 tokens more than its source has, or where the network's positions do (`longest`). A
-    sentence that has ended is taken out of the batch, so that the others do not wait for it.
+    A sentence that has ended is taken out of the batch, so that the others do not wait for it.
     """
-    memory = network.encode(source, source_real)
-    cache = network.new_cache()
-    lengths = source_real.sum(1) if source_real is not None else source.new_full((len(source),), source.size(1))
-    limits = lengths + EXTRA if longest is None else (lengths + EXTRA).clamp(max=longest)
-    outputs: list[list[int]] = [[] for _ in range(len(source))]
-    rows = torch.arange(len(source), device=source.device)  # which sentence each row of the batch is
-    last = source.new_full((len(source), 1), tokens.start)
-    for written in range(1, int(limits.max()) + 1):
-        logits = network.logits(network.decode(last, memory, cache)[:, -1])  # (B, V)
-        logits[:, [tokens.pad, tokens.start]] = float("-inf")  # not text, and not an end
-        chosen = logits.argmax(-1)
-        going = (chosen != tokens.end) & (written < limits)
+    count, device = len(limits), limits.device
+    outputs: list[list[int]] = [[] for _ in range(count)]
+    scores: list[list[float]] = [[] for _ in range(count)]
+    ended = [False] * count
+    rows = torch.arange(count, device=device)  # which sentence each row of the batch is
+    written = torch.empty(count, 0, dtype=torch.long, device=device)
+    last = torch.full((count, 1), tokens.start, device=device)
+    while len(rows):
+        logits = follow(rules, predictor.read(last), written, rows)
+        if scored:
+            log_probabilities, chosen = logits.log_softmax(-1).max(-1)
+            for row, value in zip(rows.tolist(), log_probabilities.tolist(), strict=True):
+                scores[row].append(value)
+        else:
+            chosen = logits.argmax(-1)
+        written = torch.cat([written, chosen[:, None]], dim=1)
         for row, token in zip(rows.tolist(), chosen.tolist(), strict=True):
-            if token != tokens.end:
+            if token == tokens.end:
+                ended[row] = True
+            else:
                 outputs[row].append(token)
-        if not going.any():
-            break
+        going = (chosen != tokens.end) & (written.size(1) < limits)
+        last = chosen[:, None]
         if not going.all():
             kept = going.nonzero().squeeze(1)
-            rows, limits, chosen = rows[kept], limits[kept], chosen[kept]
-            memory, cache = memory.select(kept), cache.select(kept)
-        last = chosen[:, None]
-    return outputs
+            rows, limits, last, written = rows[kept], limits[kept], last[kept], written[kept]
+            if len(kept):
+                predictor.select(kept, kept)
+    return [[_hypothesis(*found, search, scored=scored)] for found in zip(outputs, scores, ended, strict=True)]
+
+
+def _hypothesis(ids: list[int], scores: list[float], ended: bool, search: Search, *, scored: bool) -> Hypothesis:
+    total = sum(scores)
+    worth = search.worth(total, len(ids) + ended)
+    return Hypothesis(ids, worth, total, ended, scores if scored else None)

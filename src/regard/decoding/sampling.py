@@ -1,21 +1,181 @@
-"""Sampling: each token drawn from the network's own distribution over the next one."""
+"""Sampling: going on with texts, each next token drawn from the network's distribution.
+
+Texts of unequal length go side by side, and each goes on as it would alone: its draws come from a generator of its own.
+
+R rows · T tokens · V vocabulary
+"""
+
+import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from regard.config import SpecialTokens
+from regard.decoding.generator import Drawn
+from regard.decoding.predictor import Predictor
+from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules
+from regard.decoding.settings import Sampling
 from regard.models.network import Network
 
+SLIDE = 4  # when a window is full, its oldest 1/SLIDE is forgotten
 
-@torch.no_grad()
-def sample(
-    network: Network, prompt: Tensor, length: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
-) -> list[int]:
-    """Continue a prompt (T,) by `length` tokens. A temperature below one prefers what is probable."""
-    cache = network.new_cache()
-    last = prompt[None]
-    written: list[int] = []
-    for _ in range(length):
-        logits = network.logits(network.decode(last, None, cache)[:, -1])  # (1, V)
-        last = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
-        written.append(int(last))
-    return written
+
+class Writer:
+    """Goes on with prompts, one token of each at a time, until it ends or is told to stop.
+
+    Rows with the same `stream` number draw the same, whatever else is beside them. A text that fills the network's
+    window loses its oldest part, and is read anew from there; `slid` tells which did.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        prompts: Sequence[Sequence[int]],
+        streams: Sequence[int],
+        tokens: SpecialTokens,
+        sampling: Sampling,
+        window: int | None = None,
+    ) -> None:
+        self._networks = networks
+        self._tokens = tokens
+        self._sampling = sampling
+        self._window = window
+        self._device = next(networks[0].parameters()).device
+        self._texts = [list(prompt) for prompt in prompts]
+        self._prompts = [len(text) for text in self._texts]
+        self._seen = [0] * len(self._texts)  # how much of each text the window has left behind
+        self._generators = [torch.Generator().manual_seed(sampling.seed * 1_000_003 + n) for n in streams]
+        self._rules = repetition_rules(sampling)
+        self._bounds = bounds_as_rules(sampling.bounds, tokens)
+        self.slid: set[int] = set()
+        self.open = list(range(len(self._texts)))
+        self._logits = self._begin()
+
+    def step(self) -> list[Drawn]:
+        """Draw a token for every open row; those that end, or reach the greatest length, are closed."""
+        drawn = self._draw(self._logits)
+        longest = self._sampling.bounds.longest
+        for row, token, _ in drawn:
+            self._texts[row].append(token)
+        ended = {row for row, token, _ in drawn if token == self._tokens.end or self._written(row) == longest}
+        self.close(ended, step=True)
+        return drawn
+
+    def close(self, rows: Iterable[int], *, step: bool = False) -> None:
+        """Stop going on with these rows; with `step`, read what was drawn last for the others."""
+        closed = set(rows)
+        kept = [place for place, row in enumerate(self.open) if row not in closed]
+        if len(kept) < len(self.open):
+            index = torch.tensor(kept, dtype=torch.long, device=self._device)
+            self.open = [self.open[place] for place in kept]
+            if not step:
+                self._logits = self._logits[index]
+            if self.open:
+                self._predictor.select(index, index)
+        if step and self.open:
+            self._logits = self._read()
+
+    def text(self, row: int) -> list[int]:
+        """What a row has written after its prompt."""
+        return self._texts[row][self._prompts[row] :]
+
+    def _written(self, row: int) -> int:
+        return len(self._texts[row]) - self._prompts[row]
+
+    @torch.no_grad()
+    def _begin(self) -> Tensor:
+        """Read the texts as far as they are in the window, side by side, the shorter ones padded at the left."""
+        self._slide()
+        self._predictor = Predictor(self._networks)
+        texts = [self._texts[row][self._seen[row] :] for row in self.open]
+        width = max(map(len, texts))
+        ids = torch.tensor([[self._tokens.pad] * (width - len(text)) + text for text in texts], device=self._device)
+        lengths = torch.tensor([len(text) for text in texts], device=self._device)
+        real = torch.arange(width, device=self._device) >= width - lengths[:, None]
+        return self._predictor.read(ids, real)
+
+    @torch.no_grad()
+    def _read(self) -> Tensor:
+        if self._window is not None and any(self._in_window(row) > self._window for row in self.open):
+            return self._begin()
+        last = torch.tensor([[self._texts[row][-1]] for row in self.open], device=self._device)
+        return self._predictor.read(last)
+
+    def _slide(self) -> None:
+        if self._window is None:
+            return
+        for row in self.open:
+            if self._in_window(row) > self._window:
+                self._seen[row] = len(self._texts[row]) - max(1, self._window - self._window // SLIDE)
+                self.slid.add(row)
+
+    def _in_window(self, row: int) -> int:
+        return len(self._texts[row]) - self._seen[row]
+
+    @torch.no_grad()
+    def _draw(self, logits: Tensor) -> list[Drawn]:
+        plain = logits.log_softmax(-1)
+        adjusted = torch.stack(
+            [self._adjusted(logits[place : place + 1].clone(), row)[0] for place, row in enumerate(self.open)]
+        )
+        chosen = self._chosen(adjusted)
+        scores = plain.gather(1, chosen[:, None]).squeeze(1)
+        return [Drawn(*found) for found in zip(self.open, chosen.tolist(), scores.tolist(), strict=True)]
+
+    def _adjusted(self, logits: Tensor, row: int) -> Tensor:
+        """One row's logits (1, V) after the rules about all of its text, and those about what follows its prompt."""
+        text = torch.tensor([self._texts[row]], device=logits.device)
+        sentence = torch.tensor([row], device=logits.device)
+        for rule in self._rules:
+            rule(logits, text, sentence)
+        for rule in self._bounds:
+            rule(logits, text[:, self._prompts[row] :], sentence)
+        return logits
+
+    def _chosen(self, logits: Tensor) -> Tensor:
+        """One token for each row (R,)."""
+        if self._sampling.temperature == 0:
+            return logits.argmax(-1)
+        left = filtered(logits / self._sampling.temperature, self._sampling)
+        draws = torch.stack([torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.open])
+        return inverse(left.softmax(-1), draws.to(logits.device))
+
+
+def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Logits (R, V) with −∞ for every token that the filters leave out; the most probable one always stays."""
+    if sampling.top_k is not None and sampling.top_k < logits.size(-1):
+        least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -math.inf)
+    if sampling.top_p is not None and sampling.top_p < 1:
+        ranked, order = logits.sort(dim=-1, descending=True)
+        probabilities = ranked.softmax(-1)
+        before = probabilities.cumsum(-1) - probabilities  # what the more probable ones have together
+        out = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, before >= sampling.top_p)
+        logits = logits.masked_fill(out, -math.inf)
+    if sampling.min_p is not None:
+        least = logits.max(-1, keepdim=True).values + math.log(sampling.min_p)
+        logits = logits.masked_fill(logits < least, -math.inf)
+    return logits
+
+
+def inverse(probabilities: Tensor, draws: Tensor) -> Tensor:
+    """The token (R,) where the sum of probabilities (R, V) first passes a draw from [0, 1).
+
+    >>> inverse(torch.tensor([[0.2, 0.0, 0.8]]), torch.tensor([0.2]))
+    tensor([2])
+    """
+    sums = probabilities.double().cumsum(-1)
+    found = torch.searchsorted(sums, (draws.double() * sums[:, -1])[:, None], right=True).squeeze(1)
+    last = probabilities.size(-1) - 1 - probabilities.flip(-1).gt(0).int().argmax(-1)  # rounding must not pass it
+    return torch.minimum(found, last)
+
+
+def repetition_rules(sampling: Sampling) -> list[Rule]:
+    """The rules about the whole text, the prompt included."""
+    rules: list[Rule] = []
+    if sampling.repetition_penalty != 1:
+        rules.append(RepetitionPenalty(sampling.repetition_penalty))
+    if sampling.no_repeat is not None:
+        rules.append(NoRepeat(sampling.no_repeat))
+    return rules

@@ -21,9 +21,9 @@ from regard.interop.gpt2 import read_gpt2
 from regard.interop.mapping import to_ours, to_theirs
 from regard.interop.marian import read_marian
 from regard.interop.source import CONFIG, FLOATS, TheirSettings
-from regard.interop.unigram import TARGET_TOKENIZER
 from regard.models import Network, save
 from regard.models.assembly import sketch
+from regard.models.contents import TARGET_TOKENIZER
 from regard.models.files import read_json
 from regard.models.weights import fill, shape
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import FolderError
-from regard.models.files import read_json, read_tensors
+from regard.models.files import read_json
+from regard.models.weights import read_tensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -15,8 +15,8 @@ from tokenizers.models import BPE, WordPiece
 
 from regard.errors import FolderError
 from regard.interop.source import read_if_there
+from regard.models.contents import TOKENIZER
 from regard.models.files import read_json
-from regard.models.folder import TOKENIZER
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token

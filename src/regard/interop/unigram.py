@@ -43,9 +43,8 @@ from regard.interop.tokenizers import (
     read_ids,
     special_names,
 )
-from regard.models.folder import TOKENIZER
+from regard.models.contents import TARGET_TOKENIZER, TOKENIZER
 
-TARGET_TOKENIZER = "target_tokenizer.json"
 ALWAYS = 0.0  # better than any other score: SentencePiece always takes a user-defined piece
 
 

@@ -1,19 +1,43 @@
-"""Whole networks, assembled from `nn` by a typed config, and the folder they are saved in."""
+"""Whole networks, assembled from `nn` by a typed config, and the folder they are saved in.
 
-from regard.models.assembly import build
-from regard.models.folder import Model, load, save
-from regard.models.network import Cache, Memory, Network
-from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
+Names are imported when they are first used: a folder's settings can be read without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from regard.lazy import lazily
+
+if TYPE_CHECKING:
+    from regard.models.assembly import build
+    from regard.models.folder import Loaded, load, save
+    from regard.models.network import Cache, Memory, Network
+    from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 
 __all__ = [
     "Cache",
     "DecoderOnlyTransformer",
     "EncoderDecoderTransformer",
     "EncoderOnlyTransformer",
+    "Loaded",
     "Memory",
-    "Model",
     "Network",
     "build",
     "load",
     "save",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Cache": "regard.models.network",
+        "DecoderOnlyTransformer": "regard.models.transformer",
+        "EncoderDecoderTransformer": "regard.models.transformer",
+        "EncoderOnlyTransformer": "regard.models.transformer",
+        "Loaded": "regard.models.folder",
+        "Memory": "regard.models.network",
+        "Network": "regard.models.network",
+        "build": "regard.models.assembly",
+        "load": "regard.models.folder",
+        "save": "regard.models.folder",
+    },
+)

@@ -4,10 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
-
 from regard.errors import FolderError
 
 
@@ -24,24 +20,13 @@ def parse_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise missing(path) from None
     except OSError as error:
         raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
         raise FolderError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors in a safetensors file, by name."""
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise FolderError(f"{path}: is damaged ({error}); copy the folder again.") from None
-
-
-def _missing(path: Path) -> FolderError:
+def missing(path: Path) -> FolderError:
+    """What to say of a file that is not there."""
     return FolderError(f"{path}: is missing, so {path.parent} is not a complete model folder.")

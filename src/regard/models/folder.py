@@ -16,24 +16,21 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.config import Config, check
-from regard.config.complaint import Source
-from regard.errors import ConfigError, FolderError
+from regard.config import Config
+from regard.errors import FolderError
 from regard.models.assembly import sketch
 from regard.models.card import card
-from regard.models.files import read_json, read_tensors
+from regard.models.contents import CARD, CONFIG, FORMAT, WEIGHTS, model_folder, read_config
 from regard.models.network import Network
-from regard.models.weights import fill, shape, tensors_of
+from regard.models.weights import fill, read_tensors, shape, tensors_of
 from regard.version import __version__
 
-FORMAT = 1
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 KEPT = {"model", "tokens"}  # what a network needs to be used; how it was trained is the run's to tell
-CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 
 
 @dataclass(frozen=True)
-class Model:
+class Loaded:
     """A network with its settings, as loaded from a folder."""
 
     network: Network
@@ -85,35 +82,15 @@ def save(
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def load(folder: str | Path) -> Model:
-    """Read a model folder; the network is ready for inference."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise FolderError(f"{folder}: is not a folder; give the path of a model folder.")
+def load(folder: str | Path) -> Loaded:
+    """Read a model folder, or the best of a run's; the network is ready for inference."""
+    folder = model_folder(folder)
     config = read_config(folder)
     network = sketch(config.model)  # no time is spent on first values that are replaced at once
     tensors = read_tensors(folder / WEIGHTS)
     _check_fit(network, tensors, f"{folder / WEIGHTS}:")
     fill(network, tensors)
-    return Model(network.eval(), config, folder)
-
-
-def read_config(folder: Path) -> Config:
-    """The settings in a model folder."""
-    path = folder / CONFIG
-    about = read_json(path)
-    version = about.pop("format", None)
-    if version is None:
-        raise FolderError(
-            f"{path}: says no format, so it is not regard's; for a Hugging Face folder use regard import."
-        )
-    if version != FORMAT:
-        raise FolderError(f"{path}: has format {version!r}, but this regard reads format {FORMAT}; update regard.")
-    about.pop("regard", None)
-    try:
-        return check([Source(str(path), about)])
-    except ConfigError as error:
-        raise FolderError(str(error)) from None
+    return Loaded(network.eval(), config, folder)
 
 
 def _check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:

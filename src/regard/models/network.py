@@ -31,8 +31,12 @@ class Cache(Protocol):
 
     length: int
 
-    def select(self, rows: Tensor) -> Self:
-        """The cache of these rows, in this order."""
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
+        """The cache of these rows, in this order; `sentences` are those of the memory, where they are not the same."""
+        ...
+
+    def reorder(self, rows: Tensor) -> Self:
+        """The cache of these rows, each of which stays with the sentence of the memory that it has."""
         ...
 
 
@@ -62,6 +66,7 @@ class Network(nn.Module):
     ) -> Tensor:
         """ids (B, T) -> hidden states (B, T, C), each the last word on the token that follows.
 
+        A memory may have fewer rows: then the rows of one sentence, equally many for each, stand together.
         The fact `documents` (B, T) numbers documents that share a row without seeing each other.
         """
         raise InputError(f"{type(self).__name__} has no decoder.")
@@ -73,6 +78,11 @@ class Network(nn.Module):
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""
         raise InputError(f"{type(self).__name__} has no decoder.")
+
+    @property
+    def alignment(self) -> Tap | None:
+        """The tap with the weights (B, H, T, S) by which a target's tokens look at the source's; None: it has none."""
+        return None
 
     @property
     def taps(self) -> dict[str, Tap]:

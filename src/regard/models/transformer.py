@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from regard.models.network import Cache, Memory, Network
-from regard.nn import DecoderCache, Output, Stack
+from regard.nn import Block, DecoderCache, FullAttention, Output, Stack, Tap
 
 
 class EncoderDecoderTransformer(Network):
@@ -42,6 +42,13 @@ class EncoderDecoderTransformer(Network):
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
+
+    @property
+    def alignment(self) -> Tap | None:
+        """Of the last layer, which looks for what it is about to say."""
+        last = self.decoder.layers[-1]
+        kernel = last.cross_attention.kernel if isinstance(last, Block) and last.cross_attention is not None else None
+        return kernel.weights if isinstance(kernel, FullAttention) else None
 
     def forward(
         self, source: Tensor, target: Tensor, source_real: Tensor | None = None, target_real: Tensor | None = None

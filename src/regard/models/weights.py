@@ -1,8 +1,26 @@
 """The tensors of a network by name, out of it and into it; a shared matrix counts once, under its first name."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from regard.errors import FolderError
+from regard.models.files import missing
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a safetensors file, by name."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise missing(path) from None
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise FolderError(f"{path}: is damaged ({error}); copy the folder again.") from None
 
 
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:

@@ -1,6 +1,9 @@
 """What a decoder has already computed, kept so that each new token costs one step.
 
-B batch · H heads · S tokens so far · D head width
+Rows of a target may be more than the sentences they translate: with beams, K rows that stand together share one
+sentence's memory, and what was computed of it is kept once.
+
+R rows · B sentences · H heads · S tokens so far · D head width
 """
 
 from collections.abc import Sequence
@@ -10,25 +13,53 @@ from torch import Tensor
 
 from regard.nn.layout import unless_all
 
+ROOM = 16  # tokens by which a cache grows at least, so that it is not copied at each of them
+
 
 class KeyValues:
-    """The keys and values that one attention has seen so far."""
+    """The keys and values that one attention has seen so far, with room for some more."""
 
     def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
-        self.keys = keys  # (B, H, S, D)
-        self.values = values
+        self._keys, self._values = keys, values  # (R, H, S + room, D)
+        self.length = 0 if keys is None else keys.size(2)
+
+    @property
+    def keys(self) -> Tensor | None:
+        """(R, H, S, D)"""
+        return None if self._keys is None else self._keys[:, :, : self.length]
+
+    @property
+    def values(self) -> Tensor | None:
+        """(R, H, S, D)"""
+        return None if self._values is None else self._values[:, :, : self.length]
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of new tokens; returns all so far."""
-        if self.keys is not None and self.values is not None:
-            keys, values = torch.cat([self.keys, keys], dim=2), torch.cat([self.values, values], dim=2)
-        self.keys, self.values = keys, values
-        return keys, values
+        if self._keys is None or self._values is None:
+            self._keys, self._values, self.length = keys, values, keys.size(2)
+            return keys, values
+        start, self.length = self.length, self.length + keys.size(2)
+        if self.length > self._keys.size(2):
+            room = max(ROOM, self.length // 2)
+            self._keys, self._values = (_roomier(old, start, room) for old in (self._keys, self._values))
+        self._keys[:, :, start : self.length] = keys
+        self._values[:, :, start : self.length] = values
+        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
 
     def select(self, rows: Tensor) -> "KeyValues":
-        if self.keys is None or self.values is None:
+        """Those of these rows, in this order."""
+        if self._keys is None or self._values is None:
             return KeyValues()
-        return KeyValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+        chosen = KeyValues(self._keys.index_select(0, rows), self._values.index_select(0, rows))
+        chosen.length = self.length
+        return chosen
+
+
+def _roomier(old: Tensor, length: int, room: int) -> Tensor:
+    rows, heads, _, width = old.shape
+    new = old.new_empty(rows, heads, length + room, width)
+    new[:, :, :length] = old[:, :, :length]
+    return new
 
 
 class LayerCache:
@@ -38,20 +69,21 @@ class LayerCache:
         self.own = own or KeyValues()
         self.cross = cross or KeyValues()
 
-    def select(self, rows: Tensor) -> "LayerCache":
-        return LayerCache(self.own.select(rows), self.cross.select(rows))
+    def select(self, rows: Tensor, sentences: Tensor | None) -> "LayerCache":
+        """Its self-attention's rows, and its cross-attention's sentences; None: all, as they are."""
+        return LayerCache(self.own.select(rows), self.cross if sentences is None else self.cross.select(sentences))
 
 
 class DecoderCache:
-    """A whole decoder's. Decoding adds to it in place; `select` gives a new one."""
+    """A whole decoder's. Decoding adds to it in place; `select` and `reorder` give a new one."""
 
     def __init__(self, layers: int | Sequence[LayerCache]) -> None:
         self.layers = [LayerCache() for _ in range(layers)] if isinstance(layers, int) else list(layers)
         self.length = 0
-        self.real: Tensor | None = None  # (B, length) True at tokens that are not pads; None: all of them
+        self.real: Tensor | None = None  # (R, length) True at tokens that are not pads; None: all of them
 
     def advance(self, ids: Tensor, real: Tensor | None) -> None:
-        """Note that the tokens `ids` (B, T) have been read."""
+        """Note that the tokens `ids` (R, T) have been read."""
         real = unless_all(real)
         if real is not None or self.real is not None:
             ones = torch.ones_like(ids, dtype=torch.bool)
@@ -59,9 +91,19 @@ class DecoderCache:
             self.real = torch.cat([then, ones if real is None else real], dim=1)
         self.length += ids.size(1)
 
-    def select(self, rows: Tensor) -> "DecoderCache":
-        """The cache of these rows, in this order; a row may come several times, as beams do, or not at all."""
-        chosen = DecoderCache([layer.select(rows) for layer in self.layers])
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> "DecoderCache":
+        """The cache of these rows, in this order; a row may come several times, as beams do, or not at all.
+
+        `sentences` are the rows of the memory that they belong to, where these are not the same.
+        """
+        return self._chosen(rows, rows if sentences is None else sentences)
+
+    def reorder(self, rows: Tensor) -> "DecoderCache":
+        """The cache of these rows, each of which stays with the sentence it has."""
+        return self._chosen(rows, None)
+
+    def _chosen(self, rows: Tensor, sentences: Tensor | None) -> "DecoderCache":
+        chosen = DecoderCache([layer.select(rows, sentences) for layer in self.layers])
         chosen.length = self.length
         chosen.real = None if self.real is None else self.real.index_select(0, rows)
         return chosen

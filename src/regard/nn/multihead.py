@@ -95,7 +95,10 @@ class CrossAttention(MultiHeadAttention):
         self.key_value = nn.Linear(width, sum(self.sizes), bias=bias)
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout, cache: KeyValues | None = None) -> Tensor:
-        """x (…, C), memory (…, C) -> (…, C). With a cache, the memory's keys and values are computed once."""
+        """x (…, C), memory (…, C) -> (…, C). With a cache, the memory's keys and values are computed once.
+
+        Several rows of the target may look at one sentence of the memory, K each: to the kernel, they are queries.
+        """
         q = self.q(into_heads(self.query(x), layout.queries, self.heads)[0])
         if cache is not None and cache.keys is not None and cache.values is not None:
             k, v = cache.keys, cache.values
@@ -103,4 +106,16 @@ class CrossAttention(MultiHeadAttention):
             k, v = self._split(self.key_value(memory), layout.keys, self.sizes)
             if cache is not None:
                 k, v = cache.append(k, v)
-        return self._join(self.kernel(q, self.k(k), self.v(v), layout), layout)
+        rows = len(q) // len(k)
+        out = self.kernel(_side_by_side(q, rows), self.k(k), self.v(v), layout)
+        return self._join(_one_by_one(out, rows), layout)
+
+
+def _side_by_side(q: Tensor, rows: int) -> Tensor:
+    """(B·K, H, T, D) -> (B, H, K·T, D)"""
+    return q if rows == 1 else q.unflatten(0, (-1, rows)).transpose(1, 2).flatten(2, 3)
+
+
+def _one_by_one(out: Tensor, rows: int) -> Tensor:
+    """(B, H, K·T, E) -> (B·K, H, T, E)"""
+    return out if rows == 1 else out.unflatten(2, (rows, -1)).transpose(1, 2).flatten(0, 1)

@@ -42,9 +42,10 @@ class Stack(nn.Module):
 
         `real` (B, T) is True at tokens that are not pads; `memory` (B, S, C) is what cross-attention looks at; `facts`
         are (B, T) tensors by name. With a cache, `ids` are the new tokens only. While a tap is open, pads are computed
-        too, so that what passes the taps keeps the batch's shape.
+        too, so that what passes the taps keeps the batch's shape. There may be several rows of ids for each of the
+        memory, standing together, as beams do.
         """
-        if ids.dim() != 2 or (memory is not None and len(memory) != len(ids)):
+        if ids.dim() != 2 or (memory is not None and len(ids) % len(memory)):
             rows = "" if memory is None else f" and a memory of {len(memory)} rows"
             raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
         pack = cache is None and not self._watched()

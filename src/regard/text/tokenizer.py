@@ -7,8 +7,8 @@ literal `▁` becomes a space. Characters and words that a `character` or `word`
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ SPECIALS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # their ids are their places, a
 UNKNOWN = SPECIALS[SpecialTokens().unknown]
 WORD_START = "▁"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+SPELLINGS = 64  # of one word, that are looked at
 
 
 class Tokenizer:
@@ -51,6 +54,28 @@ class Tokenizer:
         """Each id's own token."""
         return [self._fast.id_to_token(number) or UNKNOWN for number in ids]
 
+    def decode_pieces(self, pieces: Sequence[str]) -> str:
+        """The text of tokens, which need not be in the vocabulary."""
+        return self._fast.decoder.decode(list(pieces)) if self._fast.decoder is not None else " ".join(pieces)
+
+    def words(self, text: str) -> list[str]:
+        """The part of a text that each of its tokens stands for, marked where a word starts, as its token would be."""
+        encoding = self._fast.encode(text, add_special_tokens=False)
+        spaced = any(token.startswith(WORD_START) for token in encoding.tokens)
+        return [
+            f"{WORD_START if spaced and _begins_word(text, start) else ''}{text[start:end].strip()}"
+            for start, end in encoding.offsets
+        ]
+
+    def spellings(self, word: str) -> list[tuple[int, ...]]:
+        """Every way to write a word in tokens of the vocabulary, up to a few dozen, at the start of a text or inside."""
+        found = {tuple(self.encode(word)): None, tuple(self.encode(f" {word}")): None}
+        vocabulary = self._fast.get_vocab()
+        for ids in list(found):
+            for way in islice(_segmentations("".join(self.pieces(ids)), vocabulary), SPELLINGS):
+                found[way] = None
+        return [ids for ids in found if ids]
+
     def number(self, token: str) -> int | None:
         """The id of a token, if there is one of this name."""
         return self._fast.token_to_id(token)
@@ -58,6 +83,24 @@ class Tokenizer:
     def to_json(self) -> bytes:
         """The content of a `tokenizer.json`."""
         return self._fast.to_str(pretty=False).encode()
+
+
+def _begins_word(text: str, start: int) -> bool:
+    return start == 0 or text[start].isspace() or text[start - 1].isspace()
+
+
+def _segmentations(text: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """Every way to cut a text into tokens, those with long tokens first.
+
+    >>> list(_segmentations("aba", {"a": 1, "b": 2, "ab": 3}))
+    [(3, 1), (1, 2, 1)]
+    """
+    if not text:
+        yield ()
+    for end in range(len(text), 0, -1):
+        if (number := vocabulary.get(text[:end])) is not None:
+            for rest in _segmentations(text[end:], vocabulary):
+                yield (number, *rest)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.models.files import read_tensors
-from regard.models.folder import WEIGHTS
+from regard.models.contents import WEIGHTS
+from regard.models.weights import read_tensors
 from regard.training.averaging import swapped
 from regard.training.loop import Loop
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from regard.config import Config
-from regard.decoding import sample
+from regard.decoding.sampling import Writer
+from regard.decoding.settings import Bounds, Sampling
 from regard.errors import ConfigError
 from regard.models.cost import Cost
 from regard.models.network import Network
@@ -130,7 +131,6 @@ class LanguageModelling:
     def _samples(self, part: Part, check: Check) -> Iterator[Sample]:
         """Continuations of places in the text, always the same ones."""
         (column,) = part.store.columns
-        device = next(self.network.parameters()).device
         for number in range(self.config.validation.samples):
             check()
             begin = number * len(column.ids) // max(1, self.config.validation.samples)
@@ -138,10 +138,11 @@ class LanguageModelling:
             if len(prompt) == 0:
                 continue
             length = min(CONTINUATION, self.context - len(prompt))
-            drawn = torch.Generator(device).manual_seed(number)
-            ids = torch.from_numpy(prompt).to(device)
-            written = sample(self.network, ids, length, temperature=TEMPERATURE, generator=drawn)
-            yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(written))
+            sampling = Sampling(temperature=TEMPERATURE, seed=number, bounds=Bounds(longest=length))
+            writer = Writer([self.network], [prompt.tolist()], [0], self.config.tokens, sampling)
+            while writer.open:
+                writer.step()
+            yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(writer.text(0)))
 
 
 def _tensors(batch: LanguageBatch) -> Batch:

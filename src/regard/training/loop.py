@@ -10,8 +10,7 @@ import torch
 from regard.config import Config
 from regard.config.training import Plateau
 from regard.errors import FolderError, InterruptedRun, RunError
-from regard.models.files import read_tensors
-from regard.models.weights import tensors_of
+from regard.models.weights import read_tensors, tensors_of
 from regard.text.batches import Place
 from regard.training.averaging import MovingAverage, mean, swapped
 from regard.training.checkpoint import (

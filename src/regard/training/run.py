@@ -27,7 +27,7 @@ from regard.config import Config
 from regard.errors import RunError
 from regard.models import save
 from regard.models.card import card
-from regard.models.folder import CARD, WEIGHTS
+from regard.models.contents import CARD, WEIGHTS
 from regard.models.network import Network
 from regard.models.weights import tensors_of
 from regard.training.checkpoint import write_tensors

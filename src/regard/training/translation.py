@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config
-from regard.decoding import translate
+from regard.decoding.engines.network import NetworkEngine
+from regard.decoding.settings import GREEDY
+from regard.decoding.translator import Translator, Wish
 from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.text.batches import Batches, Place
@@ -28,6 +30,7 @@ from regard.training.scores import score, sentence_scores
 from regard.training.task import Check, Measured
 
 SHOWN = 5  # sentences in each list of the report
+AS_TRAINED = Wish(GREEDY, split=False)  # a pair may be several sentences, and is translated as it was learned
 AROUND = 1  # each side has one token besides its text: its end, or its start
 
 
@@ -141,7 +144,9 @@ class Translation:
         if not pairs:
             return Measured(scores)
         sources = [pair.source for pair in pairs]
-        outputs = translate(self.network, self.tokenizer, self.config, sources, check)
+        engine = NetworkEngine([self.network], self.config, check)
+        translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
+        outputs = [found.text for found in translator.translate(sources, AS_TRAINED)]
         counted = score(outputs, [pair.target for pair in pairs])
         scores |= {"bleu": counted.bleu, "chrf": counted.chrf, "exact": counted.exact}
         shown = [Sample(p.source, p.target, output) for p, output in zip(pairs[:samples], outputs, strict=False)]

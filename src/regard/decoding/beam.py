@@ -1,0 +1,253 @@
+"""Beam search (§6.1): follow the K most probable beginnings, keep aside those that have ended, give the best of them.
+
+At every step each open hypothesis is continued by every token, and the 2K best continuations are looked at. Those among
+the first K that end are kept aside; the first K that do not end stay open. There are always K of these, because of 2K
+continuations of K hypotheses at most K end.
+
+B sentences · K open hypotheses of each · n tokens written · S source length · V vocabulary
+"""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.config import SpecialTokens
+from regard.decoding.predictor import Attention, Predictor
+from regard.decoding.rules import Rule, follow
+from regard.decoding.settings import Hypothesis, Search
+
+
+@dataclass(frozen=True)
+class Beams:
+    """The open hypotheses of every sentence. One of probability zero only fills a place."""
+
+    scores: Tensor  # (B, K) log-probabilities
+    written: Tensor  # (B, K, n)
+    token_scores: Tensor  # (B, K, n)
+    attention: Tensor | None  # (B, K, n, S)
+
+    def extended(self, chosen: "Continuations", looked: Tensor | None) -> "Beams":
+        """The hypotheses after one more token."""
+        attention = None
+        if self.attention is not None and looked is not None:
+            history = torch.cat([self.attention, looked[:, :, None]], dim=2)
+            attention = _take(history, chosen.origin)
+        return Beams(
+            chosen.scores,
+            torch.cat([_take(self.written, chosen.origin), chosen.token[..., None]], dim=2),
+            torch.cat([_take(self.token_scores, chosen.origin), chosen.token_score[..., None]], dim=2),
+            attention,
+        )
+
+    def of(self, sentences: Tensor) -> "Beams":
+        """Those of these sentences."""
+        attention = None if self.attention is None else self.attention[sentences]
+        return Beams(self.scores[sentences], self.written[sentences], self.token_scores[sentences], attention)
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """Ways to go on with the hypotheses of every sentence, the best first: (B, 2K) each."""
+
+    scores: Tensor
+    origin: Tensor  # which of the K hypotheses is continued
+    token: Tensor
+    token_score: Tensor
+
+    def at(self, places: Tensor) -> "Continuations":
+        """Those at these places (B, …)."""
+        return Continuations(
+            self.scores.gather(1, places),
+            self.origin.gather(1, places),
+            self.token.gather(1, places),
+            self.token_score.gather(1, places),
+        )
+
+
+@torch.no_grad()
+def beam_search(
+    predictor: Predictor,
+    limits: Tensor,
+    tokens: SpecialTokens,
+    search: Search,
+    rules: list[Rule],
+    *,
+    source_real: Tensor | None = None,
+    watch: bool = False,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses for each sentence, of at most `limits` (B,) tokens, the end included; the best first.
+
+    With `watch`, each comes with what its tokens looked at; `source_real` (B, S) says which those of the source are.
+    """
+    watching = predictor.watched() if watch or search.coverage_penalty else nullcontext()
+    with watching as attention:
+        return _search(predictor, limits, tokens, search, rules, source_real, attention)
+
+
+def _search(
+    predictor: Predictor,
+    limits: Tensor,
+    tokens: SpecialTokens,
+    search: Search,
+    rules: list[Rule],
+    source_real: Tensor | None,
+    attention: Attention | None,
+) -> list[list[Hypothesis]]:
+    count, device, width = len(limits), limits.device, search.width
+    aside = [Aside(search) for _ in range(count)]
+    sentences = torch.arange(count, device=device)  # which of them are still open
+    beams = Beams(  # one empty hypothesis each; after the first step there are K
+        torch.zeros(count, 1, device=device),
+        torch.empty(count, 1, 0, dtype=torch.long, device=device),
+        torch.empty(count, 1, 0, device=device),
+        None,
+    )
+    last = torch.full((count, 1), tokens.start, device=device)
+    penalties = limits.new_tensor([search.penalty(limit) for limit in limits.tolist()], dtype=torch.float)
+    for step in range(1, int(limits.max()) + 1):
+        open_now, alive = beams.scores.shape
+        rows = sentences.repeat_interleave(alive)
+        logits = follow(rules, predictor.read(last), beams.written.flatten(0, 1), rows)
+        looked = None
+        if attention is not None:
+            looked = attention.take().unflatten(0, (open_now, alive))  # (B, K, S)
+            if beams.attention is None:
+                empty = looked.new_empty(open_now, alive, 0, looked.size(-1))
+                beams = Beams(beams.scores, beams.written, beams.token_scores, empty)
+        best = continuations(logits, beams.scores, 2 * width)
+        ends = best.token == tokens.end
+        ended = ends[:, :width] & best.scores[:, :width].isfinite()
+        if bool(ended.any()):
+            _keep_aside(beams.extended(best, looked), ended, sentences, aside, source_real)
+        going = best.at(_first_open(ends, width))
+        origin = going.origin
+        beams = beams.extended(_without_ends(going, tokens.end), looked)
+
+        hopes = beams.scores[:, 0] / penalties[sentences]  # the most that an open hypothesis can still be worth
+        floors = hopes.new_tensor([aside[n].floor for n in sentences.tolist()])
+        enough = torch.tensor([aside[n].is_full for n in sentences.tolist()], device=device)
+        out_of_room = limits[sentences] <= step
+        done = (hopes <= floors) | enough | out_of_room
+        for place in done.nonzero().squeeze(1).tolist():
+            number = int(sentences[place])
+            if not aside[number].hypotheses:
+                _keep_unended(beams, place, aside[number], source_real, number)
+        if bool(done.all()):
+            break
+        rows = (torch.arange(open_now, device=device)[:, None] * alive + origin).flatten()
+        if bool(done.any()):
+            kept = (~done).nonzero().squeeze(1)
+            predictor.select(rows.unflatten(0, (open_now, width))[kept].flatten(), kept)
+            sentences, beams = sentences[kept], beams.of(kept)
+        elif alive != width or not torch.equal(rows, torch.arange(len(rows), device=device)):
+            predictor.reorder(rows)
+        last = beams.written[:, :, -1].reshape(-1, 1)
+    return [kept.best() for kept in aside]
+
+
+def continuations(logits: Tensor, scores: Tensor, count: int) -> Continuations:
+    """The best `count` ways to go on: logits (B·K, V) after hypotheses with scores (B, K).
+
+    No more than `count` of one hypothesis can be among them, so that only these are ranked against the others'.
+    """
+    batch, alive = scores.shape
+    each = min(count, logits.size(-1))
+    best, tokens = logits.topk(each, dim=-1)
+    token_scores = (best - logits.logsumexp(-1, keepdim=True)).view(batch, alive * each)
+    total = scores.repeat_interleave(each, dim=1) + token_scores  # (B, K·each)
+    lacking = count - total.size(1)
+    if lacking > 0:
+        total = torch.nn.functional.pad(total, (0, lacking), value=-math.inf)
+    top, place = total.topk(count, dim=1)
+    place = place.clamp(max=alive * each - 1)
+    return Continuations(top, place // each, tokens.view(batch, -1).gather(1, place), token_scores.gather(1, place))
+
+
+def _first_open(ends: Tensor, width: int) -> Tensor:
+    """The places (B, K) of the first K continuations that do not end."""
+    rank = torch.arange(ends.size(1), device=ends.device)
+    return (rank + ends * ends.size(1)).argsort(dim=1)[:, :width]
+
+
+def _without_ends(going: Continuations, end: int) -> Continuations:
+    """Where too few do not end, others fill the places, with no probability."""
+    scores = going.scores.masked_fill(going.token == end, -math.inf)
+    return Continuations(scores, going.origin, going.token, going.token_score)
+
+
+class Aside:
+    """The hypotheses of one sentence that have ended."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self.hypotheses: list[Hypothesis] = []
+
+    def add(self, hypothesis: Hypothesis) -> None:
+        """Keep one more."""
+        self.hypotheses.append(hypothesis)
+
+    @property
+    def floor(self) -> float:
+        """What a hypothesis must be worth to be among those asked for."""
+        wanted = self._search.hypotheses
+        return -math.inf if len(self.hypotheses) < wanted else self.best()[-1].score
+
+    @property
+    def is_full(self) -> bool:
+        """Whether patience is at its end."""
+        patience = self._search.patience
+        return patience is not None and len(self.hypotheses) >= max(1, round(self._search.width * patience))
+
+    def best(self) -> list[Hypothesis]:
+        """As many as were asked for, the best first."""
+        return sorted(self.hypotheses, key=lambda one: -one.score)[: self._search.hypotheses]
+
+    def worth(self, log_probability: float, attention: Tensor | None, length: int) -> float:
+        """What a hypothesis is worth, its penalties included; attention (n, S), of the source's own tokens."""
+        worth = self._search.worth(log_probability, length)
+        if attention is None or not self._search.coverage_penalty:
+            return worth
+        covered = attention.sum(0).clamp(1e-9, 1.0)
+        return worth + self._search.coverage_penalty * float(covered.log().sum())
+
+
+def _keep_aside(beams: Beams, ended: Tensor, sentences: Tensor, aside: list[Aside], source_real: Tensor | None) -> None:
+    """Keep aside those of the extended hypotheses (B, 2K) that have ended (B, K)."""
+    for place, beam in ended.nonzero().tolist():
+        number = int(sentences[place])
+        aside[number].add(_hypothesis(beams, place, beam, aside[number], source_real, number, ended=True))
+
+
+def _keep_unended(beams: Beams, place: int, aside: Aside, source_real: Tensor | None, number: int) -> None:
+    """For want of anything that ended, keep what is open."""
+    for beam in range(beams.scores.size(1)):
+        if beam == 0 or bool(beams.scores[place, beam].isfinite()):
+            aside.add(_hypothesis(beams, place, beam, aside, source_real, number, ended=False))
+
+
+def _hypothesis(
+    beams: Beams, place: int, beam: int, aside: Aside, source_real: Tensor | None, number: int, *, ended: bool
+) -> Hypothesis:
+    ids = beams.written[place, beam].tolist()
+    total = float(beams.scores[place, beam])
+    attention = None
+    if beams.attention is not None:
+        attention = beams.attention[place, beam]  # (n, S)
+        if source_real is not None:
+            attention = attention[:, source_real[number]]
+    return Hypothesis(
+        ids[:-1] if ended else ids,
+        aside.worth(total, attention, len(ids)),
+        total,
+        ended,
+        beams.token_scores[place, beam].tolist(),
+        None if attention is None else attention.tolist(),
+    )
+
+
+def _take(history: Tensor, origin: Tensor) -> Tensor:
+    """Each chosen hypothesis's own history: (B, K, n, …) at origins (B, M) -> (B, M, n, …)."""
+    return history[torch.arange(len(origin), device=origin.device)[:, None], origin]

@@ -1,0 +1,55 @@
+"""Which engine carries out a request, and why."""
+
+import logging
+from typing import Literal
+
+from regard.config import Config
+from regard.decoding.settings import Sampling, Search
+from regard.errors import ConfigError
+
+Name = Literal["auto", "torch", "ctranslate2"]
+log = logging.getLogger(__name__)
+
+
+def decide(wanted: Name, config: Config, *hindrances: str | None) -> Literal["torch", "ctranslate2"]:
+    """The engine for a model and a request. `hindrances` are reasons why it cannot be CTranslate2; the first counts."""
+    from regard.interop.ctranslate2_limits import why_not
+
+    if wanted not in ("auto", "torch", "ctranslate2"):
+        raise ConfigError(f"there is no engine {wanted!r}; the engines are auto, torch and ctranslate2.")
+    if wanted == "torch":
+        return "torch"
+    reason = next((reason for reason in (why_not(config), *hindrances) if reason), None)
+    if reason is None:
+        log.info("engine: ctranslate2, which holds the model and the request.")
+        return "ctranslate2"
+    if wanted == "ctranslate2":
+        raise ConfigError(f"the engine ctranslate2 cannot do this: {reason}; use --engine torch, or auto.")
+    log.info("engine: torch, because %s.", reason)
+    return "torch"
+
+
+def hindrance_to_search(search: Search, *, prefix: bool, ensemble: bool) -> str | None:
+    """Why CTranslate2 cannot carry out a search; None if it can."""
+    if ensemble:
+        return "several models are to vote"
+    if prefix:
+        return "translations are to begin in a given way"
+    if search.coverage_penalty:
+        return "there is a coverage penalty"
+    return None
+
+
+def hindrance_to_sampling(sampling: Sampling, *, seeded: bool, ensemble: bool, room: bool) -> str | None:
+    """Why CTranslate2 cannot draw; None if it can."""
+    if ensemble:
+        return "several models are to vote"
+    if sampling.min_p is not None:
+        return "it has no min-p"
+    if sampling.top_p is not None and sampling.top_p < 1 and (sampling.top_k is None or sampling.top_k > 1024):
+        return "it has top-p only with a top-k of at most 1,024"
+    if seeded and sampling.temperature > 0:
+        return "a seed is given, and its draws cannot be repeated"
+    if not room:
+        return "the text may outgrow the model's window"
+    return None

@@ -1,0 +1,92 @@
+"""Going on with texts by CTranslate2: its generator draws on its own threads, and hands over each token as it comes."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from regard.config import Config
+from regard.decoding.engines.ctranslate2 import Precision, converted, cores
+from regard.decoding.generator import Begin, Drawn, Writing
+from regard.decoding.settings import Sampling
+from regard.models.files import parse_json
+
+THREADS = 2  # for one text: more gain little on a network that fits a laptop
+
+WAIT = 0.5  # seconds without a token after which to see whether something failed
+
+
+def begin(folder: Path, config: Config, precision: Precision) -> Begin:
+    """What begins to write with the model in a folder."""
+    import ctranslate2
+
+    place = converted(folder, precision)
+    names: list[str] = parse_json(place / "vocabulary.json")
+
+    def start(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
+        ctranslate2.set_random_seed(sampling.seed)  # read by the threads of a new generator
+        threads = min(THREADS, cores())
+        generator = ctranslate2.Generator(str(place), inter_threads=1, intra_threads=threads, compute_type=precision)
+        return CTranslate2Writer(generator, names, prompts, config, sampling)
+
+    return start
+
+
+class CTranslate2Writer:
+    """Goes on with prompts until each ends or is told to stop."""
+
+    def __init__(
+        self, generator: Any, names: list[str], prompts: Sequence[Sequence[int]], config: Config, sampling: Sampling
+    ) -> None:
+        self.open = list(range(len(prompts)))
+        self.slid: set[int] = set()
+        self._closed: set[int] = set()
+        self._drawn: SimpleQueue[tuple[Drawn, bool]] = SimpleQueue()
+        bounds, greedy = sampling.bounds, sampling.temperature == 0
+        self._generator = generator  # which must live as long as it writes
+        self._results = generator.generate_batch(
+            [[names[number] for number in prompt] for prompt in prompts],
+            max_length=bounds.longest,
+            min_length=bounds.shortest,
+            sampling_topk=1 if greedy else sampling.top_k or 0,
+            sampling_topp=sampling.top_p or 1.0,
+            sampling_temperature=1.0 if greedy else sampling.temperature,
+            repetition_penalty=sampling.repetition_penalty,
+            no_repeat_ngram_size=sampling.no_repeat or 0,
+            suppress_sequences=[[names[number] for number in ids] for ids in bounds.forbidden] or None,
+            end_token=[names[config.tokens.end]],
+            include_prompt_in_result=False,
+            return_scores=True,
+            asynchronous=True,
+            callback=self._keep,
+        )
+
+    def _keep(self, step: Any) -> bool:
+        """Called on CTranslate2's thread for each token; whether the row is to stop."""
+        row = step.batch_id
+        stop = row in self._closed
+        self._drawn.put((Drawn(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
+        return stop
+
+    def step(self) -> list[Drawn]:
+        """The next token, of whichever row has one."""
+        drawn, last = self._next()
+        if drawn.row in self._closed:
+            return []
+        if last:
+            self.open.remove(drawn.row)
+        return [drawn]
+
+    def _next(self) -> tuple[Drawn, bool]:
+        while True:
+            try:
+                return self._drawn.get(timeout=WAIT)
+            except Empty:
+                for result in self._results:
+                    if result.done():
+                        result.result()  # raises what went wrong there
+
+    def close(self, rows: Iterable[int]) -> None:
+        """Stop going on with these rows."""
+        self._closed.update(rows)
+        self.open = [row for row in self.open if row not in self._closed]

@@ -1,0 +1,64 @@
+"""The torch engine: searches with networks as they are, one or several; everything can be asked of it.
+
+B sentences · S source length
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from regard.config import Config
+from regard.decoding.beam import beam_search
+from regard.decoding.engines.engine import Task, limits
+from regard.decoding.greedy import greedy
+from regard.decoding.predictor import Predictor
+from regard.decoding.rules import Forced, Rule, bounds_as_rules
+from regard.decoding.settings import Hypothesis
+from regard.models.network import Network
+from regard.text.batches import Batches
+from regard.text.pairs import pad
+
+TOKENS = 4096  # of hypotheses that are followed side by side
+
+
+class NetworkEngine:
+    """Searches with one network, or with several that share their vocabulary; `check` is called between batches."""
+
+    name = "torch"
+
+    def __init__(self, networks: Sequence[Network], config: Config, check: Callable[[], None] = lambda: None) -> None:
+        self.networks = networks
+        self.config = config
+        self._check = check
+        self._device = next(networks[0].parameters()).device
+
+    def search(self, task: Task) -> list[list[Hypothesis]]:
+        """Sentences of about equal length go side by side."""
+        found: list[list[Hypothesis]] = [[] for _ in task.sources]
+        if not task.sources:
+            return found
+        longest = limits(task, self.config)
+        lengths = np.array([[len(source) + 1 for source in task.sources]])
+        for examples in Batches(lengths, max(1, TOKENS // task.search.width)).epoch(0):
+            self._check()
+            batch = self._batch(task, examples.tolist(), longest)
+            for n, hypotheses in zip(examples, batch, strict=True):
+                found[n] = hypotheses
+        return found
+
+    @torch.no_grad()
+    def _batch(self, task: Task, examples: list[int], longest: list[int]) -> list[list[Hypothesis]]:
+        tokens = self.config.tokens
+        rows = [np.array(task.sources[n], np.int64) for n in examples]
+        ids, real = (
+            torch.from_numpy(array).to(self._device) for array in pad(rows, after=[tokens.end], pad_id=tokens.pad)
+        )
+        predictor = Predictor(self.networks, ids, real)
+        room = torch.tensor([longest[n] for n in examples], device=self._device)
+        rules: list[Rule] = bounds_as_rules(task.search.bounds, tokens)
+        if task.prefixes is not None:
+            rules.append(Forced([task.prefixes[n] for n in examples]))
+        if task.search.width == 1 and not task.watched and not task.search.coverage_penalty:
+            return greedy(predictor, room, tokens, task.search, rules, scored=task.scored)
+        return beam_search(predictor, room, tokens, task.search, rules, source_real=real, watch=task.watched)

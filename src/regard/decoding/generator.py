@@ -1,0 +1,178 @@
+"""From a prompt to the text that follows it, token by token or all at once. Knows no torch: that is the writer's."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from regard.config import Config
+from regard.decoding.settings import Sampling
+from regard.text.tokenizer import Tokenizer
+
+LENGTH = 200  # tokens that are written where no length is asked for
+CONTEXT = 8  # tokens of what came before by which the spelling of new ones is decided
+BROKEN = "\ufffd"  # what a part of a character decodes to
+
+
+class Drawn(NamedTuple):
+    """One token, drawn for one row."""
+
+    row: int
+    token: int
+    log_probability: float  # by the network itself, before temperature and filters
+
+
+class Writing(Protocol):
+    """Texts that are being gone on with, one row each."""
+
+    @property
+    def open(self) -> Sequence[int]:
+        """Rows that have not ended."""
+        ...
+
+    @property
+    def slid(self) -> set[int]:
+        """Rows whose beginning has left the network's window."""
+        ...
+
+    def step(self) -> Sequence[Drawn]:
+        """One more token, for some or all of the open rows."""
+        ...
+
+    def close(self, rows: Iterable[int]) -> None:
+        """Stop going on with these rows."""
+        ...
+
+
+Begin = Callable[[list[list[int]], list[int], Sampling], Writing]
+"""Begins to write: prompts as ids, the number of each row's stream of random numbers, and how to draw."""
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """What is asked of the continuation of prompts."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    samples: int = 1
+    """How many continuations of each prompt."""
+    stop: tuple[str, ...] = ()
+    """Texts at which a continuation stops; they are not part of it."""
+
+
+@dataclass
+class Continuation:
+    """What was written after a prompt."""
+
+    prompt: str
+    sample: int
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    log_probability: float = 0.0
+    ended: bool = False
+    """Whether it came to its own end, or to one of the texts to stop at, rather than to the greatest length."""
+    slid: bool = False
+    """Whether its beginning left the network's window."""
+
+
+class Part(NamedTuple):
+    """Some more text of one continuation."""
+
+    row: int
+    text: str
+
+
+class Generator:
+    """Continues prompts; `begin` starts an engine's writing."""
+
+    def __init__(self, begin: Begin, config: Config, tokenizer: Tokenizer) -> None:
+        self._begin = begin
+        self.config = config
+        self._tokenizer = tokenizer
+
+    def stream(self, prompts: Sequence[str], wish: Prompting, into: list[Continuation]) -> Iterator[Part]:
+        """Text as it is written; `into` is filled with a continuation for each sample of each prompt."""
+        if wish.sampling.bounds.longest is None:
+            bounds = replace(wish.sampling.bounds, longest=LENGTH)
+            wish = replace(wish, sampling=replace(wish.sampling, bounds=bounds))
+        encoded = [self._encoded(prompt) for prompt in prompts]
+        rows = [(ids, sample) for ids in encoded for sample in range(wish.samples)]
+        into += [Continuation(prompt, sample) for prompt in prompts for sample in range(wish.samples)]
+        if not rows:
+            return
+        spelling = [Spelling(self._tokenizer, ids, wish.stop) for ids, _ in rows]
+        writing = self._begin([ids for ids, _ in rows], [sample for _, sample in rows], wish.sampling)
+        while writing.open:
+            for row, token, log_probability in writing.step():
+                found = into[row]
+                found.log_probability += log_probability
+                found.slid = row in writing.slid
+                if token == self.config.tokens.end:
+                    found.ended = True
+                    continue
+                found.tokens.append(token)
+                text = spelling[row].add(token)
+                if spelling[row].stopped:
+                    found.ended = True
+                    writing.close([row])
+                yield from self._given(found, row, text)
+        for row, found in enumerate(into):
+            yield from self._given(found, row, spelling[row].rest())
+
+    def _given(self, found: Continuation, row: int, text: str) -> Iterator[Part]:
+        if text:
+            found.text += text
+            yield Part(row, text)
+
+    def _encoded(self, prompt: str) -> list[int]:
+        """A text begins with its start token, if it is one that nothing else is meant by."""
+        tokens, ids = self.config.tokens, self._tokenizer.encode(prompt) if prompt else []
+        return [tokens.start, *ids] if tokens.start != tokens.end or not ids else ids
+
+
+class Spelling:
+    """Tokens become text as they come: whole characters only, and nothing that may yet be a text to stop at."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
+        self._ids = list(prompt[-CONTEXT:])
+        self._begin, self._read = 0, len(self._ids)  # from where on is decoded, and up to where it was given out
+        self._stop = [text for text in stop if text]
+        self._held = ""
+        self.stopped = False
+
+    def add(self, token: int) -> str:
+        """The text that is certain now."""
+        self._ids.append(token)
+        before = self._tokenizer.decode(self._ids[self._begin : self._read])
+        now = self._tokenizer.decode(self._ids[self._begin :])
+        if now.endswith(BROKEN) and len(self._ids) - self._read < CONTEXT:
+            return ""
+        self._begin, self._read = max(self._begin, self._read - CONTEXT), len(self._ids)
+        return self._until_stop(now[len(before) :])
+
+    def rest(self) -> str:
+        """What was held back, now that nothing follows."""
+        if self.stopped:
+            return ""
+        before = self._tokenizer.decode(self._ids[self._begin : self._read])
+        text = self._held + self._tokenizer.decode(self._ids[self._begin :])[len(before) :]
+        self._held, self._read = "", len(self._ids)
+        return text
+
+    def _until_stop(self, text: str) -> str:
+        text = self._held + text
+        found = [place for stop in self._stop if (place := text.find(stop)) >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        held = max((_overlap(text, stop) for stop in self._stop), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of a text are the beginning of another.
+
+    >>> _overlap("one two th", "the end")
+    2
+    """
+    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,0 +1,111 @@
+"""How probable a network finds given texts: all of their tokens in one pass, as in training.
+
+B texts · T target length · V vocabulary
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.config import SpecialTokens
+from regard.models.network import Network
+from regard.text.batches import Batches
+from regard.text.pairs import batch_of_rows, pad
+
+TOKENS = 2048  # in a batch
+Ids = Sequence[int]
+
+
+def score_pairs(
+    networks: Sequence[Network], sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokens
+) -> list[list[float]]:
+    """The log-probability of each token of each target, its end last, given its source."""
+    rows = [
+        (np.array(source, np.int64), np.array(target, np.int64))
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    lengths = np.array([[len(source) + 1 for source, _ in rows], [len(target) + 1 for _, target in rows]])
+    found: list[list[float]] = [[] for _ in rows]
+    for examples in _batches(lengths):
+        batch = batch_of_rows([rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens)
+        source, source_real, target, target_real, predicted = (
+            torch.from_numpy(array)
+            for array in (batch.source, batch.source_real, batch.target, batch.target_real, batch.predicted)
+        )
+        scores = _scores(networks, target, target_real, predicted, source, source_real)
+        for n, values, real in zip(examples, scores, target_real, strict=True):
+            found[n] = values[real].tolist()
+    return found
+
+
+def score_texts(
+    networks: Sequence[Network], texts: Sequence[Ids], tokens: SpecialTokens, window: int | None = None
+) -> list[list[float]]:
+    """The log-probability of each token of each text, given those before it; each comes with its start and its end.
+
+    A text longer than the network's window is read in windows that overlap by half: a token has at least half a window
+    before it.
+    """
+    rows = [np.array([tokens.start, *text, tokens.end], np.int64) for text in texts]
+    spans = [(n, *span) for n, row in enumerate(rows) for span in _windows(len(row) - 1, window)]
+    found: list[list[float]] = [[] for _ in rows]
+    scores: list[list[float]] = [[] for _ in spans]
+    for examples in _batches(np.array([[end - start for _, start, _, end in spans]])):
+        read = [rows[n][start:end] for n, start, _, end in (spans[k] for k in examples)]
+        follows = [rows[n][start + 1 : end + 1] for n, start, _, end in (spans[k] for k in examples)]
+        target, target_real = (torch.from_numpy(array) for array in pad(read, pad_id=tokens.pad))
+        predicted = torch.from_numpy(pad(follows, pad_id=tokens.pad)[0])
+        values = _scores(networks, target, target_real, predicted)
+        for k, row, kept in zip(examples, values, target_real, strict=True):
+            scores[k] = row[kept].tolist()
+    for (n, start, counted, _), values_of in zip(spans, scores, strict=True):
+        found[n] += values_of[counted - start :]
+    return found
+
+
+def _windows(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
+    """Where each window starts, from where on its tokens count, and where it ends.
+
+    >>> list(_windows(10, 6))
+    [(0, 0, 6), (3, 6, 9), (4, 9, 10)]
+    """
+    if window is None or length <= window:
+        yield 0, 0, length
+        return
+    counted = 0
+    while counted < length:
+        end = window if counted == 0 else min(counted + max(1, window // 2), length)
+        yield end - window if counted else 0, counted, end
+        counted = end
+
+
+def _batches(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    if lengths.size:
+        yield from Batches(lengths, TOKENS).epoch(0)
+
+
+@torch.no_grad()
+def _scores(
+    networks: Sequence[Network],
+    target: torch.Tensor,
+    target_real: torch.Tensor,
+    predicted: torch.Tensor,
+    source: torch.Tensor | None = None,
+    source_real: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The log-probability (B, T) of what is to be predicted."""
+    found = []
+    for network in networks:
+        device = next(network.parameters()).device
+        memory = None
+        if source is not None:
+            memory = network.encode(source.to(device), None if source_real is None else source_real.to(device))
+        hidden = network.decode(target.to(device), memory, real=target_real.to(device))
+        logits = network.logits(hidden).float().log_softmax(-1)  # (B, T, V)
+        found.append(logits.gather(-1, predicted.to(device)[..., None]).squeeze(-1).cpu())
+    if len(found) == 1:
+        return found[0]
+    return torch.stack(found).logsumexp(0) - math.log(len(found))

@@ -1,0 +1,166 @@
+"""From text to text: split, tokenise, search, and put together again. Knows no torch: that is the engine's business."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from regard.config import Config
+from regard.decoding.engines.engine import Engine, Task
+from regard.decoding.settings import Hypothesis, Search
+from regard.text.sentences import joined, split_sentences, split_tokens
+from regard.text.tokenizer import Tokenizer
+
+LONGEST = 250  # tokens of a sentence that is not split: about what networks see in training
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One translation of a sentence."""
+
+    text: str
+    tokens: list[str]
+    score: float
+    log_probability: float
+    ended: bool
+    token_scores: list[float] | None = None
+    attention: Sequence[Sequence[float]] | None = None
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a line, or a part of one that was too long, and its translations, the best first."""
+
+    source: str
+    tokens: list[str]
+    alternatives: list[Alternative]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of a line."""
+
+    source: str
+    text: str
+    sentences: list[Sentence]
+    pieces: int = 0
+    """How many parts were made of sentences that were too long."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of the translation of lines."""
+
+    search: Search = field(default_factory=Search)
+    split: bool = True
+    """Whether a line is taken apart into sentences."""
+    longest: int = LONGEST
+    """Tokens from which on a sentence is taken apart at punctuation."""
+    prefix: str = ""
+    """How the translation of each line must begin."""
+    forbidden: tuple[str, ...] = ()
+    """Words that are not written."""
+    scored: bool = False
+    watched: bool = False
+    copy_unknown: bool = False
+    """Whether a word that the vocabulary lacks is replaced by the word of the source that was looked at."""
+
+
+class Translator:
+    """Translates lines with an engine, and the tokenizers of both languages, which may be the same."""
+
+    def __init__(self, engine: Engine, config: Config, source: Tokenizer, target: Tokenizer) -> None:
+        self.engine = engine
+        self.config = config
+        self._source = source
+        self._target = target
+
+    def translate(self, lines: Sequence[str], wish: Wish) -> list[Translation]:
+        """The translations of lines, one for one; of an empty line, nothing."""
+        plans = self._plans(lines, wish)
+        parts = [part for plan in plans for part in plan.parts]
+        task = Task(
+            [part.ids for part in parts],
+            self._search(wish),
+            self._prefixes(plans, wish),
+            wish.scored,
+            wish.watched or wish.copy_unknown,
+        )
+        found = iter(self.engine.search(task))
+        return [self._assemble(plan, found, wish) for plan in plans]
+
+    def _plans(self, lines: Sequence[str], wish: Wish) -> "list[_Plan]":
+        """Each line's sentences, all of them tokenised at once."""
+        split = [split_sentences(line) if wish.split else [line.strip()] if line.strip() else [] for line in lines]
+        ids = iter(self._source.encode_all([sentence for sentences in split for sentence in sentences]))
+        return [self._plan(line, sentences, ids, wish) for line, sentences in zip(lines, split, strict=True)]
+
+    def _plan(self, line: str, sentences: list[str], encoded: Iterator[list[int]], wish: Wish) -> "_Plan":
+        longest = min(wish.longest, (self.config.model.longest or wish.longest + 1) - 1)
+        parts, pieces = list[_Part](), 0
+        for sentence in sentences:
+            ids = next(encoded)
+            if len(ids) <= longest:
+                parts.append(_Part(sentence, ids))
+                continue
+            several = split_tokens(sentence, longest, self._source.encode)
+            pieces += len(several)
+            parts += [_Part(piece, ids) for piece, ids in several]
+        return _Plan(line, parts, pieces)
+
+    def _search(self, wish: Wish) -> Search:
+        forbidden = tuple(ids for word in wish.forbidden for ids in self._target.spellings(word))
+        bounds = wish.search.bounds
+        return replace(wish.search, bounds=replace(bounds, forbidden=(*bounds.forbidden, *forbidden)))
+
+    def _prefixes(self, plans: "Sequence[_Plan]", wish: Wish) -> list[list[int]] | None:
+        """A prefix is that of a line, and so of its first part."""
+        if not wish.prefix:
+            return None
+        prefix = self._target.encode(wish.prefix)
+        return [prefix if n == 0 else [] for plan in plans for n in range(len(plan.parts))]
+
+    def _assemble(self, plan: "_Plan", found: Iterator[list[Hypothesis]], wish: Wish) -> Translation:
+        sentences = [
+            Sentence(
+                part.text,
+                self._source.pieces(part.ids),
+                [self._alternative(one, part, wish) for one in hypotheses],
+            )
+            for part, hypotheses in zip(plan.parts, found, strict=False)
+        ]
+        text = joined([sentence.alternatives[0].text for sentence in sentences])
+        return Translation(plan.line, text, sentences, plan.pieces)
+
+    def _alternative(self, found: Hypothesis, part: "_Part", wish: Wish) -> Alternative:
+        tokens = self._target.pieces(found.ids)
+        unknown = self.config.tokens.unknown
+        if wish.copy_unknown and found.attention is not None and unknown in found.ids:
+            words = self._source.words(part.text)
+            tokens = [
+                words[max(range(len(words)), key=row.__getitem__)] if number == unknown and words else token
+                for number, token, row in zip(found.ids, tokens, found.attention, strict=False)
+            ]
+            text = self._target.decode_pieces(tokens)
+        else:
+            text = self._target.decode(found.ids)
+        return Alternative(
+            text,
+            tokens,
+            found.score,
+            found.log_probability,
+            found.ended,
+            found.token_scores,
+            found.attention if wish.watched else None,
+        )
+
+
+@dataclass(frozen=True)
+class _Part:
+    text: str
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    line: str
+    parts: list[_Part]
+    pieces: int

@@ -1,0 +1,215 @@
+"""A trained model, ready for use: what `regard.load` gives.
+
+    model = regard.load("runs/en-it")
+    model.translate(["I love you very much."])
+    model.generate("Once upon a time")
+
+Everything is loaded when it is first needed: with the CTranslate2 engine, torch never is.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.config import Config, DecoderOnly, EncoderDecoder
+from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, hindrance_to_search
+from regard.decoding.engines.ctranslate2 import Precision
+from regard.decoding.engines.engine import Engine
+from regard.decoding.generator import LENGTH, Begin, Continuation, Generator, Part, Prompting, Writing
+from regard.decoding.settings import Sampling
+from regard.decoding.translator import Translation, Translator, Wish
+from regard.errors import ConfigError, FolderError
+from regard.models.contents import TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
+from regard.text.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from regard.models import Network
+
+TOGETHER = 512  # lines of an iterator that are translated at once
+
+
+class Model:
+    """One trained model, or several that vote."""
+
+    def __init__(self, folder: Path, *more: Path) -> None:
+        self.folder = folder
+        self.folders = (folder, *more)
+        self.config: Config = read_config(folder)
+        for other in more:
+            _check_alike(folder, self.config, other)
+        self._engines: dict[tuple[str, str], Engine] = {}
+
+    @cached_property
+    def networks(self) -> "list[Network]":
+        """The networks of all folders, in torch."""
+        from regard.models.folder import load as load_network
+
+        return [load_network(folder).network for folder in self.folders]
+
+    @property
+    def network(self) -> "Network":
+        """The network of the first folder, in torch."""
+        return self.networks[0]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; of a translator with two, the source's."""
+        path = self.folder / TOKENIZER
+        if not path.exists():
+            raise FolderError(f"{path}: is missing, so {self.folder} can take no text; copy the folder again.")
+        return load_tokenizer(path)
+
+    @cached_property
+    def target_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the target language."""
+        path = self.folder / TARGET_TOKENIZER
+        return load_tokenizer(path) if path.exists() else self.tokenizer
+
+    def translate(
+        self,
+        texts: Iterable[str],
+        wish: Wish = Wish(),  # noqa: B008  # frozen
+        *,
+        engine: Name = "auto",
+        precision: Precision = "int8",
+    ) -> Any:
+        """Translate a text, a list of them, or an iterator, which may be endless; the answer is of the same kind."""
+        if isinstance(texts, str):
+            return self.translations([texts], wish, engine=engine, precision=precision)[0].text
+        if isinstance(texts, Sequence):
+            return [found.text for found in self.translations(texts, wish, engine=engine, precision=precision)]
+        return self._translate_stream(iter(texts), wish, engine, precision)
+
+    def translations(
+        self,
+        texts: Sequence[str],
+        wish: Wish = Wish(),  # noqa: B008
+        *,
+        engine: Name = "auto",
+        precision: Precision = "int8",
+    ) -> list[Translation]:
+        """Translate texts, with everything that is known about each translation."""
+        return self.translator(wish, engine=engine, precision=precision).translate(texts, wish)
+
+    def translator(self, wish: Wish, *, engine: Name = "auto", precision: Precision = "int8") -> Translator:
+        """What carries out such wishes."""
+        if not isinstance(self.config.model, EncoderDecoder):
+            raise ConfigError(f"{self.folder} is a {self.config.model.family}, which does not translate.")
+        ensemble = len(self.folders) > 1
+        hindrance = hindrance_to_search(wish.search, prefix=bool(wish.prefix), ensemble=ensemble)
+        name = decide(engine, self.config, hindrance)
+        return Translator(self._engine(name, precision), self.config, self.tokenizer, self.target_tokenizer)
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] = "",
+        wish: Prompting = Prompting(),  # noqa: B008
+        *,
+        engine: Name = "auto",
+        precision: Precision = "int8",
+        seeded: bool = True,
+    ) -> str | list[str]:
+        """What follows a prompt, or each of several; for several samples, all of them one after the other.
+
+        Without `seeded`, draws need not be repeatable, and a faster engine may be taken.
+        """
+        found: list[Continuation] = []
+        for _ in self.stream(prompts, wish, found, engine=engine, precision=precision, seeded=seeded):
+            pass
+        texts = [one.text for one in found]
+        return texts[0] if isinstance(prompts, str) and wish.samples == 1 else texts
+
+    def stream(
+        self,
+        prompts: str | Sequence[str] = "",
+        wish: Prompting = Prompting(),  # noqa: B008
+        into: list[Continuation] | None = None,
+        *,
+        engine: Name = "auto",
+        precision: Precision = "int8",
+        seeded: bool = True,
+    ) -> Iterator[Part]:
+        """The same as it is written, part by part; `into` is filled with the whole continuations."""
+        if not isinstance(self.config.model, DecoderOnly):
+            raise ConfigError(f"{self.folder} is an {self.config.model.family}, which continues no text.")
+        several = [prompts] if isinstance(prompts, str) else list(prompts)
+        hindrance = hindrance_to_sampling(
+            wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=self._has_room(several, wish.sampling)
+        )
+        name = decide(engine, self.config, hindrance)
+        begin = self._begin_ctranslate2(precision) if name == "ctranslate2" else self._begin_torch
+        writer = Generator(begin, self.config, self.tokenizer)
+        return writer.stream(several, wish, into if into is not None else [])
+
+    def score(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[float]]:
+        """The log-probability of each token of texts, their ends included; of `targets`, as translations of them."""
+        from regard.decoding.scoring import score_pairs, score_texts
+
+        tokens, longest = self.config.tokens, self.config.model.longest
+        if targets is None:
+            return score_texts(self.networks, self.tokenizer.encode_all(texts), tokens, longest)
+        sources = self.tokenizer.encode_all(texts)
+        return score_pairs(self.networks, sources, self.target_tokenizer.encode_all(targets), tokens)
+
+    def _translate_stream(self, texts: Iterator[str], wish: Wish, engine: Name, precision: Precision) -> Iterator[str]:
+        ready = self.translator(wish, engine=engine, precision=precision)
+        while several := list(islice(texts, TOGETHER)):
+            yield from (found.text for found in ready.translate(several, wish))
+
+    def _engine(self, name: str, precision: Precision) -> Engine:
+        key = (name, precision if name == "ctranslate2" else "")
+        if key not in self._engines:
+            self._engines[key] = self._ctranslate2(precision) if name == "ctranslate2" else self._torch()
+        return self._engines[key]
+
+    def _torch(self) -> Engine:
+        from regard.decoding.engines.network import NetworkEngine
+
+        return NetworkEngine(self.networks, self.config)
+
+    def _ctranslate2(self, precision: Precision) -> Engine:
+        from regard.decoding.engines.ctranslate2 import CTranslate2Engine
+
+        return CTranslate2Engine(self.folder, self.config, precision)
+
+    def _begin_torch(self, prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
+        from regard.decoding.sampling import Writer
+
+        return Writer(self.networks, prompts, streams, self.config.tokens, sampling, self.config.model.longest)
+
+    def _begin_ctranslate2(self, precision: Precision) -> Begin:
+        from regard.decoding.engines.ctranslate2_writer import begin
+
+        return begin(self.folder, self.config, precision)
+
+    def _has_room(self, prompts: Sequence[str], sampling: Sampling) -> bool:
+        window = self.config.model.longest
+        if window is None:
+            return True
+        longest = max((len(ids) for ids in self.tokenizer.encode_all(prompts)), default=0)
+        return longest + 1 + (sampling.bounds.longest or LENGTH) <= window
+
+
+def load(folder: str | Path, *more: str | Path) -> Model:
+    """The model in a model folder, or the best of a run's; with several, they vote on every token."""
+    return Model(model_folder(folder), *(model_folder(other) for other in more))
+
+
+def _check_alike(folder: Path, config: Config, other: Path) -> None:
+    """Models that vote must mean the same by the same id."""
+    theirs = read_config(other)
+    if theirs.model.family != config.model.family:
+        raise ConfigError(
+            f"{other} is a {theirs.model.family}, but {folder} a {config.model.family}; they cannot vote."
+        )
+    for name in (TOKENIZER, TARGET_TOKENIZER):
+        ours, other_one = folder / name, other / name
+        if ours.exists() != other_one.exists() or (ours.exists() and ours.read_bytes() != other_one.read_bytes()):
+            raise ConfigError(
+                f"{other_one} is not the same as {ours}; models that vote must share one vocabulary: "
+                "train them with one tokenizer.file."
+            )
+    if theirs.tokens != config.tokens:
+        raise ConfigError(f"{other} has other special tokens than {folder}; models that vote must share them.")
