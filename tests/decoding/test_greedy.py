@@ -5,18 +5,9 @@ import torch
 from hypothesis import given
 
 from family import DECODERS, Batch, batches, make
-from regard.config import Config, SpecialTokens
 from regard.decoding.engines.engine import Task
-from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import EXTRA, GREEDY, Bounds, Search
-
-TOKENS = SpecialTokens()
-TRANSLATORS = [name for name in DECODERS if name.startswith("encoder-decoder")]
-
-
-def sentences(batch: Batch) -> list[list[int]]:
-    """The sources of a batch, without pads."""
-    return [source[real].tolist() for source, real in zip(batch.source, batch.source_real, strict=True)]
+from searches import TOKENS, TRANSLATORS, engine, never_ending, sentences
 
 
 def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
@@ -33,18 +24,10 @@ def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
     return written[1:], scores
 
 
-def never_ending(config_name: str = "encoder-decoder, narrow keys, biases, untied") -> NetworkEngine:
-    network = make(DECODERS[config_name])
-    with torch.no_grad():
-        dict(network.named_parameters())["output.bias"][TOKENS.end] = -1e9
-    return NetworkEngine([network], Config(model=DECODERS[config_name]))
-
-
 @pytest.mark.parametrize("name", TRANSLATORS)
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch) -> None:
-    engine = NetworkEngine([make(DECODERS[name])], Config(model=DECODERS[name]))
-    for source, (found,) in zip(sentences(batch), engine.search(Task(sentences(batch), GREEDY)), strict=True):
+    for source, (found,) in zip(sentences(batch), engine(name).search(Task(sentences(batch), GREEDY)), strict=True):
         ids, scores = by_hand(name, source)
         assert found.ids == ids
         assert found.token_scores == pytest.approx(scores, abs=1e-5)
@@ -67,8 +50,7 @@ def test_nothing_to_translate_is_nothing() -> None:
 
 def test_a_beam_of_one_with_attention_is_greedy_too() -> None:
     name = TRANSLATORS[0]
-    engine = NetworkEngine([make(DECODERS[name])], Config(model=DECODERS[name]))
-    plain, watched = (engine.search(Task([[5, 6, 7], [8]], GREEDY, watched=watched)) for watched in (False, True))
+    plain, watched = (engine(name).search(Task([[5, 6, 7], [8]], GREEDY, watched=watched)) for watched in (False, True))
     assert [one.ids for (one,) in plain] == [one.ids for (one,) in watched]
     for (one,), source in zip(watched, ([5, 6, 7], [8]), strict=True):
         weights = torch.tensor(one.attention)

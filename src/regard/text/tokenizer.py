@@ -68,7 +68,7 @@ class Tokenizer:
         ]
 
     def spellings(self, word: str) -> list[tuple[int, ...]]:
-        """Every way to write a word in tokens of the vocabulary, up to a few dozen, at the start of a text or inside."""
+        """Every way to write a word in tokens of the vocabulary, up to a few dozen, as a text begins or inside."""
         found = {tuple(self.encode(word)): None, tuple(self.encode(f" {word}")): None}
         vocabulary = self._fast.get_vocab()
         for ids in list(found):

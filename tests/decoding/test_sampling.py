@@ -1,0 +1,172 @@
+"""Sampling: draws follow the network's distribution, and every text goes on as it would alone."""
+
+import math
+from collections import Counter
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from family import DECODERS, make
+from regard.decoding.sampling import Writer, filtered, inverse
+from regard.decoding.settings import Bounds, Sampling
+from regard.errors import ConfigError
+from searches import TOKENS
+
+LEARNED = "decoder-only, learned positions"
+
+
+def written(
+    prompts: list[list[int]],
+    sampling: Sampling,
+    *,
+    name: str = "decoder-only",
+    streams: list[int] | None = None,
+    window: int | None = None,
+) -> list[list[int]]:
+    writer = Writer([make(DECODERS[name])], prompts, streams or [0] * len(prompts), TOKENS, sampling, window)
+    while writer.open:
+        writer.step()
+    return [writer.text(row) for row in range(len(prompts))]
+
+
+def short(length: int = 8, **settings: Any) -> Sampling:
+    return Sampling(bounds=Bounds(longest=length), **settings)
+
+
+def test_draws_follow_the_networks_distribution() -> None:
+    prompt, draws = [5, 6, 7], 2000
+    logits = make(DECODERS["decoder-only"])(torch.tensor([prompt]))[0, -1].detach()
+    logits[[TOKENS.pad, TOKENS.start]] = -math.inf
+    found = Counter(ids[0] for ids in written([prompt] * draws, short(1), streams=list(range(draws))))
+    wanted = logits.softmax(-1).tolist()
+    assert max(abs(found[token] / draws - share) for token, share in enumerate(wanted)) < 0.04
+
+
+def test_a_temperature_of_zero_takes_the_most_probable_token() -> None:
+    (cold,) = written([[5, 6]], short(temperature=0.0))
+    text = [5, 6]
+    for token in cold:
+        logits = make(DECODERS["decoder-only"])(torch.tensor([text]))[0, -1]
+        logits[[TOKENS.pad, TOKENS.start]] = -math.inf
+        assert token == int(logits.argmax())
+        text.append(token)
+
+
+def test_a_seed_repeats_and_streams_differ() -> None:
+    prompts = [[5, 6]] * 3
+    first = written(prompts, short(12, seed=1), streams=[0, 1, 2])
+    assert first == written(prompts, short(12, seed=1), streams=[0, 1, 2])
+    assert first != written(prompts, short(12, seed=2), streams=[0, 1, 2])
+    assert len({tuple(ids) for ids in first}) == 3
+
+
+@settings(max_examples=15)
+@given(
+    prompts=st.lists(st.lists(st.integers(4, 20), min_size=1, max_size=9), min_size=2, max_size=4),
+    name=st.sampled_from(["decoder-only", LEARNED]),
+    window=st.sampled_from([None, 6]),
+)
+def test_prompts_of_unequal_length_go_on_as_each_does_alone(
+    prompts: list[list[int]], name: str, window: int | None
+) -> None:
+    sampling = short(10, temperature=0.7, repetition_penalty=1.3, no_repeat=3)
+    together = written(prompts, sampling, name=name, window=window)
+    assert together == [written([prompt], sampling, name=name, window=window)[0] for prompt in prompts]
+
+
+def test_a_text_that_outgrows_the_window_loses_its_beginning_and_says_so() -> None:
+    network = make(DECODERS[LEARNED])  # 40 positions
+    prompts = [list(range(4, 20)) * 2, [5]]
+    sampling = Sampling(temperature=0.0, bounds=Bounds(shortest=30, longest=30))
+    writer = Writer([network], prompts, [0, 0], TOKENS, sampling, 40)
+    while writer.open:
+        for row, token, _ in writer.step():
+            assert token != TOKENS.pad
+            if row == 0 and len(writer.text(0)) == 9:  # 41 tokens: the last one was drawn after a window of 40
+                assert writer.slid == {0}
+    assert writer.slid == {0}
+    text = [*prompts[0], *writer.text(0)]
+    logits = network(torch.tensor([text[11:41]]))[0, -1]  # three quarters of the window are kept
+    logits[[TOKENS.pad, TOKENS.start]] = -math.inf
+    assert text[41] == int(logits.argmax())
+
+
+def left_by_definition(logits: list[float], top_k: int | None, top_p: float | None, min_p: float | None) -> set[int]:
+    """One filter after the other, on what is left."""
+    left = sorted(range(len(logits)), key=lambda n: -logits[n])[: top_k or len(logits)]
+    if top_p is not None and top_p < 1:
+        total = sum(math.exp(logits[n]) for n in left)
+        sums = list(accumulate((math.exp(logits[n]) / total for n in left), initial=0.0))
+        left = [n for n, before in zip(left, sums, strict=False) if before < top_p]
+    if min_p is not None:
+        left = [n for n in left if math.exp(logits[n] - logits[left[0]]) >= min_p]
+    return set(left)
+
+
+@settings(max_examples=60)
+@given(
+    logits=st.lists(st.integers(-20, 20), min_size=4, max_size=12, unique=True),
+    top_k=st.none() | st.integers(1, 12),
+    top_p=st.none() | st.sampled_from([0.123, 0.456, 0.789, 0.9, 1.0]),
+    min_p=st.none() | st.sampled_from([0.0123, 0.0456, 0.345]),
+)
+def test_filters_leave_what_their_definitions_say(
+    logits: list[int], top_k: int | None, top_p: float | None, min_p: float | None
+) -> None:
+    values = [number / 3.3 for number in logits]
+    found = filtered(torch.tensor([values], dtype=torch.double), Sampling(top_k=top_k, top_p=top_p, min_p=min_p))[0]
+    left = {n for n, value in enumerate(found.tolist()) if value > -math.inf}
+    assert left == left_by_definition(values, top_k, top_p, min_p)
+
+
+@settings(max_examples=50)
+@given(
+    weights=st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda some: sum(some) > 0.1),
+    draw=st.floats(0, 1, exclude_max=True),
+)
+def test_a_token_without_probability_is_never_drawn(weights: list[float], draw: float) -> None:
+    shares = torch.tensor([weights], dtype=torch.float32)
+    (token,) = inverse(shares / shares.sum(), torch.tensor([draw], dtype=torch.double)).tolist()
+    assert weights[token] > 0
+
+
+def test_no_sequence_comes_twice() -> None:
+    for size in (1, 2, 3):
+        (ids,) = written([[5, 6, 5]], short(14, temperature=0.0, no_repeat=size))
+        text = [5, 6, 5, *ids]
+        runs = [tuple(text[n : n + size]) for n in range(len(text) - size + 1)]
+        assert len(runs) == len(set(runs)) or (size == 1 and len(set(runs)) == len(runs) - 1)  # the prompt's own 5 5
+
+
+def test_a_repetition_penalty_makes_what_was_written_less_probable() -> None:
+    plain, penalised = (written([[5, 6]], short(20, temperature=0.0, repetition_penalty=p))[0] for p in (1.0, 5.0))
+    assert len(set(penalised)) > len(set(plain))
+
+
+def test_lengths_and_forbidden_words_are_kept() -> None:
+    sampling = Sampling(bounds=Bounds(shortest=6, longest=9, forbidden=((7,), (8, 9))))
+    for ids in written([[5, 6]] * 40, sampling, streams=list(range(40))):
+        assert 6 <= len([token for token in ids if token != TOKENS.end]) <= 9
+        assert 7 not in ids
+        assert (8, 9) not in pairwise(ids)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"temperature": -1.0}, "a temperature of -1.0 makes no sense; it should be 0 to 100."),
+        ({"top_k": 0}, "the 0 most probable tokens are none; top-k should be 1 or more."),
+        ({"top_p": 0.0}, "top-p is 0.0, but it is a probability above 0 and up to 1."),
+        ({"min_p": 1.5}, "min-p is 1.5, but it is a probability above 0 and up to 1."),
+        ({"repetition_penalty": 0.0}, "a repetition penalty of 0.0 makes no sense; 1 is none."),
+        ({"no_repeat": 0}, "sequences of 0 tokens are none; no-repeat should be 1 or more."),
+    ],
+)
+def test_sampling_that_makes_no_sense_is_refused(wrong: dict[str, float], sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Sampling(**wrong)  # type: ignore[arg-type]
+    assert str(error.value) == sentence

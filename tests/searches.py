@@ -1,0 +1,29 @@
+"""What the tests of decoding share: small translators, and sentences for them."""
+
+import torch
+
+from family import DECODERS, Batch, make
+from regard.config import Config, SpecialTokens
+from regard.decoding.engines.network import NetworkEngine
+
+TOKENS = SpecialTokens()
+TRANSLATORS = [name for name in DECODERS if name.startswith("encoder-decoder")]
+BIASED = "encoder-decoder, narrow keys, biases, untied"
+
+
+def sentences(batch: Batch) -> list[list[int]]:
+    """The sources of a batch, without pads."""
+    return [source[real].tolist() for source, real in zip(batch.source, batch.source_real, strict=True)]
+
+
+def engine(name: str, seed: int = 0) -> NetworkEngine:
+    """The torch engine with one network."""
+    return NetworkEngine([make(DECODERS[name], seed)], Config(model=DECODERS[name]))
+
+
+def never_ending() -> NetworkEngine:
+    """The torch engine with a network that never writes an end."""
+    found = engine(BIASED)
+    with torch.no_grad():
+        dict(found.networks[0].named_parameters())["output.bias"][TOKENS.end] = -1e9
+    return found
