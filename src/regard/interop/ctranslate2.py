@@ -1,0 +1,175 @@
+"""A model folder becomes one that CTranslate2 loads, with no code of ours.
+
+    to_ctranslate2("runs/en-it/best", "en-it-ct2", "int8")
+    ctranslate2.Translator("en-it-ct2").translate_batch([["▁I", "▁love", "▁you"]])
+
+`ctranslate2.Translator` reads an encoder-decoder network, `ctranslate2.Generator` a decoder-only one. Our tokenizers,
+which cut a text into the pieces that CTranslate2 is given, stand beside its own files.
+
+V vocabulary · C model width
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from ctranslate2.specs import (
+    TransformerDecoderModelSpec,
+    TransformerDecoderSpec,
+    TransformerEncoderSpec,
+    TransformerSpec,
+)
+from ctranslate2.specs.common_spec import Activation
+from torch import Tensor
+
+from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions, SinusoidalPositions
+from regard.errors import FolderError
+from regard.interop.ctranslate2_limits import POSITIONS, why_not
+from regard.interop.ctranslate2_vocabulary import Vocabularies, vocabularies
+from regard.interop.equivalents import Tensors, even_heads, even_width
+from regard.interop.new_folder import new_folder
+from regard.interop.tokenizers import carried
+from regard.models import load
+from regard.models.contents import TARGET_TOKENIZER, TOKENIZER, read_config
+from regard.nn import sinusoids
+
+Precision = Literal["int8", "float32"]
+ACTIVATIONS = {
+    "relu": Activation.RELU,
+    "gelu": Activation.GELU,
+    "gelu-tanh": Activation.GELUTanh,
+    "swish": Activation.SWISH,
+    "swiglu": Activation.SWISH,
+}
+NEVER = -1e4  # as a logit: e^NEVER is 0 in every precision, and NEVER itself is finite even in 16 bits
+
+
+def to_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "float32") -> None:
+    """Write a model for CTranslate2; in `int8`, every matrix has 8-bit numbers with one scale a row."""
+    folder, out = Path(folder), Path(out)
+    config = read_config(folder)
+    reason = why_not(config)
+    if reason is not None:
+        raise FolderError(f"{folder}: cannot be converted, because {reason}; use it with regard itself.")
+    tokenizers = carried(folder, TOKENIZER, TARGET_TOKENIZER)
+    names = vocabularies(config, tokenizers.by_file.get(TOKENIZER), tokenizers.by_file.get(TARGET_TOKENIZER))
+    tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
+    spec = specification(config, tensors, names)
+    spec.validate()
+    spec.optimize(quantization=precision)
+    with new_folder(out) as draft:
+        spec.save(str(draft))
+        for name, content in tokenizers.files.items():
+            (draft / name).write_bytes(content)
+
+
+def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
+    """A network in CTranslate2's terms."""
+    model, tokens = config.model, config.tokens
+    assert isinstance(model, EncoderDecoder | DecoderOnly)  # as `why_not` has seen to
+    tensors = even_heads(tensors, model)
+    encodes = isinstance(model, EncoderDecoder)
+    layers = model.decoder_layers if isinstance(model, EncoderDecoder) else None
+    same: dict[str, Any] = {
+        "num_heads": model.heads,
+        "head_dim": None if even_width(model) == model.head_width else even_width(model),
+        "pre_norm": model.norm_order == "pre",
+        "rms_norm": model.norm == "rms",
+        "activation": ACTIVATIONS[model.activation],
+        "ffn_glu": model.activation == "swiglu",
+        "layernorm_embedding": model.embedding_norm,
+    }
+    decoder = TransformerDecoderSpec(
+        layers or model.layers,
+        with_encoder_attention=encodes,
+        alignment_heads=model.heads,  # what a token looks at is the mean over all heads of the last layer
+        **same,
+    )
+    _fill_stack(decoder, decoder.embeddings, tensors, "decoder", model)
+    _fill_output(decoder.projection, tensors, config)
+    if encodes:
+        encoder = TransformerEncoderSpec(model.layers, **same)
+        _fill_stack(encoder, encoder.embeddings[0], tensors, "encoder", model)
+        spec = TransformerSpec(encoder, decoder)
+        spec.config.decoder_start_token = names.target[tokens.start]
+        spec.config.add_source_eos = True
+        spec.register_source_vocabulary(names.source)
+        spec.register_target_vocabulary(names.target)
+    else:
+        spec = TransformerDecoderModelSpec(decoder)
+        spec.register_vocabulary(names.target)
+    spec.config.unk_token = names.target[tokens.unknown]
+    spec.config.bos_token = names.target[tokens.start]
+    spec.config.eos_token = names.target[tokens.end]
+    spec.config.layer_norm_epsilon = model.norm_epsilon
+    return spec
+
+
+def _fill_stack(spec: Any, embeddings: Any, tensors: Tensors, stack: str, model: EncoderDecoder | DecoderOnly) -> None:
+    embeddings.weight = tensors[f"{stack}.embedding.weight"]
+    spec.scale_embeddings = model.scale_embeddings
+    spec.position_encodings.encodings = _positions(tensors, stack, model)
+    if model.embedding_norm:
+        _fill_norm(spec.layernorm_embedding, tensors, f"{stack}.embedding.norm")
+    if model.norm_order == "pre":
+        _fill_norm(spec.layer_norm, tensors, f"{stack}.norm")
+    for number, layer in enumerate(spec.layer):
+        _fill_layer(layer, tensors, f"{stack}.layers.{number}")
+
+
+def _fill_layer(spec: Any, tensors: Tensors, layer: str) -> None:
+    own = spec.self_attention
+    _fill_linear(own.linear[0], tensors, f"{layer}.attention.query_key_value")
+    _fill_linear(own.linear[1], tensors, f"{layer}.attention.output")
+    _fill_norm(own.layer_norm, tensors, f"{layer}.attention_residual.norm")
+    if hasattr(spec, "attention"):
+        cross = spec.attention
+        _fill_linear(cross.linear[0], tensors, f"{layer}.cross_attention.query")
+        _fill_linear(cross.linear[1], tensors, f"{layer}.cross_attention.key_value")
+        _fill_linear(cross.linear[2], tensors, f"{layer}.cross_attention.output")
+        _fill_norm(cross.layer_norm, tensors, f"{layer}.cross_attention_residual.norm")
+    if hasattr(spec.ffn, "linear_0_noact"):
+        spec.ffn.linear_0.weight, spec.ffn.linear_0_noact.weight = tensors[f"{layer}.feed_forward.inner.weight"].chunk(
+            2
+        )
+    else:
+        _fill_linear(spec.ffn.linear_0, tensors, f"{layer}.feed_forward.inner")
+    _fill_linear(spec.ffn.linear_1, tensors, f"{layer}.feed_forward.output")
+    _fill_norm(spec.ffn.layer_norm, tensors, f"{layer}.feed_forward_residual.norm")
+
+
+def _fill_linear(spec: Any, tensors: Tensors, name: str) -> None:
+    spec.weight = tensors[f"{name}.weight"]
+    if f"{name}.bias" in tensors:
+        spec.bias = tensors[f"{name}.bias"]
+
+
+def _fill_norm(spec: Any, tensors: Tensors, name: str) -> None:
+    spec.gamma = tensors[f"{name}.weight"]
+    if f"{name}.bias" in tensors:
+        spec.beta = tensors[f"{name}.bias"]
+
+
+def _fill_output(spec: Any, tensors: Tensors, config: Config) -> None:
+    """The projection to the vocabulary. CTranslate2 has no rule that tokens which are not text are never written.
+
+    So they have a bias that no other logit can make up for, unless one is the end as well.
+    """
+    weight, tokens = tensors["output.weight"], config.tokens
+    bias = tensors.get("output.bias", weight.new_zeros(len(weight))).clone()
+    for number in {tokens.pad, tokens.start} - {tokens.end}:
+        bias[number : number + 1] = NEVER  # a slice: the pad of the source may be none of the target's tokens
+    spec.weight = weight
+    if bias.any():
+        spec.bias = bias
+
+
+def _positions(tensors: Tensors, stack: str, model: EncoderDecoder | DecoderOnly) -> Tensor:
+    """The table of positions; without one, CTranslate2 would compute sinusoids of its own, which begin at 1."""
+    match model.positions:
+        case LearnedPositions():
+            return tensors[f"{stack}.embedding.positions.weight"]
+        case SinusoidalPositions(layout=layout):
+            return sinusoids(POSITIONS, model.width, halves=layout == "halves").float()
+        case _:
+            return torch.zeros(POSITIONS, model.width)

@@ -1,0 +1,26 @@
+"""What CTranslate2 can hold. Knows neither torch nor CTranslate2, so that asking costs nothing."""
+
+from regard.config import Config, DecoderOnly, EncoderDecoder
+
+POSITIONS = 4096  # that a converted network has where ours would go on: CTranslate2 keeps them as a table
+
+
+def why_not(config: Config) -> str | None:
+    """Why CTranslate2 cannot hold a model, as the part of a sentence that follows "because"; None if it can.
+
+    >>> why_not(Config(model=EncoderDecoder(feed_forward=0)))
+    'CTranslate2 needs feed-forward layers, and the network has none'
+    """
+    model, tokens = config.model, config.tokens
+    if not isinstance(model, EncoderDecoder | DecoderOnly):
+        return "CTranslate2 is for networks that write, and this one only reads"
+    written = (model.target_vocabulary if isinstance(model, EncoderDecoder) else None) or model.vocabulary
+    unnamed = max(tokens.start, tokens.unknown, tokens.end) >= written or tokens.end >= model.vocabulary
+    hindrances = {
+        "CTranslate2 needs feed-forward layers, and the network has none": model.feed_forward == 0,
+        "CTranslate2 needs norms, and the network has none": model.norm == "none",
+        "CTranslate2 needs residual connections, and the network has none": not model.residual,
+        "CTranslate2 cannot look ahead, and the network's decoder does": not model.look_ahead_mask,
+        "its start, end or unknown token is past the last token of a vocabulary": unnamed,
+    }
+    return next((reason for reason, holds in hindrances.items() if holds), None)

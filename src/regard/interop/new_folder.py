@@ -1,0 +1,23 @@
+"""A folder for someone else's program, written whole or not at all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from regard.errors import FolderError
+from regard.text.draft import new_draft, publish
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A hidden folder to write in, which takes its name when the context ends without an error."""
+    if folder.exists():
+        raise FolderError(f"{folder}: already exists; choose another name or remove it first.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_draft(folder) as draft:
+            yield draft
+            publish(draft, folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FolderError(f"{folder}: cannot be written ({reason}); free some space or choose another place.") from None
