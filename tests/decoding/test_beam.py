@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -195,18 +196,19 @@ def test_several_networks_vote_with_their_mean_probability() -> None:
         ({"patience": 0.0}, "a patience of 0.0 makes no sense; it should be above 0."),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused(wrong: dict[str, float], sentence: str) -> None:
+def test_a_search_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
-        Search(**wrong)  # type: ignore[arg-type]
+        Search(**wrong)
     assert str(error.value) == sentence
 
 
 def test_lengths_that_make_no_sense_are_refused() -> None:
-    for wrong, sentence in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"shortest": -1}, "a minimum length of -1 makes no sense; it should be 0 or more."),
         ({"longest": 0}, "a maximum length of 0 is less than 1; raise it."),
         ({"shortest": 5, "longest": 3}, "a maximum length of 3 is less than the minimum length, 5; raise it."),
-    ):
+    ]
+    for wrong, sentence in cases:
         with pytest.raises(ConfigError) as error:
             Bounds(**wrong)
         assert str(error.value) == sentence

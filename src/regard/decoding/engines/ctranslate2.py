@@ -21,7 +21,7 @@ from regard.models.files import parse_json
 
 Precision = Literal["int8", "float32"]
 FOLDER = "ctranslate2"  # in the model folder
-PATIENCE = 1.0
+PATIENCE = 2.0
 TOGETHER = 32  # sentences in a batch
 
 
