@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import config, demo, import_, lab, model, train
+from regard.cli import config, demo, generate, import_, lab, model, train, translate
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 app.command("demo")(demo.run)
 app.command("train")(train.run)
+app.command("translate")(translate.run)
+app.command("generate")(generate.run)
 app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)
@@ -60,6 +62,8 @@ def main() -> None:
     except KeyboardInterrupt:
         print("regard: interrupted.", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # a reader such as `head` has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a path that may not be looked at, a name that is too long, a full disk
         print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
         sys.exit(3)

@@ -1,0 +1,149 @@
+"""`regard translate`: lines in, lines out."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import Engine, Precision, Verbose, check_choice, say_why
+
+if TYPE_CHECKING:
+    from regard.decoding.translator import Translation, Wish
+    from regard.text.lines import Line
+
+TOGETHER = 2048  # lines that are translated at once where there are so many
+DIGITS = 4
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
+    input: Annotated[str, typer.Option("--input", "-i", help="A file of lines; `.gz` too.", metavar="FILE")] = "-",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", metavar="FILE")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None, typer.Option(help="Another model that votes on every token; may be repeated.")
+    ] = None,
+    beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
+    length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
+    coverage_penalty: Annotated[float, typer.Option(help="What leaving source words unattended costs.")] = 0.0,
+    patience: Annotated[float | None, typer.Option(help="Stop after so many times the beam have ended.")] = None,
+    nbest: Annotated[int, typer.Option(help="Translations of each sentence, as `number ||| text ||| score`.")] = 1,
+    min_length: Annotated[int, typer.Option(help="Tokens of a sentence at least.")] = 0,
+    max_length: Annotated[int | None, typer.Option(help="Tokens at most; 50 more than the source without it.")] = None,
+    prefix: Annotated[str, typer.Option(help="How the translation of every line begins.")] = "",
+    forbid: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,
+    copy_unknown: Annotated[
+        bool, typer.Option("--copy-unknown", help="Put the source's word where the vocabulary has none.")
+    ] = False,
+    split: Annotated[bool, typer.Option(help="Translate the sentences of a line one by one.")] = True,
+    longest: Annotated[int, typer.Option(min=1, help="Tokens past which a sentence is split at punctuation.")] = 250,
+    engine: Engine = "auto",
+    precision: Precision = "int8",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line: tokens, scores, alignments, alternatives.")
+    ] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Give an empty line for one that is not UTF-8.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Translate lines: standard input to standard output, or file to file, one for one and in order."""
+    from regard.decoding.settings import Bounds, Search
+    from regard.decoding.translator import Wish
+    from regard.model import load
+
+    say_why(verbose)
+    check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
+    check_choice("--precision", precision, ("int8", "float32"))
+    wish = Wish(
+        Search(beam, length_penalty, coverage_penalty, patience, nbest, Bounds(min_length, max_length)),
+        split,
+        longest,
+        prefix,
+        tuple(forbid or ()),
+        scored=as_json,
+        watched=as_json,
+        copy_unknown=copy_unknown,
+    )
+    ready = load(model, *(ensemble or [])).translator(wish, engine=engine, precision=precision)  # type: ignore[arg-type]
+    write = _as_json if as_json else _n_best if nbest > 1 else _as_text
+    translate_lines(ready, wish, input, output, write, skip_bad=skip_bad)
+
+
+def translate_lines(ready: Any, wish: "Wish", input: str, output: Path | None, write: Any, *, skip_bad: bool) -> None:
+    """Translate the lines of a file or of standard input, as many at a time as have come."""
+    from regard.cli.output import lines_to, progress_over
+    from regard.text.arriving import arriving
+    from regard.text.faults import Faults
+    from regard.text.lines import read_lines
+
+    if input == "-" and sys.stdin.isatty():
+        print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
+    faults = Faults(skip_bad)
+    lines: Iterator[Line] = read_lines(input, faults)
+    parts = 0
+    with lines_to(output) as put, progress_over(input, output) as went:
+        for several in arriving(lines, TOGETHER):
+            found: list[Translation] = ready.translate([line.text or "" for line in several], wish)
+            put(write(translation, line.number) for translation, line in zip(found, several, strict=True))
+            parts += sum(translation.pieces for translation in found)
+            went(several)
+    for reason, count in faults.counts.items():
+        print(f"regard: {count:,} lines skipped: {reason}. {faults.examples[reason]}", file=sys.stderr)
+    if parts:
+        print(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
+
+
+def _as_text(translation: "Translation", number: int) -> str:
+    return one_line(translation.text)
+
+
+def _n_best(translation: "Translation", number: int) -> str:
+    """As Moses writes it; of a line with several sentences, the alternatives of each in turn."""
+    rows = [
+        f"{number} ||| {one_line(one.text)} ||| {one.score:.{DIGITS}f}"
+        for sentence in translation.sentences
+        for one in sentence.alternatives
+    ]
+    return "\n".join(rows) if rows else f"{number} |||  ||| 0"
+
+
+def _as_json(translation: "Translation", number: int) -> str:
+    sentences = [
+        {
+            "source": sentence.source,
+            "tokens": sentence.tokens,
+            "alternatives": [
+                {
+                    "text": one.text,
+                    "tokens": one.tokens,
+                    "score": round(one.score, DIGITS),
+                    "log_probability": round(one.log_probability, DIGITS),
+                    "token_scores": _rounded(one.token_scores or []),
+                    "ended": one.ended,
+                    "alignment": [_most(row) for row in (one.attention or [])[: len(one.tokens)]],
+                    "attention": [_rounded(row) for row in one.attention or []],
+                }
+                for one in sentence.alternatives
+            ],
+        }
+        for sentence in translation.sentences
+    ]
+    found = {"source": translation.source, "translation": translation.text, "sentences": sentences}
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _rounded(numbers: Any) -> list[float]:
+    return [round(number, DIGITS) for number in numbers]
+
+
+def _most(row: Any) -> int:
+    """Which token of the source was looked at most."""
+    return max(range(len(row)), key=row.__getitem__)
+
+
+def one_line(text: str) -> str:
+    """A text without ends of lines in it: one line in, one line out."""
+    return text.replace("\r", " ").replace("\n", " ")
