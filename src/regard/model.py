@@ -96,9 +96,9 @@ class Model:
     def translator(self, wish: Wish, *, engine: Name = "auto", precision: Precision = "int8") -> Translator:
         """What carries out such wishes."""
         if not isinstance(self.config.model, EncoderDecoder):
-            raise ConfigError(f"{self.folder} is a {self.config.model.family}, which does not translate.")
+            raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which does not translate.")
         ensemble = len(self.folders) > 1
-        hindrance = hindrance_to_search(wish.search, prefix=bool(wish.prefix), ensemble=ensemble)
+        hindrance = hindrance_to_search(wish, ensemble=ensemble)
         name = decide(engine, self.config, hindrance)
         return Translator(self._engine(name, precision), self.config, self.tokenizer, self.target_tokenizer)
 
@@ -133,7 +133,7 @@ class Model:
     ) -> Iterator[Part]:
         """The same as it is written, part by part; `into` is filled with the whole continuations."""
         if not isinstance(self.config.model, DecoderOnly):
-            raise ConfigError(f"{self.folder} is an {self.config.model.family}, which continues no text.")
+            raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which continues no text.")
         several = [prompts] if isinstance(prompts, str) else list(prompts)
         hindrance = hindrance_to_sampling(
             wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=self._has_room(several, wish.sampling)
@@ -202,14 +202,15 @@ def _check_alike(folder: Path, config: Config, other: Path) -> None:
     theirs = read_config(other)
     if theirs.model.family != config.model.family:
         raise ConfigError(
-            f"{other} is a {theirs.model.family}, but {folder} a {config.model.family}; they cannot vote."
+            f"{other}: is of the kind {theirs.model.family}, and cannot vote with {folder}, "
+            f"which is of the kind {config.model.family}."
         )
     for name in (TOKENIZER, TARGET_TOKENIZER):
         ours, other_one = folder / name, other / name
         if ours.exists() != other_one.exists() or (ours.exists() and ours.read_bytes() != other_one.read_bytes()):
             raise ConfigError(
-                f"{other_one} is not the same as {ours}; models that vote must share one vocabulary: "
+                f"{other_one}: is not the same as {ours}; models that vote must share one vocabulary: "
                 "train them with one tokenizer.file."
             )
     if theirs.tokens != config.tokens:
-        raise ConfigError(f"{other} has other special tokens than {folder}; models that vote must share them.")
+        raise ConfigError(f"{other}: has other special tokens than {folder}; models that vote must share them.")

@@ -18,7 +18,7 @@ class Drawn(NamedTuple):
 
     row: int
     token: int
-    log_probability: float  # by the network itself, before temperature and filters
+    log_probability: float  # by the network itself, before temperature and filters, among all that is text
 
 
 class Writing(Protocol):
@@ -100,20 +100,23 @@ class Generator:
             return
         spelling = [Spelling(self._tokenizer, ids, wish.stop) for ids, _ in rows]
         writing = self._begin([ids for ids, _ in rows], [sample for _, sample in rows], wish.sampling)
-        while writing.open:
-            for row, token, log_probability in writing.step():
-                found = into[row]
-                found.log_probability += log_probability
-                found.slid = row in writing.slid
-                if token == self.config.tokens.end:
-                    found.ended = True
-                    continue
-                found.tokens.append(token)
-                text = spelling[row].add(token)
-                if spelling[row].stopped:
-                    found.ended = True
-                    writing.close([row])
-                yield from self._given(found, row, text)
+        try:
+            while writing.open:
+                for row, token, log_probability in writing.step():
+                    found = into[row]
+                    found.log_probability += log_probability
+                    found.slid = row in writing.slid
+                    if token == self.config.tokens.end:
+                        found.ended = True
+                        continue
+                    found.tokens.append(token)
+                    text = spelling[row].add(token)
+                    if spelling[row].stopped:
+                        found.ended = True
+                        writing.close([row])
+                    yield from self._given(found, row, text)
+        finally:
+            writing.close(list(writing.open))
         for row, found in enumerate(into):
             yield from self._given(found, row, spelling[row].rest())
 

@@ -107,10 +107,14 @@ class Forced:
         logits[rows, wanted[rows]] = 0.0
 
 
+def no_text(tokens: SpecialTokens) -> Never:
+    """Pads and starts are never written; a network may have one token for these and the end, though."""
+    return Never(tuple({tokens.pad, tokens.start} - {tokens.end}))
+
+
 def bounds_as_rules(bounds: Bounds, tokens: SpecialTokens) -> list[Rule]:
     """The rules of every decoding: no pads or starts, and what the bounds ask for."""
-    not_text = tuple({tokens.pad, tokens.start} - {tokens.end})  # a network may have one token for all of them
-    rules: list[Rule] = [Never(not_text)] if not_text else []
+    rules: list[Rule] = [no_text(tokens)]
     if bounds.shortest:
         rules.append(NotBefore(tokens.end, bounds.shortest))
     if bounds.forbidden:

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.config import SpecialTokens
 from regard.decoding.generator import Drawn
 from regard.decoding.predictor import Predictor
-from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules
+from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules, no_text
 from regard.decoding.settings import Sampling
 from regard.models.network import Network
 
@@ -47,6 +47,7 @@ class Writer:
         self._seen = [0] * len(self._texts)  # how much of each text the window has left behind
         self._generators = [torch.Generator().manual_seed(sampling.seed * 1_000_003 + n) for n in streams]
         self._rules = repetition_rules(sampling)
+        self._no_text = no_text(tokens)
         self._bounds = bounds_as_rules(sampling.bounds, tokens)
         self.slid: set[int] = set()
         self.open = list(range(len(self._texts)))
@@ -93,14 +94,19 @@ class Writer:
         ids = torch.tensor([[self._tokens.pad] * (width - len(text)) + text for text in texts], device=self._device)
         lengths = torch.tensor([len(text) for text in texts], device=self._device)
         real = torch.arange(width, device=self._device) >= width - lengths[:, None]
-        return self._predictor.read(ids, real)
+        return self._logits_after(ids, real)
 
     @torch.no_grad()
     def _read(self) -> Tensor:
         if self._window is not None and any(self._in_window(row) > self._window for row in self.open):
             return self._begin()
         last = torch.tensor([[self._texts[row][-1]] for row in self.open], device=self._device)
-        return self._predictor.read(last)
+        return self._logits_after(last)
+
+    def _logits_after(self, ids: Tensor, real: Tensor | None = None) -> Tensor:
+        logits = self._predictor.read(ids, real)
+        self._no_text(logits, ids, ids)
+        return logits
 
     def _slide(self) -> None:
         if self._window is None:

@@ -22,7 +22,9 @@ class Alternative:
     log_probability: float
     ended: bool
     token_scores: list[float] | None = None
+    """The log-probability of each token, that of the end last, if it ended."""
     attention: Sequence[Sequence[float]] | None = None
+    """For each token how much it looked at each of the source's, whose end is left out."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class Translator:
             found.log_probability,
             found.ended,
             found.token_scores,
-            found.attention if wish.watched else None,
+            [row[: len(part.ids)] for row in found.attention] if wish.watched and found.attention is not None else None,
         )
 
 

@@ -4,7 +4,8 @@ import logging
 from typing import Literal
 
 from regard.config import Config
-from regard.decoding.settings import Sampling, Search
+from regard.decoding.settings import Sampling
+from regard.decoding.translator import Wish
 from regard.errors import ConfigError
 
 Name = Literal["auto", "torch", "ctranslate2"]
@@ -29,14 +30,17 @@ def decide(wanted: Name, config: Config, *hindrances: str | None) -> Literal["to
     return "torch"
 
 
-def hindrance_to_search(search: Search, *, prefix: bool, ensemble: bool) -> str | None:
+def hindrance_to_search(wish: Wish, *, ensemble: bool) -> str | None:
     """Why CTranslate2 cannot carry out a search; None if it can."""
     if ensemble:
         return "several models are to vote"
-    if prefix:
+    if wish.prefix:
         return "translations are to begin in a given way"
-    if search.coverage_penalty:
+    if wish.search.coverage_penalty:
         return "there is a coverage penalty"
+    bounds = wish.search.bounds
+    if wish.scored and (bounds.shortest or bounds.forbidden or wish.forbidden):
+        return "the probability of each token is wanted where not every token may come"
     return None
 
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -55,7 +56,9 @@ class CTranslate2Engine:
         """Sentences of about equal length go side by side, many batches at the same time."""
         longest = limits(task, self.config)
         found: list[list[Hypothesis]] = [[] for _ in task.sources]
-        begun = [(group, self._begin(task, group, longest)) for group in _groups(task.sources)]
+        # in a batch, CTranslate2 4.8 mixes up what the first tokens of beams looked at; one at a time, it cannot
+        together = 1 if task.watched and task.search.width > 1 else TOGETHER
+        begun = [(group, self._begin(task, group, longest)) for group in _groups(task.sources, together)]
         for group, results in begun:
             for n, result in zip(group, results, strict=True):
                 found[n] = self._hypotheses(result.result(), task.search)
@@ -103,8 +106,6 @@ class CTranslate2Engine:
 
     def _scored(self, task: Task, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same with the log-probability of each token."""
-        from dataclasses import replace
-
         pieces, numbers = self._vocabularies
         names = list(numbers)
         places = [(n, k) for n, several in enumerate(found) for k in range(len(several))]
@@ -121,10 +122,10 @@ class CTranslate2Engine:
         return found
 
 
-def _groups(sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def _groups(sources: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
     """Sentences of about equal length, the longest first, so that no core is left with a long one at the end."""
     order = sorted(range(len(sources)), key=lambda n: -len(sources[n]))
-    together = min(TOGETHER, max(1, -(-len(order) // cores())))
+    together = min(most, max(1, -(-len(order) // cores())))
     yield from (order[start : start + together] for start in range(0, len(order), together))
 
 

@@ -1,6 +1,7 @@
 """Going on with texts by CTranslate2: its generator draws on its own threads, and hands over each token as it comes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -42,31 +43,14 @@ class CTranslate2Writer:
         self.slid: set[int] = set()
         self._closed: set[int] = set()
         self._drawn: SimpleQueue[tuple[Drawn, bool]] = SimpleQueue()
-        bounds, greedy = sampling.bounds, sampling.temperature == 0
-        self._generator = generator  # which must live as long as it writes
-        self._results = generator.generate_batch(
-            [[names[number] for number in prompt] for prompt in prompts],
-            max_length=bounds.longest,
-            min_length=bounds.shortest,
-            sampling_topk=1 if greedy else sampling.top_k or 0,
-            sampling_topp=sampling.top_p or 1.0,
-            sampling_temperature=1.0 if greedy else sampling.temperature,
-            repetition_penalty=sampling.repetition_penalty,
-            no_repeat_ngram_size=sampling.no_repeat or 0,
-            suppress_sequences=[[names[number] for number in ids] for ids in bounds.forbidden] or None,
-            end_token=[names[config.tokens.end]],
-            include_prompt_in_result=False,
-            return_scores=True,
-            asynchronous=True,
-            callback=self._keep,
-        )
-
-    def _keep(self, step: Any) -> bool:
-        """Called on CTranslate2's thread for each token; whether the row is to stop."""
-        row = step.batch_id
-        stop = row in self._closed
-        self._drawn.put((Drawn(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
-        return stop
+        self._generator: Any = generator  # which must live as long as it writes
+        self._results: list[Any] = []
+        for rows in _of_equal_length(prompts):  # of unequal ones, it would give out parts of the longer as new text
+            self._results += generator.generate_batch(
+                [[names[number] for number in prompts[row]] for row in rows],
+                callback=_keeper(rows, self._drawn, self._closed),
+                **_options(names, config, sampling),
+            )
 
     def step(self) -> list[Drawn]:
         """The next token, of whichever row has one."""
@@ -75,6 +59,7 @@ class CTranslate2Writer:
             return []
         if last:
             self.open.remove(drawn.row)
+        self._leave()
         return [drawn]
 
     def _next(self) -> tuple[Drawn, bool]:
@@ -90,3 +75,48 @@ class CTranslate2Writer:
         """Stop going on with these rows."""
         self._closed.update(rows)
         self.open = [row for row in self.open if row not in self._closed]
+        self._leave()
+
+    def _leave(self) -> None:
+        """Once nothing is open, wait for the threads to end: they must not be the last to hold their generator."""
+        if not self.open and self._generator is not None:
+            for result in self._results:
+                result.result()
+            self._generator = None
+
+
+def _of_equal_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Rows whose prompts have the same length."""
+    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
+    yield from (list(rows) for _, rows in groupby(order, key=lambda row: len(prompts[row])))
+
+
+def _options(names: list[str], config: Config, sampling: Sampling) -> dict[str, Any]:
+    """How to draw, in CTranslate2's terms."""
+    bounds, greedy = sampling.bounds, sampling.temperature == 0
+    return {
+        "max_length": bounds.longest,
+        "min_length": bounds.shortest,
+        "sampling_topk": 1 if greedy else sampling.top_k or 0,
+        "sampling_topp": sampling.top_p or 1.0,
+        "sampling_temperature": 1.0 if greedy else sampling.temperature,
+        "repetition_penalty": sampling.repetition_penalty,
+        "no_repeat_ngram_size": sampling.no_repeat or 0,
+        "suppress_sequences": [[names[number] for number in ids] for ids in bounds.forbidden] or None,
+        "end_token": [names[config.tokens.end]],
+        "include_prompt_in_result": False,
+        "return_scores": True,
+        "asynchronous": True,
+    }
+
+
+def _keeper(rows: list[int], drawn: "SimpleQueue[tuple[Drawn, bool]]", closed: set[int]) -> Callable[[Any], bool]:
+    """What CTranslate2's threads call for each token; it says whether the row is to stop."""
+
+    def keep(step: Any) -> bool:
+        row = rows[step.batch_id]
+        stop = row in closed
+        drawn.put((Drawn(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
+        return stop
+
+    return keep

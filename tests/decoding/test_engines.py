@@ -1,0 +1,261 @@
+"""Two engines, one answer: CTranslate2 in float32 finds what torch finds; and the choice between them."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from random_models import SMALL, saved, sources
+from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions
+from regard.decoding.engines.ctranslate2 import converted, fingerprint
+from regard.decoding.generator import Continuation, Prompting
+from regard.decoding.settings import Bounds, Sampling, Search
+from regard.decoding.translator import Wish
+from regard.errors import ConfigError, FolderError
+
+LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "translator"
+    saved(folder, EncoderDecoder(**SMALL))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "writer"
+    saved(folder, DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=40)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        Search(width=1),
+        Search(patience=1.0),
+        Search(patience=2.5, length_penalty=1.2, hypotheses=4),
+        Search(width=6, patience=1.0, length_penalty=0.0, bounds=Bounds(longest=9)),
+        Search(patience=1.0, bounds=Bounds(shortest=5, longest=12, forbidden=((7,), (8, 9)))),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_both_engines_find_the_same(search: Search, seed: int, tmp_path: Path) -> None:
+    saved(tmp_path / "model", EncoderDecoder(**SMALL), seed)
+    model = regard.load(tmp_path / "model")
+    lines = [" ".join(f"w{n}" for n in ids) for ids in sources(count=12, seed=seed)]
+    scored = not search.bounds.forbidden
+    wish = Wish(search, scored=scored, watched=True)
+    ours, theirs = (
+        model.translations(lines, wish, engine=engine, precision="float32") for engine in ("torch", "ctranslate2")
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        mine, its = (found.sentences[0].alternatives for found in (one, other))
+        assert [a.tokens for a in mine] == [a.tokens for a in its]
+        for a, b in zip(mine, its, strict=True):
+            assert a.score == pytest.approx(b.score, abs=1e-3)
+            if scored:
+                assert a.token_scores == pytest.approx(b.token_scores, abs=1e-3)
+            torch.testing.assert_close(torch.tensor(a.attention), torch.tensor(b.attention), atol=1e-3, rtol=0)
+
+
+def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
+    model = regard.load(writer)
+    wish = Prompting(Sampling(temperature=0.0, bounds=Bounds(longest=12)))
+    found: dict[str, list[Continuation]] = {"torch": [], "ctranslate2": []}
+    for engine, into in found.items():
+        list(model.stream(["w4 w5", "w9 w9 w9 w9 w10", ""], wish, into, engine=engine, precision="float32"))  # type: ignore[arg-type]
+    for one, other in zip(*found.values(), strict=True):
+        assert (one.text, one.tokens, one.ended) == (other.text, other.tokens, other.ended)
+        assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
+
+
+def test_int8_translates_too(translator: Path) -> None:
+    found = regard.load(translator).translate(LINES)
+    assert len(found) == len(LINES)
+    assert found[2] == ""
+    assert all(text for n, text in enumerate(found) if n != 2)
+
+
+def test_the_default_engine_never_imports_torch_once_a_model_is_converted(translator: Path) -> None:
+    regard.load(translator).translate(LINES)
+    program = (
+        "import sys, regard\n"
+        f"print(regard.load({str(translator)!r}).translate(['w4 w5']))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_conversion_is_kept_and_made_anew_when_the_weights_change(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    saved(folder, EncoderDecoder(**SMALL))
+    first = converted(folder, "int8")
+    assert first == folder / "ctranslate2" / f"int8-{fingerprint(folder)}"
+    stamp = (first / "model.bin").stat().st_mtime_ns
+    assert converted(folder, "int8") == first
+    assert (first / "model.bin").stat().st_mtime_ns == stamp
+    before = regard.load(folder).translate(LINES)
+    saved(tmp_path / "other", EncoderDecoder(**SMALL), seed=1)
+    os.replace(tmp_path / "other" / "model.safetensors", folder / "model.safetensors")
+    assert converted(folder, "int8") != first
+    assert not first.exists()
+    assert regard.load(folder).translate(LINES) != before
+
+
+def test_a_model_folder_that_cannot_be_written_is_converted_in_the_cache(
+    translator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    folder = tmp_path / "read-only"
+    saved(folder, EncoderDecoder(**SMALL), seed=5)
+    assert converted(folder, "int8").parent == tmp_path / "regard" / "ctranslate2"
+
+
+def reason(caplog: pytest.LogCaptureFixture, call: Any) -> str:
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "regard"):
+        call()
+    return caplog.messages[-1]
+
+
+def test_the_choice_of_an_engine_has_a_reason(
+    translator: Path, writer: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    model, gpt = regard.load(translator), regard.load(writer)
+    several = regard.load(translator, translator)
+    saved(tmp_path / "odd", EncoderDecoder(**{**SMALL, "feed_forward": 0}))
+    odd = regard.load(tmp_path / "odd")
+    holds = "engine: ctranslate2, which holds the model and the request."
+    torch_because = "engine: torch, because "
+    for call, wanted in (
+        (lambda: model.translate(["w4"]), holds),
+        (
+            lambda: model.translate(["w4"], Wish(prefix="w5")),
+            f"{torch_because}translations are to begin in a given way.",
+        ),
+        (
+            lambda: model.translate(["w4"], Wish(Search(coverage_penalty=1.0))),
+            f"{torch_because}there is a coverage penalty.",
+        ),
+        (
+            lambda: model.translate("w4", Wish(scored=True, forbidden=("w5",))),
+            f"{torch_because}the probability of each token is wanted where not every token may come.",
+        ),
+        (lambda: several.translate(["w4"]), f"{torch_because}several models are to vote."),
+        (
+            lambda: odd.translate(["w4"]),
+            f"{torch_because}CTranslate2 needs feed-forward layers, and the network has none.",
+        ),
+        (lambda: gpt.generate("w4"), f"{torch_because}a seed is given, and its draws cannot be repeated."),
+        (
+            lambda: gpt.generate("w4", seeded=False),
+            f"{torch_because}the text may outgrow the model's window.",
+        ),
+        (lambda: gpt.generate("w4", Prompting(Sampling(bounds=Bounds(longest=9))), seeded=False), holds),
+        (
+            lambda: gpt.generate("w4", Prompting(Sampling(min_p=0.1, bounds=Bounds(longest=9))), seeded=False),
+            f"{torch_because}it has no min-p.",
+        ),
+        (
+            lambda: gpt.generate("w4", Prompting(Sampling(top_p=0.9, bounds=Bounds(longest=9))), seeded=False),
+            f"{torch_because}it has top-p only with a top-k of at most 1,024.",
+        ),
+    ):
+        assert reason(caplog, call) == wanted
+
+
+def test_an_engine_that_cannot_is_refused_by_name(translator: Path) -> None:
+    model = regard.load(translator)
+    with pytest.raises(ConfigError) as error:
+        model.translate(["w4"], Wish(prefix="w5"), engine="ctranslate2")
+    assert str(error.value) == (
+        "the engine ctranslate2 cannot do this: translations are to begin in a given way; use --engine torch, or auto."
+    )
+    with pytest.raises(ConfigError) as error:
+        model.translate(["w4"], engine="onnx")  # type: ignore[arg-type]
+    assert str(error.value) == "there is no engine 'onnx'; the engines are auto, torch and ctranslate2."
+
+
+def test_an_iterator_is_translated_as_it_is_read(translator: Path) -> None:
+    read = []
+
+    def lines() -> Any:
+        for n in range(2000):
+            read.append(n)
+            yield "w4 w5"
+
+    found = regard.load(translator).translate(lines(), Wish(Search(width=1)))
+    next(found)
+    assert len(read) < 2000
+    assert sum(1 for _ in found) == 1999
+
+
+def test_scores_of_long_texts_are_read_in_windows(writer: Path) -> None:
+    model = regard.load(writer)  # 40 positions
+    text = " ".join(f"w{4 + n % 20}" for n in range(100))
+    (scores,) = model.score([text])
+    assert len(scores) == 101
+    (short,) = model.score([" ".join(text.split()[:30])])
+    assert scores[:30] == pytest.approx(short[:30], abs=1e-4)
+    tokens, ids = model.config.tokens, model.tokenizer.encode(text)
+    window = torch.tensor([[tokens.start, *ids][40:80]])  # the windows end at the 40th, 60th, 80th, … prediction
+    wanted = model.network.logits(model.network.decode(window)).detach().log_softmax(-1)[0, -1, ids[79]]
+    assert scores[79] == pytest.approx(float(wanted), abs=1e-4)
+
+
+def test_wrong_folders_and_kinds_get_a_sentence(translator: Path, writer: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    one, other = "decoder-only Transformer", "encoder-decoder Transformer"
+    for call, sentence in (
+        (lambda: regard.load(missing), f"{missing}: is not a folder; give the path of a model folder, or of a run."),
+        (lambda: regard.load(writer).translate("w4"), f"{writer}: is of the kind {one}, which does not translate."),
+        (
+            lambda: regard.load(translator).generate("w4"),
+            f"{translator}: is of the kind {other}, which continues no text.",
+        ),
+        (
+            lambda: regard.load(translator, writer),
+            f"{writer}: is of the kind {one}, and cannot vote with {translator}, which is of the kind {other}.",
+        ),
+    ):
+        with pytest.raises((ConfigError, FolderError)) as error:
+            call()
+        assert str(error.value) == sentence
+
+
+def test_models_with_other_vocabularies_cannot_vote(translator: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    saved(other, EncoderDecoder(**SMALL), seed=3)
+    about = json.loads((other / "tokenizer.json").read_text())
+    about["model"]["vocab"]["w99"] = about["model"]["vocab"].pop("w9")
+    (other / "tokenizer.json").write_text(json.dumps(about))
+    with pytest.raises(ConfigError) as error:
+        regard.load(translator, other)
+    assert str(error.value) == (
+        f"{other / 'tokenizer.json'}: is not the same as {translator / 'tokenizer.json'}; "
+        "models that vote must share one vocabulary: train them with one tokenizer.file."
+    )
+
+
+def test_a_folder_without_a_tokenizer_takes_no_text(tmp_path: Path) -> None:
+    saved(tmp_path / "model", EncoderDecoder(**SMALL))
+    path = tmp_path / "model" / "tokenizer.json"
+    path.unlink()
+    with pytest.raises(FolderError) as error:
+        regard.load(tmp_path / "model").translate("w4")
+    assert str(error.value) == f"{path}: is missing, so {path.parent} can take no text; copy the folder again."
+
+
+def test_config_is_that_of_the_folder(translator: Path) -> None:
+    assert regard.load(translator).config.model == Config(model=EncoderDecoder(**SMALL)).model

@@ -1,0 +1,112 @@
+"""Continuations as text: whole characters as they come, and an end where one was asked for."""
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.config import Config, DecoderOnly, SpecialTokens, TokenizerConfig
+from regard.decoding.generator import Continuation, Drawn, Generator, Prompting, Spelling
+from regard.decoding.settings import Bounds, Sampling
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+
+TEXT = "the quick brown fox, and the end of the day"
+CONFIG = Config(model=DecoderOnly(vocabulary=400))
+
+
+class Script:
+    """Writes what it was told to, row after row."""
+
+    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
+        self.left = [list(row) for row in rows]
+        self.open = list(range(len(rows)))
+        self.slid: set[int] = set()
+        self.steps = 0
+
+    def step(self) -> list[Drawn]:
+        self.steps += 1
+        drawn = [Drawn(row, self.left[row].pop(0), -0.5) for row in self.open]
+        self.open = [row for row in self.open if self.left[row]]
+        return drawn
+
+    def close(self, rows: Iterable[int]) -> None:
+        gone = set(rows)
+        self.open = [row for row in self.open if row not in gone]
+
+
+def tokenizer(kind: str = "byte-level") -> Tokenizer:
+    return train_tokenizer([TEXT], TokenizerConfig(kind=kind), 300)  # type: ignore[arg-type]
+
+
+def told(
+    texts: Sequence[str], stop: tuple[str, ...] = (), prompt: str = "so", kind: str = "byte-level"
+) -> tuple[list[str], list[Continuation], Script]:
+    both = tokenizer(kind)
+    script = Script([[*both.encode(text), CONFIG.tokens.end] for text in texts])
+    writer = Generator(lambda prompts, streams, sampling: script, CONFIG, both)
+    found: list[Continuation] = []
+    wish = Prompting(samples=len(texts), stop=stop)
+    parts = [part.text for part in writer.stream([prompt], wish, found)]
+    return parts, found, script
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "bpe", "character", "word"])
+def test_the_parts_are_the_text(kind: str) -> None:
+    text = "the quick fox, and the end"
+    parts, (found,), _ = told([text], kind=kind)
+    assert "".join(parts).strip() == found.text.strip() == text
+    assert len(parts) > 2
+    assert found.ended
+    assert found.log_probability == pytest.approx(-0.5 * (len(found.tokens) + 1))
+
+
+@given(st.text(alphabet="aé字😀 ", min_size=1, max_size=8))
+def test_characters_come_whole(text: str) -> None:
+    parts, (found,), _ = told([text])
+    assert "".join(parts) == found.text == text
+    assert "\ufffd" not in found.text
+
+
+@given(st.text(alphabet="abn ", max_size=20), st.sampled_from(["ab", "nab", "a n", "bb"]))
+def test_a_text_to_stop_at_ends_it_and_is_not_part_of_it(text: str, stop: str) -> None:
+    parts, (found,), script = told([text], stop=(stop,))
+    assert "".join(parts) == found.text == text.split(stop)[0]
+    assert found.ended
+    if stop in text:
+        assert script.steps <= len(tokenizer().encode(text)) + 1
+
+
+def test_rows_stop_by_themselves() -> None:
+    _, found, _ = told(["the end of the day", "the quick fox"], stop=(" of",))
+    assert [one.text for one in found] == ["the end", "the quick fox"]
+    assert [one.sample for one in found] == [0, 1]
+
+
+def test_what_never_becomes_a_character_is_shown_at_the_end() -> None:
+    both = tokenizer()
+    half = both.encode("😀")[:1]
+    spelling = Spelling(both, [], ())
+    assert spelling.add(half[0]) == ""
+    assert spelling.rest() == "\ufffd"
+
+
+def test_a_prompt_begins_with_the_start_token_unless_it_is_the_end_too() -> None:
+    seen: list[list[int]] = []
+
+    def begin(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Script:
+        seen.extend(prompts)
+        assert streams == [0, 1]
+        assert sampling.bounds == Bounds(longest=200)
+        return Script([[3], [3]])
+
+    both, ids = tokenizer(), tokenizer().encode("fox")
+    for tokens, prompt, wanted in (
+        (SpecialTokens(), "fox", [2, *ids]),
+        (SpecialTokens(), "", [2]),
+        (SpecialTokens(start=3), "fox", ids),
+        (SpecialTokens(start=3), "", [3]),
+    ):
+        config = Config(model=CONFIG.model, tokens=tokens)
+        list(Generator(begin, config, both).stream([prompt], Prompting(samples=2), []))
+        assert seen[-2:] == [wanted, wanted]

@@ -1,0 +1,125 @@
+"""From text to text, with an engine that only notes what it is asked."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from regard.config import Config, EncoderDecoder, LearnedPositions, TokenizerConfig
+from regard.decoding.engines.engine import Task, limits
+from regard.decoding.settings import Bounds, Hypothesis, Search
+from regard.decoding.translator import Translator, Wish
+from regard.errors import InputError
+from regard.text.tokenizer import Tokenizer, train_tokenizer
+
+TEXTS = ["one two three.", "four five, six!", "seven eight nine?", "One, Two; Three"]
+CONFIG = Config(model=EncoderDecoder(vocabulary=400))
+
+
+class Echo:
+    """An engine whose translation of a sentence is the sentence."""
+
+    name = "echo"
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def search(self, task: Task) -> list[list[Hypothesis]]:
+        self.tasks.append(task)
+        return [[self._found(list(source), rank) for rank in range(task.search.hypotheses)] for source in task.sources]
+
+    def _found(self, ids: list[int], rank: int) -> Hypothesis:
+        size = len(ids)
+        attention = [[1.0 if s == size - 1 - t else 0.0 for s in range(size + 1)] for t in range(size)]
+        return Hypothesis(ids, -rank, -rank, True, [-0.5] * (size + 1), attention)
+
+
+def tokenizer(kind: str = "bpe", texts: Sequence[str] = TEXTS) -> Tokenizer:
+    return train_tokenizer(texts, TokenizerConfig(kind=kind), 400)  # type: ignore[arg-type]
+
+
+def translator(config: Config = CONFIG, kind: str = "bpe") -> tuple[Translator, Echo]:
+    engine, both = Echo(), tokenizer(kind)
+    return Translator(engine, config, both, both), engine
+
+
+def test_lines_come_back_one_for_one_and_empty_ones_empty() -> None:
+    ready, engine = translator()
+    lines = ["one two.", "", "   ", "Three! Four? Five.", "six"]
+    assert [found.text for found in ready.translate(lines, Wish())] == ["one two.", "", "", "Three! Four? Five.", "six"]
+    assert len(engine.tasks[0].sources) == 5  # each sentence by itself
+    assert [found.text for found in ready.translate([], Wish())] == []
+
+
+def test_a_line_stays_whole_where_that_is_asked() -> None:
+    ready, engine = translator()
+    ready.translate(["Three! Four? Five."], Wish(split=False))
+    assert len(engine.tasks[0].sources) == 1
+
+
+def test_sentences_that_are_too_long_are_translated_in_parts_and_counted() -> None:
+    ready, engine = translator()
+    line = "one two three, four five six; seven eight nine one two three"
+    (found,) = ready.translate([line], Wish(longest=12))
+    assert found.text == line
+    assert found.pieces == len(engine.tasks[0].sources) > 1
+    assert all(len(ids) <= 12 for ids in engine.tasks[0].sources)
+
+
+def test_learned_positions_bound_the_parts_too() -> None:
+    config = Config(model=EncoderDecoder(vocabulary=400, positions=LearnedPositions(length=10)))
+    ready, engine = translator(config)
+    (found,) = ready.translate(["one two three four five six seven"], Wish())
+    assert found.text == "one two three four five six seven"
+    assert all(len(ids) <= 9 for ids in engine.tasks[0].sources)
+
+
+def test_a_prefix_is_that_of_a_line_and_not_of_each_sentence() -> None:
+    ready, engine = translator()
+    ready.translate(["Three! Four?", "", "five"], Wish(prefix="six"))
+    six = tokenizer().encode("six")
+    assert engine.tasks[0].prefixes == [six, [], six]
+
+
+def test_forbidden_words_are_forbidden_in_every_spelling() -> None:
+    ready, engine = translator()
+    ready.translate(["one"], Wish(forbidden=("seven",)))
+    forbidden, both = engine.tasks[0].search.bounds.forbidden, tokenizer()
+    assert tuple(both.encode("seven")) in forbidden
+    assert all(both.decode(ids) == "seven" for ids in forbidden)
+    assert len(forbidden) > 1
+
+
+def test_alternatives_have_tokens_and_scores() -> None:
+    ready, _ = translator()
+    (found,) = ready.translate(["one two."], Wish(Search(hypotheses=2), scored=True, watched=True))
+    (sentence,) = found.sentences
+    best, second = sentence.alternatives
+    assert (best.text, best.tokens, best.score, second.score) == ("one two.", sentence.tokens, 0, -1)
+    assert best.token_scores == [-0.5] * (len(best.tokens) + 1)
+    assert best.attention is not None
+    assert {len(row) for row in best.attention} == {len(sentence.tokens)}
+
+
+def test_unknown_words_are_copied_from_where_attention_looked() -> None:
+    both = tokenizer("word")
+    engine = Echo()
+    ready = Translator(engine, CONFIG, both, both)
+    line = "Rossi one two Bianchi"  # the echo looks at the words from last to first
+    assert ready.translate([line], Wish())[0].text == "one two"
+    (found,) = ready.translate([line], replace(Wish(), copy_unknown=True))
+    assert found.text == "Bianchi one two Rossi"
+
+
+def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> None:
+    task = Task([[5] * 4, [5]])
+    assert limits(task, CONFIG) == [55, 52]
+    assert limits(replace(task, search=Search(bounds=Bounds(longest=7))), CONFIG) == [7, 7]
+    short = Config(model=EncoderDecoder(vocabulary=400, positions=LearnedPositions(length=10)))
+    assert limits(task, short) == [10, 10]
+    with pytest.raises(InputError) as error:
+        limits(Task([[5] * 10]), short)
+    assert str(error.value) == (
+        "The sentence is 11 tokens long with its end, but this network learned 10 positions: "
+        "split it, or train with more."
+    )
