@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from command_line import regard
 from regard.config import Config, DecoderOnly, preset_names
 from regard.models import build, save
 from regard.version import __version__
-
-
-def regard(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from regard.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={"NO_COLOR": "1", "COLUMNS": "100", "PATH": "", **environment}
-    )
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"]])

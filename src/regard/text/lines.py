@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from io import UnsupportedOperation
 from typing import BinaryIO
 
 from regard.errors import DataError
@@ -79,9 +80,17 @@ def _read(stream: BinaryIO, shown: str) -> bytes:
 
 def _open(file: str) -> AbstractContextManager[BinaryIO]:
     if file == STANDARD_INPUT:
-        return nullcontext(sys.stdin.buffer)
+        return _standard_input()
     with readable(file):
         return gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb")  # type: ignore[return-value]
+
+
+def _standard_input() -> AbstractContextManager[BinaryIO]:
+    """A reader of its own: Python cannot exit while a thread waits in the one that it made itself."""
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except UnsupportedOperation:  # someone has put another object there
+        return nullcontext(sys.stdin.buffer)
 
 
 @contextmanager

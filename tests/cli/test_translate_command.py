@@ -1,0 +1,266 @@
+"""`regard translate` and `regard generate`: line for line, at once, bounded, and quiet when nobody listens."""
+
+import gzip
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from command_line import begun, regard
+from random_models import SMALL, saved
+from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
+
+LINES = ["w4 w5 w6", "", "w20 w21", "   ", "w7"]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "translator"
+    saved(folder, EncoderDecoder(**SMALL))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "writer"
+    saved(folder, DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=40)))
+    return folder
+
+
+def answered(process: "subprocess.Popen[str]", line: str) -> str:
+    """Write a line to a command, and read its answer."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def test_lines_come_out_one_for_one(translator: Path) -> None:
+    done = regard("translate", translator, given="\n".join(LINES) + "\n")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert [bool(line) for line in done.stdout.split("\n")] == [True, False, True, False, True, False]
+    alone = regard("translate", translator, given="w20 w21")
+    assert alone.stdout == done.stdout.split("\n")[2] + "\n"
+    assert regard("translate", translator, given="").stdout == ""
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_a_line_is_answered_before_the_next_is_given(translator: Path, engine: str) -> None:
+    with begun("translate", translator, "--engine", engine) as process:
+        answers = [answered(process, line) for line in ("w4 w5", "", "w6")]
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    assert [answer.endswith("\n") for answer in answers] == [True] * 3
+    assert answers[1] == "\n"
+
+
+def test_separators_of_unicode_end_no_line(translator: Path) -> None:
+    odd = "w4\u2028w5\x85w6\x0bw7\x0cw8\n"
+    assert regard("translate", translator, given=odd * 2).stdout.count("\n") == 2
+
+
+def test_files_are_written_whole(translator: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt.gz", tmp_path / "out.txt"
+    with gzip.open(source, "wt") as file:
+        file.write("\n".join(LINES) + "\n")
+    assert regard("translate", translator, "--input", source, "--output", target).returncode == 0
+    assert target.read_text() == regard("translate", translator, given="\n".join(LINES) + "\n").stdout
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["in.txt.gz", "out.txt"]
+    target.write_text("before")
+    broken = tmp_path / "broken.txt"
+    broken.write_bytes(b"w4\n\xff\n")
+    done = regard("translate", translator, "--input", broken, "--output", target)
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"regard: {broken}:2: is not UTF-8 (byte 1 of the line is 0xff); convert the file, "
+        "or skip such lines with --skip-bad.\n"
+    )
+    assert target.read_text() == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.txt.gz", "out.txt", "broken.txt"}
+
+
+def test_bad_lines_are_skipped_and_counted_where_that_is_asked(translator: Path) -> None:
+    done = regard("translate", translator, "--skip-bad", given=b"w4\n\xff\nw5\n")
+    assert done.returncode == 0
+    assert [bool(line) for line in done.stdout.split(b"\n")] == [True, False, True, False]
+    assert done.stderr.decode() == (
+        "regard: 1 lines skipped: not UTF-8. standard input:2: is not UTF-8 (byte 1 of the line is 0xff); "
+        "convert the file.\n"
+    )
+
+
+def test_lines_before_a_bad_one_are_translated(translator: Path) -> None:
+    done = regard("translate", translator, given=b"w4\n\xff\nw5\n")
+    assert done.returncode == 3
+    assert done.stdout.count(b"\n") == 1
+
+
+def test_a_reader_that_leaves_ends_it_quietly(translator: Path) -> None:
+    with begun("translate", translator) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        answered(process, "w4")
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            for _ in range(200):
+                process.stdin.write("w4 w5 w6\n" * 100)
+                process.stdin.flush()
+                time.sleep(0.02)
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == ""
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+
+
+def test_an_interrupt_exits_with_130(translator: Path) -> None:
+    with begun("translate", translator) as process:
+        assert process.stderr is not None
+        answered(process, "w4")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read() == "regard: interrupted.\n"
+
+
+def test_memory_stays_bounded_on_long_input(translator: Path) -> None:
+    """Twenty times the lines take no more memory."""
+    peaks = []
+    for lines in (4_000, 80_000):
+        process = os.fork()
+        if process == 0:
+            regard("translate", translator, "--beam", "1", "--max-length", "2", given="w4\n" * lines)
+            os._exit(min(255, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 4096))
+        peaks.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+    assert peaks[1] <= peaks[0] + 8  # in units of 4 MiB
+
+
+def test_long_sentences_are_split_and_counted(translator: Path) -> None:
+    done = regard("translate", translator, "--longest", "4", given="w4 w5 w6, w7 w8 w9 w10\n")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == "regard: sentences that were too long were translated in 2 parts.\n"
+
+
+def test_json_tells_everything(translator: Path) -> None:
+    done = regard("translate", translator, "--json", "--nbest", "2", given="w4 w5\n\n")
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    assert second == {"source": "", "translation": "", "sentences": []}
+    (sentence,) = first["sentences"]
+    assert sentence["tokens"] == ["w4", "w5"]
+    best, other = sentence["alternatives"]
+    assert first["translation"] == best["text"]
+    assert best["score"] >= other["score"]
+    assert sum(best["token_scores"]) == pytest.approx(best["log_probability"], abs=1e-3)
+    assert len(best["alignment"]) == len(best["tokens"])
+    assert {len(row) for row in best["attention"]} == {2}
+    for row, place in zip(best["attention"], best["alignment"], strict=False):
+        assert row[place] == max(row)
+
+
+def test_the_n_best_are_numbered(translator: Path) -> None:
+    done = regard("translate", translator, "--nbest", "2", given="w4 w5\n\nw6\n")
+    rows = [line.split(" ||| ") for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert float(rows[0][2]) >= float(rows[1][2])
+
+
+def test_models_vote(translator: Path, tmp_path: Path) -> None:
+    saved(tmp_path / "other", EncoderDecoder(**SMALL), seed=1)
+    votes: list[list[str | Path]] = [[], ["--ensemble", translator], ["--ensemble", tmp_path / "other"]]
+    alone, same, mixed = (
+        regard("translate", translator, "--engine", "torch", *more, given="w4 w5\nw9 w10 w11\n").stdout
+        for more in votes
+    )
+    assert alone == same != mixed
+
+
+def test_verbose_says_which_engine_and_why(translator: Path) -> None:
+    done = regard("translate", translator, "-v", "--prefix", "w9", given="w4\n")
+    assert done.stderr == "regard: engine: torch, because translations are to begin in a given way.\n"
+    assert done.stdout.startswith("w9")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--engine", "torhc"], "--engine torhc: should be auto, torch or ctranslate2 (did you mean torch?)."),
+        (["--precision", "int4"], "--precision int4: should be int8 or float32 (did you mean int8?)."),
+        (["--beam", "0"], "a beam of 0 makes no sense; it should be 1 (greedy) or more."),
+        (["--nbest", "9"], "a beam of 4 gives at most as many translations, not 9; widen the beam."),
+    ],
+)
+def test_wrong_options_get_a_sentence(translator: Path, arguments: list[str], sentence: str) -> None:
+    done = regard("translate", translator, *arguments, given="w4\n")
+    assert (done.returncode, done.stderr) == (2, f"regard: {sentence}\n")
+
+
+def test_missing_things_get_a_sentence(translator: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    done = regard("translate", missing, given="w4\n")
+    assert (done.returncode, done.stderr) == (
+        3,
+        f"regard: {missing}: is not a folder; give the path of a model folder, or of a run.\n",
+    )
+    done = regard("translate", translator, "--input", missing)
+    assert (done.returncode, done.stderr) == (3, f"regard: {missing}: is not there; check the path.\n")
+    done = regard("translate", translator, "--output", missing / "out.txt", given="w4\n")
+    assert (done.returncode, done.stderr) == (
+        3,
+        f"regard: {missing / 'out.txt'}: cannot be written (No such file or directory); "
+        "free some space or choose another place.\n",
+    )
+
+
+class TestGenerate:
+    """`regard generate`."""
+
+    def test_a_prompt_is_continued_and_a_seed_repeats_it(self, writer: Path) -> None:
+        first, again, other = (
+            regard("generate", writer, "--prompt", "w4 w5", "--length", "9", "--seed", seed) for seed in "112"
+        )
+        assert first.stdout.startswith("w4 w5")
+        assert first.stdout == again.stdout != other.stdout
+        assert first.stderr == ""
+
+    def test_a_stream_prints_the_same(self, writer: Path) -> None:
+        whole, streamed = (
+            regard("generate", writer, "--prompt", "w4 w5", "--length", "9", "--seed", "1", *more).stdout
+            for more in ([], ["--stream"])
+        )
+        assert whole == streamed
+
+    def test_standard_input_is_a_prompt_too(self, writer: Path) -> None:
+        given = regard("generate", writer, "--length", "5", "--seed", "1", given="w4 w5\n").stdout
+        assert given == regard("generate", writer, "--length", "5", "--seed", "1", "--prompt", "w4 w5").stdout
+
+    def test_several_prompts_and_samples_as_json(self, writer: Path) -> None:
+        done = regard(
+            *("generate", writer, "--prompt", "w4", "--prompt", "w5 w6", "--samples", "2"),
+            *("--length", "4", "--json", "--seed", "7"),
+        )
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [(one["prompt"], one["sample"]) for one in found] == [("w4", 0), ("w4", 1), ("w5 w6", 0), ("w5 w6", 1)]
+        assert all(len(one["tokens"]) <= 4 for one in found)
+
+    def test_without_a_seed_it_draws_anew(self, writer: Path) -> None:
+        texts = {regard("generate", writer, "--prompt", "w4", "--length", "12").stdout for _ in range(4)}
+        assert len(texts) > 1
+
+    def test_a_text_that_outgrows_the_window_says_so(self, writer: Path) -> None:
+        done = regard(
+            "generate", writer, "--prompt", "w4 " * 30, "--length", "30", "--min-length", "30", "--temperature", "0"
+        )
+        assert done.returncode == 0
+        assert done.stderr == "regard: the text outgrew the model's window; its beginning was forgotten.\n"
+
+    def test_input_that_is_not_utf8_gets_a_sentence(self, writer: Path) -> None:
+        done = regard("generate", writer, given=b"w4 \xff")
+        assert (done.returncode, done.stderr) == (3, b"regard: standard input: is not UTF-8 (byte 4); convert it.\n")
