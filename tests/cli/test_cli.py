@@ -20,7 +20,10 @@ def regard(*arguments: str | Path, **environment: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"], ["export", "--help"]],
+)
 def test_help_answers_without_importing_torch(arguments: list[str]) -> None:
     program = f"""
 import sys
@@ -45,7 +48,7 @@ def test_version() -> None:
 
 def test_help_names_the_commands() -> None:
     shown = regard("--help").stdout
-    for command in ("model", "lab", "import"):
+    for command in ("model", "lab", "import", "export"):
         assert f"\n│ {command} " in shown
 
 

@@ -1,4 +1,4 @@
-"""A converted network gives the numbers of ours, whatever its settings; to run it, CTranslate2 needs nothing of ours."""
+"""A converted network gives the numbers of ours, whatever its settings; CTranslate2 needs nothing of ours to run it."""
 
 import json
 import subprocess

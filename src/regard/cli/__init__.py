@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import config, demo, import_, lab, model, train
+from regard.cli import config, demo, export, import_, lab, model, train
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -28,6 +28,7 @@ app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)
 app.command("import")(import_.run)
+app.command("export")(export.run)
 
 
 def _version(wanted: bool) -> None:
