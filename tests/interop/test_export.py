@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from ctranslate2 import Translator
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import (
@@ -32,7 +33,7 @@ from regard.config import (
     TokenizerConfig,
 )
 from regard.errors import FolderError
-from regard.interop import import_folder
+from regard.interop import import_folder, to_ctranslate2
 from regard.interop.huggingface_export import to_huggingface
 from regard.models import EncoderOnlyTransformer, load, save
 from regard.text.tokenizer import train_tokenizer
@@ -275,6 +276,16 @@ def test_what_a_model_has_of_two_tokenizers_is_said_and_kept(tmp_path: Path) -> 
         assert kept.id_to_token(4) == "p4"
 
 
+def test_a_special_token_that_is_meant_to_stand_in_texts_is_found_there(tmp_path: Path) -> None:
+    tokenizer = words()
+    tokenizer.add_special_tokens(["w28"])  # as a language code would be
+    config = Config(model=EncoderDecoder(**SMALL))
+    files = {"tokenizer.json": tokenizer.to_str().encode()}
+    save(tmp_path / "ours", randomised(config.model), config, extra_files=files)
+    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    assert AutoTokenizer.from_pretrained(tmp_path / "theirs")("w28w5")["input_ids"] == [28, 5, 3]
+
+
 def test_that_a_model_has_no_tokenizer_is_said(tmp_path: Path) -> None:
     config = Config(model=EncoderDecoder(**SMALL))
     save(tmp_path / "ours", randomised(config.model), config)
@@ -289,6 +300,23 @@ def test_that_a_tokenizer_cannot_end_a_text_is_said(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoder(**{**SMALL, "vocabulary": 40}), end=35)
     exported = to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert exported.notes == ("The tokenizer lacks a special token of the model, so it puts none around a text.",)
+
+
+@torch.no_grad()
+def test_a_marian_with_a_tokenizer_for_each_language_goes_on_to_ctranslate2_and_back(tmp_path: Path) -> None:
+    source, target = (Tokenizer.from_str(words(prefix=prefix).to_str()) for prefix in "ab")
+    model = EncoderDecoder(**SMALL, positions=SinusoidalPositions(layout="halves"), attention_bias=True)
+    files = {"tokenizer.json": source.to_str().encode(), "target_tokenizer.json": target.to_str().encode()}
+    network, config = randomised(model), Config(model=model)
+    save(tmp_path / "ours", network, config, extra_files=files)
+    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    import_folder(tmp_path / "theirs", tmp_path / "again")
+    to_ctranslate2(tmp_path / "again", tmp_path / "ct2")
+    pieces = Tokenizer.from_file(str(tmp_path / "ct2" / "tokenizer.json")).encode("a5 a9", add_special_tokens=False)
+    theirs = Translator(str(tmp_path / "ct2"), intra_threads=1)
+    (result,) = theirs.translate_batch([pieces.tokens], beam_size=1, min_decoding_length=0, max_decoding_length=9)
+    expected = greedily(network, config, [5, 9], [config.tokens.start], 9)
+    assert result.hypotheses[0] == [target.id_to_token(number) for number in expected]
 
 
 PRE: dict[str, Any] = {**SMALL, "norm_order": "pre"}

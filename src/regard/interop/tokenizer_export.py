@@ -42,11 +42,16 @@ def _frame(tokenizer: Tokenizer, before: tuple[int, ...], after: tuple[int, ...]
 
 def _settings(tokenizer: Tokenizer, theirs: Theirs) -> dict[str, Any]:
     """The class that takes a `tokenizer.json` as it is, and what the special tokens are called."""
+    others = [
+        number
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special and number not in theirs.special.values()
+    ]
     named = {name: tokenizer.id_to_token(number) for name, number in theirs.special.items()}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # "[EOS]" in a text is text, and ends nothing
+        "split_special_tokens": not others,  # "[EOS]" in a text is text; but a language code, say, is meant as one
         **theirs.tokenizer,
         **{name: token for name, token in named.items() if token is not None},
     }
