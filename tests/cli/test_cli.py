@@ -14,7 +14,10 @@ from regard.models import build, save
 from regard.version import __version__
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"], ["export", "--help"]],
+)
 def test_help_answers_without_importing_torch(arguments: list[str]) -> None:
     program = f"""
 import sys
@@ -39,7 +42,7 @@ def test_version() -> None:
 
 def test_help_names_the_commands() -> None:
     shown = regard("--help").stdout
-    for command in ("model", "lab", "import"):
+    for command in ("model", "lab", "import", "export"):
         assert f"\n│ {command} " in shown
 
 

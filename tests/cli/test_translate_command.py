@@ -6,8 +6,6 @@ import os
 import resource
 import signal
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -104,22 +102,16 @@ def test_lines_before_a_bad_one_are_translated(translator: Path) -> None:
     assert done.stdout.count(b"\n") == 1
 
 
-def test_a_reader_that_leaves_ends_it_quietly(translator: Path) -> None:
-    with begun("translate", translator) as process:
-        assert process.stdin is not None
+def test_a_reader_that_leaves_ends_it_quietly(translator: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("w4 w5 w6\n" * 20_000)
+    with begun("translate", translator, "--input", lines, "--beam", "1") as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        answered(process, "w4")
+        assert process.stdout.readline()
         process.stdout.close()
-        with suppress(BrokenPipeError):
-            for _ in range(200):
-                process.stdin.write("w4 w5 w6\n" * 100)
-                process.stdin.flush()
-                time.sleep(0.02)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 1
         assert process.stderr.read() == ""
-        with suppress(BrokenPipeError):
-            process.stdin.close()
 
 
 def test_an_interrupt_exits_with_130(translator: Path) -> None:
@@ -128,7 +120,7 @@ def test_an_interrupt_exits_with_130(translator: Path) -> None:
         answered(process, "w4")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
-        assert process.stderr.read() == "regard: interrupted.\n"
+        assert process.stderr.read() == ""
 
 
 def test_memory_stays_bounded_on_long_input(translator: Path) -> None:

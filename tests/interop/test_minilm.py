@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertModel
 
-from regard.interop import Imported, LeftOut, import_folder
+from regard.interop import Imported, LeftOut, import_folder, to_huggingface
 from regard.models import EncoderOnlyTransformer, load
 
 SENTENCES = [
@@ -84,3 +84,15 @@ def test_its_report_says_what_was_left_out(report: Imported) -> None:
     )
     tokens = load(report.folder).config.tokens
     assert (tokens.pad, tokens.unknown, tokens.start, tokens.end) == (0, 100, 101, 102)
+
+
+@torch.no_grad()
+def test_exported_again_its_embeddings_are_those_that_sentence_transformers_makes(
+    report: Imported, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    assert to_huggingface(report.folder, tmp_path / "theirs").notes == ()
+    theirs = torch.from_numpy(SentenceTransformer(str(tmp_path / "theirs"), device="cpu").encode(SENTENCES))
+    ids, real = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
+    assert float((theirs - load(report.folder).network(ids, real)).abs().max()) < 1e-4

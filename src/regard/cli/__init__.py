@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import config, demo, generate, import_, lab, model, train, translate
+from regard.cli import config, demo, export, generate, import_, lab, model, train, translate
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -30,6 +30,7 @@ app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)
 app.command("import")(import_.run)
+app.command("export")(export.run)
 
 
 def _version(wanted: bool) -> None:
@@ -62,8 +63,6 @@ def main() -> None:
     except KeyboardInterrupt:
         print("regard: interrupted.", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # a reader such as `head` has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a path that may not be looked at, a name that is too long, a full disk
         print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
         sys.exit(3)

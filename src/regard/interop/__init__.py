@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING
 from regard.lazy import lazily
 
 if TYPE_CHECKING:
+    from regard.interop.ctranslate2 import to_ctranslate2
     from regard.interop.huggingface import Imported, LeftOut, import_folder
+    from regard.interop.huggingface_export import Exported, to_huggingface
 
-__all__ = ["Imported", "LeftOut", "import_folder"]
+__all__ = ["Exported", "Imported", "LeftOut", "import_folder", "to_ctranslate2", "to_huggingface"]
 
-__getattr__, __dir__ = lazily(__name__, dict.fromkeys(__all__, "regard.interop.huggingface"))
+_HOMES = {
+    "Exported": "huggingface_export",
+    "Imported": "huggingface",
+    "LeftOut": "huggingface",
+    "import_folder": "huggingface",
+    "to_ctranslate2": "ctranslate2",
+    "to_huggingface": "huggingface_export",
+}
+
+__getattr__, __dir__ = lazily(__name__, {name: f"regard.interop.{home}" for name, home in _HOMES.items()})

@@ -12,7 +12,6 @@ V vocabulary · C model width
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from ctranslate2.specs import (
     TransformerDecoderModelSpec,
     TransformerDecoderSpec,
@@ -20,18 +19,16 @@ from ctranslate2.specs import (
     TransformerSpec,
 )
 from ctranslate2.specs.common_spec import Activation
-from torch import Tensor
 
-from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions, SinusoidalPositions
+from regard.config import Config, DecoderOnly, EncoderDecoder
 from regard.errors import FolderError
-from regard.interop.ctranslate2_limits import POSITIONS, why_not
+from regard.interop.ctranslate2_limits import why_not
 from regard.interop.ctranslate2_vocabulary import Vocabularies, vocabularies
-from regard.interop.equivalents import Tensors, even_heads, even_width
+from regard.interop.equivalents import Tensors, even_heads, even_width, position_table
 from regard.interop.new_folder import new_folder
 from regard.interop.tokenizers import carried
 from regard.models import load
 from regard.models.contents import TARGET_TOKENIZER, TOKENIZER, read_config
-from regard.nn import sinusoids
 
 Precision = Literal["int8", "float32"]
 ACTIVATIONS = {
@@ -108,7 +105,8 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
 def _fill_stack(spec: Any, embeddings: Any, tensors: Tensors, stack: str, model: EncoderDecoder | DecoderOnly) -> None:
     embeddings.weight = tensors[f"{stack}.embedding.weight"]
     spec.scale_embeddings = model.scale_embeddings
-    spec.position_encodings.encodings = _positions(tensors, stack, model)
+    # without a table, CTranslate2 would compute sinusoids of its own, which begin at 1
+    spec.position_encodings.encodings = position_table(tensors, stack, model)
     if model.embedding_norm:
         _fill_norm(spec.layernorm_embedding, tensors, f"{stack}.embedding.norm")
     if model.norm_order == "pre":
@@ -162,14 +160,3 @@ def _fill_output(spec: Any, tensors: Tensors, config: Config) -> None:
     spec.weight = weight
     if bias.any():
         spec.bias = bias
-
-
-def _positions(tensors: Tensors, stack: str, model: EncoderDecoder | DecoderOnly) -> Tensor:
-    """The table of positions; without one, CTranslate2 would compute sinusoids of its own, which begin at 1."""
-    match model.positions:
-        case LearnedPositions():
-            return tensors[f"{stack}.embedding.positions.weight"]
-        case SinusoidalPositions(layout=layout):
-            return sinusoids(POSITIONS, model.width, halves=layout == "halves").float()
-        case _:
-            return torch.zeros(POSITIONS, model.width)

@@ -2,7 +2,7 @@
 
 from regard.config import Config, DecoderOnly, EncoderDecoder
 
-POSITIONS = 4096  # that a converted network has where ours would go on: CTranslate2 keeps them as a table
+POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
 
 
 def why_not(config: Config) -> str | None:

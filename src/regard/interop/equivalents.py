@@ -13,13 +13,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.config import TransformerConfig
+from regard.config import LearnedPositions, SinusoidalPositions, TransformerConfig
+from regard.interop.ctranslate2_limits import POSITIONS
+from regard.nn import sinusoids
 
 Tensors = Mapping[str, Tensor]
 
-_READS = r"\.(query_key_value|query|key_value|inner)\.weight|embedding\.(weight|positions\.weight|segments)"
-_READS_BY = re.compile(rf".*({_READS})|output\.weight")  # (…, C)
-_WRITES_TO = re.compile(r".*(attention|feed_forward)\.output\.(weight|bias)|.*norm\.(weight|bias)")  # (C, …)
+FROM_WIDTH = re.compile(  # (…, C)
+    r".*\.(query_key_value|query|key_value|inner)\.weight"
+    r"|.*\.embedding\.(weight|positions\.weight|segments)|output\.weight"
+)
+TO_WIDTH = re.compile(r".*(attention|feed_forward)\.output\.(weight|bias)|.*\.norm\.(weight|bias)")  # (C, …)
 
 
 def even_heads(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
@@ -64,18 +68,29 @@ def reordered(tensors: Tensors, order: Tensor) -> dict[str, Tensor]:
     """The model width's axes in another order, everywhere: norms and sums do not care which axis is which."""
     changed = dict(tensors)
     for name, tensor in tensors.items():
-        if _READS_BY.fullmatch(name):
+        if FROM_WIDTH.fullmatch(name):
             changed[name] = tensor[..., order]
-        elif _WRITES_TO.fullmatch(name):
+        elif TO_WIDTH.fullmatch(name):
             changed[name] = tensor[order]
     return changed
 
 
 def with_all_biases(tensors: Tensors) -> dict[str, Tensor]:
-    """Zeros for the biases that a linear layer or a norm could have and ours has not."""
+    """Zeros for the biases that linear layers have in other networks, and ours have not."""
     biases = {
         f"{name.removesuffix('.weight')}.bias": weight.new_zeros(len(weight))
         for name, weight in tensors.items()
-        if name.endswith(".weight") and "embedding.weight" not in name and "positions" not in name
+        if name.endswith(".weight") and ".embedding." not in name
     }
     return {**biases, **tensors}
+
+
+def position_table(tensors: Tensors, stack: str, model: TransformerConfig) -> Tensor:
+    """What a stack adds to its embeddings at each position, whether it was learned, is computed, or is nothing."""
+    match model.positions:
+        case LearnedPositions():
+            return tensors[f"{stack}.embedding.positions.weight"]
+        case SinusoidalPositions(layout=layout):
+            return sinusoids(POSITIONS, model.width, halves=layout == "halves").float()
+        case _:
+            return torch.zeros(POSITIONS, model.width)

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from regard.errors import FolderError
 from regard.text.draft import new_draft, publish
 
@@ -18,6 +20,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
         with new_draft(folder) as draft:
             yield draft
             publish(draft, folder)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, SafetensorError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise FolderError(f"{folder}: cannot be written ({reason}); free some space or choose another place.") from None

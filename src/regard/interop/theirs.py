@@ -1,0 +1,57 @@
+"""A network of ours in the terms of one of Hugging Face's classes, before anything is written."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from regard.config import Config, DecoderOnly, EncoderDecoder, TransformerConfig
+from regard.interop.family import ACTIVATIONS
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """What a folder of theirs is made of."""
+
+    settings: dict[str, Any]  # config.json
+    tensors: dict[str, Tensor]
+    before: tuple[int, ...]  # the ids that stand before a text
+    after: tuple[int, ...]  # and after it
+    special: dict[str, int]  # the ids of special tokens, under the names that tokenizer_config.json has for them
+    tokenizer: dict[str, Any]  # what else it says
+    generation: dict[str, Any] | None = None  # generation_config.json
+    files: dict[str, Any] = field(default_factory=dict)  # others of JSON, by path
+    notes: tuple[str, ...] = ()
+
+
+def first_that_holds(hindrances: dict[str, bool]) -> str | None:
+    """The first reason of those that hold."""
+    return next((reason for reason, holds in hindrances.items() if holds), None)
+
+
+def what_no_class_holds(model: TransformerConfig, name: str) -> dict[str, bool]:
+    """Reasons why a class of theirs cannot hold a network, and whether they hold; those common to all classes."""
+    looks_ahead = isinstance(model, EncoderDecoder | DecoderOnly) and not model.look_ahead_mask
+    return {
+        f"{name} has layer norms, and this network {_OTHER_NORMS.get(model.norm)}": model.norm != "layer",
+        f"{name} has feed-forward layers, and this network has none": model.feed_forward == 0,
+        f"{name} has no gates, and this network's activation is swiglu": model.activation == "swiglu",
+        f"{name} has residual connections, and this network has none": not model.residual,
+        f"{name} cannot look ahead, and this network's decoder does": looks_ahead,
+        f"{name} has no keys that are wider than values, as this network's are": (model.key_width or 0)
+        > model.head_width,
+    }
+
+
+_OTHER_NORMS = {"rms": "has RMS norms", "none": "has none"}
+
+
+def their_activation(model: TransformerConfig) -> str:
+    """Their name for a network's activation."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
+
+
+def never_written(config: Config) -> list[list[int]]:
+    """Tokens that are not text, as `bad_words_ids` lists them; none that is the end as well."""
+    tokens = config.tokens
+    return [[number] for number in sorted({tokens.pad, tokens.start} - {tokens.end})]
