@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import config, demo, import_, lab, model, train
+from regard.cli import config, demo, evaluate, import_, lab, model, score, train
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 app.command("demo")(demo.run)
 app.command("train")(train.run)
+app.command("evaluate")(evaluate.run)
+app.command("score")(score.run)
 app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)
