@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import config, demo, evaluate, import_, lab, model, score, train
+from regard.cli import average, config, demo, evaluate, import_, lab, model, score, train
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -26,6 +26,7 @@ app.command("demo")(demo.run)
 app.command("train")(train.run)
 app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
+app.command("average")(average.run)
 app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)
