@@ -2,8 +2,6 @@
 
 import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -30,20 +28,17 @@ class Terminal(io.TextIOWrapper):
 def regard(*arguments: str | Path, stdin: bytes = b"", terminal: bool = False) -> Done:
     """Run the command with these arguments, and what it reads."""
     code = 0
-    with _streams(stdin, terminal) as (out, err), mock.patch.object(sys, "argv", ["regard", *map(str, arguments)]):
+    read = (Terminal if terminal else io.TextIOWrapper)(io.BytesIO(stdin), encoding="utf-8")
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    argv = ["regard", *map(str, arguments)]
+    with mock.patch.multiple(sys, argv=argv, stdin=read, stdout=out, stderr=err):
         try:
             main()
         except SystemExit as stop:
             code = int(stop.code or 0)
-    return Done(code, out.getvalue().decode(), err.getvalue().decode())
+    return Done(code, _content(out), _content(err))
 
 
-@contextmanager
-def _streams(stdin: bytes, terminal: bool) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
-    out, err = io.BytesIO(), io.BytesIO()
-    texts = io.TextIOWrapper(out, encoding="utf-8"), io.TextIOWrapper(err, encoding="utf-8")
-    read = (Terminal if terminal else io.TextIOWrapper)(io.BytesIO(stdin), encoding="utf-8")
-    with mock.patch.multiple(sys, stdin=read, stdout=texts[0], stderr=texts[1]):
-        yield out, err
-        for text in texts:
-            text.flush()
+def _content(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()

@@ -20,7 +20,15 @@ def regard(*arguments: str | Path, **environment: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["lab"],
+        *([command, "--help"] for command in ("model", "import", "score", "evaluate")),
+    ],
+)
 def test_help_answers_without_importing_torch(arguments: list[str]) -> None:
     program = f"""
 import sys
@@ -45,7 +53,7 @@ def test_version() -> None:
 
 def test_help_names_the_commands() -> None:
     shown = regard("--help").stdout
-    for command in ("model", "lab", "import"):
+    for command in ("model", "lab", "import", "score", "evaluate", "average"):
         assert f"\n│ {command} " in shown
 
 

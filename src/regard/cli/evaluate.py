@@ -167,16 +167,17 @@ def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
         yield lambda text: text
         return
     try:
-        file = open(path, "w", encoding="utf-8")  # noqa: SIM115  # closed below
+        with open(path, "w", encoding="utf-8") as file:
+
+            def keep(text: str) -> str:
+                print(text.replace("\n", " "), file=file)  # one line each, so that they stay aligned
+                return text
+
+            yield keep
     except OSError as error:
+        if error.filename not in (None, str(path)):  # something else went wrong while it was open
+            raise
         raise DataError(f"{path}: cannot be written ({error.strerror}); choose another --output.") from None
-
-    def keep(text: str) -> str:
-        print(text.replace("\n", " "), file=file)  # one line each, so that they stay aligned
-        return text
-
-    with file:
-        yield keep
 
 
 def _show(found: "Evaluation | Likelihood") -> None:
