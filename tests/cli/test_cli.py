@@ -13,10 +13,23 @@ from regard.config import Config, DecoderOnly, preset_names
 from regard.models import build, save
 from regard.version import __version__
 
+COMMANDS = [
+    "translate",
+    "generate",
+    "evaluate",
+    "score",
+    "average",
+    "model",
+    "config",
+    "lab",
+    "import",
+    "export",
+    "train",
+]
+
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["model", "--help"], ["lab"], ["import", "--help"], ["export", "--help"]],
+    "arguments", [["--help"], ["--version"], ["lab"], *([command, "--help"] for command in COMMANDS)]
 )
 def test_help_answers_without_importing_torch(arguments: list[str]) -> None:
     program = f"""
@@ -42,7 +55,7 @@ def test_version() -> None:
 
 def test_help_names_the_commands() -> None:
     shown = regard("--help").stdout
-    for command in ("model", "lab", "import", "export"):
+    for command in COMMANDS:
         assert f"\n│ {command} " in shown
 
 

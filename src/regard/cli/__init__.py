@@ -10,7 +10,20 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import config, demo, export, generate, import_, lab, model, train, translate
+from regard.cli import (
+    average,
+    config,
+    demo,
+    evaluate,
+    export,
+    generate,
+    import_,
+    lab,
+    model,
+    score,
+    train,
+    translate,
+)
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -26,6 +39,9 @@ app.command("demo")(demo.run)
 app.command("train")(train.run)
 app.command("translate")(translate.run)
 app.command("generate")(generate.run)
+app.command("evaluate")(evaluate.run)
+app.command("score")(score.run)
+app.command("average")(average.run)
 app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from regard.cli.tables import new_table, print_table
 
+if TYPE_CHECKING:
     from regard.config import Config
     from regard.models.anatomy import Anatomy
 
@@ -76,7 +76,7 @@ def _config(source: str | None, settings: list[str]) -> "Config":
 
 
 def _print_parts(name: str, config: "Config", found: "Anatomy") -> None:
-    table = _table("part", "copies", "parameters", "FLOPs/token")
+    table = new_table("part", "copies", "parameters", "FLOPs/token")
     for part in found.parts:
         parameters = f"{part.parameters:,}" if part.parameters else "shared"
         table.add_row(part.name, str(part.copies), parameters, f"{part.flops:,}")
@@ -85,7 +85,7 @@ def _print_parts(name: str, config: "Config", found: "Anatomy") -> None:
     memory = {**found.memory, "together": sum(found.memory.values())}
     tokens = "source and target token" if config.model.kind == "encoder-decoder" else "token"
     print(f"{name}: {config.model.family}, {found.parameters / 1e6:.1f} million parameters")
-    _print(table)
+    print_table(table)
     print(f"FLOPs per {tokens}, sentences of {found.length}: ", end="")
     print(f"{found.forward_flops:,} forward, {found.training_flops:,} in training")
     print("Memory to train in float32 with Adam, before activations: ", end="")
@@ -95,30 +95,10 @@ def _print_parts(name: str, config: "Config", found: "Anatomy") -> None:
 def _print_presets(found: "dict[str, Anatomy]") -> None:
     from regard.config import preset_summary
 
-    table = _table("preset", "parameters", "what it is")
-    table.columns[2].justify = "left"
+    table = new_table("preset", "parameters", "what it is", prose="what it is")
     for name, parts in found.items():
         table.add_row(name, f"{parts.parameters:,}", preset_summary(name))
-    _print(table)
-
-
-def _table(*columns: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=column != "what it is")
-    return table
-
-
-def _print(table: "Table") -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    wide = console.options.update(width=80)
-    console.width = max(console.width, console.measure(table, options=wide).maximum)  # narrower, numbers would be cut
-    console.print(table)
+    print_table(table)
 
 
 def _size(amount: float) -> str:

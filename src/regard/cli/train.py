@@ -6,31 +6,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.data import Files, files, named_files
+
 if TYPE_CHECKING:
     from regard.config import Source
     from regard.training.run import Run
 
 KINDS = {"translation": "encoder-decoder", "gpt": "decoder-only"}
-Files = list[str] | None
-
-
-def _files(*names: str, help: str) -> Any:  # typer's own word
-    return typer.Option(*names, help=help, metavar="FILE")
 
 
 def run(
     what: Annotated[
         str | None, typer.Argument(help="translation, gpt, or a TOML file that says everything.", metavar="WHAT")
     ] = None,
-    source: Annotated[Files, _files("--source", help="Sentences, one a line; may be repeated.")] = None,
-    target: Annotated[Files, _files("--target", help="Their translations, line by line.")] = None,
-    data: Annotated[Files, _files("--data", help="Pairs as TSV or JSON Lines; for gpt, text.")] = None,
-    valid_source: Annotated[Files, _files("--valid-source", help="The same, to measure progress on.")] = None,
-    valid_target: Annotated[Files, _files("--valid-target", help="…")] = None,
-    valid: Annotated[Files, _files("--valid", help="… without it, a part of the data is held out.")] = None,
-    test_source: Annotated[Files, _files("--test-source", help="The same, to measure the result on.")] = None,
-    test_target: Annotated[Files, _files("--test-target", help="…")] = None,
-    test: Annotated[Files, _files("--test", help="…")] = None,
+    source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
+    target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
+    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; for gpt, text.")] = None,
+    valid_source: Annotated[Files, files("--valid-source", help="The same, to measure progress on.")] = None,
+    valid_target: Annotated[Files, files("--valid-target", help="…")] = None,
+    valid: Annotated[Files, files("--valid", help="… without it, a part of the data is held out.")] = None,
+    test_source: Annotated[Files, files("--test-source", help="The same, to measure the result on.")] = None,
+    test_target: Annotated[Files, files("--test-target", help="…")] = None,
+    test: Annotated[Files, files("--test", help="…")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/WHAT without it.")] = None,
     preset: Annotated[str | None, typer.Option(help="Settings to build on; `regard model` lists them.")] = None,
     settings: Annotated[
@@ -52,9 +49,9 @@ def run(
     from regard.training.start import Order, carry_out
 
     given = {
-        "train": _corpus(source, target, data, "--"),
-        "valid": _corpus(valid_source, valid_target, valid, "--valid-"),
-        "test": _corpus(test_source, test_target, test, "--test-"),
+        "train": named_files(source, target, data, "--"),
+        "valid": named_files(valid_source, valid_target, valid, "--valid-"),
+        "test": named_files(test_source, test_target, test, "--test-"),
     }
     parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
     if skip_bad:
@@ -79,23 +76,14 @@ def run(
     print_results(carry_out(order, display))
 
 
-def _corpus(source: Files, target: Files, files: Files, prefix: str) -> dict[str, list[str]]:
-    from regard.errors import ConfigError
-
-    if bool(source) != bool(target):
-        missing = "target" if source else "source"
-        raise ConfigError(f"{prefix}{missing} is missing: a translator needs both sides, line by line.")
-    return {name: given for name, given in (("source", source), ("target", target), ("files", files)) if given}
-
-
 def _own_splits(parts: dict[str, Any]) -> dict[str, Any]:
     """Embedded corpora bring their own validation and test data."""
-    files = parts.get("train", {}).get("files", [])
+    given = parts.get("train", {}).get("files", [])
     own = {"builtin:phrasebook": ["valid", "test"], "builtin:python-docs": ["valid"]}
     names = {"valid": "dev", "test": "test"}
-    if len(files) == 1 and files[0] in own:
-        for name in own[files[0]]:
-            parts.setdefault(name, {"files": [f"{files[0]}-{names[name]}"]})
+    if len(given) == 1 and given[0] in own:
+        for name in own[given[0]]:
+            parts.setdefault(name, {"files": [f"{given[0]}-{names[name]}"]})
     return parts
 
 

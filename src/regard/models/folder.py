@@ -51,7 +51,7 @@ def save(
     if folder.exists():
         raise FolderError(f"{folder}: already exists; choose another name or remove it first.")
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
-    _check_fit(sketch(config.model), tensors_of(network), f"{folder}: cannot hold this network, which")
+    check_fit(sketch(config.model), tensors_of(network), f"{folder}: cannot hold this network, which")
     for name in extra_files or {}:
         if Path(name).name != name or name in (CONFIG, WEIGHTS, CARD):
             raise FolderError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
@@ -88,12 +88,12 @@ def load(folder: str | Path) -> Loaded:
     config = read_config(folder)
     network = sketch(config.model)  # no time is spent on first values that are replaced at once
     tensors = read_tensors(folder / WEIGHTS)
-    _check_fit(network, tensors, f"{folder / WEIGHTS}:")
+    check_fit(network, tensors, f"{folder / WEIGHTS}:")
     fill(network, tensors)
     return Loaded(network.eval(), config, folder)
 
 
-def _check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
+def check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
     """Complain about the first tensor that is missing, of another shape or type, or one too many."""
     wanted, types = tensors_of(network), {tensor.dtype for tensor in given.values()}
     for name, tensor in wanted.items():

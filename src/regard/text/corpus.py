@@ -68,6 +68,17 @@ def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
             yield (line.text + "\n" for line in read_lines(file, faults) if line.text is not None)
 
 
+def texts(files: Iterable[str], faults: Faults) -> Iterator[str]:
+    """Texts, each by itself: a plain file has one on every line; in JSON Lines each `text` is one."""
+    from regard.text.builtin import is_builtin
+
+    for file in files:
+        if is_builtin(file) or format_of(file) == "jsonl":
+            yield from ("".join(document) for document in documents([file], faults))
+        else:
+            yield from (line.text for line in read_lines(file, faults) if line.text is not None)
+
+
 def format_of(file: str) -> str:
     """`tsv`, `jsonl` or `text`, by a file's name.
 

@@ -30,7 +30,7 @@ from regard.models.card import card
 from regard.models.contents import CARD, WEIGHTS
 from regard.models.network import Network
 from regard.models.weights import tensors_of
-from regard.training.checkpoint import write_tensors
+from regard.training.checkpoint import NAME, write_tensors
 
 GROWING = ("metrics.jsonl", "samples.jsonl")
 
@@ -140,6 +140,11 @@ class Run:
     def weights(self, step: int) -> Path:
         """Where the weights of a step are kept."""
         return self.folder / "weights" / f"step-{step:09d}.safetensors"
+
+    def kept_weights(self) -> dict[int, Path]:
+        """Where weights are kept, by their step, the earliest first."""
+        named = [(NAME.fullmatch(path.name), path) for path in sorted((self.folder / "weights").glob("step-*"))]
+        return {int(match[1]): path for match, path in named if match}
 
     def keep_weights(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Keep the weights of a step."""

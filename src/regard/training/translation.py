@@ -13,6 +13,7 @@ from regard.config import Config
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Translator, Wish
+from regard.evaluation.scores import score, sentence_scores
 from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.text.batches import Batches, Place
@@ -26,7 +27,6 @@ from regard.training.display import Sample
 from regard.training.objective import Batch, NextToken
 from regard.training.picks import Pick, picks_for_pairs
 from regard.training.random import generator
-from regard.training.scores import score, sentence_scores
 from regard.training.task import Check, Measured
 
 SHOWN = 5  # sentences in each list of the report
@@ -148,7 +148,7 @@ class Translation:
         translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
         outputs = [found.text for found in translator.translate(sources, AS_TRAINED)]
         counted = score(outputs, [pair.target for pair in pairs])
-        scores |= {"bleu": counted.bleu, "chrf": counted.chrf, "exact": counted.exact}
+        scores |= counted.values
         shown = [Sample(p.source, p.target, output) for p, output in zip(pairs[:samples], outputs, strict=False)]
         return Measured(scores | {"sentences": len(pairs)}, shown, counted.signatures, ranked(pairs, outputs))
 

@@ -4,7 +4,8 @@ import math
 import unicodedata
 from collections.abc import Mapping
 
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "bits_per_byte": "bits per byte", "exact": "exact match"}
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "bits_per_byte": "bits per byte", "exact": "exact match"}
+COUNTS = ("sentences", "tokens", "bytes")
 
 # An override of the writing direction that is never closed would turn the rest of the screen around.
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -27,11 +28,11 @@ def score_text(key: str, value: float) -> str:
     """
     if not math.isfinite(value):
         return str(value)
-    if key in ("bleu", "chrf"):
+    if key in ("bleu", "chrf", "ter"):
         return f"{value:.1f}"
     if key == "exact":
         return f"{value:.0%}"
-    if key == "sentences":
+    if key in COUNTS:
         return f"{value:,.0f}"
     if key == "perplexity":
         return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"

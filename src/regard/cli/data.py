@@ -1,0 +1,76 @@
+"""The data that a command is given: files by option, or standard input."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.config import Corpus
+    from regard.model import Model
+    from regard.text.faults import Faults
+
+Files = list[str] | None
+
+
+def files(*names: str, help: str) -> Any:  # typer's own word
+    """An option that takes a file, and may be repeated."""
+    return typer.Option(*names, help=help, metavar="FILE")
+
+
+def named_files(source: Files, target: Files, data: Files, prefix: str = "--") -> dict[str, list[str]]:
+    """The files of one part of the data, by the names of `config.Corpus`; of aligned files both sides are needed."""
+    from regard.errors import ConfigError
+
+    if bool(source) != bool(target):
+        missing = "target" if source else "source"
+        raise ConfigError(f"{prefix}{missing} is missing: a translator needs both sides, line by line.")
+    return {name: given for name, given in (("source", source), ("target", target), ("files", data)) if given}
+
+
+def corpus(source: Files, target: Files, data: Files, *, piped: bool = False) -> "Corpus":
+    """What is to be read; with `piped`, standard input where no file is given, unless someone would have to type it."""
+    from regard.config import Corpus
+    from regard.errors import ConfigError
+    from regard.text.lines import STANDARD_INPUT
+
+    given = named_files(source, target, data)
+    if not given and piped and not typed():
+        given = {"files": [STANDARD_INPUT]}
+    if not given:
+        raise ConfigError("there is nothing to read; give --data, or --source and --target.")
+    found = Corpus.model_validate(given)
+    if found.names.count(STANDARD_INPUT) > 1:
+        raise ConfigError("standard input (-) can be read only once; give the other part as a file.")
+    return found
+
+
+def typed() -> bool:
+    """Whether standard input is a terminal, or nothing at all."""
+    return sys.stdin is None or sys.stdin.isatty()
+
+
+def is_translator(model: "Model", given: "Corpus") -> bool:
+    """Whether the model translates, or continues text; a complaint if it does neither, or cannot use such files."""
+    from regard.config import DecoderOnly, EncoderDecoder
+    from regard.errors import ConfigError
+
+    match model.config.model:
+        case EncoderDecoder():
+            return True
+        case DecoderOnly():
+            if given.source:
+                raise ConfigError(
+                    f"{model.folder} is a language model, which reads --data, and not --source and --target."
+                )
+            return False
+        case other:
+            raise ConfigError(
+                f"{model.folder} is an {other.family}, which predicts no text; give a translator or a language model."
+            )
+
+
+def say_skipped(faults: "Faults") -> None:
+    """Nothing is dropped silently: how much was skipped and why, on standard error."""
+    for reason, count in faults.counts.items():
+        print(f"{count:,} skipped: {reason} ({faults.examples[reason].removesuffix('.')}).", file=sys.stderr)

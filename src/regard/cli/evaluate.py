@@ -1,0 +1,201 @@
+"""`regard evaluate`: how good a model is on data that it has not seen."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from regard.cli.data import Files, corpus, files, is_translator, say_skipped
+from regard.cli.tables import new_table, print_table
+from regard.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from regard.config import Corpus
+    from regard.decoding.engines.choice import Name
+    from regard.decoding.engines.ctranslate2 import Precision
+    from regard.decoding.translator import Wish
+    from regard.evaluation.likelihood import Likelihood
+    from regard.evaluation.translation import Evaluation
+    from regard.model import Model
+    from regard.text.faults import Faults
+    from regard.training.display import Display
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user said about translating; None where nothing was said."""
+
+    beam: int | None
+    length_penalty: float | None
+    engine: str | None
+    precision: str | None
+    output: Path | None
+
+
+def run(
+    model: Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
+    source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
+    target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
+    data: Annotated[
+        Files,
+        files("--data", help="Pairs as TSV or JSON Lines, or builtin:phrasebook-test; for a language model, text."),
+    ] = None,
+    beam: Annotated[int | None, typer.Option(help="Hypotheses that are followed: 4, or 1 for greedy.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="α: how much longer sentences are forgiven; 0.6 unless said.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="auto, torch or ctranslate2; auto unless said.", metavar="NAME")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of ctranslate2: int8 or float32; int8 unless said.", metavar="NAME")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the translations here.", metavar="FILE")] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens that a language model sees at once; as many as it has positions for, or 256."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Skip and count lines that cannot be used, rather than stop.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+) -> None:
+    """Measure a translator by BLEU, chrF, TER, loss and perplexity; a language model by loss and bits per byte."""
+    from regard.model import load
+    from regard.text.faults import Faults
+    from regard.training.display import display_for
+
+    given = corpus(source, target, data)
+    loaded, faults = load(model), Faults(skip_bad)
+    options = Options(beam, length_penalty, engine, precision, output)
+    found: Evaluation | Likelihood
+    with closing(display_for(sys.stderr, quiet)) as display:
+        if is_translator(loaded, given):
+            _refuse({"context": context}, loaded, "translator", "language models")
+            how, found = _translations(loaded, given, options, faults, display)
+        else:
+            _refuse(asdict(options), loaded, "language model", "translators")
+            how, found = _text(loaded, given, context, faults, display)
+    say_skipped(faults)
+    if as_json:
+        about = {"model": str(loaded.folder), "data": list(given.names), **how, **found.as_dict()}
+        print(json.dumps(about, indent=2, ensure_ascii=False))
+        return
+    print(f"{loaded.folder} on {', '.join(given.names)}")
+    print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in how.items()))
+    _show(found)
+
+
+def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> None:
+    """Complain about an option that means nothing for such a model: it would be ignored."""
+    option = next((name for name, value in said.items() if value is not None), None)
+    if option is not None:
+        raise ConfigError(f"--{option.replace('_', '-')}: is for {others}, but {model.folder} is a {kind}; drop it.")
+
+
+def _translations(
+    model: "Model", given: "Corpus", options: Options, faults: "Faults", display: "Display"
+) -> "tuple[dict[str, Any], Evaluation]":
+    """How the pairs were translated, and how well."""
+    from regard.evaluation.scoring import readable
+    from regard.evaluation.translation import evaluate, likelihood, translate
+    from regard.text.scan import pairs_of
+
+    wish, precision = _wish(options), _precision(options.precision)
+    engine = cast("Name", options.engine or "auto")  # who chooses complains of another
+    translator = model.translator(wish, engine=engine, precision=precision)
+    name = ", ".join(given.names)
+    pairs = list(readable(model, pairs_of(given, faults), name, faults))
+    if not pairs:
+        raise DataError(f"{name}: has no pairs to evaluate a model on; give some.")
+    with _kept(options.output) as keep:
+        outputs = [keep(text) for text in translate(translator, wish, pairs, display.counting)]
+    how = {"beam": wish.search.width, "length_penalty": wish.search.length_penalty, "engine": translator.engine.name}
+    if translator.engine.name == "ctranslate2":
+        how["precision"] = precision
+    return how, evaluate(pairs, outputs, likelihood(model, pairs, display.counting))
+
+
+def _text(
+    model: "Model", given: "Corpus", context: int | None, faults: "Faults", display: "Display"
+) -> "tuple[dict[str, Any], Likelihood]":
+    """How the text was read, and how probable it is."""
+    from regard.evaluation.language import evaluate
+    from regard.text.corpus import documents
+    from regard.training.language import CONTEXT
+
+    learned = model.config.model.longest
+    context = context or learned or CONTEXT
+    if learned is not None and context > learned:
+        raise ConfigError(f"--context {context}: this network learned {learned:,} positions; lower it.")
+    texts = documents(given.files, faults)
+    return {"context": context}, evaluate(model, texts, ", ".join(given.names), context, display.counting)
+
+
+def _wish(options: Options) -> "Wish":
+    """A pair may be several sentences, and is translated as it was learned: not taken apart."""
+    from regard.decoding.settings import Search
+    from regard.decoding.translator import Wish
+
+    search = Search()
+    if options.beam is not None:
+        search = replace(search, width=options.beam)
+    if options.length_penalty is not None:
+        search = replace(search, length_penalty=options.length_penalty)
+    return Wish(search, split=False)
+
+
+def _precision(said: str | None) -> "Precision":
+    match said:
+        case None | "int8":
+            return "int8"
+        case "float32":
+            return "float32"
+    raise ConfigError(f"there is no precision {said!r}; the precisions are int8 and float32.")
+
+
+@contextmanager
+def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
+    """What writes each translation down on a line, if there is a file for it, and hands it on."""
+    if path is None:
+        yield lambda text: text
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+
+            def keep(text: str) -> str:
+                print(text.replace("\n", " "), file=file)  # one line each, so that they stay aligned
+                return text
+
+            yield keep
+    except OSError as error:
+        if error.filename not in (None, str(path)):  # something else went wrong while it was open
+            raise
+        raise DataError(f"{path}: cannot be written ({error.strerror}); choose another --output.") from None
+
+
+def _show(found: "Evaluation | Likelihood") -> None:
+    """The scores, what they mean, and where there is more than one kind of sentence, those by length."""
+    from regard.evaluation.translation import Evaluation
+    from regard.training.wording import score_name, score_text
+
+    about = found.as_dict()
+    counts = {key: about[key] for key in ("sentences", "tokens", "bytes") if key in about}
+    table = new_table("score", "")
+    for key, value in {**about["scores"], **counts}.items():
+        table.add_row(score_name(key), score_text(key, value))
+    print_table(table)
+    if isinstance(found, Evaluation):
+        for key, signature in found.signatures.items():
+            print(f"{score_name(key)} signature: {signature}")
+        lengths = new_table("words of the source", "sentences", "BLEU", "chrF")
+        for bucket in found.lengths:
+            scores = [score_text(key, value) for key, value in (("bleu", bucket.bleu), ("chrf", bucket.chrf))]
+            lengths.add_row(bucket.words, f"{bucket.sentences:,}", *scores)
+        print_table(lengths)

@@ -1,0 +1,69 @@
+"""How good a translator is: its translations against their references, by length, and how probable it finds those."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regard.decoding.translator import Translator, Wish
+from regard.evaluation.lengths import Bucket, by_length
+from regard.evaluation.likelihood import Likelihood, Scored, together
+from regard.evaluation.scores import ALL, score
+from regard.evaluation.scoring import Counting, Predicting, score_pairs
+from regard.text.corpus import Pair
+from regard.text.store import chunks
+
+TOGETHER = 512  # pairs between two signs of progress
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores by name, what sacrebleu's mean exactly, and those of short and long sentences."""
+
+    sentences: int
+    scores: dict[str, float]
+    signatures: dict[str, str]
+    lengths: list[Bucket]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "sentences": self.sentences,
+            "scores": self.scores,
+            "signatures": self.signatures,
+            "lengths": [bucket.as_dict() for bucket in self.lengths],
+        }
+
+
+def translate(translator: Translator, wish: Wish, pairs: Sequence[Pair], counting: Counting) -> Iterator[str]:
+    """The translations of the sources, as they come."""
+    done = 0
+    for several in chunks(pairs, TOGETHER):
+        yield from (found.text for found in translator.translate([pair.source for pair in several], wish))
+        done += len(several)
+        counting("translating", done, len(pairs))
+
+
+def likelihood(model: Predicting, pairs: Sequence[Pair], counting: Counting) -> Likelihood:
+    """The likelihood of the targets, as translations of the sources."""
+    scored: list[Scored] = []
+    for several in chunks(pairs, TOGETHER):
+        scored += score_pairs(model, several)
+        counting("scoring references", len(scored), len(pairs))
+    return together(scored)
+
+
+def evaluate(pairs: Sequence[Pair], outputs: Sequence[str], references: Likelihood) -> Evaluation:
+    """Evaluate translations of the sources, given the likelihood of the targets.
+
+    >>> pairs = [Pair("I love you.", "Ti amo.")]
+    >>> evaluate(pairs, ["Ti amo."], Likelihood(tokens=4, total=-2.0)).scores["loss"]
+    0.5
+    """
+    targets = [pair.target for pair in pairs]
+    counted = score(outputs, targets, ALL)
+    return Evaluation(
+        len(pairs),
+        {**counted.values, "loss": references.loss, "perplexity": references.perplexity},
+        counted.signatures,
+        by_length([pair.source for pair in pairs], outputs, targets),
+    )

@@ -1,0 +1,240 @@
+"""`regard evaluate` as a user runs it."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+import regard as package
+from commands import regard
+from random_models import SMALL, saved
+from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions
+from regard.decoding.settings import Search
+from regard.decoding.translator import Wish
+
+SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    saved(folder / "translator", EncoderDecoder(**SMALL))
+    saved(folder / "gpt", DecoderOnly(**SMALL))
+    saved(folder / "bert", EncoderOnly(**SMALL))
+    saved(folder / "short-gpt", DecoderOnly(**SMALL, positions=LearnedPositions(length=8)))
+    (folder / "empty.tsv").write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outputs(models: Path) -> list[str]:
+    wish = Wish(Search(width=2, length_penalty=1.0), split=False)
+    return list(package.load(models / "translator").translate(SOURCES, wish, engine="torch"))
+
+
+@pytest.fixture(scope="module")
+def pairs(models: Path, outputs: list[str]) -> Path:
+    """References that the translator gets right, half right and wrong."""
+    right, half, _ = outputs
+    references = [right, " ".join(half.split()[: len(half.split()) // 2]) + " w28", "w20 w21 w22 w23 w24"]
+    path = models / "pairs.tsv"
+    path.write_text("".join(f"{pair[0]}\t{pair[1]}\n" for pair in zip(SOURCES, references, strict=True)))
+    return path
+
+
+SEARCH = ["--beam", "2", "--length-penalty", "1", "--engine", "torch"]
+
+
+def test_scores_are_sacrebleus_and_the_loss_is_the_models(models: Path, pairs: Path, outputs: list[str]) -> None:
+    references = [line.split("\t")[1] for line in pairs.read_text().splitlines()]
+    done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
+        assert found["scores"][name] == metric.corpus_score(outputs, [references]).score
+        assert found["signatures"][name] == str(metric.get_signature())
+    scores = package.load(models / "translator").score(SOURCES, references)
+    loss = -sum(map(sum, scores)) / sum(map(len, scores))
+    assert found["scores"]["loss"] == pytest.approx(loss)
+    assert found["scores"]["perplexity"] == pytest.approx(math.exp(loss))
+    assert found["scores"]["exact"] == pytest.approx(1 / 3)
+    assert found["sentences"] == 3
+    assert (found["beam"], found["length_penalty"], found["engine"]) == (2, 1.0, "torch")
+    assert (found["model"], found["data"]) == (str(models / "translator"), [str(pairs)])
+
+
+def test_short_and_long_sentences_have_scores_of_their_own(models: Path, pairs: Path, outputs: list[str]) -> None:
+    references = [line.split("\t")[1] for line in pairs.read_text().splitlines()]
+    done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--json", "--quiet")
+    short, long = json.loads(done.out)["lengths"]
+    assert (short["shortest"], short["longest"], short["sentences"]) == (1, 5, 2)
+    assert (long["shortest"], long["longest"], long["sentences"]) == (6, 10, 1)
+    assert short["chrf"] == CHRF().corpus_score(outputs[:2], [references[:2]]).score
+
+
+def test_a_table_shows_every_score_with_its_signature(models: Path, pairs: Path) -> None:
+    arguments = ["evaluate", str(models / "translator"), "--data", str(pairs), *SEARCH]
+    scores = json.loads(regard(*arguments, "--json").out)["scores"]
+    done = regard(*arguments)
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert lines[:2] == [
+        f"{models / 'translator'} on {pairs}",
+        "beam 2, length penalty 1.0, engine torch",
+    ]
+    for name, key in (("BLEU", "bleu"), ("chrF", "chrf"), ("TER", "ter")):
+        assert f"{name} {scores[key]:.1f}" in lines
+        assert any(line.startswith(f"{name} signature: nrefs:1|case:") for line in lines)
+    assert "exact match 33%" in lines
+    assert f"loss {scores['loss']:.3f}" in lines
+    assert "words of the source sentences BLEU chrF" in lines
+    assert any(line.startswith("1–5 2 ") for line in lines)
+    assert "\x1b" not in done.out
+    assert done.err == "translating: 3 of 3\nscoring references: 3 of 3\n"
+
+
+def test_translations_are_written_one_a_line(models: Path, pairs: Path, outputs: list[str], tmp_path: Path) -> None:
+    done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--output", tmp_path / "out.txt")
+    assert done.code == 0
+    assert (tmp_path / "out.txt").read_text("utf-8") == "".join(f"{output}\n" for output in outputs)
+
+
+def test_ctranslate2_translates_unless_told_otherwise(models: Path, pairs: Path) -> None:
+    done = regard("evaluate", models / "translator", "--data", pairs, "--precision", "float32", "--json")
+    found = json.loads(done.out)
+    assert (found["engine"], found["precision"], found["beam"]) == ("ctranslate2", "float32", 4)
+    done = regard("evaluate", models / "translator", "--data", pairs)
+    assert "beam 4, length penalty 0.6, engine ctranslate2, precision int8\n" in done.out
+
+
+def test_a_translator_is_measured_on_what_comes_with_the_package(models: Path) -> None:
+    done = regard("evaluate", models / "translator", "--data", "builtin:phrasebook-test", "--beam", "1", "--json")
+    assert json.loads(done.out)["sentences"] > 1000
+
+
+def test_a_language_model_is_measured_in_bits_per_byte(models: Path, tmp_path: Path) -> None:
+    text = "w4 w5 w6\nw7\n"
+    (tmp_path / "text.txt").write_text(text)
+    (scores,) = package.load(models / "gpt").score([text])
+    done = regard("evaluate", models / "gpt", "--data", tmp_path / "text.txt", "--json")
+    found = json.loads(done.out)
+    assert (found["tokens"], found["bytes"], found["context"]) == (5, len(text), 256)
+    assert found["scores"]["loss"] == pytest.approx(-sum(scores) / 5)
+    assert found["scores"]["perplexity"] == pytest.approx(math.exp(-sum(scores) / 5))
+    assert found["scores"]["bits_per_byte"] == pytest.approx(-sum(scores) / math.log(2) / len(text))
+    lines = [
+        " ".join(line.split())
+        for line in regard("evaluate", models / "gpt", "--data", "-", stdin=text.encode()).out.splitlines()
+    ]
+    assert lines[:2] == [f"{models / 'gpt'} on -", "context 256"]
+    assert f"bits per byte {found['scores']['bits_per_byte']:.3f}" in lines
+    assert {"tokens 5", "bytes 12"} <= set(lines)
+
+
+def test_a_language_model_sees_as_much_as_it_has_positions_for_or_less(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("w4 w5 w6 w7 " * 10)
+    arguments = ["evaluate", str(models / "short-gpt"), "--data", str(tmp_path / "text.txt"), "--json"]
+    whole, less = json.loads(regard(*arguments).out), json.loads(regard(*arguments, "--context", "2").out)
+    assert (whole["context"], less["context"]) == (8, 2)
+    assert whole["tokens"] == less["tokens"] == 41
+    assert whole["scores"]["loss"] != less["scores"]["loss"]
+
+
+def test_a_language_model_is_measured_on_what_comes_with_the_package(models: Path) -> None:
+    done = regard("evaluate", models / "gpt", "--data", "builtin:python-docs-dev", "--json")
+    assert json.loads(done.out)["bytes"] > 10_000
+
+
+def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_text("no tab\n" + pairs.read_text())
+    done = regard("evaluate", models / "translator", "--data", tmp_path / "bad.tsv", *SEARCH, "--skip-bad", "--json")
+    assert json.loads(done.out)["sentences"] == 3
+    assert done.err.endswith(
+        f"1 skipped: too few columns ({tmp_path / 'bad.tsv'}:1: has no tab; write source, tab, target).\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["translator"], 2, "there is nothing to read; give --data, or --source and --target."),
+        (["translator", "--data", "missing.tsv"], 3, "missing.tsv: is not there; check the path."),
+        (["translator", "--data", "empty.tsv"], 3, "empty.tsv: has no pairs to evaluate a model on; give some."),
+        (["gpt", "--data", "empty.tsv"], 3, "empty.tsv: has no text to evaluate a model on; give some."),
+        (
+            ["nowhere", "--data", "pairs.tsv"],
+            3,
+            "nowhere: is not a folder; give the path of a model folder, or of a run.",
+        ),
+        (["translator", "--target", "a"], 2, "--source is missing: a translator needs both sides, line by line."),
+        (
+            ["translator", "--data", "pairs.tsv", "--beam", "0"],
+            2,
+            "a beam of 0 makes no sense; it should be 1 (greedy) or more.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--length-penalty", "-1"],
+            2,
+            "a length penalty of -1.0 makes no sense; it should be 0 to 10.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--engine", "jax"],
+            2,
+            "there is no engine 'jax'; the engines are auto, torch and ctranslate2.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--precision", "int4"],
+            2,
+            "there is no precision 'int4'; the precisions are int8 and float32.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--output", "no/such/folder"],
+            3,
+            "no/such/folder: cannot be written (No such file or directory); choose another --output.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--output", "."],
+            3,
+            ".: cannot be written (Is a directory); choose another --output.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--output", "/dev/full", "--quiet"],
+            3,
+            "/dev/full: cannot be written (No space left on device); choose another --output.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--context", "8"],
+            2,
+            "--context: is for language models, but translator is a translator; drop it.",
+        ),
+        (
+            ["gpt", "--data", "empty.tsv", "--length-penalty", "1"],
+            2,
+            "--length-penalty: is for translators, but gpt is a language model; drop it.",
+        ),
+        (
+            ["short-gpt", "--data", "pairs.tsv", "--context", "9"],
+            2,
+            "--context 9: this network learned 8 positions; lower it.",
+        ),
+        (
+            ["gpt", "--source", "a", "--target", "b"],
+            2,
+            "gpt is a language model, which reads --data, and not --source and --target.",
+        ),
+        (
+            ["bert", "--data", "pairs.tsv"],
+            2,
+            "bert is an encoder-only Transformer, which predicts no text; give a translator or a language model.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    models: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, sentence: str
+) -> None:
+    monkeypatch.chdir(models)
+    done = regard("evaluate", *arguments)
+    assert (done.code, done.out, done.err) == (code, "", f"regard: {sentence}\n")

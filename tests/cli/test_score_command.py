@@ -1,0 +1,226 @@
+"""`regard score` as a user runs it."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard as package
+from commands import regard
+from random_models import SMALL, saved
+from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.evaluation.scoring import TOGETHER
+
+PAIRS = [("w4 w5", "w6 w7"), ("w8", "w9 w10 w11")]
+TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    saved(folder / "translator", EncoderDecoder(**SMALL))
+    saved(folder / "gpt", DecoderOnly(**SMALL))
+    saved(folder / "bert", EncoderOnly(**SMALL))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def totals(models: Path) -> list[float]:
+    sources, targets = zip(*PAIRS, strict=True)
+    return [sum(scores) for scores in package.load(models / "translator").score(sources, targets)]
+
+
+def test_each_pair_gets_its_log_probability_on_a_line(
+    models: Path, totals: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.tsv").write_text(TSV)
+    records = [json.dumps({"source": source, "target": target}) for source, target in PAIRS]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(records))
+    for side, name in enumerate(("source", "target")):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
+    wanted = "".join(f"{total:.4f}\n" for total in totals)
+    for given in ("--data pairs.tsv", "--data pairs.jsonl", "--source source --target target"):
+        done = regard("score", models / "translator", *given.split())
+        assert (done.code, done.out, done.err) == (0, wanted, "")
+
+
+@pytest.mark.parametrize("given", [[], ["--data", "-"]])
+def test_pairs_may_come_through_a_pipe(models: Path, totals: list[float], given: list[str]) -> None:
+    done = regard("score", models / "translator", *given, stdin=TSV.encode())
+    assert done.out == "".join(f"{total:.4f}\n" for total in totals)
+
+
+def test_each_line_is_a_text_for_a_language_model_and_an_empty_line_is_one_too(models: Path) -> None:
+    texts = ["w4 w5", "", "w6"]
+    wanted = [sum(scores) for scores in package.load(models / "gpt").score(texts)]
+    done = regard("score", models / "gpt", stdin="\n".join(texts).encode())
+    assert done.out == "".join(f"{total:.4f}\n" for total in wanted)
+
+
+def test_a_text_in_json_may_have_several_lines(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "w4\nw5"}))
+    done = regard("score", models / "gpt", "--data", tmp_path / "texts.jsonl", "--json")
+    assert json.loads(done.out)["text"] == "w4\nw5"
+
+
+def test_tokens_stand_behind_tabs_with_their_scores(models: Path) -> None:
+    done = regard("score", models / "gpt", "--tokens", stdin=b"w4 w5\n")
+    total, *tokens = done.out.rstrip("\n").split("\t")
+    parted = [token.rpartition(":") for token in tokens]
+    assert [token for token, _, _ in parted] == ["w4", "w5", "[EOS]"]
+    assert sum(float(score) for _, _, score in parted) == pytest.approx(float(total), abs=1e-3)
+
+
+def test_a_token_never_breaks_a_line_or_a_column() -> None:
+    from regard.cli.score import ESCAPES
+
+    assert "a\tb\nc\\d\x1b".translate(ESCAPES) == "a\\tb\\nc\\\\d\\x1b"
+
+
+def test_json_has_texts_tokens_and_scores(models: Path, totals: list[float]) -> None:
+    done = regard("score", models / "translator", "--json", stdin=TSV.encode())
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert [(record["source"], record["target"]) for record in records] == PAIRS
+    assert [record["tokens"] for record in records] == [["w6", "w7", "[EOS]"], ["w9", "w10", "w11", "[EOS]"]]
+    assert [record["total"] for record in records] == pytest.approx(totals, abs=1e-5)
+    for record in records:
+        assert sum(record["scores"]) == pytest.approx(record["total"], abs=1e-4)
+        assert record["mean"] == pytest.approx(record["total"] / len(record["tokens"]), abs=1e-5)
+
+
+def test_a_run_folder_stands_for_its_best(models: Path, tmp_path: Path, totals: list[float]) -> None:
+    saved(tmp_path / "run" / "best", EncoderDecoder(**SMALL))
+    done = regard("score", tmp_path / "run", stdin=TSV.encode())
+    assert done.out == "".join(f"{total:.4f}\n" for total in totals)
+
+
+def test_scores_come_before_the_input_ends(models: Path) -> None:
+    """An endless input is answered as it comes, a chunk at a time."""
+    command = [sys.executable, "-m", "regard", "score", str(models / "gpt")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("w4 w5\n" * TOGETHER)
+        process.stdin.flush()
+        lines = [process.stdout.readline() for _ in range(TOGETHER)]
+        process.stdin.close()
+        assert process.stdout.read() == ""
+    assert process.returncode == 0
+    assert len(set(lines)) == 1
+
+
+def test_who_types_is_answered_line_by_line(models: Path) -> None:
+    from unittest import mock
+
+    from regard.evaluation import scoring
+
+    with mock.patch.object(scoring, "score_texts", wraps=scoring.score_texts) as scored:
+        regard("score", models / "gpt", "--data", "-", stdin=b"w4\nw5\n", terminal=True)
+    assert [call.args[1] for call in scored.call_args_list] == [["w4"], ["w5"]]
+
+
+def test_a_reader_that_has_had_enough_ends_endless_scoring_quietly(models: Path) -> None:
+    command = f"yes w4 | {shlex.quote(sys.executable)} -m regard score {shlex.quote(str(models / 'gpt'))} | head -n 3"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout.count("\n"), done.stderr) == (3, "")
+
+
+def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list[float]) -> None:
+    bad = TSV.replace("\n", "\nno tab\n", 1).encode() + b"\xff\n"
+    done = regard("score", models / "translator", "--skip-bad", stdin=bad)
+    assert (done.code, done.out) == (0, "".join(f"{total:.4f}\n" for total in totals))
+    assert done.err == (
+        "1 skipped: too few columns (standard input:2: has no tab; write source, tab, target).\n"
+        "1 skipped: not UTF-8 (standard input:4: is not UTF-8 (byte 1 of the line is 0xff); convert the file).\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "stdin", "code", "sentence"),
+    [
+        ("nowhere", [], b"", 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
+        (
+            "translator",
+            [],
+            b"w4\tw5\nw4\n",
+            3,
+            "standard input:2: has no tab; write source, tab, target, or skip such lines with --skip-bad.",
+        ),
+        (
+            "translator",
+            [],
+            b"w4\tw5\nw4\t \n",
+            3,
+            "standard input:2: has an empty target; fill it, or skip such lines with --skip-bad.",
+        ),
+        (
+            "gpt",
+            [],
+            b"w4\n\xff\n",
+            3,
+            "standard input:2: is not UTF-8 (byte 1 of the line is 0xff); convert the file, or skip such lines with "
+            "--skip-bad.",
+        ),
+        ("gpt", ["--data", "missing.txt"], b"", 3, "missing.txt: is not there; check the path."),
+        (
+            "translator",
+            ["--source", "a.en"],
+            b"",
+            2,
+            "--target is missing: a translator needs both sides, line by line.",
+        ),
+        (
+            "translator",
+            ["--source", "-", "--target", "-"],
+            b"",
+            2,
+            "standard input (-) can be read only once; give the other part as a file.",
+        ),
+        (
+            "gpt",
+            ["--source", "a", "--target", "b"],
+            b"",
+            2,
+            "gpt is a language model, which reads --data, and not --source and --target.",
+        ),
+        (
+            "bert",
+            [],
+            b"w4",
+            2,
+            "bert is an encoder-only Transformer, which predicts no text; give a translator or a language model.",
+        ),
+        (
+            "gpt",
+            ["--data", "builtin:phrasebook"],
+            b"",
+            3,
+            "builtin:phrasebook: holds sentence pairs, not documents; for documents there is builtin:python-docs and "
+            "builtin:python-docs-dev.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    arguments: list[str],
+    stdin: bytes,
+    code: int,
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(models)
+    done = regard("score", model, *arguments, stdin=stdin)
+    assert (done.code, done.out, done.err) == (code, "", f"regard: {sentence}\n")
+
+
+def test_nothing_to_read_is_a_sentence_and_not_a_wait_for_typing(models: Path) -> None:
+    done = regard("score", models / "gpt", terminal=True)
+    assert (done.code, done.err) == (
+        2,
+        "regard: there is nothing to read; give --data, or --source and --target.\n",
+    )
