@@ -13,7 +13,8 @@ from regard.config import Config, DecoderOnly, preset_names
 from regard.models import build, save
 from regard.version import __version__
 
-COMMANDS = [
+WORKING = ["translate", "generate", "evaluate", "score", "average"]
+COMMANDS = [*WORKING, "model", "config", "lab", "import", "export", "train"]
     "translate",
     "generate",
     "evaluate",
