@@ -132,7 +132,7 @@ class _Writer:
 def _writing(folder: Path, columns: int, vocabulary: int, about: Mapping[str, Any]) -> Iterator[list[_Writer]]:
     """Writers of columns that become a store when all is written."""
     dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-    try:
+    with writable(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder)
         with new_draft(folder) as draft:
@@ -147,9 +147,16 @@ def _writing(folder: Path, columns: int, vocabulary: int, about: Mapping[str, An
             meta = {"format": FORMAT, "columns": columns, "dtype": np.dtype(dtype).name, "examples": examples, **about}
             (draft / META).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
             publish(draft, folder)
+
+
+@contextmanager
+def writable(place: Path) -> Iterator[None]:
+    """While it lasts, what keeps prepared data from being written becomes a sentence."""
+    try:
+        yield
     except OSError as error:
         raise DataError(
-            f"{folder}: cannot be written ({error.strerror}); free some space or choose another place."
+            f"{place}: cannot be written ({error.strerror}); free some space or choose another place."
         ) from None
 
 
