@@ -260,6 +260,83 @@ def test_a_damaged_tokenizer_is_a_sentence_and_is_made_again(damage: str, half: 
     assert path.read_bytes() == content
 
 
+def test_a_flipped_bit_in_the_data_is_a_sentence_and_the_data_is_made_again(
+    half: Path, data: Path, tmp_path: Path
+) -> None:
+    path = half / "data" / "train" / "1.ids"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    assert refusal(half, data) == (
+        f"{path}: is damaged, its bytes are not those that were written; "
+        f"remove the folder {path.parent}, and it is made again."
+    )
+    shutil.rmtree(path.parent)
+    run(half, data, "training.steps=9", resume=True)
+    whole = run(tmp_path / "whole", data, "training.steps=9")
+    assert path.read_bytes() == (whole / "data" / "train" / "1.ids").read_bytes()
+
+
+def test_a_run_without_its_checkpoints_does_not_begin_anew(half: Path, data: Path) -> None:
+    before = lines(half)
+    shutil.rmtree(half / "checkpoints")
+    assert refusal(half, data) == (
+        f"{half / 'checkpoints'}: has no checkpoint, though this run has trained; "
+        "put them back, or start a new run with another --out."
+    )
+    assert lines(half) == before
+
+
+LONG = ("training.steps=6", "validation.every=3", "training.ema=0.5")
+
+
+def test_a_best_model_that_was_removed_is_written_again_where_its_weights_are_known(data: Path, tmp_path: Path) -> None:
+    worse_later = ("training.schedule.peak=0.01", "training.schedule.warmup=1", "validation.metric=bleu")
+    for name, settings in {"the last": LONG, "a kept one": (*LONG, "training.average=2", *worse_later)}.items():
+        out = run(tmp_path / name, data, *settings)
+        best = {path.name: path.read_bytes() for path in (out / "best").iterdir()}
+        shutil.rmtree(out / "best")
+        run(out, data, *settings, resume=True)
+        assert {path.name: path.read_bytes() for path in (out / "best").iterdir()} == best
+
+
+def test_a_best_model_that_was_removed_and_is_nowhere_else_is_a_sentence(data: Path, tmp_path: Path) -> None:
+    settings = (*LONG, "validation.metric=bleu", "training.schedule.peak=1e-9")  # none is better than the first
+    out = run(tmp_path / "run", data, *settings)
+    shutil.rmtree(out / "best")
+    assert refusal(out, data, *settings) == (
+        f"{out / 'best'}: is missing, and no checkpoint has the weights of step 3, which were the best; "
+        "put it back from a copy, or use last/ instead."
+    )
+
+
+def test_a_run_that_fails_says_so_until_it_goes_on(
+    half: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def about() -> tuple[str, str | None]:
+        said = json.loads((half / "run.json").read_text())
+        return said["status"], said["failure"]
+
+    assert about() == ("finished", None)
+    path = half / "data" / "tokenizer.json"
+    path.rename(tmp_path / "tokenizer.json")
+    path.write_text("{}")
+    said = refusal(half, data, "training.steps=7")
+    assert about() == ("failed", said)
+    (tmp_path / "tokenizer.json").rename(path)
+
+    def broken(task: Translation, check: Check) -> Measured:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Translation, "validate", broken)
+    with pytest.raises(ZeroDivisionError):
+        run(half, data, "training.steps=7", resume=True)
+    assert about() == ("failed", "ZeroDivisionError: a bug")
+    monkeypatch.undo()
+    run(half, data, "training.steps=7", resume=True)
+    assert about() == ("finished", None)
+
+
 def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +354,7 @@ def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for
         run(out, data, *settings)
     assert error.value.exit_code == 130
     assert str(error.value) == f"{out}: stopped at step 4, all saved; go on with --resume."
+    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
     monkeypatch.undo()
     run(out, data, *settings, resume=True)
     whole = run(tmp_path / "whole", data, *settings)

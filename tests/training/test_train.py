@@ -179,8 +179,10 @@ def test_a_diverging_run_stops_with_advice(data: Path, tmp_path: Path) -> None:
         "training was stopped and the last good checkpoint kept: lower training.schedule.peak, lengthen "
         "training.schedule.warmup or set training.clip=1.0, and go on with --resume."
     )
-    assert json.loads((out / "run.json").read_text())["status"] == said
-    steps = [line["step"] for line in lines(out)]
+    about = json.loads((out / "run.json").read_text())
+    assert (about["status"], about["failure"]) == ("failed", said)
+    assert "lower training.schedule.peak" in (out / "report.html").read_text()
+    steps = [0, *(line["step"] for line in lines(out))]
     assert [int(path.stem.removeprefix("step-")) for path in sorted((out / "checkpoints").iterdir())] == steps[-2:]
 
 
@@ -196,7 +198,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     monkeypatch.setattr(start, "write_report", no_report)
 
     def full(tensors: dict[str, torch.Tensor], path: Path, about: dict[str, str]) -> None:
-        if len(written) == 4:
+        if len(written) == 5:  # the first is from before the first step
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
         written.append(path)

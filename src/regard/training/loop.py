@@ -78,6 +78,8 @@ class Loop:
 
     def train(self) -> str:
         """Train to the end; returns how it came: `finished` or `early stopped`."""
+        if self.state.step == 0:
+            self._save()  # so that a run that has trained always has a checkpoint, and a full disk shows at once
         while True:
             if self._validation_is_due():
                 self._save()  # so that a validation that is interrupted costs nothing but itself

@@ -49,7 +49,12 @@ class Run:
     @property
     def exists(self) -> bool:
         """Whether there is training here to go on with; settings alone, of a run that never began, can be replaced."""
-        return (self.folder / GROWING[0]).exists() or any(self.checkpoints.glob("step-*"))
+        return (self.folder / GROWING[0]).exists() or self.saved
+
+    @property
+    def saved(self) -> bool:
+        """Whether there is a checkpoint."""
+        return any(self.checkpoints.glob("step-*"))
 
     @contextmanager
     def held(self) -> Iterator[None]:

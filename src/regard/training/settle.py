@@ -76,6 +76,11 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
 
 def go_on(run: Run, order: Order, display: Display) -> None:
     """Settle the settings of a run that resumes: its own, and what the user changes."""
+    if not run.saved:  # a run saves before its first step, so there was a checkpoint
+        raise RunFolderError(
+            f"{run.checkpoints}: has no checkpoint, though this run has trained; "
+            "put them back, or start a new run with another --out."
+        )
     before = config_of(run)
     own = Source(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
     sources = [own, *order.sources]

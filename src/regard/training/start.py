@@ -1,12 +1,13 @@
 """`train`: from settings to a finished run, new or resumed."""
 
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from regard.config import Config, Source, check
-from regard.errors import ConfigError, InterruptedRun, RegardError, RunError, RunFolderError
+from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build
 from regard.text.prepare import Prepared
 from regard.training.allocator import keep_freed_memory
@@ -59,10 +60,12 @@ def carry_out(order: Order, display: Display | None = None) -> Run:
             else:
                 begin(run, order, display, wish)
         processes.wait()
-        return _train(run, processes, display, wish)
+        with _end_noted(run, processes):
+            _train(run, processes, display, wish)
+        return run
 
 
-def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> Run:
+def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None:
     config = config_of(run)
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
@@ -87,6 +90,7 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> Run:
         parameters = sum(parameter.numel() for parameter in network.parameters())
         run.update_about(
             status="training",
+            failure=None,
             parameters=parameters,
             environment=environment(processes.world, ceiling),
             data={name: part.counts() for name, part in prepared.parts.items()},
@@ -102,23 +106,30 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> Run:
     if processes.first:
         run.clear()
         run.cut(loop.state.sizes)
-    status = _watched(run, loop)
+    status = loop.train()
     if processes.first:
         _conclude(run, loop, status)
     processes.wait()
-    return run
 
 
-def _watched(run: Run, loop: Loop) -> str:
-    """Train; whatever ends it is noted in run.json."""
+@contextmanager
+def _end_noted(run: Run, processes: Processes) -> Iterator[None]:
+    """While it lasts, whatever ends the run before its time is noted in run.json."""
     try:
-        return loop.train()
-    except (InterruptedRun, RunError) as error:
-        if loop.processes.first:
-            with suppress(RegardError):  # what ended the run, such as a full disk, is what the user must read
-                run.update_about(status="interrupted" if isinstance(error, InterruptedRun) else str(error))
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if processes.first:
+            with suppress(RegardError, OSError):  # what ended it, such as a full disk, is what the user must read
+                run.update_about(**_end(error))
                 write_report(run.folder)
         raise
+
+
+def _end(error: BaseException) -> dict[str, str | None]:
+    if isinstance(error, (InterruptedRun, KeyboardInterrupt)):
+        return {"status": "interrupted", "failure": None}
+    said = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
+    return {"status": "failed", "failure": said}
 
 
 def _conclude(run: Run, loop: Loop, status: str) -> None:
