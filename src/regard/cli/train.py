@@ -60,9 +60,9 @@ def run(
     if skip_bad:
         parts["skip_bad"] = True
     sources: list[Source] = []
-    if what in KINDS:
+    if what is not None and what in KINDS:
         sources = [Source(f"regard train {what}", {"model": {"kind": KINDS[what]}}), *gather(preset)]
-        parts = _own_splits(parts)
+        parts = _own_splits(what, parts)
     elif what is not None:
         if preset is not None:
             raise ConfigError(f"--preset {preset}: is for translation and gpt; in a file, write preset = {preset!r}.")
@@ -88,14 +88,15 @@ def _corpus(source: Files, target: Files, files: Files, prefix: str) -> dict[str
     return {name: given for name, given in (("source", source), ("target", target), ("files", files)) if given}
 
 
-def _own_splits(parts: dict[str, Any]) -> dict[str, Any]:
+def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
     """Embedded corpora bring their own validation and test data."""
+    own = {
+        "translation": {"builtin:phrasebook": {"valid": "-dev", "test": "-test"}},
+        "gpt": {"builtin:python-docs": {"valid": "-dev"}},
+    }
     files = parts.get("train", {}).get("files", [])
-    own = {"builtin:phrasebook": ["valid", "test"], "builtin:python-docs": ["valid"]}
-    names = {"valid": "dev", "test": "test"}
-    if len(files) == 1 and files[0] in own:
-        for name in own[files[0]]:
-            parts.setdefault(name, {"files": [f"{files[0]}-{names[name]}"]})
+    for name, suffix in own[what].get(files[0], {}).items() if len(files) == 1 else ():
+        parts.setdefault(name, {"files": [f"{files[0]}{suffix}"]})
     return parts
 
 
