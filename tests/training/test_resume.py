@@ -18,6 +18,7 @@ import pytest
 
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
 from regard.training.display import Display
+from regard.training.interrupts import wish_to_stop
 from regard.training.start import carry_out
 from regard.training.task import Check, Measured
 from regard.training.translation import Translation
@@ -68,12 +69,14 @@ def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path,
         assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_first_and_exits_130(number: signal.Signals, whole: Path, data: Path, tmp_path: Path) -> None:
     out, settings = tmp_path / "stopped", (STEPS, EVERY, "training.accumulate=2", "training.checkpoint_minutes=60")
     process = start(out, data, *settings)
     assert wait_until(process, out, 7)
     process.send_signal(number)
+    if number == signal.SIGHUP:
+        process.send_signal(number)  # of a closed terminal there may come two
     _, said = process.communicate()
     last = lines(out)[-1]["step"]
     assert process.returncode == 130
@@ -81,6 +84,16 @@ def test_a_signal_saves_first_and_exits_130(number: signal.Signals, whole: Path,
     assert (out / "checkpoints" / f"step-{last:09d}.safetensors").exists()
     run(out, data, *settings, resume=True)
     assert numbers(out) == numbers(whole)
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with wish_to_stop() as wish:
+            signal.raise_signal(signal.SIGHUP)
+            assert not wish.made
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_does_not(whole: Path, data: Path, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import regard
 from regard.errors import ConfigError, DataError, FolderError, RunError
 from regard.text.tokenizer import load_tokenizer
 from regard.training import start
-from small_runs import command, lines, numbers, pairs, run, write_pairs
+from regard.training.display import Display, Progress
+from small_runs import command, lines, numbers, order, pairs, run, write_pairs
 
 LEARN = ["training.steps=500", "validation.every=250", "training.batch_tokens=400", "model.dropout=0.0"]
 
@@ -95,6 +96,22 @@ def test_a_language_model_learns(tmp_path: Path) -> None:
     assert best["loss"] < 0.3
     assert best["bits_per_byte"] == pytest.approx(best["loss"] / math.log(2), rel=0.01)
     assert all(sample["prompt"] and sample["output"] for sample in lines(out, "samples.jsonl"))
+
+
+class Seen(Display):
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def progress(self, now: Progress) -> None:
+        self.losses.append(now.loss)
+
+
+def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: Path, tmp_path: Path) -> None:
+    shown, out = Seen(), tmp_path / "run"
+    start.carry_out(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
+    logged = [line for line in lines(out) if "loss" in line]
+    assert shown.losses == [line["plain"] for line in logged]
+    assert shown.losses != [line["loss"] for line in logged]
 
 
 def test_documents_that_are_kept_apart_train_too(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ class Loop:
                 state.step,
                 self.steps,
                 line["epoch"],
-                line["loss"],
+                line["plain"],  # which can be compared with the validation loss
                 line["rate"],
                 line["tokens_per_second"],
                 line["share"] or None,

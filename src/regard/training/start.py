@@ -12,7 +12,7 @@ from regard.models import build
 from regard.text.prepare import Prepared
 from regard.training.allocator import keep_freed_memory
 from regard.training.checkpoint import Checkpoint, checkpoints
-from regard.training.display import Display
+from regard.training.display import Display, LastingDisplay
 from regard.training.environment import environment, matmul_gflops
 from regard.training.finish import finish
 from regard.training.interrupts import Wish, wish_to_stop
@@ -49,7 +49,7 @@ def carry_out(order: Order, display: Display | None = None) -> Run:
     with ExitStack() as until_done:
         processes = until_done.enter_context(joined())
         wish = until_done.enter_context(wish_to_stop())
-        display = display if processes.first and display is not None else Display()
+        display = LastingDisplay(display) if processes.first and display is not None else Display()
         until_done.callback(display.close)
         if processes.first:
             until_done.enter_context(run.held())
