@@ -171,16 +171,73 @@ def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> Non
 def test_two_processes_equal_one(data: Path, tmp_path: Path) -> None:
     settings = ["training.steps=12", "model.dropout=0.0", "training.accumulate=2", "validation.every=6"]
     one = run(tmp_path / "one", data, *settings)
-    _, *call = command(tmp_path / "two", data, *settings)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
-    done = subprocess.run([*torchrun, *call], capture_output=True, text=True, timeout=300, check=False)
+    done = torchrun(command(tmp_path / "two", data, *settings), 29517)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Model:  ") == 1
     alone, shared = numbers(one), numbers(tmp_path / "two")
     assert [line["step"] for line in alone] == [line["step"] for line in shared]
     for left, right in zip(alone, shared, strict=True):
         left, right = left.get("valid", left), right.get("valid", right)
         assert right["loss"] == pytest.approx(left["loss"], abs=1e-5)
         assert right.get("tokens") == left.get("tokens")
+
+
+def torchrun(call: list[str], port: int) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+    return subprocess.run([*launcher, *call[1:]], capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_of_two_processes_only_the_first_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("a\tb\nno tab\n")
+    line = f"{bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-bad."
+    steep = ["training.schedule.peak=1e18", "training.schedule.warmup=0", "model.norm=none"]
+    for number, (file, settings, sentence) in enumerate(
+        [
+            (bad, [], line),  # found by the first alone, while the other waits
+            (data, ["model.widht=3"], "--set model.widht=3: model.widht is not a setting; did you mean model.width?"),
+            (data, steep, "training was stopped and the last good checkpoint kept"),  # found by both
+        ]
+    ):
+        done = torchrun(command(tmp_path / f"run{number}", file, *settings), 29520 + number)
+        ours = done.stderr.partition("torch/distributed/elastic")[0]  # torchrun adds a report of its own
+        assert done.returncode == 1
+        assert ours.count(sentence) == 1
+        assert "Traceback" not in ours
+
+
+SECOND_FAILS = """
+import sys
+from regard.errors import DataError, RegardError
+from regard.training.one_voice import one_voice
+from regard.training.processes import joined
+try:
+    with joined() as processes, one_voice():
+        with processes.as_one():
+            pass
+        with processes.as_one():
+            if not processes.first:
+                raise {failure}
+except RegardError as error:
+    print(f"rank {{processes.rank}}: {{error}}", file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        ("DataError('façade.tsv: is not there; check the path.')", "rank 0: façade.tsv: is not there; check the path."),
+        ("ZeroDivisionError('a bug')", "rank 0: another of the processes has failed, and says why; mend that,"),
+    ],
+)
+def test_the_first_process_speaks_for_another_that_fails(failure: str, said: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SECOND_FAILS.format(failure=failure))
+    done = torchrun([sys.executable, str(script)], 29525)
+    assert done.stderr.count(said) == 1
+    assert "rank 1: " not in done.stderr
+    assert ("ZeroDivisionError: a bug" in done.stderr) == failure.startswith("Zero")
 
 
 def test_a_diverging_run_stops_with_advice(data: Path, tmp_path: Path) -> None:

@@ -46,19 +46,34 @@ def run(
 
     With nothing but data, sizes and lengths are chosen to suit it, and you are told which and why.
     """
-    from regard.config import Source, gather
-    from regard.errors import ConfigError
     from regard.training.display import display_for
+    from regard.training.one_voice import is_first, one_voice
     from regard.training.start import Order, carry_out
 
-    given = {
-        "train": _corpus(source, target, data, "--"),
-        "valid": _corpus(valid_source, valid_target, valid, "--valid-"),
-        "test": _corpus(test_source, test_target, test, "--test-"),
-    }
-    parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
-    if skip_bad:
-        parts["skip_bad"] = True
+    with one_voice():
+        given = {
+            "train": _corpus(source, target, data, "--"),
+            "valid": _corpus(valid_source, valid_target, valid, "--valid-"),
+            "test": _corpus(test_source, test_target, test, "--test-"),
+        }
+        parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
+        if skip_bad:
+            parts["skip_bad"] = True
+        sources = _sources(what, preset, parts, settings or [], resume)
+        place = _place(what, out)
+        order = Order(sources, place, resume=resume, pick=what in KINDS, command=["regard", *sys.argv[1:]])
+        finished = carry_out(order, display_for(sys.stderr, quiet))
+    if is_first():
+        print_results(finished)
+
+
+def _sources(
+    what: str | None, preset: str | None, parts: dict[str, Any], settings: list[str], resume: bool
+) -> "list[Source]":
+    """Where settings come from, the later places to win."""
+    from regard.config import Source, gather
+    from regard.errors import ConfigError
+
     sources: list[Source] = []
     if what is not None and what in KINDS:
         sources = [Source(f"regard train {what}", {"model": {"kind": KINDS[what]}}), *gather(preset)]
@@ -70,13 +85,18 @@ def run(
     elif not resume:
         raise ConfigError("say what to train: regard train translation, regard train gpt, or a TOML file.")
     sources += [Source("the command", {"data": parts})] if parts else []
-    sources += gather(None, settings or [])
-    place = out or Path("runs") / (Path(what).stem if what else "")
-    if what is None and out is None:
+    return sources + gather(None, settings)
+
+
+def _place(what: str | None, out: Path | None) -> Path:
+    """The run's folder."""
+    from regard.errors import ConfigError
+
+    if out is not None:
+        return out
+    if what is None:
         raise ConfigError("--resume: say which run with --out.")
-    display = display_for(sys.stderr, quiet)
-    order = Order(sources, place, resume=resume, pick=what in KINDS, command=["regard", *sys.argv[1:]])
-    print_results(carry_out(order, display))
+    return Path("runs") / Path(what).stem
 
 
 def _corpus(source: Files, target: Files, files: Files, prefix: str) -> dict[str, list[str]]:

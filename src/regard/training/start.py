@@ -18,6 +18,7 @@ from regard.training.finish import finish
 from regard.training.interrupts import Wish, wish_to_stop
 from regard.training.kinds import kind_of
 from regard.training.loop import Loop
+from regard.training.one_voice import one_voice
 from regard.training.processes import Processes, joined
 from regard.training.random import seed_step
 from regard.training.report import write_report
@@ -51,16 +52,17 @@ def carry_out(order: Order, display: Display | None = None) -> Run:
         wish = until_done.enter_context(wish_to_stop())
         display = LastingDisplay(display) if processes.first and display is not None else Display()
         until_done.callback(display.close)
-        if processes.first:
-            until_done.enter_context(run.held())
-            if order.resume and run.exists:
-                go_on(run, order, display)
-            elif not order.sources:
-                raise ConfigError(f"{run.folder}: holds no run to go on with; check --out.")
-            else:
-                begin(run, order, display, wish)
-        processes.wait()
-        with _end_noted(run, processes):
+        until_done.enter_context(one_voice())
+        with processes.as_one():
+            if processes.first:
+                until_done.enter_context(run.held())
+                if order.resume and run.exists:
+                    go_on(run, order, display)
+                elif not order.sources:
+                    raise ConfigError(f"{run.folder}: holds no run to go on with; check --out.")
+                else:
+                    begin(run, order, display, wish)
+        with _end_noted(run, processes), one_voice():
             _train(run, processes, display, wish)
         return run
 
@@ -70,12 +72,13 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
     kind, about = kind_of(config), run.read_about()
-    if processes.first:
-        prepared = _prepare(run, kind, config, about["key"], display, wish)
-        run.write("tokenizer.json", prepared.tokenizer.to_json().decode())
-    processes.wait()
-    if not processes.first:
-        prepared = _prepare(run, kind, config, about["key"], display, wish)
+    with processes.as_one():
+        if processes.first:
+            prepared = _prepare(run, kind, config, about["key"], display, wish)
+            run.write("tokenizer.json", prepared.tokenizer.to_json().decode())
+    with processes.as_one():
+        if not processes.first:
+            prepared = _prepare(run, kind, config, about["key"], display, wish)
     asked, config = config.model.vocabulary, _fitted(config, prepared)
     if config.model.vocabulary != asked:
         display.note(f"The tokenizer has {config.model.vocabulary:,} tokens; model.vocabulary = {asked} was the wish.")
@@ -99,7 +102,8 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
             for sentence in part.left_out():
                 display.note(f"{name}: {sentence}.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
-    checkpoint = _last_whole(run, display)
+    with processes.as_one():
+        checkpoint = _last_whole(run, display)
     if checkpoint is not None:
         loop.restore(checkpoint)
         display.note(f"Going on from step {checkpoint.state.step:,}.")
