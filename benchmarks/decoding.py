@@ -153,10 +153,7 @@ def translated(case: Case, name: str) -> Measured:
     for line in case.sentences[:WARM_UP]:
         translate([line])
     began = time.perf_counter()
-    if case.together:
-        texts = translate(case.sentences)
-    else:
-        texts = [translate([line])[0] for line in case.sentences]
+    texts = translate(case.sentences) if case.together else [translate([line])[0] for line in case.sentences]
     seconds = time.perf_counter() - began
     tokenizer = load_tokenizer(Path(case.model) / "tokenizer.json")
     return Measured(sum(len(ids) + 1 for ids in tokenizer.encode_all(texts)), seconds, texts=tuple(texts[:3]))

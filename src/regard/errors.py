@@ -33,7 +33,13 @@ class InputError(RegardError, ValueError):
 
 
 class RunError(RegardError):
-    """A run cannot go on: its folder cannot be written, its checkpoints are damaged, or its loss has diverged."""
+    """A run cannot begin or go on, such as one whose loss has diverged."""
+
+
+class RunFolderError(RunError):
+    """A run's folder cannot be written, or what is in it is missing, unreadable or damaged."""
+
+    exit_code = 3
 
 
 class InterruptedRun(RegardError):  # noqa: N818  # nothing went wrong: the user asked for it

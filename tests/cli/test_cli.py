@@ -15,18 +15,6 @@ from regard.version import __version__
 
 WORKING = ["translate", "generate", "evaluate", "score", "average"]
 COMMANDS = [*WORKING, "model", "config", "lab", "import", "export", "train"]
-    "translate",
-    "generate",
-    "evaluate",
-    "score",
-    "average",
-    "model",
-    "config",
-    "lab",
-    "import",
-    "export",
-    "train",
-]
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,21 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
             2,
             "a language model learns from --data; --source and --target are for translation.",
         ),
+        (
+            ["gpt", "--data", "a", "--test-source", "a", "--test-target", "b", "--out", "x"],
+            2,
+            "a language model learns from --test; --test-source and --test-target are for translation.",
+        ),
+        (
+            ["translation", "--data", "a", "--set", "model.heads=7", "--out", "x"],
+            2,
+            "--set model.heads=7: model.heads = 7 does not divide model.width = 128: use 4 or 8.",
+        ),
+        (
+            ["gpt", "--data", "a", "--set", "model.kind=encoder-only", "--out", "x"],
+            2,
+            "model.kind = 'encoder-only' cannot be trained yet; use 'encoder-decoder' or 'decoder-only'.",
+        ),
         (["gpt", "--data", "missing.txt", "--out", "x"], 3, "missing.txt: is not there; check the path."),
         (
             ["translation", "--source", "-", "--target", "-", "--out", "x"],
@@ -157,6 +172,51 @@ def test_what_is_wrong_is_one_sentence(arguments: list[str], code: int, sentence
     command = [sys.executable, "-m", "regard", "train", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (code, f"regard: {sentence}")
+
+
+def test_settings_are_checked_against_those_that_are_picked_not_against_defaults(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"line {n} of a short text\n" for n in range(300)))
+    short = ["model.positions.length=4", "training.steps=3", "model.width=32", "model.layers=1"]
+    settings = [part for setting in short for part in ("--set", setting)]
+    done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "run", *settings)
+    assert done.returncode == 0, done.stderr
+    assert "model.positions.length = " not in done.stderr  # the user said it
+    assert "training.schedule.warmup = 1: " in done.stderr
+    plain = ["--set", "model.positions=sinusoidal", "--set", "training.optimizer=adam"]
+    done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "other", *settings[2:], *plain)
+    assert done.returncode == 0, done.stderr
+    assert "model.positions" not in done.stderr  # sines have no length to be picked
+    assert "weight_decay" not in done.stderr
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_bad_validation_and_test_data_is_found_before_anything_long_begins(part: str, tmp_path: Path) -> None:
+    data, bad = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "bad.tsv"
+    out = ["--out", str(tmp_path / "run"), *sets()]
+    bad.write_text("a\tb\nno tab\n")
+    done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"regard: {bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-bad.\n"
+    )
+    bad.write_text("")
+    done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
+    what = {"valid": "validation", "test": "test"}[part]
+    assert done.returncode == 3
+    assert done.stderr == f"regard: {bad}: has nothing to use as {what} data; give more text.\n"
+    done = regard("train", "translation", "--data", data, f"--{part}", tmp_path / "missing.tsv", *out)
+    assert done.stderr == f"regard: {tmp_path / 'missing.tsv'}: is not there; check the path.\n"
+
+
+def test_training_data_that_is_also_for_validation_is_warned_about(tmp_path: Path) -> None:
+    data, link = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "link.tsv"
+    link.symlink_to(data)
+    few = sets("training.steps=2")
+    done = regard("train", "translation", "--data", data, "--valid", link, "--out", tmp_path / "run", *few)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(
+        f"{link}: is training and validation data at once; scores on it say little about text that is new.\n"
+    )
 
 
 def test_a_given_tokenizer_is_used_as_it_is(tmp_path: Path) -> None:

@@ -55,6 +55,17 @@ def test_settings_survive_json(preset: str) -> None:
         ("model.heads=7", "model.heads = 7 does not divide model.width = 128: use 4 or 8."),
         ("model.heads=200", "model.heads = 200 does not divide model.width = 128: use 128."),
         ("model.widht=64", "model.widht is not a setting; did you mean model.width?"),
+        (
+            "training.optimizer.betas=0.9",
+            "training.optimizer.betas is not a setting; did you mean training.optimizer.beta2?",
+        ),
+        (
+            "training.schedule.warmpu=9",
+            "training.schedule.warmpu is not a setting; did you mean training.schedule.warmup?",
+        ),
+        ("training.step=9", "training.step is not a setting; did you mean training.steps?"),
+        ("training.optimizer.beta1=2", "training.optimizer.beta1 = 2 should be less than 1."),
+        ("data.train.file=a.tsv", "data.train.file is not a setting; did you mean data.train.files?"),
         ("modle.width=64", "modle is not a setting; did you mean model?"),
         ("model.positions.sin=1", "model.positions.sin is not a setting; the settings here are kind, layout."),
         ("model.layers=-1", "model.layers = -1 should be greater than 0."),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from regard.text.batches import Batches, Place, cut
+from regard.text.batches import PER_BATCH, Batches, Place, cut
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60).map(
     lambda rows: np.array(rows, dtype=np.int64).T
@@ -26,14 +26,31 @@ def test_each_example_comes_once_an_epoch_and_batches_keep_the_budget(
         assert size <= tokens or len(examples) == 1
 
 
-@given(lengths=st.lists(st.integers(1, 30), min_size=1), tokens=st.integers(1, 100))
-def test_cut_is_greedy(lengths: list[int], tokens: int) -> None:
-    rising = np.array(sorted(lengths))
-    runs = list(cut(rising, tokens))
+def rising(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return lengths[:, np.argsort(lengths.max(0), kind="stable")]
+
+
+@given(lengths=LENGTHS.map(rising), tokens=st.integers(1, 200))
+def test_runs_follow_one_another_and_of_all_possible_ends_none_has_a_larger_share(
+    lengths: NDArray[np.int64], tokens: int
+) -> None:
+    runs = list(cut(lengths, tokens))
     assert [start for start, _ in runs] == [0, *(end for _, end in runs[:-1])]
-    assert runs[-1][1] == len(rising)
-    for start, end in runs[:-1]:
-        assert (end + 1 - start) * rising[end] > tokens  # one more would not have fitted
+    assert runs[-1][1] == lengths.shape[1]
+
+    def share(start: int, end: int) -> float:
+        run = lengths[:, start:end]
+        return float(run.sum() / ((end - start) * run.max(1).sum() + PER_BATCH * tokens * 2))
+
+    for start, end in runs:
+        for other in range(start + 1, lengths.shape[1] + 1):
+            if (other - start) * lengths[:, start:other].max() <= tokens:
+                assert share(start, other) <= share(start, end) + 1e-12
+
+
+def test_examples_of_equal_lengths_fill_their_batches() -> None:
+    lengths = np.full((2, 1000), 7)
+    assert [end - start for start, end in cut(lengths, 70)] == [10] * 100
 
 
 def natural_lengths(count: int) -> NDArray[np.int64]:
@@ -46,7 +63,17 @@ def natural_lengths(count: int) -> NDArray[np.int64]:
 def test_few_tokens_are_pads() -> None:
     lengths = natural_lengths(30_000)
     padded = sum(len(batch) * int(lengths[:, batch].max(1).sum()) for batch in Batches(lengths, 4096).epoch(0))
-    assert 1 - lengths.sum() / padded < 0.06
+    assert 1 - lengths.sum() / padded < 0.03
+
+
+def test_a_few_long_sentences_do_not_fill_batches_with_pads() -> None:
+    random = np.random.default_rng(0)
+    source = random.lognormal(2.0, 0.4, 28_000).astype(np.int64) + 1  # everyday sentences: short, with a long tail
+    lengths = np.stack([source, np.maximum(1, source * random.lognormal(0, 0.2, 28_000)).astype(np.int64)])
+    batches = Batches(lengths, 4096).epoch(0)
+    padded = sum(len(batch) * int(lengths[:, batch].max(1).sum()) for batch in batches)
+    assert 1 - lengths.sum() / padded < 0.05
+    assert len(batches) < 1.12 * lengths.max(0).sum() / 4096  # at the cost of few batches more
 
 
 def test_epochs_differ_and_seeds_differ_and_each_repeats() -> None:

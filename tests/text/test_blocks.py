@@ -140,6 +140,23 @@ def test_the_borders_of_blocks_move() -> None:
     assert not first[0] & first[1] - {SPECIAL.start}
 
 
+def test_records_of_one_width_are_met_at_many_places_in_one_epoch() -> None:
+    width, length = 16, 64
+    places = np.arange(200_000) % width  # each token is its place in its record
+    texts = Column(places.astype(np.uint16), np.array([200_000]))
+    for epoch in range(2):
+        first = [int(row[0]) for batch in Blocks(texts, length, 1024, SPECIAL).epoch(epoch) for row in batch.ids]
+        met = np.bincount(first, minlength=width)
+        assert met.min() > 0
+        assert met.max() < 0.2 * len(first)
+
+
+def test_segments_do_not_cost_a_block() -> None:
+    texts = column([50_000])
+    rows = [row for batch in Blocks(texts, 64, 1024, SPECIAL).epoch(0) for row in batch.ids]
+    assert len(rows) == -(-50_001 // 64)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @given(start=st.integers(0, 40))
 def test_a_place_is_enough_to_go_on(kind: Kind, start: int) -> None:

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -153,10 +154,30 @@ def test_unreadable_files_get_a_sentence(write: Write, tmp_path: Path) -> None:
     whole = write("a.gz", "text\n" * 1000)
     cut = tmp_path / "cut.gz"
     cut.write_bytes(Path(whole).read_bytes()[:-12])
-    assert complaint([str(cut)], [str(cut)]).startswith(f"{cut}: is not a complete gzip file (")
+    assert complaint([str(cut)], [str(cut)]).startswith(f"{cut}: is a damaged gzip file (")
     plain = tmp_path / "plain.gz"
     plain.write_text("not compressed\n")
-    assert complaint([str(plain)], [str(plain)]).startswith(f"{plain}: is not a complete gzip file (")
+    assert complaint([str(plain)], [str(plain)]).startswith(f"{plain}: is a damaged gzip file (")
+
+
+@pytest.mark.parametrize("name", ["a.tsv.gz", "a.jsonl.gz", "a.txt.gz"])
+def test_nonsense_from_a_damaged_gzip_file_is_blamed_on_the_file(write: Write, name: str) -> None:
+    whole = bytearray(gzip.compress(b"".join(b"line %d\tof %d\n" % (n, n * n) for n in range(2000)), 0))
+    whole[5000] = 0xFF  # nothing is packed: the byte unpacks to itself, and is no UTF-8
+    path = write("raw", bytes(whole))
+    file = str(Path(path).rename(Path(path).with_name(name)))
+
+    def read() -> None:
+        if name.startswith("a.txt"):
+            list(chain.from_iterable(documents([file], Faults())))
+        else:
+            list(table_pairs([file], Faults()))
+
+    with pytest.raises(DataError) as error:
+        read()
+    assert str(error.value).startswith(f"{file}: is a damaged gzip file (CRC check failed ")
+    assert str(error.value).endswith("); copy it again, or compress it again.")
+    assert complaint([file], [file]).startswith(f"{file}: is a damaged gzip file (CRC check failed ")
 
 
 def test_half_a_character_in_json_is_a_fault(write: Write) -> None:

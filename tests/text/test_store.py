@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from regard.errors import DataError
 from regard.text.draft import new_draft
-from regard.text.store import Column, open_store, write_parts, write_store
+from regard.text.store import Column, check_store, open_store, write_parts, write_store
 
 ROWS = st.lists(st.integers(0, 90_000), max_size=6)
 
@@ -162,6 +162,24 @@ def test_others_may_read_a_store(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("corpus", "plain")]
     assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("file", ["0.ids", "1.ids", "0.ends", "1.ends"])
+def test_a_flipped_bit_is_found(tmp_path: Path, file: str) -> None:
+    folder = tmp_path / "corpus"
+    write_store(folder, [[[1, 2, 3], [4]], [[5], []]], columns=2, vocabulary=10, about={})
+    store = open_store(folder)
+    assert store is not None
+    check_store(store)
+    content = bytearray((folder / file).read_bytes())
+    content[0] ^= 1
+    (folder / file).write_bytes(content)
+    with pytest.raises(DataError) as error:
+        check_store(store)
+    assert str(error.value) == (
+        f"{folder / file}: is damaged, its bytes are not those that were written; "
+        f"remove the folder {folder}, and it is made again."
+    )
 
 
 def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from regard.training.display import Display, LinesDisplay, Progress, Sample, TerminalDisplay, display_for
+from regard.training.display import (
+    Display,
+    LastingDisplay,
+    LinesDisplay,
+    Progress,
+    Sample,
+    TerminalDisplay,
+    display_for,
+)
 
 
 class Clock:
@@ -177,6 +185,22 @@ def test_drawing_is_throttled() -> None:
     assert stream.getvalue().count("epoch") <= 12
     display.close()
     assert "step 999 of" in stream.getvalue()
+
+
+class Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_is_closed_does_not_stop_anything() -> None:
+    console = Console(file=Closed(), force_terminal=True, _environ={})
+    for shown in (LinesDisplay(Closed()), TerminalDisplay(Closed(), console=console)):
+        display = LastingDisplay(shown)
+        display.note("a")
+        display.counting("b", 1, None)
+        display.progress(at(1))
+        display.validated(1, {"loss": 1.0}, True, [Sample("a", "b", "c")])
+        display.close()
 
 
 class Screen(io.StringIO):

@@ -6,7 +6,7 @@ import pytest
 
 from regard.config import Config, Source, check
 from regard.text.scan import Scan
-from regard.training.picks import Pick, picks_for_pairs, picks_for_text, source_of
+from regard.training.picks import Pick, Said, picks_for_pairs, picks_for_text, said_in, source_of
 
 KINDS = {picks_for_pairs: "encoder-decoder", picks_for_text: "decoder-only"}
 SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
@@ -40,4 +40,48 @@ def test_every_pick_says_why() -> None:
 
 
 def test_nothing_is_held_out_where_there_is_validation_data() -> None:
-    assert "data.held_out" not in {pick.setting for pick in picks_for_pairs(Scan(9, 90), hold_out=False)}
+    given = Said(validation=True)
+    assert "data.held_out" not in {pick.setting for pick in picks_for_pairs(Scan(9, 90), given)}
+
+
+@pytest.mark.parametrize("steps", [1, 7, 50, 500, 3000, 100_000])
+def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps: int) -> None:
+    for picks, kind in KINDS.items():
+        given = Source("--set", {"training": {"steps": steps}})
+        chosen = picks(Scan(300_000, 30_000_000), said_in([given]))
+        config = check([Source("kind", {"model": {"kind": kind}}), source_of(chosen), given])
+        assert config.training.schedule.warmup == max(1, min(4000, steps // 10))
+        assert config.validation.every <= steps
+        validations = steps // config.validation.every
+        assert config.training.patience <= max(2, validations // 2)
+
+
+def test_epochs_and_larger_batches_make_a_shorter_run() -> None:
+    def warmup(**said: float) -> int:
+        picks = picks_for_text(Scan(1, 3_500_000), said_in([Source("--set", {"training": said})]))
+        return next(int(pick.value) for pick in picks if pick.setting == "training.schedule.warmup")
+
+    assert warmup(epochs=10) == 240  # of 10 · 1,000,000 / 4096 steps
+    assert warmup(epochs=10, batch_tokens=8192, accumulate=2) == 61
+
+
+def test_a_vocabulary_of_characters_is_not_said_to_be_of_sub_words() -> None:
+    def why(characters: int, kind: str | None = None) -> str:
+        picks = picks_for_text(Scan(1, characters), Said(tokenizer=kind))
+        return next(pick.why for pick in picks if pick.setting == "model.vocabulary")
+
+    one_each = "the tokenizer has one token for each character of the text, at most"
+    assert why(10_000) == why(10_000_000, "character") == one_each
+    assert why(10_000, "byte-level") == "10,000 characters give that many sub-words a use"
+    assert why(10_000, "word") == "10,000 characters give that many words a use"
+
+
+def test_the_context_that_the_user_said_has_positions() -> None:
+    picks = picks_for_text(Scan(1, 100), Said(context=512))
+    assert next(pick.value for pick in picks if pick.setting == "model.positions.length") == 512
+
+
+@pytest.mark.parametrize("wrong", [0, -3, "many", True, None, 1.5])
+def test_what_cannot_be_right_is_left_to_the_check_of_the_settings(wrong: object) -> None:
+    settings = {"training": {"steps": wrong, "epochs": wrong}, "data": {"valid": wrong}, "tokenizer": wrong}
+    picks_for_text(Scan(1, 100), said_in([Source("--set", settings)]))

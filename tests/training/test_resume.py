@@ -1,17 +1,28 @@
 """Runs that are killed, stopped or damaged go on as if nothing had happened."""
 
+import json
 import os
 import random
+import re
 import shutil
 import signal
+import stat
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from regard.errors import ConfigError, DataError, RunError
-from small_runs import lines, numbers, run, start, write_pairs
+from regard.errors import ConfigError, DataError, InterruptedRun, RunError
+from regard.training.display import Display
+from regard.training.interrupts import wish_to_stop
+from regard.training.start import carry_out
+from regard.training.task import Check, Measured
+from regard.training.translation import Translation
+from small_runs import lines, numbers, order, run, start, write_pairs
 
 STEPS = "training.steps=60"
 EVERY = "validation.every=25"
@@ -58,12 +69,14 @@ def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path,
         assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_first_and_exits_130(number: signal.Signals, whole: Path, data: Path, tmp_path: Path) -> None:
     out, settings = tmp_path / "stopped", (STEPS, EVERY, "training.accumulate=2", "training.checkpoint_minutes=60")
     process = start(out, data, *settings)
     assert wait_until(process, out, 7)
     process.send_signal(number)
+    if number == signal.SIGHUP:
+        process.send_signal(number)  # of a closed terminal there may come two
     _, said = process.communicate()
     last = lines(out)[-1]["step"]
     assert process.returncode == 130
@@ -71,6 +84,16 @@ def test_a_signal_saves_first_and_exits_130(number: signal.Signals, whole: Path,
     assert (out / "checkpoints" / f"step-{last:09d}.safetensors").exists()
     run(out, data, *settings, resume=True)
     assert numbers(out) == numbers(whole)
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with wish_to_stop() as wish:
+            signal.raise_signal(signal.SIGHUP)
+            assert not wish.made
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_does_not(whole: Path, data: Path, tmp_path: Path) -> None:
@@ -103,13 +126,30 @@ def test_a_damaged_checkpoint_is_passed_over(damage: str, half: Path, data: Path
     ]
 
 
-def test_when_every_checkpoint_is_damaged_the_sentence_says_so(half: Path, data: Path) -> None:
+class Noting(Display):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+
+def test_when_every_checkpoint_is_damaged_none_is_said_to_be_gone_on_from(half: Path, data: Path) -> None:
+    _, newer = sorted((half / "checkpoints").iterdir())
+    newer.write_bytes(b"")
+    display, again = Noting(), order(half, data, "training.steps=6", resume=True)
+    carry_out(again, display)
+    passed_over = r".*step-000000006\.safetensors: is damaged \(.*\); going on from the one before it\."
+    assert re.fullmatch(passed_over, next(note for note in display.notes if "damaged" in note))
     for path in (half / "checkpoints").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(
-        RunError, match=r"is damaged .*, and there is none before it; start a new run with another --out"
-    ):
-        run(half, data, resume=True)
+    display = Noting()
+    with pytest.raises(RunError) as error:
+        carry_out(again, display)
+    assert error.value.exit_code == 3
+    said = rf"{newer}: is damaged \(.*\), and there is no good one before it; start a new run with another --out\."
+    assert re.fullmatch(said, str(error.value))
+    assert not any("going on" in note for note in display.notes)
 
 
 def test_a_run_is_not_overwritten(half: Path, data: Path) -> None:
@@ -187,10 +227,220 @@ def test_leftovers_of_a_killed_process_are_removed(half: Path, data: Path) -> No
     assert os.listdir(half / "checkpoints") != []
 
 
+BACK = "put it back from a copy, or start a new run with another --out."
+
+
+def refusal(out: Path, data: Path, *settings: str) -> str:
+    """Why a run cannot go on, because of what is in its folder."""
+    with pytest.raises((RunError, DataError)) as error:
+        run(out, data, *settings, resume=True)
+    assert error.value.exit_code == 3
+    return str(error.value)
+
+
 def test_a_run_without_its_settings_is_not_taken_for_a_new_one(half: Path, data: Path) -> None:
-    (half / "config.toml").unlink()
-    with pytest.raises(RunError, match=r"config\.toml: cannot be read .*; start a new run\."):
-        run(half, data, "training.seed=2", resume=True)
+    path = half / "config.toml"
+    path.unlink()
+    said = refusal(half, data, "training.seed=2")
+    assert said == f"{path}: cannot be read (No such file or directory); {BACK}"
+    path.write_text("[model\n")
+    assert refusal(half, data).startswith(f"{path}: is damaged (")
+    path.write_text("[model]\nwidht = 3\n")
+    assert refusal(half, data) == f"{path}:2: model.widht is not a setting; did you mean model.width?"
+
+
+def test_a_damaged_account_of_a_run_is_a_sentence(half: Path, data: Path) -> None:
+    path = half / "run.json"
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    assert refusal(half, data).startswith(f"{path}: is damaged (")
+    assert refusal(half, data).endswith(f"); {BACK}")
+    for other in ("[]", "{}"):
+        path.write_text(other)
+        assert refusal(half, data) == f"{path}: is not what regard wrote there; {BACK}"
+    path.unlink()
+    assert refusal(half, data) == f"{path}: cannot be read (No such file or directory); {BACK}"
+
+
+@pytest.mark.parametrize("damage", ["cut off", "flipped"])
+def test_a_damaged_tokenizer_is_a_sentence_and_is_made_again(damage: str, half: Path, data: Path) -> None:
+    path = half / "data" / "tokenizer.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:-50] if damage == "cut off" else content.replace(b"uno", b"unp", 1))
+    assert refusal(half, data) == f"{path}: is damaged; remove the folder {half / 'data'}, and it is made again."
+    shutil.rmtree(half / "data")
+    run(half, data, "training.steps=7", resume=True)
+    assert path.read_bytes() == content
+
+
+def test_a_flipped_bit_in_the_data_is_a_sentence_and_the_data_is_made_again(
+    half: Path, data: Path, tmp_path: Path
+) -> None:
+    path = half / "data" / "train" / "1.ids"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    assert refusal(half, data) == (
+        f"{path}: is damaged, its bytes are not those that were written; "
+        f"remove the folder {path.parent}, and it is made again."
+    )
+    shutil.rmtree(path.parent)
+    run(half, data, "training.steps=9", resume=True)
+    whole = run(tmp_path / "whole", data, "training.steps=9")
+    assert path.read_bytes() == (whole / "data" / "train" / "1.ids").read_bytes()
+
+
+def test_a_run_without_its_checkpoints_does_not_begin_anew(half: Path, data: Path) -> None:
+    before = lines(half)
+    shutil.rmtree(half / "checkpoints")
+    assert refusal(half, data) == (
+        f"{half / 'checkpoints'}: has no checkpoint, though this run has trained; "
+        "put them back, or start a new run with another --out."
+    )
+    assert lines(half) == before
+
+
+LONG = ("training.steps=6", "validation.every=3", "training.ema=0.5")
+
+
+def test_a_best_model_that_was_removed_is_written_again_where_its_weights_are_known(data: Path, tmp_path: Path) -> None:
+    worse_later = ("training.schedule.peak=0.01", "training.schedule.warmup=1", "validation.metric=bleu")
+    for name, settings in {"the last": LONG, "a kept one": (*LONG, "training.average=2", *worse_later)}.items():
+        out = run(tmp_path / name, data, *settings)
+        best = {path.name: path.read_bytes() for path in (out / "best").iterdir()}
+        shutil.rmtree(out / "best")
+        run(out, data, *settings, resume=True)
+        assert {path.name: path.read_bytes() for path in (out / "best").iterdir()} == best
+
+
+def test_a_best_model_that_was_removed_and_is_nowhere_else_is_a_sentence(data: Path, tmp_path: Path) -> None:
+    settings = (*LONG, "validation.metric=bleu", "training.schedule.peak=1e-9")  # none is better than the first
+    out = run(tmp_path / "run", data, *settings)
+    shutil.rmtree(out / "best")
+    assert refusal(out, data, *settings) == (
+        f"{out / 'best'}: is missing, and no checkpoint has the weights of step 3, which were the best; "
+        "put it back from a copy, or use last/ instead."
+    )
+
+
+def test_a_run_that_fails_says_so_until_it_goes_on(
+    half: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def about() -> tuple[str, str | None]:
+        said = json.loads((half / "run.json").read_text())
+        return said["status"], said["failure"]
+
+    assert about() == ("finished", None)
+    path = half / "data" / "tokenizer.json"
+    path.rename(tmp_path / "tokenizer.json")
+    path.write_text("{}")
+    said = refusal(half, data, "training.steps=7")
+    assert about() == ("failed", said)
+    (tmp_path / "tokenizer.json").rename(path)
+
+    def broken(task: Translation, check: Check) -> Measured:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Translation, "validate", broken)
+    with pytest.raises(ZeroDivisionError):
+        run(half, data, "training.steps=7", resume=True)
+    assert about() == ("failed", "ZeroDivisionError: a bug")
+    monkeypatch.undo()
+    run(half, data, "training.steps=7", resume=True)
+    assert about() == ("finished", None)
+
+
+def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = write_pairs(tmp_path / "test.tsv", 20, seed=5)
+    settings = ("training.steps=4", f"data.test.files={test}")
+    real = Translation.test
+
+    def stopped(task: Translation, check: Check) -> Measured | None:
+        signal.raise_signal(signal.SIGINT)
+        return real(task, check)
+
+    monkeypatch.setattr(Translation, "test", stopped)
+    out = tmp_path / "stopped"
+    with pytest.raises(InterruptedRun) as error:
+        run(out, data, *settings)
+    assert error.value.exit_code == 130
+    assert str(error.value) == f"{out}: stopped at step 4, all saved; go on with --resume."
+    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
+    monkeypatch.undo()
+    run(out, data, *settings, resume=True)
+    whole = run(tmp_path / "whole", data, *settings)
+    results = [json.loads((folder / "run.json").read_text())["results"] for folder in (out, whole)]
+    assert results[0] == results[1]
+    assert "test" in results[0]
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Permissions mean nothing to root; while it lasts, this process is nobody."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that everyone may enter, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_folder_that_a_user_may_not_write_is_a_sentence(reachable: Path) -> None:
+    data, closed = write_pairs(reachable / "pairs.tsv"), reachable / "closed"
+    closed.mkdir()
+    closed.chmod(0o555)
+    with ordinary_user(), pytest.raises(RunError) as error:
+        run(closed / "run", data)
+    assert error.value.exit_code == 3
+    assert str(error.value) == f"{closed / 'run'}: cannot be written (Permission denied); choose another --out."
+
+
+def test_files_that_a_user_may_not_write_are_a_sentence_each(reachable: Path) -> None:
+    data, out = write_pairs(reachable / "pairs.tsv"), reachable / "run"
+    run(out, data, "training.steps=2")
+    (out / ".lock").chmod(0o666)
+
+    def said_with(modes: dict[Path, int]) -> str:
+        for path, mode in modes.items():
+            path.chmod(mode)
+        with ordinary_user():
+            return refusal(out, data, "training.steps=3")
+
+    assert said_with({out: 0o555}) == (
+        f"{out / 'config.toml'}: cannot be written (Permission denied); make it writable."
+    )
+    then = "make it writable, then go on with --resume"
+    metrics, checkpoints = out / "metrics.jsonl", out / "checkpoints"
+    assert said_with({out: 0o777, checkpoints: 0o555, metrics: 0o444}) == (
+        f"{metrics}: cannot be written (Permission denied); {then}."
+    )
+    assert said_with({metrics: 0o666, out / "samples.jsonl": 0o666}) == (
+        f"{checkpoints / 'step-000000003.safetensors'}: cannot be written (Permission denied); "
+        f"{then}: what was saved before it is still good."
+    )
+    for path in checkpoints.iterdir():
+        path.chmod(0o600 if os.geteuid() == 0 else 0o000)
+    assert said_with({}).startswith(f"{checkpoints / 'step-000000002.safetensors'}: cannot be read (Permission denied)")
+
+
+def test_others_may_read_what_a_run_has_written(half: Path) -> None:
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in half.rglob("*.*") if path.is_file() and path.name != ".lock"}
+    assert modes == {stat.S_IMODE((half / "run.json").stat().st_mode)}
 
 
 def test_lost_weights_are_left_out_of_the_average(data: Path, tmp_path: Path) -> None:

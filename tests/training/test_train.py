@@ -15,7 +15,8 @@ import torch
 import regard
 from regard.errors import ConfigError, DataError, FolderError, RunError
 from regard.training import start
-from small_runs import command, lines, numbers, pairs, run, write_pairs
+from regard.training.display import Display, Progress
+from small_runs import command, lines, numbers, order, pairs, run, write_pairs
 
 LEARN = ["training.steps=500", "validation.every=250", "training.batch_tokens=400", "model.dropout=0.0"]
 
@@ -90,6 +91,22 @@ def test_a_language_model_learns(tmp_path: Path) -> None:
     assert all(sample["prompt"] and sample["output"] for sample in lines(out, "samples.jsonl"))
 
 
+class Seen(Display):
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def progress(self, now: Progress) -> None:
+        self.losses.append(now.loss)
+
+
+def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: Path, tmp_path: Path) -> None:
+    shown, out = Seen(), tmp_path / "run"
+    start.carry_out(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
+    logged = [line for line in lines(out) if "loss" in line]
+    assert shown.losses == [line["plain"] for line in logged]
+    assert shown.losses != [line["loss"] for line in logged]
+
+
 def test_documents_that_are_kept_apart_train_too(tmp_path: Path) -> None:
     text = tmp_path / "text.jsonl"
     text.write_text("".join(json.dumps({"text": f"number {n}\n" * (n % 7 + 1)}) + "\n" for n in range(60)))
@@ -147,16 +164,73 @@ def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> Non
 def test_two_processes_equal_one(data: Path, tmp_path: Path) -> None:
     settings = ["training.steps=12", "model.dropout=0.0", "training.accumulate=2", "validation.every=6"]
     one = run(tmp_path / "one", data, *settings)
-    _, *call = command(tmp_path / "two", data, *settings)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
-    done = subprocess.run([*torchrun, *call], capture_output=True, text=True, timeout=300, check=False)
+    done = torchrun(command(tmp_path / "two", data, *settings), 29517)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Model:  ") == 1
     alone, shared = numbers(one), numbers(tmp_path / "two")
     assert [line["step"] for line in alone] == [line["step"] for line in shared]
     for left, right in zip(alone, shared, strict=True):
         left, right = left.get("valid", left), right.get("valid", right)
         assert right["loss"] == pytest.approx(left["loss"], abs=1e-5)
         assert right.get("tokens") == left.get("tokens")
+
+
+def torchrun(call: list[str], port: int) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+    return subprocess.run([*launcher, *call[1:]], capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_of_two_processes_only_the_first_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("a\tb\nno tab\n")
+    line = f"{bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-bad."
+    steep = ["training.schedule.peak=1e18", "training.schedule.warmup=0", "model.norm=none"]
+    for number, (file, settings, sentence) in enumerate(
+        [
+            (bad, [], line),  # found by the first alone, while the other waits
+            (data, ["model.widht=3"], "--set model.widht=3: model.widht is not a setting; did you mean model.width?"),
+            (data, steep, "training was stopped and the last good checkpoint kept"),  # found by both
+        ]
+    ):
+        done = torchrun(command(tmp_path / f"run{number}", file, *settings), 29520 + number)
+        ours = done.stderr.partition("torch/distributed/elastic")[0]  # torchrun adds a report of its own
+        assert done.returncode == 1
+        assert ours.count(sentence) == 1
+        assert "Traceback" not in ours
+
+
+SECOND_FAILS = """
+import sys
+from regard.errors import DataError, RegardError
+from regard.training.one_voice import one_voice
+from regard.training.processes import joined
+try:
+    with joined() as processes, one_voice():
+        with processes.as_one():
+            pass
+        with processes.as_one():
+            if not processes.first:
+                raise {failure}
+except RegardError as error:
+    print(f"rank {{processes.rank}}: {{error}}", file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        ("DataError('façade.tsv: is not there; check the path.')", "rank 0: façade.tsv: is not there; check the path."),
+        ("ZeroDivisionError('a bug')", "rank 0: another of the processes has failed, and says why; mend that,"),
+    ],
+)
+def test_the_first_process_speaks_for_another_that_fails(failure: str, said: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SECOND_FAILS.format(failure=failure))
+    done = torchrun([sys.executable, str(script)], 29525)
+    assert done.stderr.count(said) == 1
+    assert "rank 1: " not in done.stderr
+    assert ("ZeroDivisionError: a bug" in done.stderr) == failure.startswith("Zero")
 
 
 def test_a_diverging_run_stops_with_advice(data: Path, tmp_path: Path) -> None:
@@ -172,8 +246,10 @@ def test_a_diverging_run_stops_with_advice(data: Path, tmp_path: Path) -> None:
         "training was stopped and the last good checkpoint kept: lower training.schedule.peak, lengthen "
         "training.schedule.warmup or set training.clip=1.0, and go on with --resume."
     )
-    assert json.loads((out / "run.json").read_text())["status"] == said
-    steps = [line["step"] for line in lines(out)]
+    about = json.loads((out / "run.json").read_text())
+    assert (about["status"], about["failure"]) == ("failed", said)
+    assert "lower training.schedule.peak" in (out / "report.html").read_text()
+    steps = [0, *(line["step"] for line in lines(out))]
     assert [int(path.stem.removeprefix("step-")) for path in sorted((out / "checkpoints").iterdir())] == steps[-2:]
 
 
@@ -189,7 +265,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     monkeypatch.setattr(start, "write_report", no_report)
 
     def full(tensors: dict[str, torch.Tensor], path: Path, about: dict[str, str]) -> None:
-        if len(written) == 4:
+        if len(written) == 5:  # the first is from before the first step
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
         written.append(path)

@@ -43,23 +43,38 @@ def run(
 
     With nothing but data, sizes and lengths are chosen to suit it, and you are told which and why.
     """
-    from regard.config import Source, gather
-    from regard.errors import ConfigError
     from regard.training.display import display_for
+    from regard.training.one_voice import is_first, one_voice
     from regard.training.start import Order, carry_out
 
-    given = {
-        "train": named_files(source, target, data, "--"),
-        "valid": named_files(valid_source, valid_target, valid, "--valid-"),
-        "test": named_files(test_source, test_target, test, "--test-"),
-    }
-    parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
-    if skip_bad:
-        parts["skip_bad"] = True
+    with one_voice():
+        given = {
+            "train": named_files(source, target, data, "--"),
+            "valid": named_files(valid_source, valid_target, valid, "--valid-"),
+            "test": named_files(test_source, test_target, test, "--test-"),
+        }
+        parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
+        if skip_bad:
+            parts["skip_bad"] = True
+        sources = _sources(what, preset, parts, settings or [], resume)
+        place = _place(what, out)
+        order = Order(sources, place, resume=resume, pick=what in KINDS, command=["regard", *sys.argv[1:]])
+        finished = carry_out(order, display_for(sys.stderr, quiet))
+    if is_first():
+        print_results(finished)
+
+
+def _sources(
+    what: str | None, preset: str | None, parts: dict[str, Any], settings: list[str], resume: bool
+) -> "list[Source]":
+    """Where settings come from, the later places to win."""
+    from regard.config import Source, gather
+    from regard.errors import ConfigError
+
     sources: list[Source] = []
-    if what in KINDS:
+    if what is not None and what in KINDS:
         sources = [Source(f"regard train {what}", {"model": {"kind": KINDS[what]}}), *gather(preset)]
-        parts = _own_splits(parts)
+        parts = _own_splits(what, parts)
     elif what is not None:
         if preset is not None:
             raise ConfigError(f"--preset {preset}: is for translation and gpt; in a file, write preset = {preset!r}.")
@@ -67,23 +82,29 @@ def run(
     elif not resume:
         raise ConfigError("say what to train: regard train translation, regard train gpt, or a TOML file.")
     sources += [Source("the command", {"data": parts})] if parts else []
-    sources += gather(None, settings or [])
-    place = out or Path("runs") / (Path(what).stem if what else "")
-    if what is None and out is None:
+    return sources + gather(None, settings)
+
+
+def _place(what: str | None, out: Path | None) -> Path:
+    """The run's folder."""
+    from regard.errors import ConfigError
+
+    if out is not None:
+        return out
+    if what is None:
         raise ConfigError("--resume: say which run with --out.")
-    display = display_for(sys.stderr, quiet)
-    order = Order(sources, place, resume=resume, pick=what in KINDS, command=["regard", *sys.argv[1:]])
-    print_results(carry_out(order, display))
+    return Path("runs") / Path(what).stem
 
 
-def _own_splits(parts: dict[str, Any]) -> dict[str, Any]:
+def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
     """Embedded corpora bring their own validation and test data."""
-    given = parts.get("train", {}).get("files", [])
-    own = {"builtin:phrasebook": ["valid", "test"], "builtin:python-docs": ["valid"]}
-    names = {"valid": "dev", "test": "test"}
-    if len(given) == 1 and given[0] in own:
-        for name in own[given[0]]:
-            parts.setdefault(name, {"files": [f"{given[0]}-{names[name]}"]})
+    own = {
+        "translation": {"builtin:phrasebook": {"valid": "-dev", "test": "-test"}},
+        "gpt": {"builtin:python-docs": {"valid": "-dev"}},
+    }
+    files = parts.get("train", {}).get("files", [])
+    for name, suffix in own[what].get(files[0], {}).items() if len(files) == 1 else ():
+        parts.setdefault(name, {"files": [f"{files[0]}{suffix}"]})
     return parts
 
 

@@ -16,7 +16,7 @@ from regard.config.model import (
     TransformerConfig,
 )
 from regard.config.schema import Config, SpecialTokens
-from regard.config.sources import check, gather, preset_names, preset_summary, resolve
+from regard.config.sources import check, gather, given, preset_names, preset_summary, resolve
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import TrainingConfig, ValidationConfig
 from regard.config.written import to_toml
@@ -40,6 +40,7 @@ __all__ = [
     "ValidationConfig",
     "check",
     "gather",
+    "given",
     "preset_names",
     "preset_summary",
     "resolve",

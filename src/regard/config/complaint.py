@@ -79,6 +79,14 @@ def tables(annotation: Any) -> Iterable[type[BaseModel]]:
         yield from tables(argument)
 
 
+def _options(annotation: Any) -> Iterable[type[BaseModel]]:
+    """The tables that one setting may be, those inside them not included."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _options(argument)
+
+
 def has_kind(table: type[BaseModel]) -> bool:
     """Whether a table is one of several variants."""
     return "kind" in table.model_fields
@@ -99,7 +107,7 @@ def _trace(location: Sequence[int | str], schema: type[BaseModel]) -> tuple[tupl
         else:
             path.append(str(part))
             inner = table.model_fields.get(str(part)) if table is not None else None
-            options = list(tables(inner.annotation)) if inner is not None else []
+            options = list(_options(inner.annotation)) if inner is not None else []
             variants = {option.model_fields["kind"].default: option for option in options if has_kind(option)}
             table = options[0] if options and not variants else None
         if table is not None:

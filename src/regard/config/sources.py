@@ -38,13 +38,22 @@ def gather(source: str | Path | None = None, sets: Iterable[str] = ()) -> list[S
 def check(sources: Iterable[Source]) -> Config:
     """Merge sources, later ones winning, into a valid `Config`; or complain about the first setting that is wrong."""
     sources = list(sources)
-    merged: dict[str, Any] = {}
-    for source in sources:
-        merged = _merge(merged, source.values)
     try:
-        return Config.model_validate(merged)
+        return Config.model_validate(_merged(sources))
     except ValidationError as error:
         raise complain(error, Config, sources) from None
+
+
+def given(sources: Iterable[Source], setting: str) -> Any:
+    """What sources say about a setting, unchecked; None where none of them mentions it.
+
+    >>> given(gather("tiny", ["model.layers=two"]), "model.layers")
+    'two'
+    """
+    value: Any = _merged(sources)
+    for key in setting.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def preset_names() -> list[str]:
@@ -125,6 +134,13 @@ def _read_set(assignment: str) -> Source:
     for key in reversed(path):
         values = {key: values}
     return Source(f"--set {assignment}", values)
+
+
+def _merged(sources: Iterable[Source]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for source in sources:
+        merged = _merge(merged, source.values)
+    return merged
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Place:
 
 
 START = Place()
+PER_BATCH = 0.2  # what a batch costs besides its tokens, as a share of a full one
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,7 @@ class Batches:
         """The examples of each batch, in order, for one process."""
         random = np.random.default_rng([self.seed, number])
         order = self._by_length(random)
-        longest = self.lengths.max(0)[order]
-        batches = [order[start:end] for start, end in cut(longest, self.tokens)]
+        batches = [order[start:end] for start, end in cut(self.lengths[:, order], self.tokens)]
         shuffled = [batches[n] for n in random.permutation(len(batches))]
         even = len(shuffled) // self.world * self.world or len(shuffled)
         return shuffled[:even][self.rank :: self.world]
@@ -66,20 +66,37 @@ class Batches:
         columns = self.lengths[:, shuffled]
         longest = columns.max(0)
         turn = np.where(longest % 2, 1, -1)
-        return shuffled[np.lexsort([turn * (columns[0] - columns[-1]), longest])]
+        inner = np.argsort(_short(turn * (columns[0] - columns[-1])), kind="stable")
+        return shuffled[inner[np.argsort(_short(longest)[inner], kind="stable")]]
+
+
+def _short(keys: NDArray[np.int64]) -> NDArray[np.integer]:
+    """The same numbers, in 16 bits where they fit: those are sorted several times faster."""
+    return keys.astype(np.int16) if np.abs(keys).max(initial=0) < 2**15 else keys
 
 
 def cut(lengths: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
-    """Cut examples of rising lengths into runs that hold at most `tokens`, the pads up to the longest included.
+    """Cut examples (columns, examples), whose longest column rises, into runs that hold at most `tokens` in it.
 
-    >>> list(cut(np.array([1, 1, 2, 3, 9]), tokens=6))
-    [(0, 3), (3, 4), (4, 5)]
+    A run is as long as may be, unless a shorter one has so many fewer pads that it is worth a batch more: of all its
+    possible ends, it takes the one with the largest share of real tokens among all that it costs.
+
+    >>> list(cut(np.array([[1, 1, 2, 3, 9]]), tokens=6))
+    [(0, 2), (2, 4), (4, 5)]
     """
-    start = 0
-    while start < len(lengths):
-        most = max(1, tokens // max(1, int(lengths[start])))  # lengths only rise: it can hold no more than this
-        window = lengths[start : start + most]
-        sizes = window * np.arange(1, len(window) + 1)
-        end = start + max(1, int(np.searchsorted(sizes, tokens, side="right")))
+    start, overhead = 0, PER_BATCH * tokens * len(lengths)
+    while start < lengths.shape[1]:
+        most = max(1, tokens // max(1, int(lengths[:, start].max())))  # the longest only rises: it can hold no more
+        window = lengths[:, start : start + most]
+        end = start + (_best_end(window, tokens, overhead) if (window != window[:, :1]).any() else window.shape[1])
         yield start, end
         start = end
+
+
+def _best_end(window: NDArray[np.int64], tokens: int, overhead: float) -> int:
+    """How many of some examples to take for a run, if each run costs `overhead` besides its tokens."""
+    count = np.arange(1, window.shape[1] + 1)
+    widest = np.maximum.accumulate(window, axis=1)  # of each column, up to each possible end
+    fitting = max(1, int(np.searchsorted(count * widest.max(0), tokens, side="right")))
+    share = window.sum(0).cumsum() / (count * widest.sum(0) + overhead)
+    return fitting - int(share[:fitting][::-1].argmax())  # of equally good ends, the last

@@ -24,6 +24,7 @@ from regard.text.store import Column
 __all__ = ["Blocks", "LanguageBatch", "Packed", "Stream", "check_lossless_lines", "sequential", "store_documents"]
 
 Ids = NDArray[np.int64]
+SEGMENT = 32  # blocks that are cut out of the stream side by side; one of them has a seam
 
 
 @dataclass(frozen=True)
@@ -160,18 +161,20 @@ class _Epochs(ABC):
 class Blocks(_Epochs):
     """Blocks of `length` tokens from the stream, whatever documents they are of; a block can see all of itself.
 
-    Each epoch cuts the stream elsewhere: the first block begins at a random place within one length, and where the
-    stream ends, it goes on at its beginning. Every token is predicted once an epoch: the last block, where tokens are
-    too few to fill it, is shorter, and padded where it shares a batch.
+    Each epoch cuts the stream elsewhere: every segment of some blocks begins at a random place of its own within one
+    length, and where the segment ends, it goes on at its beginning. If all blocks began alike, a text in records of one
+    width would have the same thing at the same place of every block. Every token is predicted once an epoch: the last
+    block, where tokens are too few to fill it, is shorter, and padded where it shares a batch.
     """
 
     def spans(self, epoch: int) -> Ids:
         """The blocks of an epoch in random order, one in each row."""
         random = np.random.default_rng([self.seed, epoch])
         size = len(self.stream)
-        moved = int(random.integers(self.length)) if size > self.length else 0
-        blocks = _blocks(size, self.length, moved)
-        return _in_rows(blocks, random.permutation(blocks[-1, 0] + 1)[blocks[:, 0]])
+        segments = max(1, size // (SEGMENT * self.length))
+        phases = random.integers(self.length if size > self.length else 1, size=segments)
+        blocks = _blocks(size, self.length, phases)
+        return _in_rows(blocks, random.permutation(blocks[:, 0].max() + 1)[blocks[:, 0]])
 
     def batch(self, spans: Ids) -> LanguageBatch:
         """The batch of some blocks."""
@@ -212,20 +215,25 @@ def sequential(
 @dataclass(frozen=True)
 class _InOrder(Blocks):
     def spans(self, epoch: int) -> Ids:
-        return _blocks(len(self.stream), self.length, 0)
+        return _blocks(len(self.stream), self.length, np.zeros(1, np.int64))
 
 
-def _blocks(size: int, length: int, moved: int) -> Ids:
-    """Blocks of a stream that begins at `moved` and goes round: (K, 3), number, start and end.
+def _blocks(size: int, length: int, phases: Ids) -> Ids:
+    """Blocks of a stream in as many segments as there are phases: (K, 3), number, start and end.
 
-    >>> _blocks(size=8, length=3, moved=2).tolist()
+    All segments but the last hold `SEGMENT` blocks. Each begins at its phase, and goes round.
+
+    >>> _blocks(size=8, length=3, phases=np.array([2])).tolist()
     [[0, 2, 5], [1, 5, 8], [2, 0, 2]]
     """
-    starts = np.arange(moved, size + moved, length)
-    ends = np.minimum(starts + length, size + moved)
-    numbers = np.arange(len(starts))
-    until = np.column_stack([numbers, starts, np.minimum(ends, size)])[starts < size]
-    again = np.column_stack([numbers, np.maximum(starts - size, 0), ends - size])[ends > size]
+    numbers = np.arange(-(-size // length))
+    segment = np.minimum(numbers // SEGMENT, len(phases) - 1)
+    first = segment * SEGMENT * length
+    last = np.where(segment < len(phases) - 1, first + SEGMENT * length, size)
+    starts = numbers * length + phases[segment]
+    ends = np.minimum(starts + length, last + phases[segment])
+    until = np.column_stack([numbers, starts, np.minimum(ends, last)])[starts < last]
+    again = np.column_stack([numbers, first + np.maximum(starts - last, 0), first + ends - last])[ends > last]
     return np.concatenate([until, again])
 
 

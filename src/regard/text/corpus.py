@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.errors import DataError
 from regard.text.faults import Faults
-from regard.text.lines import Line, read_lines
+from regard.text.lines import Line, damage_first, read_lines
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,13 @@ def aligned_pairs(sources: Sequence[str], targets: Sequence[str], faults: Faults
             f"there are {len(sources)} source files and {len(targets)} target files; give one target for each source."
         )
     for source, target in zip(sources, targets, strict=True):
-        for left, right in zip_longest(read_lines(source, faults), read_lines(target, faults)):
-            if right is None:
-                raise _unequal(left, target)
-            if left is None:
-                raise _unequal(right, source)
-            yield from _pair([left.text, right.text], [left.place, right.place], faults)
+        with damage_first(source, target):
+            for left, right in zip_longest(read_lines(source, faults), read_lines(target, faults)):
+                if right is None:
+                    raise _unequal(left, target)
+                if left is None:
+                    raise _unequal(right, source)
+                yield from _pair([left.text, right.text], [left.place, right.place], faults)
 
 
 def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
@@ -48,8 +49,9 @@ def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
             yield from builtin_pairs(file)
             continue
         read = _fields if format_of(file) == "jsonl" else _columns
-        for line in read_lines(file, faults):
-            yield from read(line, faults)
+        with damage_first(file):
+            for line in read_lines(file, faults):
+                yield from read(line, faults)
 
 
 def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
@@ -60,12 +62,19 @@ def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
         if is_builtin(file):
             yield from builtin_documents(file)
         elif format_of(file) == "jsonl":
-            for line in read_lines(file, faults):
-                record = _record(line, ("text",), faults)
-                if record is not None:
-                    yield iter([record["text"]])
+            with damage_first(file):
+                for line in read_lines(file, faults):
+                    record = _record(line, ("text",), faults)
+                    if record is not None:
+                        yield iter([record["text"]])
         else:
-            yield (line.text + "\n" for line in read_lines(file, faults) if line.text is not None)
+            yield _text(file, faults)
+
+
+def _text(file: str, faults: Faults) -> Iterator[str]:
+    """The lines of a plain file, with their ends."""
+    with damage_first(file):
+        yield from (line.text + "\n" for line in read_lines(file, faults) if line.text is not None)
 
 
 def texts(files: Iterable[str], faults: Faults) -> Iterator[str]:

@@ -14,7 +14,7 @@ from regard.errors import DataError
 from regard.text.builtin import is_builtin, version_of
 from regard.text.corpus import format_of
 from regard.text.lines import STANDARD_INPUT, readable
-from regard.text.store import TokenStore, open_store
+from regard.text.store import TokenStore, check_store, open_store
 
 KEY = "key"
 
@@ -32,10 +32,14 @@ def fingerprint(files: Iterable[str], settings: Mapping[str, Any]) -> str:
 def store_for(folder: Path, key: str, build: Callable[[Path], None]) -> TokenStore:
     """The store in a folder if it is whole and was made with this key; else `build` makes it anew.
 
+    A store of this key whose bytes have changed since is an error: something is wrong with the disk, or with whoever
+    writes on it.
+
     `build` is given the folder, and passes the key on: `store_pairs(folder, …, about={"key": key})`.
     """
     store = open_store(folder)
     if store is not None and store.about.get(KEY) == key:
+        check_store(store)
         return store
     build(folder)
     store = open_store(folder)

@@ -46,6 +46,23 @@ def read_lines(file: str, faults: Faults) -> Iterator[Line]:
             yield Line(_decode(raw, f"{shown}:{number}", number == 1, faults), shown, number)
 
 
+@contextmanager
+def damage_first(*files: str) -> Iterator[None]:
+    """While it lasts, a complaint about a line of a compressed file is made only if the file is whole.
+
+    A damaged one unpacks to nonsense, whose lines are not to blame; that it is damaged shows only at its end.
+    """
+    try:
+        yield
+    except DataError:
+        for file in files:
+            if file.endswith(".gz"):
+                with _open(file) as stream:
+                    for _ in _raw_lines(stream, file):
+                        pass
+        raise
+
+
 def _decode(raw: bytes | None, place: str, first: bool, faults: Faults) -> str | None:
     if raw is None:
         faults.add("too long to read", f"{place}: is longer than {LONGEST:,} bytes; break it into lines")
@@ -73,7 +90,7 @@ def _read(stream: BinaryIO, shown: str) -> bytes:
     try:
         return stream.readline(LONGEST + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{shown}: is not a complete gzip file ({error}); compress it again.") from None
+        raise DataError(f"{shown}: is a damaged gzip file ({error}); copy it again, or compress it again.") from None
     except OSError as error:
         raise DataError(f"{shown}: cannot be read ({error.strerror}).") from None
 

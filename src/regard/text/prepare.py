@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -23,7 +24,7 @@ from regard.text.held_out import is_held_out, split_tail
 from regard.text.lines import STANDARD_INPUT
 from regard.text.pairs import Filter, store_pairs
 from regard.text.scan import Report, pairs_of
-from regard.text.store import TokenStore
+from regard.text.store import TokenStore, writable
 from regard.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 
 LEARNED_FROM = 2_000_000  # texts that a tokenizer is learned from, at most; more would not change it
@@ -105,9 +106,10 @@ def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
         raise ConfigError("standard input (-) can be read only once; give the other part as a file.")
     if read and not path.exists():
         draft = path.with_name(f".{path.name}")
-        with open(draft, "wb") as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
-        os.replace(draft, path)
+        with writable(path):
+            with open(draft, "wb") as copy:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+            os.replace(draft, path)
 
     def named(files: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(path) if name == STANDARD_INPUT else name for name in files)
@@ -222,11 +224,19 @@ def _tokenizer(folder: Path, key: str, config: Config, texts: Callable[[], Itera
     if config.tokenizer.file is not None:
         return load_tokenizer(Path(config.tokenizer.file))
     path, mark = folder / "tokenizer.json", folder / "tokenizer.key"
-    if path.exists() and mark.exists() and mark.read_text("utf-8") == key:
+    made_with, _, checksum = mark.read_text("utf-8").partition(" ") if mark.is_file() else ("", "", "")
+    if path.exists() and made_with == key:
+        if checksum != _checksum(path.read_bytes()):
+            raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is made again.")
         return load_tokenizer(path)
-    learned = train_tokenizer(islice(texts(), LEARNED_FROM), config.tokenizer, config.model.vocabulary)
-    folder.mkdir(parents=True, exist_ok=True)
-    mark.unlink(missing_ok=True)
-    path.write_bytes(learned.to_json())
-    mark.write_text(key, "utf-8")
+    learned = train_tokenizer(islice(texts(), LEARNED_FROM), config.tokenizer, config.model.vocabulary).to_json()
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        mark.unlink(missing_ok=True)
+        path.write_bytes(learned)
+        mark.write_text(f"{key} {_checksum(learned)}", "utf-8")
     return load_tokenizer(path)
+
+
+def _checksum(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"

@@ -3,10 +3,12 @@
 Each column (source and target, or the one text of a language model) is two arrays: all ids one after the other, and
 where each example ends. Writing streams, so that memory stays the same however large the corpus; reading touches only
 the pages it needs. A store is written under a hidden name and renamed when complete and on the disk, so that whoever
-is killed, and whenever, leaves the old store, the new one or none, but never a part of one.
+is killed, and whenever, leaves the old store, the new one or none, but never a part of one. What a disk does to it
+later shows in its checksums.
 """
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +22,10 @@ from numpy.typing import NDArray
 from regard.errors import DataError
 from regard.text.draft import new_draft, publish, remove_abandoned
 
-FORMAT = 1
+FORMAT = 2
 META = "store.json"
+PARTS = ("ids", "ends")  # the files of a column
+READ = 2**22  # bytes that are read at once to be checked
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,28 @@ def open_store(folder: Path) -> TokenStore | None:
     try:
         meta = json.loads((folder / META).read_text("utf-8"))
         columns = tuple(_open_column(folder, n, meta) for n in range(meta["columns"]))
+        checksums = set(meta["checksums"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if meta.get("format") != FORMAT or any(len(column.ends) != meta["examples"] for column in columns):
         return None
+    if checksums != {f"{n}.{part}" for n in range(len(columns)) for part in PARTS}:
+        return None
     return TokenStore(folder, columns, dict(meta.get("counts", {})), meta)
+
+
+def check_store(store: TokenStore) -> None:
+    """Complain if the bytes of a store are not those that were written."""
+    for name, written in store.about["checksums"].items():
+        path, found = store.folder / name, 0
+        with open(path, "rb") as file:
+            while read := file.read(READ):
+                found = zlib.crc32(read, found)
+        if found != written:
+            raise DataError(
+                f"{path}: is damaged, its bytes are not those that were written; "
+                f"remove the folder {store.folder}, and it is made again."
+            )
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -116,40 +137,61 @@ class _Writer:
     dtype: type[np.uint16] | type[np.uint32]
     examples: int = 0
     tokens: int = 0
+    checksums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
 
     def add(self, rows: Sequence[Sequence[int]], last: bool = True) -> None:
         """Add rows of ids, each an example, the last one perhaps to be continued."""
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         total = int(lengths.sum())
-        self.ids.write(np.fromiter(chain.from_iterable(rows), self.dtype, total).tobytes())
+        self._write(self.ids, "ids", np.fromiter(chain.from_iterable(rows), self.dtype, total).tobytes())
         ends = (lengths.cumsum() + self.tokens)[: len(rows) if last else -1]
-        self.ends.write(ends.tobytes())
+        self._write(self.ends, "ends", ends.tobytes())
         self.examples += len(ends)
         self.tokens += total
+
+    def _write(self, file: BinaryIO, part: str, raw: bytes) -> None:
+        file.write(raw)
+        self.checksums[part] = zlib.crc32(raw, self.checksums[part])
 
 
 @contextmanager
 def _writing(folder: Path, columns: int, vocabulary: int, about: Mapping[str, Any]) -> Iterator[list[_Writer]]:
     """Writers of columns that become a store when all is written."""
     dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-    try:
+    with writable(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(folder)
         with new_draft(folder) as draft:
             with ExitStack() as files:
                 streams = [
-                    [files.enter_context(open(draft / f"{n}.{part}", "wb")) for part in ("ids", "ends")]
-                    for n in range(columns)
+                    [files.enter_context(open(draft / f"{n}.{part}", "wb")) for part in PARTS] for n in range(columns)
                 ]
                 writers = [_Writer(ids, ends, dtype) for ids, ends in streams]
                 yield writers
-            examples = writers[0].examples
-            meta = {"format": FORMAT, "columns": columns, "dtype": np.dtype(dtype).name, "examples": examples, **about}
+            meta = {
+                "format": FORMAT,
+                "columns": columns,
+                "dtype": np.dtype(dtype).name,
+                "examples": writers[0].examples,
+                "checksums": {
+                    f"{n}.{part}": checksum
+                    for n, writer in enumerate(writers)
+                    for part, checksum in writer.checksums.items()
+                },
+                **about,
+            }
             (draft / META).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
             publish(draft, folder)
+
+
+@contextmanager
+def writable(place: Path) -> Iterator[None]:
+    """While it lasts, what keeps prepared data from being written becomes a sentence."""
+    try:
+        yield
     except OSError as error:
         raise DataError(
-            f"{folder}: cannot be written ({error.strerror}); free some space or choose another place."
+            f"{place}: cannot be written ({error.strerror}); free some space or choose another place."
         ) from None
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
-from regard.errors import RunError
 from regard.models.weights import tensors_of
 from regard.training.state import State
+from regard.training.unwritable import unwritable
 
 KEPT = 2
 NAME = re.compile(r"step-(\d+)\.safetensors")
@@ -56,16 +57,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
         safetensors.save_file(
             {name: tensor.detach().contiguous() for name, tensor in tensors.items()}, draft, dict(about)
         )
+        draft.chmod(path.parent.stat().st_mode & 0o666)  # safetensors lets nobody else read it
         with open(draft, "rb") as written:
             os.fsync(written.fileno())
         os.replace(draft, path)
     except (OSError, SafetensorError) as error:
-        draft.unlink(missing_ok=True)
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RunError(
-            f"{path}: cannot be written ({reason}); free some space, then go on with --resume: "
-            "what was saved before it is still good."
-        ) from None
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        then = ", then go on with --resume: what was saved before it is still good"
+        raise unwritable(path, error, then) from None
 
 
 def checkpoints(folder: Path) -> Iterator[Checkpoint | str]:
@@ -73,7 +73,9 @@ def checkpoints(folder: Path) -> Iterator[Checkpoint | str]:
     for path in _newest_first(folder):
         try:
             yield _read(path)
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except OSError as error:
+            yield f"{path}: cannot be read ({error.strerror or error})"
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
             yield f"{path}: is damaged ({error})"
 
 
@@ -83,6 +85,8 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Checkpoint:
+    with open(path, "rb"):  # safetensors says of a file that may not be read that it is not there
+        pass
     with safe_open(path, "pt") as file:
         about = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is not a mapping

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM as a wish that is granted between two steps, after saving; a second one stops at once."""
+"""Ctrl-C, SIGTERM and a terminal that is closed as a wish that is granted between two steps, after saving.
+
+A second Ctrl-C or SIGTERM stops at once.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -15,14 +18,15 @@ class Wish:
 
 @contextmanager
 def wish_to_stop() -> Iterator[Wish]:
-    """While it lasts, the first SIGINT or SIGTERM only makes the wish."""
+    """While it lasts, the first SIGINT, SIGTERM or SIGHUP only makes the wish."""
     wish = Wish()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _listened_to()}
 
     def note(number: int, frame: FrameType | None) -> None:
         wish.made = True
-        for each, handler in before.items():  # the second one is not waited for
-            signal.signal(each, handler)
+        for each in (signal.SIGINT, signal.SIGTERM):  # the second one is not waited for
+            signal.signal(each, before[each])
+        # A second SIGHUP is: shell and kernel may both send one when a terminal is closed.
 
     try:
         for number in before:
@@ -34,3 +38,11 @@ def wish_to_stop() -> Iterator[Wish]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _listened_to() -> list[signal.Signals]:
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:  # as under nohup
+        numbers.append(hang_up)
+    return numbers

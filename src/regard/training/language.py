@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from regard.config import Config
+from regard.config import Config, Corpus
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling
 from regard.errors import ConfigError
@@ -19,7 +19,7 @@ from regard.text.prepare import Part, Prepared, prepare_documents
 from regard.text.scan import Report, Scan, scan_documents
 from regard.training.display import Sample
 from regard.training.objective import Batch, NextToken
-from regard.training.picks import Pick, picks_for_text
+from regard.training.picks import Pick, Said, picks_for_text
 from regard.training.task import Check, Measured
 
 CONTEXT = 256
@@ -33,16 +33,20 @@ class LanguageKind:
 
     def check(self, config: Config) -> None:
         """Text has no other side."""
-        if config.data.train.source:
-            raise ConfigError("a language model learns from --data; --source and --target are for translation.")
+        for part, option in zip(config.data.parts, ("--", "--valid-", "--test-"), strict=True):
+            if part.source:
+                own = "--data" if option == "--" else option.removesuffix("-")
+                raise ConfigError(
+                    f"a language model learns from {own}; {option}source and {option}target are for translation."
+                )
 
-    def scan(self, config: Config, report: Report) -> Scan:
-        """Read the training text once."""
-        return scan_documents(config.data.train, config.data.skip_bad, report)
+    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+        """Read the text once."""
+        return scan_documents(corpus, skip_bad, report)
 
-    def picks(self, scan: Scan, config: Config) -> list[Pick]:
+    def picks(self, scan: Scan, said: Said) -> list[Pick]:
         """Settings that suit so much text."""
-        return picks_for_text(scan)
+        return picks_for_text(scan, said)
 
     def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
         """Make tokenizer and stores."""

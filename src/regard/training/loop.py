@@ -77,6 +77,8 @@ class Loop:
 
     def train(self) -> str:
         """Train to the end; returns how it came: `finished` or `early stopped`."""
+        if self.state.step == 0:
+            self._save()  # so that a run that has trained always has a checkpoint, and a full disk shows at once
         while True:
             if self._validation_is_due():
                 self._save()  # so that a validation that is interrupted costs nothing but itself
@@ -170,7 +172,7 @@ class Loop:
                 state.step,
                 self.steps,
                 line["epoch"],
-                line["loss"],
+                line["plain"],  # which can be compared with the validation loss
                 line["rate"],
                 line["tokens_per_second"],
                 line["share"] or None,

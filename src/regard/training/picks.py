@@ -4,11 +4,11 @@ The sizes are those of the presets. The rules are rules of thumb, and every one 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regard.config import Source
+from regard.config import Source, given
 from regard.text.scan import Scan
 
 NAME = "picked for this data"
@@ -40,6 +40,49 @@ def source_of(picks: Iterable[Pick]) -> Source:
 
 
 @dataclass(frozen=True)
+class Said:
+    """What the user settled that picks must go with; None where nothing was said."""
+
+    steps: int | None = None
+    epochs: float | None = None
+    batch_tokens: int | None = None
+    accumulate: int | None = None
+    every: int | None = None  # steps between two validations
+    context: int | None = None
+    tokenizer: str | None = None
+    validation: bool = False  # whether there is data for it
+
+    @property
+    def batch(self) -> int:
+        """Tokens that an update sees."""
+        return (self.batch_tokens or 4096) * (self.accumulate or 1)
+
+
+def said_in(sources: Sequence[Source]) -> Said:
+    """What sources say; values that cannot be right are passed over here, and complained about elsewhere.
+
+    >>> said_in([Source("--set", {"training": {"steps": 500, "epochs": -1}})]).steps
+    500
+    """
+
+    def count(setting: str) -> int | None:
+        value = given(sources, setting)
+        return value if type(value) is int and value > 0 else None
+
+    epochs, kind, valid = (given(sources, name) for name in ("training.epochs", "tokenizer.kind", "data.valid"))
+    return Said(
+        steps=count("training.steps"),
+        epochs=epochs if type(epochs) in (int, float) and epochs > 0 else None,
+        batch_tokens=count("training.batch_tokens"),
+        accumulate=count("training.accumulate"),
+        every=count("validation.every"),
+        context=count("data.context"),
+        tokenizer=kind if isinstance(kind, str) else None,
+        validation=isinstance(valid, Mapping) and any(valid.values()),
+    )
+
+
+@dataclass(frozen=True)
 class _Size:
     """A network, and for how many examples at most it is meant."""
 
@@ -62,51 +105,51 @@ LANGUAGE_MODELS = [
     _Size(50_000_000, "a medium GPT", 256, 6, 8, 1024, 0.1),
     _Size(math.inf, "a larger GPT", 384, 6, 6, 1536, 0.0),
 ]
+AMOUNTS = [Scan(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
+CHARACTERS = {"character": 1.0, "word": 5.5}  # in a token; in a sub-word, about three and a half
+NOTHING_SAID = Said()
 
 
-def picks_for_pairs(scan: Scan, *, hold_out: bool = True) -> list[Pick]:
-    """Settings of a translator for so many pairs; `hold_out` some of them for validation."""
+def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+    """Settings of a translator for so many pairs."""
     size = next(size for size in TRANSLATORS if scan.examples <= size.most)
-    vocabulary = _vocabulary(scan.characters)
+    kind = said.tokenizer or "bpe"
     pairs = f"{scan.examples:,} pairs"
-    tokens = scan.characters / 2 / 3.5  # of one side; a sub-word is about three and a half characters
+    tokens = scan.characters / 2 / CHARACTERS.get(kind, 3.5)  # of one side
     epochs = min(60, max(3, 4_000_000 / max(1, scan.examples)))
-    steps = _round(min(100_000, max(1000, epochs * tokens / 4096)))
     share = _held_out(scan.examples)
     held_out = [Pick("data.held_out", share, f"about {share * scan.examples:,.0f} pairs for validation")]
     return [
         *_network(size, f"{pairs}: {size.name} learns them without learning them by heart"),
-        Pick("model.vocabulary", vocabulary, f"{scan.characters:,} characters give that many sub-words a use"),
-        *(held_out if hold_out else []),
-        *_length(steps, f"about {max(1, round(steps * 4096 / tokens)):,} passes over the data"),
+        _vocabulary(scan.characters, kind),
+        *([] if said.validation else held_out),
+        *_length(tokens, epochs, said),
     ]
 
 
-def picks_for_text(scan: Scan) -> list[Pick]:
+def picks_for_text(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a language model for so much text."""
     size = next(size for size in LANGUAGE_MODELS if scan.characters <= size.most)
     by_character = scan.characters < 300_000
-    kind = "character" if by_character else "byte-level"
+    kind = said.tokenizer or ("character" if by_character else "byte-level")
     reason = "too little text for sub-words" if by_character else "sub-words of bytes, which lose nothing"
-    tokens = scan.characters / (1 if by_character else 3.5)
-    steps = _round(min(100_000, max(1000, min(30, max(2, 60_000_000 / tokens)) * tokens / 4096)))
-    characters = f"{scan.characters:,} characters"
+    tokens = scan.characters / CHARACTERS.get(kind, 3.5)
     return [
-        *_network(size, f"{characters}: {size.name}"),
+        *_network(size, f"{scan.characters:,} characters: {size.name}"),
         Pick("model.activation", "gelu", "as GPT"),
         Pick("model.norm_order", "pre", "as GPT: trains without a long warm-up"),
         Pick("model.positions.kind", "learned", "as GPT"),
-        Pick("model.positions.length", 256, "the context: what it sees at once"),
+        Pick("model.positions.length", said.context or 256, "the context: what it sees at once"),
         Pick("model.scale_embeddings", False, "as GPT"),
         Pick("tokenizer.kind", kind, reason),
-        Pick("model.vocabulary", _vocabulary(scan.characters), f"{characters} give that many sub-words a use"),
+        _vocabulary(scan.characters, kind),
         Pick("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
         Pick("training.clip", 1.0, "as GPT"),
         Pick("training.optimizer.kind", "adamw", "as GPT"),
         Pick("training.optimizer.weight_decay", 0.1, "as GPT"),
         Pick("training.schedule.kind", "cosine", "as GPT"),
         Pick("training.schedule.peak", 1e-3, "what small language models bear"),
-        *_length(steps, f"about {max(1, round(steps * 4096 / tokens)):,} passes over the data"),
+        *_length(tokens, min(30, max(2, 60_000_000 / tokens)), said),
     ]
 
 
@@ -120,24 +163,38 @@ def _network(size: _Size, why: str) -> list[Pick]:
     ]
 
 
-def _length(steps: int, why: str) -> list[Pick]:
-    every = _round(max(100, steps / 20))
+def _length(tokens: float, epochs: float, said: Said) -> list[Pick]:
+    """How long to train on so many tokens, where so many passes over them do good, and what follows from it."""
+    steps = _round(min(100_000, max(1000, epochs * tokens / said.batch)))
+    passes = max(1, round(steps * said.batch / tokens))
+    picked = Pick("training.steps", steps, f"about {passes:,} pass{'es' if passes > 1 else ''} over the data")
+    taken = said.steps or steps
+    if said.epochs is not None:
+        taken = max(1, min(taken, math.ceil(said.epochs * tokens / said.batch)))
+    every = said.every or min(taken, _round(max(100, taken / 20)))
+    times = max(1, taken // every)
+    patience = max(2, round(times / 4))
     return [
-        Pick("training.steps", steps, why),
+        picked,
         Pick(
-            "training.schedule.warmup", min(4000, _round(steps / 10)), "a tenth of the steps, the paper's 4,000 at most"
+            "training.schedule.warmup",
+            max(1, min(4000, _round(taken / 10))),
+            "a tenth of the steps, the paper's 4,000 at most",
         ),
-        Pick("validation.every", every, "twenty times a run"),
-        Pick("training.patience", 5, "stops when a quarter of the run brought nothing"),
+        Pick("validation.every", every, "once a run" if times == 1 else f"about {times} times a run"),
+        Pick("training.patience", patience, f"stops when {patience} validations one after the other brought nothing"),
         Pick("training.average", 5, "as the paper does with its last checkpoints"),
     ]
 
 
-def _vocabulary(characters: int) -> int:
-    """Sub-words: 2,000 for a booklet, 32,000 for a library."""
-    return next(
-        (size for size, most in ((2000, 1e6), (4000, 3e6), (8000, 3e7), (16_000, 3e8)) if characters <= most), 32_000
-    )
+def _vocabulary(characters: int, kind: str) -> Pick:
+    """How many tokens: 2,000 for a booklet, 32,000 for a library."""
+    bounds = ((2000, 1e6), (4000, 3e6), (8000, 3e7), (16_000, 3e8))
+    size = next((size for size, most in bounds if characters <= most), 32_000)
+    what = "words" if kind == "word" else "sub-words"
+    use = "the tokenizer has one token for each character of the text, at most"
+    why = use if kind == "character" else f"{characters:,} characters give that many {what} a use"
+    return Pick("model.vocabulary", size, why)
 
 
 def _held_out(examples: int) -> float:

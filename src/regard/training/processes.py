@@ -13,6 +13,9 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from regard.errors import RegardError, RunError
+from regard.training.one_voice import ANOTHER
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -45,6 +48,41 @@ class Processes:
         """Go on when all have come this far."""
         if self.world > 1:
             distributed.barrier()
+
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        """While it lasts, each works for itself; then all go on, or if one has failed, all leave.
+
+        The first process raises the sentence of whoever failed; what is no sentence is raised where it happened.
+        """
+        if self.world == 1:
+            yield
+            return
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        failed = torch.tensor(self.world if failure is None else self.rank, device=self.device)
+        distributed.all_reduce(failed, distributed.ReduceOp.MIN)
+        if failed == self.world:
+            return
+        sentence = self._told(int(failed), str(failure) if isinstance(failure, RegardError) else "")
+        if failure is not None and (self.first or not isinstance(failure, RegardError)):
+            raise failure
+        if self.first:
+            raise RunError(sentence or ANOTHER)
+        raise SystemExit(RegardError.exit_code)
+
+    def _told(self, rank: int, sentence: str) -> str:
+        """What one of the processes says."""
+        said = torch.tensor([*sentence.encode()], dtype=torch.uint8, device=self.device)
+        length = torch.tensor(len(said), device=self.device)
+        distributed.broadcast(length, rank)
+        heard = said if self.rank == rank else torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        if int(length):
+            distributed.broadcast(heard, rank)
+        return bytes(heard.tolist()).decode()
 
 
 ALONE = Processes()

@@ -17,20 +17,21 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from regard.config import Config
-from regard.errors import RunError
+from regard.errors import RunError, RunFolderError
 from regard.models import save
 from regard.models.card import card
 from regard.models.contents import CARD, WEIGHTS
 from regard.models.network import Network
 from regard.models.weights import tensors_of
 from regard.training.checkpoint import NAME, write_tensors
+from regard.training.unwritable import unwritable
 
 GROWING = ("metrics.jsonl", "samples.jsonl")
 
@@ -48,7 +49,12 @@ class Run:
     @property
     def exists(self) -> bool:
         """Whether there is training here to go on with; settings alone, of a run that never began, can be replaced."""
-        return (self.folder / GROWING[0]).exists() or any(self.checkpoints.glob("step-*"))
+        return (self.folder / GROWING[0]).exists() or self.saved
+
+    @property
+    def saved(self) -> bool:
+        """Whether there is a checkpoint."""
+        return any(self.checkpoints.glob("step-*"))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -57,7 +63,9 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = open(self.folder / ".lock", "w")  # noqa: SIM115  # closed below; a kill closes it too
         except OSError as error:
-            raise RunError(f"{self.folder}: cannot be written ({error.strerror}); choose another --out.") from None
+            raise RunFolderError(
+                f"{self.folder}: cannot be written ({error.strerror}); choose another --out."
+            ) from None
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,8 +84,9 @@ class Run:
                 os.fsync(file.fileno())
             os.replace(draft, path)
         except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise RunError(f"{path}: cannot be written ({error.strerror}); free some space.") from None
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise unwritable(path, error) from None
 
     def write_json(self, name: str, content: Any) -> None:
         """Write a JSON file for people and programs."""
@@ -85,29 +94,26 @@ class Run:
 
     def read_about(self) -> dict[str, Any]:
         """What run.json says."""
+        remedy = "put it back from a copy, or start a new run with another --out."
         try:
             about = json.loads(self.about.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.about}: cannot be read ({error}); start a new run.") from None
-        if not isinstance(about, dict):
-            raise RunError(f"{self.about}: should hold a JSON object; start a new run.")
+        except OSError as error:
+            raise RunFolderError(f"{self.about}: cannot be read ({error.strerror}); {remedy}") from None
+        except (ValueError, RecursionError) as error:
+            raise RunFolderError(f"{self.about}: is damaged ({error}); {remedy}") from None
+        if not isinstance(about, dict) or not isinstance(about.get("key"), str):
+            raise RunFolderError(f"{self.about}: is not what regard wrote there; {remedy}")
         return about
 
     def update_about(self, **values: Any) -> None:
         """Add to run.json."""
-        about = self.read_about() if self.about.exists() else {}
-        self.write_json(self.about.name, about | values)
+        self.write_json(self.about.name, self.read_about() | values)
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a line to a file that grows."""
         path = self.folder / name
-        try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise RunError(
-                f"{path}: cannot be written ({error.strerror}); free some space, then go on with --resume."
-            ) from None
+        with _writing(path), open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def sizes(self) -> dict[str, int]:
         """How large the growing files are, all of it on disk."""
@@ -115,7 +121,7 @@ class Run:
         for name in GROWING:
             path = self.folder / name
             if path.exists():
-                with open(path, "rb+") as file:
+                with _writing(path), open(path, "rb+") as file:
                     os.fsync(file.fileno())
                     sizes[name] = file.seek(0, os.SEEK_END)
         return sizes
@@ -125,7 +131,8 @@ class Run:
         for name in GROWING:
             path = self.folder / name
             if path.exists() and path.stat().st_size > sizes.get(name, 0):
-                os.truncate(path, sizes.get(name, 0))
+                with _writing(path):
+                    os.truncate(path, sizes.get(name, 0))
 
     def save_model(self, name: str, network: Network, config: Config, origin: str) -> None:
         """Write a model folder, `best` or `last`; where there is one, its weights are replaced in one move."""
@@ -155,7 +162,18 @@ class Run:
         for draft in self.folder.glob(".*"):
             if draft.name == ".lock":
                 continue
-            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+            with _writing(draft):
+                shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
         for folder in (self.checkpoints, self.folder / "weights"):
             for draft in folder.glob(".step-*"):
-                draft.unlink()
+                with _writing(draft):
+                    draft.unlink()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """While it lasts, what keeps a file from being changed becomes a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error, ", then go on with --resume") from None

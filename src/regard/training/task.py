@@ -10,14 +10,14 @@ from typing import Protocol
 
 from torch import nn
 
-from regard.config import Config
+from regard.config import Config, Corpus
 from regard.models.network import Network
 from regard.text.batches import Place
 from regard.text.prepare import Prepared
 from regard.text.scan import Report, Scan
 from regard.training.display import Sample
 from regard.training.objective import Batch
-from regard.training.picks import Pick
+from regard.training.picks import Pick, Said
 
 Check = Callable[[], None]  # called between the pieces of long work; may raise to stop it
 
@@ -77,12 +77,12 @@ class Kind(Protocol):
         """Complain about data that this kind cannot use."""
         ...
 
-    def scan(self, config: Config, report: Report) -> Scan:
-        """Read the training data once."""
+    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+        """Read a corpus once, to see how much it is and that all of it can be used."""
         ...
 
-    def picks(self, scan: Scan, config: Config) -> list[Pick]:
-        """Settings that suit the data."""
+    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+        """Settings that suit the data, and what the user said."""
         ...
 
     def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:

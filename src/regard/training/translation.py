@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import Config
+from regard.config import Config, Corpus
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Translator, Wish
@@ -25,7 +25,7 @@ from regard.text.scan import Report, Scan, scan_pairs
 from regard.text.store import TokenStore
 from regard.training.display import Sample
 from regard.training.objective import Batch, NextToken
-from regard.training.picks import Pick, picks_for_pairs
+from regard.training.picks import Pick, Said, picks_for_pairs
 from regard.training.random import generator
 from regard.training.task import Check, Measured
 
@@ -42,13 +42,13 @@ class TranslationKind:
     def check(self, config: Config) -> None:
         """Pairs can be given in every form."""
 
-    def scan(self, config: Config, report: Report) -> Scan:
-        """Read the training pairs once."""
-        return scan_pairs(config.data.train, config.data.skip_bad, report)
+    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+        """Read the pairs once."""
+        return scan_pairs(corpus, skip_bad, report)
 
-    def picks(self, scan: Scan, config: Config) -> list[Pick]:
+    def picks(self, scan: Scan, said: Said) -> list[Pick]:
         """Settings that suit so many pairs."""
-        return picks_for_pairs(scan, hold_out=not config.data.valid.given)
+        return picks_for_pairs(scan, said)
 
     def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
         """Make tokenizer and stores."""

@@ -6,11 +6,12 @@ Everything goes to one stream, standard error; results go to standard output and
 import os
 from typing import TextIO
 
+from regard.training.display.lasting import LastingDisplay
 from regard.training.display.lines import LinesDisplay
 from regard.training.display.shown import Display, Progress, Sample
 from regard.training.display.terminal import TerminalDisplay
 
-__all__ = ["Display", "LinesDisplay", "Progress", "Sample", "TerminalDisplay", "display_for"]
+__all__ = ["Display", "LastingDisplay", "LinesDisplay", "Progress", "Sample", "TerminalDisplay", "display_for"]
 
 
 def display_for(stream: TextIO, quiet: bool = False) -> Display:

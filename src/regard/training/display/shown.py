@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands: the label-smoothed loss per token, and the share of the machine's matmul ceiling."""
+    """Where training stands: the loss per token, not smoothed, and the share of the machine's matmul ceiling."""
 
     step: int
     steps: int

@@ -8,13 +8,14 @@ from regard.training.wording import duration, score_name, score_text
 
 SCORES = ("bleu", "chrf", "bits_per_byte", "perplexity", "exact", "loss")
 LARGEST = 4  # figures shown large
-STATUS = {"finished": "good", "early stopped": "good", "interrupted": "warning"}
+STATUS = {"finished": "good", "early stopped": "good", "interrupted": "warning", "failed": "warning"}
 
 
 def header(run: Run) -> Markup:
     """The title, the status and one line on the run."""
     task = str(run.facts.get("task") or "")
     status = str(run.facts.get("status") or "")
+    failure = str(run.facts.get("failure") or "")
     return tag(
         "header",
         tag("p", "Training report" + (f" · {task}" if task else ""), class_="kind"),
@@ -25,6 +26,7 @@ def header(run: Run) -> Markup:
             class_="title",
         ),
         tag("p", " · ".join(_summary(run)), class_="summary"),
+        foreign("p", failure, class_="note warning") if failure else "",  # it may quote the data
     )
 
 

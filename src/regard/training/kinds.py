@@ -1,0 +1,18 @@
+"""Which kind of training suits a network."""
+
+from regard.config import Config
+from regard.errors import ConfigError
+from regard.training.language import LanguageKind
+from regard.training.task import Kind
+from regard.training.translation import TranslationKind
+
+KINDS: dict[str, Kind] = {"encoder-decoder": TranslationKind(), "decoder-only": LanguageKind()}  # by model.kind
+
+
+def kind_of(config: Config) -> Kind:
+    """What is trained follows from the network."""
+    if config.model.kind not in KINDS:
+        raise ConfigError(
+            f"model.kind = {config.model.kind!r} cannot be trained yet; use 'encoder-decoder' or 'decoder-only'."
+        )
+    return KINDS[config.model.kind]

@@ -1,0 +1,185 @@
+"""Settling what a run is: the settings of a new one, written down before it begins; those of one that goes on."""
+
+import os
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from regard.config import Config, DataConfig, Source, check, given, to_toml
+from regard.config.complaint import origin
+from regard.config.written import leaves
+from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
+from regard.text.prepare import key_of, spooled
+from regard.text.scan import Report
+from regard.text.tokenizer import load_tokenizer, special_tokens
+from regard.training.display import Display
+from regard.training.interrupts import Wish
+from regard.training.kinds import KINDS, kind_of
+from regard.training.picks import AMOUNTS, NAME, Pick, said_in, source_of
+from regard.training.resume import changed
+from regard.training.run import Run
+from regard.training.task import Kind
+
+SPOOL = "standard-input"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the user asked for."""
+
+    sources: Sequence[Source]  # settings, the later ones to win; what is picked comes after the first
+    out: Path
+    resume: bool = False
+    pick: bool = False  # let the data choose what the user did not
+    command: Sequence[str] = ()
+
+
+def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
+    """Settle the settings of a new run, and write them down."""
+    if run.exists:
+        raise RunError(f"{run.folder}: holds a run already; add --resume to go on with it, or choose another --out.")
+    run.clear()
+    (run.folder / SPOOL).unlink(missing_ok=True)  # what came through standard input of an attempt that never began
+    sources = list(order.sources)
+    config = _whatever_the_data(sources) if order.pick else check(sources)
+    if config.tokenizer.file is not None:
+        sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
+        config = _whatever_the_data(sources) if order.pick else check(sources)
+    kind = kind_of(config)
+    kind.check(config)
+    if not config.data.train.given:
+        raise ConfigError("there is nothing to learn from; give --source and --target, or --data.")
+    data, report = at_hand(run, config, read=True).data, reporting(run, display, wish)
+    _look_at_what_measures(kind, data, display, report)
+    picks: list[Pick] = []
+    if order.pick:
+        scan = kind.scan(data.train, data.skip_bad, report)
+        if scan.characters == 0:
+            raise DataError(f"{', '.join(config.data.train.names)}: has nothing to learn from; give more text.")
+        picks = kind.picks(scan, said_in(sources))
+        sources = [sources[0], source_of(picks), *sources[1:]]
+        config = check(sources)
+        picks = _not_overruled(picks, config, sources)
+        for pick in picks:
+            display.note(f"{pick.setting} = {pick.value}: {pick.why}.")
+    key = key_of(at_hand(run, config, read=True))
+    run.write(run.config.name, to_toml(config, sources))
+    about = {
+        "name": run.folder.resolve().name,
+        "command": list(order.command),
+        "started": now(),
+        "finished": None,
+        "status": "begun",
+        "task": kind.name,
+        "key": key,
+        "choices": [{"setting": pick.setting, "value": str(pick.value), "why": pick.why} for pick in picks],
+    }
+    run.write_json(run.about.name, about)
+
+
+def _whatever_the_data(sources: Sequence[Source]) -> Config:
+    """The settings before picks, which need the data read, are known: right for some amount of it, or a complaint."""
+    kind = KINDS.get(str(given(sources, "model.kind")))
+    if kind is None:
+        return check(sources)
+    complaints: list[ConfigError] = []
+    for amount in AMOUNTS:
+        try:
+            return check([sources[0], source_of(kind.picks(amount, said_in(sources))), *sources[1:]])
+        except ConfigError as error:
+            complaints.append(error)
+    raise complaints[0]
+
+
+def _not_overruled(picks: Sequence[Pick], config: Config, sources: Sequence[Source]) -> list[Pick]:
+    """The picks that have become settings: the user said nothing else, nor chose a variant that has no such setting."""
+    settled = {".".join(path) for path, _ in leaves(config.model_dump(mode="json"))}
+    return [pick for pick in picks if pick.setting in settled and origin([pick.setting.split(".")], sources) == NAME]
+
+
+def _look_at_what_measures(kind: Kind, data: DataConfig, display: Display, report: Report) -> None:
+    """Read validation and test data before anything long begins: a bad line in them would end the run much later."""
+    learned_from = {_place(name) for name in data.train.names}
+    for part, what in ((data.valid, "validation"), (data.test, "test")):
+        for name in part.names:
+            if _place(name) in learned_from:
+                display.note(
+                    f"{name}: is training and {what} data at once; scores on it say little about text that is new."
+                )
+        if part.given and kind.scan(part, data.skip_bad, report).characters == 0:
+            raise DataError(f"{', '.join(part.names)}: has nothing to use as {what} data; give more text.")
+
+
+def go_on(run: Run, order: Order, display: Display) -> None:
+    """Settle the settings of a run that resumes: its own, and what the user changes."""
+    if not run.saved:  # a run saves before its first step, so there was a checkpoint
+        raise RunFolderError(
+            f"{run.checkpoints}: has no checkpoint, though this run has trained; "
+            "put them back, or start a new run with another --out."
+        )
+    before = config_of(run)
+    own = Source(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
+    sources = [own, *order.sources]
+    after = check(sources)
+    for note in changed(before, after, sources):
+        display.note(note)
+    data = at_hand(run, after, read=False)
+    gone = [name for name in data.data.names if not _is_there(name)]
+    if not gone and key_of(data) != run.read_about()["key"]:
+        raise RunError(
+            f"{run.folder}: its data files are not what they were when it began; put them back, or start a new run."
+        )
+    if after != before:
+        run.write(run.config.name, to_toml(after, sources))
+
+
+def config_of(run: Run) -> Config:
+    """The settings of a run."""
+    remedy = "put it back from a copy, or start a new run with another --out."
+    try:
+        text = run.config.read_text("utf-8")
+        return check([Source(str(run.config), tomllib.loads(text), text)])
+    except OSError as error:
+        raise RunFolderError(f"{run.config}: cannot be read ({error.strerror}); {remedy}") from None
+    except (ValueError, RecursionError) as error:
+        raise RunFolderError(f"{run.config}: is damaged ({error}); {remedy}") from None
+    except ConfigError as error:
+        raise RunFolderError(str(error)) from None
+
+
+def at_hand(run: Run, config: Config, *, read: bool) -> Config:
+    """The settings with standard input replaced by a copy of what came through it."""
+    return config.model_copy(update={"data": spooled(config.data, run.folder / SPOOL, read=read)})
+
+
+def reporting(run: Run, display: Display, wish: Wish) -> Report:
+    """What tells the display how far long work is, and stops it on a wish."""
+
+    def report(what: str, count: int) -> None:
+        if wish.made:
+            raise InterruptedRun(f"{run.folder}: stopped while {what}; go on with --resume.")
+        display.counting(what, count, None)
+
+    return report
+
+
+def now() -> str:
+    """The time, as run.json writes it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _from_tokenizer(path: Path) -> Source:
+    """What a tokenizer that is given settles."""
+    tokenizer = load_tokenizer(path)
+    return Source(str(path), {"model": {"vocabulary": len(tokenizer)}, "tokens": special_tokens(tokenizer, path)})
+
+
+def _place(name: str) -> str:
+    """The file behind a name, however it is written."""
+    return name if name.startswith("builtin:") else os.path.realpath(name)
+
+
+def _is_there(name: str) -> bool:
+    return name.startswith("builtin:") or Path(name).exists()
