@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from regard.errors import DataError
 from regard.text import lines
-from regard.text.corpus import Pair, aligned_pairs, documents, table_pairs
+from regard.text.corpus import Pair, aligned_pairs, documents, table_pairs, texts
 from regard.text.faults import Faults
 
 Write = Callable[[str, str | bytes], str]
@@ -53,6 +53,14 @@ def test_documents(write: Write) -> None:
     articles = write("articles.jsonl", '{"text": "A\\nB"}\n{"text": ""}\n')
     read = ["".join(document) for document in documents([book, articles], Faults())]
     assert read == ["One.\n\n  Two.\nlast\n", "A\nB", ""]
+
+
+def test_each_line_of_plain_text_can_be_a_text_by_itself(write: Write) -> None:
+    plain, table = write("a.txt", "one\n\n two \n"), write("a.jsonl", '{"text": "a\\nb"}\n{"text": ""}\n')
+    assert list(texts([plain, table], Faults())) == ["one", "", " two ", "a\nb", ""]
+    assert next(texts(["builtin:python-docs-dev"], Faults())) == "".join(
+        next(documents(["builtin:python-docs-dev"], Faults()))
+    )
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
