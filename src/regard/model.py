@@ -40,6 +40,7 @@ class Model:
         for other in more:
             _check_alike(folder, self.config, other)
         self._engines: dict[tuple[str, str], Engine] = {}
+        self._writers: dict[str, Begin] = {}
 
     @cached_property
     def networks(self) -> "list[Network]":
@@ -139,8 +140,12 @@ class Model:
             wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=self._has_room(several, wish.sampling)
         )
         name = decide(engine, self.config, hindrance)
-        begin = self._begin_ctranslate2(precision) if name == "ctranslate2" else self._begin_torch
-        writer = Generator(begin, self.config, self.tokenizer)
+        if name == "ctranslate2" and precision not in self._writers:
+            from regard.decoding.engines.ctranslate2_writer import begin
+
+            self._writers[precision] = begin(self.folder, self.config, precision)
+        begin_writing = self._writers[precision] if name == "ctranslate2" else self._begin_torch
+        writer = Generator(begin_writing, self.config, self.tokenizer)
         return writer.stream(several, wish, into if into is not None else [])
 
     def score(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[float]]:
@@ -178,11 +183,6 @@ class Model:
         from regard.decoding.sampling import Writer
 
         return Writer(self.networks, prompts, streams, self.config.tokens, sampling, self.config.model.longest)
-
-    def _begin_ctranslate2(self, precision: Precision) -> Begin:
-        from regard.decoding.engines.ctranslate2_writer import begin
-
-        return begin(self.folder, self.config, precision)
 
     def _has_room(self, prompts: Sequence[str], sampling: Sampling) -> bool:
         window = self.config.model.longest

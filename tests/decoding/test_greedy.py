@@ -16,7 +16,7 @@ def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
     written, scores = [TOKENS.start], []
     for _ in range(len(source) + 1 + EXTRA):
         logits = network(torch.tensor([[*source, TOKENS.end]]), torch.tensor([written]))[0, -1].detach()
-        logits[[TOKENS.pad, TOKENS.start]] = -torch.inf
+        logits[[TOKENS.pad, TOKENS.start, *([TOKENS.end] if len(written) == 1 else [])]] = -torch.inf
         written.append(int(logits.argmax()))
         scores.append(float(logits.log_softmax(-1).max()))
         if written[-1] == TOKENS.end:

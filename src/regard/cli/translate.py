@@ -32,7 +32,7 @@ def run(
     coverage_penalty: Annotated[float, typer.Option(help="What leaving source words unattended costs.")] = 0.0,
     patience: Annotated[float | None, typer.Option(help="Stop after so many times the beam have ended.")] = None,
     nbest: Annotated[int, typer.Option(help="Translations of each sentence, as `number ||| text ||| score`.")] = 1,
-    min_length: Annotated[int, typer.Option(help="Tokens of a sentence at least.")] = 0,
+    min_length: Annotated[int, typer.Option(help="Tokens of a sentence at least.")] = 1,
     max_length: Annotated[int | None, typer.Option(help="Tokens at most; 50 more than the source without it.")] = None,
     prefix: Annotated[str, typer.Option(help="How the translation of every line begins.")] = "",
     forbid: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,

@@ -67,7 +67,7 @@ class Continuations:
         )
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def beam_search(
     predictor: Predictor,
     limits: Tensor,

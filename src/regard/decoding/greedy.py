@@ -12,7 +12,7 @@ from regard.decoding.rules import Rule, follow
 from regard.decoding.settings import Hypothesis, Search
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def greedy(
     predictor: Predictor, limits: Tensor, tokens: SpecialTokens, search: Search, rules: list[Rule], *, scored: bool
 ) -> list[list[Hypothesis]]:

@@ -84,7 +84,7 @@ class Writer:
     def _written(self, row: int) -> int:
         return len(self._texts[row]) - self._prompts[row]
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _begin(self) -> Tensor:
         """Read the texts as far as they are in the window, side by side, the shorter ones padded at the left."""
         self._slide()
@@ -96,7 +96,7 @@ class Writer:
         real = torch.arange(width, device=self._device) >= width - lengths[:, None]
         return self._logits_after(ids, real)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _read(self) -> Tensor:
         if self._window is not None and any(self._in_window(row) > self._window for row in self.open):
             return self._begin()
@@ -119,7 +119,7 @@ class Writer:
     def _in_window(self, row: int) -> int:
         return len(self._texts[row]) - self._seen[row]
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _draw(self, logits: Tensor) -> list[Drawn]:
         plain = logits.log_softmax(-1)
         adjusted = torch.stack(

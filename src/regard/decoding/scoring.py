@@ -87,7 +87,7 @@ def _batches(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         yield from Batches(lengths, TOKENS).epoch(0)
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def _scores(
     networks: Sequence[Network],
     target: torch.Tensor,

@@ -1,7 +1,7 @@
 """What is asked of decoding: how wide to search, how to draw, what must and must not be written. Knows no torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from regard.errors import ConfigError
 
@@ -46,7 +46,8 @@ class Search:
     """Ended hypotheses, in units of the width, after which a search stops looking; None: when it cannot gain."""
     hypotheses: int = 1
     """How many translations of each sentence to give, the best first."""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: Bounds = Bounds(shortest=1)
+    """A sentence that says something is not translated by nothing."""
 
     def __post_init__(self) -> None:
         if self.width < 1:
@@ -98,7 +99,7 @@ class Sampling:
     """No sequence of so many tokens comes twice."""
     seed: int = 0
     """The same seed draws the same."""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: Bounds = Bounds()
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 100:

@@ -66,10 +66,10 @@ class SinusoidalPositions(Positions):
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         longest = int(tokens.index.max()) + 1
-        if len(self._table) < longest:
-            self._table = sinusoids(max(64, 2 * longest), self.width, self.halves).to(x)
-        if self._table.device != x.device or self._table.dtype != x.dtype:
-            self._table = sinusoids(len(self._table), self.width, self.halves).to(x)
+        if len(self._table) < longest or self._table.device != x.device or self._table.dtype != x.dtype:
+            with torch.inference_mode(False):  # a table made while decoding must serve training too
+                length = len(self._table) if longest <= len(self._table) else max(64, 2 * longest)
+                self._table = sinusoids(length, self.width, self.halves).to(x)
         return x + self.vectors(self._table[tokens.index])
 
 

@@ -27,6 +27,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.states = Tap()
+        self._taps: list[Tap] | None = None
 
     def forward(
         self,
@@ -73,4 +74,6 @@ class Stack(nn.Module):
         return x if real is None else x.masked_fill(~real[..., None], 0.0)
 
     def _watched(self) -> bool:
-        return any(part.is_open for part in self.modules() if isinstance(part, Tap))
+        if self._taps is None:  # looking for them takes longer than a small step
+            self._taps = [part for part in self.modules() if isinstance(part, Tap)]
+        return any(tap.is_open for tap in self._taps)

@@ -39,7 +39,7 @@ def hindrance_to_search(wish: Wish, *, ensemble: bool) -> str | None:
     if wish.search.coverage_penalty:
         return "there is a coverage penalty"
     bounds = wish.search.bounds
-    if wish.scored and (bounds.shortest or bounds.forbidden or wish.forbidden):
+    if wish.scored and (bounds.shortest > 1 or bounds.forbidden or wish.forbidden):
         return "the probability of each token is wanted where not every token may come"
     return None
 

@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import isnan, nan
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from regard.config import Config
 from regard.decoding.engines.engine import Task, limits
@@ -22,8 +23,9 @@ from regard.models.files import parse_json
 
 Precision = Literal["int8", "float32"]
 FOLDER = "ctranslate2"  # in the model folder
-PATIENCE = 2.0
-TOGETHER = 32  # sentences in a batch
+PATIENCE = 1.75
+TOGETHER = 32  # sentences in a batch …
+HYPOTHESES = 64  # … and hypotheses of them that are followed at the same time
 
 
 class CTranslate2Engine:
@@ -45,40 +47,52 @@ class CTranslate2Engine:
         )
 
     @cached_property
-    def _vocabularies(self) -> tuple[list[str], dict[str, int]]:
-        """The source's tokens by id, and the target's ids by token."""
+    def _source(self) -> list[str]:
+        """The source's tokens by id."""
+        return self._vocabulary("source")
+
+    @cached_property
+    def _target(self) -> list[str]:
+        """The target's tokens by id."""
+        return self._vocabulary("target")
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The target's ids by token."""
+        return {token: number for number, token in enumerate(self._target)}
+
+    def _vocabulary(self, side: str) -> list[str]:
         shared = self._folder / "shared_vocabulary.json"
-        source = parse_json(shared if shared.exists() else self._folder / "source_vocabulary.json")
-        target = source if shared.exists() else parse_json(self._folder / "target_vocabulary.json")
-        return source, {token: number for number, token in enumerate(target)}
+        names: list[str] = parse_json(shared if shared.exists() else self._folder / f"{side}_vocabulary.json")
+        return names
 
     def search(self, task: Task) -> list[list[Hypothesis]]:
         """Sentences of about equal length go side by side, many batches at the same time."""
         longest = limits(task, self.config)
         found: list[list[Hypothesis]] = [[] for _ in task.sources]
         # in a batch, CTranslate2 4.8 mixes up what the first tokens of beams looked at; one at a time, it cannot
-        together = 1 if task.watched and task.search.width > 1 else TOGETHER
-        begun = [(group, self._begin(task, group, longest)) for group in _groups(task.sources, together)]
-        for group, results in begun:
-            for n, result in zip(group, results, strict=True):
-                found[n] = self._hypotheses(result.result(), task.search)
-                if any(len(one.ids) + one.ended > longest[n] for one in found[n]):  # the batch had room for more
-                    (again,) = self._begin(task, [n], longest)
-                    found[n] = self._hypotheses(again.result(), task.search)
+        width = task.search.width
+        together = 1 if task.watched and width > 1 else min(TOGETHER, max(1, HYPOTHESES // width))
+        groups = list(_groups(task.sources, together))
+        while groups:
+            begun = [(group, self._begin(task, group, longest)) for group in groups]
+            for group, results in begun:
+                for n, result in zip(group, results, strict=True):
+                    found[n] = self._hypotheses(result.result(), task.search, longest[n])
+            groups = [[n] for group in groups if len(group) > 1 for n in group if not found[n]]
         return self._scored(task, found) if task.scored else found
 
     def _begin(self, task: Task, group: Sequence[int], longest: Sequence[int]) -> list[Any]:
-        pieces, numbers = self._vocabularies
         search, bounds = task.search, task.search.bounds
-        names = list(numbers)
-        width = search.width
+        width, pieces, names = search.width, self._source, self._target
+        patience = search.patience or PATIENCE
         results: list[Any] = self._translator.translate_batch(
             [[pieces[number] for number in task.sources[n]] for n in group],
             beam_size=width,
-            patience=search.patience or PATIENCE,
-            num_hypotheses=width if width > 1 else 1,
-            length_penalty=1.0,  # anything but 0, with which it would stop at the first end
-            return_scores=True,
+            patience=patience,
+            num_hypotheses=max(1, round(width * patience)) if width > 1 else 1,
+            length_penalty=_exponent(search),
+            return_scores=task.scored or width > 1,
             return_end_token=True,  # so that no hypothesis is empty, and the division can be undone
             return_attention=task.watched,
             max_decoding_length=max(longest[n] for n in group),
@@ -89,25 +103,40 @@ class CTranslate2Engine:
         )
         return results
 
-    def _hypotheses(self, result: Any, search: Search) -> list[Hypothesis]:
-        """What CTranslate2 found, ranked by our formula; those that did not end only where none did."""
-        _, numbers = self._vocabularies
-        end = self.config.tokens.end
-        attentions = result.attention or [None] * len(result.hypotheses)
-        found = []
-        for tokens, score, attention in zip(result.hypotheses, result.scores, attentions, strict=True):
-            ids = [numbers[token] for token in tokens]
-            ended, total = ids[-1:] == [end], score * len(ids)
-            found.append(
-                Hypothesis(ids[:-1] if ended else ids, search.worth(total, len(ids)), total, ended, attention=attention)
-            )
-        complete = [one for one in found if one.ended]
-        return sorted(complete or found, key=lambda one: -one.score)[: search.hypotheses]
+    def _hypotheses(self, result: Any, search: Search, longest: int) -> list[Hypothesis]:
+        """What CTranslate2 found, ranked by our formula; those that did not end only where none did.
+
+        A batch has room for its longest sentence. For the others, what goes past their own limit does not count; where
+        nothing is left, it was the limit that would have ended the search, and a search with that limit tells more.
+        """
+        end = self._target[self.config.tokens.end]
+        scores = result.scores or [0.0] * len(result.hypotheses)
+        exponent = _exponent(search)
+        found = [
+            _Found(tokens, score * len(tokens) ** exponent, n)
+            for n, (tokens, score) in enumerate(zip(result.hypotheses, scores, strict=True))
+        ]
+        if search.width == 1:  # greedy search writes the same, whatever its limit
+            unknown = nan if result.scores else 0.0
+            found = [_cut(one, longest, unknown) for one in found]
+        found = [one for one in found if len(one.tokens) <= longest]
+        found = [one for one in found if one.tokens[-1] == end] or found
+        found.sort(key=lambda one: -search.worth(one.total, len(one.tokens)))
+        return [self._hypothesis(one, result, search, end) for one in found[: search.hypotheses]]
+
+    def _hypothesis(self, found: "_Found", result: Any, search: Search, end: str) -> Hypothesis:
+        ended = found.tokens[-1] == end
+        return Hypothesis(
+            [self._numbers[token] for token in (found.tokens[:-1] if ended else found.tokens)],
+            search.worth(found.total, len(found.tokens)),
+            found.total,
+            ended,
+            attention=result.attention[found.place][: len(found.tokens)] if result.attention else None,
+        )
 
     def _scored(self, task: Task, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same with the log-probability of each token."""
-        pieces, numbers = self._vocabularies
-        names = list(numbers)
+        pieces, names = self._source, self._target
         places = [(n, k) for n, several in enumerate(found) for k in range(len(several))]
         scores = self._translator.score_batch(
             [[pieces[number] for number in task.sources[n]] for n, _ in places],
@@ -117,9 +146,35 @@ class CTranslate2Engine:
         )
         for (n, k), result in zip(places, scores, strict=True):
             one = found[n][k]
-            values = list(result.log_probs)
-            found[n][k] = replace(one, token_scores=values if one.ended else values[:-1])
+            values = list(result.log_probs)[: len(one.ids) + one.ended]
+            if task.search.bounds.shortest and len(values) > 1 and not isnan(one.log_probability):
+                values[0] = one.log_probability - sum(values[1:])  # it was found where no end could come
+            total = sum(values)
+            worth = task.search.worth(total, len(values))
+            found[n][k] = replace(one, token_scores=values, log_probability=total, score=worth)
         return found
+
+
+def _exponent(search: Search) -> float:
+    """The power of the length that CTranslate2 divides by, which must not be 0: with 0, it would stop at the first end.
+
+    It only decides which hypotheses are given out where too many end at once, so that about our own penalty will do:
+    the logarithm of ((5 + n) / 6)^α grows with that of n as α · n / (5 + n), which is ⅔ α at ten tokens.
+    """
+    return max(search.length_penalty * 2 / 3, 1e-6)
+
+
+class _Found(NamedTuple):
+    """One of CTranslate2's hypotheses: its tokens, the sum of their log-probabilities, and its place in the result."""
+
+    tokens: list[str]
+    total: float
+    place: int
+
+
+def _cut(found: _Found, longest: int, unknown: float) -> _Found:
+    """A hypothesis of at most so many tokens; what is left of a longer one has an unknown probability."""
+    return found if len(found.tokens) <= longest else _Found(found.tokens[:longest], unknown, found.place)
 
 
 def _groups(sources: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:

@@ -1,5 +1,6 @@
 """Going on with texts by CTranslate2: its generator draws on its own threads, and hands over each token as it comes."""
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,16 +19,16 @@ WAIT = 0.5  # seconds without a token after which to see whether something faile
 
 
 def begin(folder: Path, config: Config, precision: Precision) -> Begin:
-    """What begins to write with the model in a folder."""
+    """What begins to write with the model in a folder, which is loaded once."""
     import ctranslate2
 
     place = converted(folder, precision)
     names: list[str] = parse_json(place / "vocabulary.json")
+    ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each thread that draws
+    threads = min(THREADS, cores())
+    generator = ctranslate2.Generator(str(place), inter_threads=1, intra_threads=threads, compute_type=precision)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
-        ctranslate2.set_random_seed(sampling.seed)  # read by the threads of a new generator
-        threads = min(THREADS, cores())
-        generator = ctranslate2.Generator(str(place), inter_threads=1, intra_threads=threads, compute_type=precision)
         return CTranslate2Writer(generator, names, prompts, config, sampling)
 
     return start
@@ -43,7 +44,7 @@ class CTranslate2Writer:
         self.slid: set[int] = set()
         self._closed: set[int] = set()
         self._drawn: SimpleQueue[tuple[Drawn, bool]] = SimpleQueue()
-        self._generator: Any = generator  # which must live as long as it writes
+        self._generator: Any = generator
         self._results: list[Any] = []
         for rows in _of_equal_length(prompts):  # of unequal ones, it would give out parts of the longer as new text
             self._results += generator.generate_batch(

@@ -47,7 +47,7 @@ class NetworkEngine:
                 found[n] = hypotheses
         return found
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _batch(self, task: Task, examples: list[int], longest: list[int]) -> list[list[Hypothesis]]:
         tokens = self.config.tokens
         rows = [np.array(task.sources[n], np.int64) for n in examples]
