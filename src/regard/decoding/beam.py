@@ -106,8 +106,9 @@ def _search(
         None,
     )
     last = torch.full((count, 1), tokens.start, device=device)
-    penalties = limits.new_tensor([search.penalty(limit) for limit in limits.tolist()], dtype=torch.float)
-    for step in range(1, int(limits.max()) + 1):
+    numbers, room = list(range(count)), limits.tolist()  # the same as `sentences` and `limits`, outside of tensors
+    penalties = [search.penalty(limit) for limit in room]
+    for step in range(1, max(room) + 1):
         open_now, alive = beams.scores.shape
         rows = sentences.repeat_interleave(alive)
         logits = follow(rules, predictor.read(last), beams.written.flatten(0, 1), rows)
@@ -121,26 +122,25 @@ def _search(
         ends = best.token == tokens.end
         ended = ends[:, :width] & best.scores[:, :width].isfinite()
         if bool(ended.any()):
-            _keep_aside(beams.extended(best, looked), ended, sentences, aside, source_real)
+            _keep_aside(beams.extended(best, looked), ended, numbers, aside, source_real)
         going = best.at(_first_open(ends, width))
         origin = going.origin
         beams = beams.extended(_without_ends(going, tokens.end), looked)
 
-        hopes = beams.scores[:, 0] / penalties[sentences]  # the most that an open hypothesis can still be worth
-        floors = hopes.new_tensor([aside[n].floor for n in sentences.tolist()])
-        enough = torch.tensor([aside[n].is_full for n in sentences.tolist()], device=device)
-        out_of_room = limits[sentences] <= step
-        done = (hopes <= floors) | enough | out_of_room
-        for place in done.nonzero().squeeze(1).tolist():
-            number = int(sentences[place])
-            if not aside[number].hypotheses:
+        going_on = []
+        for place, (number, best_open) in enumerate(zip(numbers, beams.scores[:, 0].tolist(), strict=True)):
+            hope = best_open / penalties[number]  # the most that an open hypothesis can still be worth
+            if hope > aside[number].floor and not aside[number].is_full and step < room[number]:
+                going_on.append(place)
+            elif not aside[number].hypotheses:
                 _keep_unended(beams, place, aside[number], source_real, number)
-        if bool(done.all()):
+        if not going_on:
             break
         rows = (torch.arange(open_now, device=device)[:, None] * alive + origin).flatten()
-        if bool(done.any()):
-            kept = (~done).nonzero().squeeze(1)
+        if len(going_on) < open_now:
+            kept = torch.tensor(going_on, device=device)
             predictor.select(rows.unflatten(0, (open_now, width))[kept].flatten(), kept)
+            numbers = [numbers[place] for place in going_on]
             sentences, beams = sentences[kept], beams.of(kept)
         elif alive != width or not torch.equal(rows, torch.arange(len(rows), device=device)):
             predictor.reorder(rows)
@@ -184,16 +184,13 @@ class Aside:
     def __init__(self, search: Search) -> None:
         self._search = search
         self.hypotheses: list[Hypothesis] = []
+        self.floor = -math.inf  # what a hypothesis must be worth to be among those asked for
 
     def add(self, hypothesis: Hypothesis) -> None:
         """Keep one more."""
         self.hypotheses.append(hypothesis)
-
-    @property
-    def floor(self) -> float:
-        """What a hypothesis must be worth to be among those asked for."""
-        wanted = self._search.hypotheses
-        return -math.inf if len(self.hypotheses) < wanted else self.best()[-1].score
+        if len(self.hypotheses) >= self._search.hypotheses:
+            self.floor = self.best()[-1].score
 
     @property
     def is_full(self) -> bool:
@@ -214,10 +211,12 @@ class Aside:
         return worth + self._search.coverage_penalty * float(covered.log().sum())
 
 
-def _keep_aside(beams: Beams, ended: Tensor, sentences: Tensor, aside: list[Aside], source_real: Tensor | None) -> None:
+def _keep_aside(
+    beams: Beams, ended: Tensor, numbers: list[int], aside: list[Aside], source_real: Tensor | None
+) -> None:
     """Keep aside those of the extended hypotheses (B, 2K) that have ended (B, K)."""
     for place, beam in ended.nonzero().tolist():
-        number = int(sentences[place])
+        number = numbers[place]
         aside[number].add(_hypothesis(beams, place, beam, aside[number], source_real, number, ended=True))
 
 

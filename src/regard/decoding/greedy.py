@@ -25,28 +25,32 @@ def greedy(
     scores: list[list[float]] = [[] for _ in range(count)]
     ended = [False] * count
     rows = torch.arange(count, device=device)  # which sentence each row of the batch is
+    numbers, room = list(range(count)), limits.tolist()  # the same as `rows` and `limits`, outside of tensors
     written = torch.empty(count, 0, dtype=torch.long, device=device)
     last = torch.full((count, 1), tokens.start, device=device)
-    while len(rows):
+    while numbers:
         logits = follow(rules, predictor.read(last), written, rows)
         if scored:
             log_probabilities, chosen = logits.log_softmax(-1).max(-1)
-            for row, value in zip(rows.tolist(), log_probabilities.tolist(), strict=True):
-                scores[row].append(value)
+            for number, value in zip(numbers, log_probabilities.tolist(), strict=True):
+                scores[number].append(value)
         else:
             chosen = logits.argmax(-1)
-        written = torch.cat([written, chosen[:, None]], dim=1)
-        for row, token in zip(rows.tolist(), chosen.tolist(), strict=True):
-            if token == tokens.end:
-                ended[row] = True
-            else:
-                outputs[row].append(token)
-        going = (chosen != tokens.end) & (written.size(1) < limits)
         last = chosen[:, None]
-        if not going.all():
-            kept = going.nonzero().squeeze(1)
-            rows, limits, last, written = rows[kept], limits[kept], last[kept], written[kept]
-            if len(kept):
+        written = torch.cat([written, last], dim=1)
+        going_on = []
+        for place, (number, token) in enumerate(zip(numbers, chosen.tolist(), strict=True)):
+            if token == tokens.end:
+                ended[number] = True
+                continue
+            outputs[number].append(token)
+            if written.size(1) < room[number]:
+                going_on.append(place)
+        if len(going_on) < len(numbers):
+            numbers = [numbers[place] for place in going_on]
+            kept = torch.tensor(going_on, dtype=torch.long, device=device)
+            rows, last, written = rows[kept], last[kept], written[kept]
+            if going_on:
                 predictor.select(kept, kept)
     return [[_hypothesis(*found, search, scored=scored)] for found in zip(outputs, scores, ended, strict=True)]
 

@@ -113,7 +113,7 @@ class FullAttention(Kernel):
         if mix is not None or self._watched():
             return self._step_by_step(q, k, v, layout, bias, mix)
         dropout = self.dropout if self.training else 0.0
-        way = batched if k.device.type == "cpu" and (k.size(2) <= SHORT or dropout) else fused
+        way = batched if k.device.type == "cpu" and (dropout or _few(q, k)) else fused
         return way(q, k, v, layout.mask, bias, scale=self.scale, dropout=dropout)
 
     def flops(self, keys: int, key_width: int, value_width: int) -> int:
@@ -139,6 +139,11 @@ class FullAttention(Kernel):
         weights = drop(weights, self.dropout, self.training)
         out = weights @ v  # (B, H, T, E)
         return out if mix is None else out + mix(weights)
+
+
+def _few(q: Tensor, k: Tensor) -> bool:
+    """Whether plain products are faster on a CPU: for few keys, unless a single query makes the calls what costs."""
+    return k.size(2) <= SHORT and q.size(2) > 1
 
 
 def batched(
