@@ -13,8 +13,6 @@ from regard.decoding.generator import Begin, Drawn, Writing
 from regard.decoding.settings import Sampling
 from regard.models.files import parse_json
 
-THREADS = 2  # for one text: more gain little on a network that fits a laptop
-
 WAIT = 0.5  # seconds without a token after which to see whether something failed
 
 
@@ -25,8 +23,8 @@ def begin(folder: Path, config: Config, precision: Precision) -> Begin:
     place = converted(folder, precision)
     names: list[str] = parse_json(place / "vocabulary.json")
     ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each thread that draws
-    threads = min(THREADS, cores())
-    generator = ctranslate2.Generator(str(place), inter_threads=1, intra_threads=threads, compute_type=precision)
+    # one thread for a text: in small networks, threads that wait for each other make it four times slower
+    generator = ctranslate2.Generator(str(place), inter_threads=cores(), intra_threads=1, compute_type=precision)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
         return CTranslate2Writer(generator, names, prompts, config, sampling)
