@@ -20,6 +20,7 @@ from regard.interop import import_folder
 from regard.interop.sentencepiece import PieceType, parse_sentencepiece, read_sentencepiece
 from regard.interop.unigram import marian_tokenizers
 from regard.models import load
+from regard.text.tokenizer import Tokenizer as OurTokenizer
 
 ENGLISH = "the cat sat on mat dog runs quickly through green field sings old songs rivers seas 12 345 hello, world! ½"
 ITALIAN = "il gatto è seduto sul tappeto cane corre nel campo perché città più ciao, mondo! ñandú ß 漢字 漢 字"
@@ -202,6 +203,7 @@ def test_a_language_code_is_seen_anywhere_if_it_is_known_and_nowhere_if_not(fold
     expected, (source, _) = theirs(folder), ours(folder)
     code = source.token_to_id(">>ita<<")
     assert code in source.encode("the cat >>ita<<").ids
+    assert OurTokenizer(source).encode(">>ita<< the cat")[0] == code
     assert code not in expected("the cat >>ita<<").input_ids
     assert expected(">>fra<<").input_ids == [1, 0]
     assert source.encode(">>fra<<").ids != [1, 0]

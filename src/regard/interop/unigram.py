@@ -91,7 +91,9 @@ def unigram(model: SentencePieceModel, ids: Mapping[str, int], names: Mapping[st
     tokenizer.normalizer = _normaliser(model, covered, lone)
     tokenizer.decoder = decoders.Sequence([decoders.Replace(" ", ""), decoders.Metaspace()])
     tokenizer.post_processor = processors.TemplateProcessing(f"$A {end}", None, [(end, ids[end])])
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in sorted(kept)])
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in sorted(kept & {*names.values()})])
+    # a language code stands in the text itself, where special tokens are not looked for
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in sorted(kept - {*names.values()})])
     return tokenizer
 
 
