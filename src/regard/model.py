@@ -21,6 +21,7 @@ from regard.decoding.generator import LENGTH, Begin, Continuation, Generator, Pa
 from regard.decoding.settings import Sampling
 from regard.decoding.translator import Translation, Translator, Wish
 from regard.errors import ConfigError, FolderError
+from regard.interop.ctranslate2_limits import POSITIONS
 from regard.models.contents import TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -152,7 +153,7 @@ class Model:
         """The log-probability of each token of texts, their ends included; of `targets`, as translations of them."""
         from regard.decoding.scoring import score_pairs, score_texts
 
-        tokens, longest = self.config.tokens, self.config.model.longest
+        tokens, longest = self.config.tokens, self.config.model.longest or POSITIONS
         if targets is None:
             return score_texts(self.networks, self.tokenizer.encode_all(texts), tokens, longest)
         sources = self.tokenizer.encode_all(texts)
@@ -185,9 +186,7 @@ class Model:
         return Writer(self.networks, prompts, streams, self.config.tokens, sampling, self.config.model.longest)
 
     def _has_room(self, prompts: Sequence[str], sampling: Sampling) -> bool:
-        window = self.config.model.longest
-        if window is None:
-            return True
+        window = self.config.model.longest or POSITIONS
         longest = max((len(ids) for ids in self.tokenizer.encode_all(prompts)), default=0)
         return longest + 1 + (sampling.bounds.longest or LENGTH) <= window
 

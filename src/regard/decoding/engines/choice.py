@@ -4,9 +4,10 @@ import logging
 from typing import Literal
 
 from regard.config import Config
-from regard.decoding.settings import Sampling
+from regard.decoding.settings import EXTRA, Sampling
 from regard.decoding.translator import Wish
 from regard.errors import ConfigError
+from regard.interop.ctranslate2_limits import POSITIONS, why_not
 
 Name = Literal["auto", "torch", "ctranslate2"]
 log = logging.getLogger(__name__)
@@ -14,8 +15,6 @@ log = logging.getLogger(__name__)
 
 def decide(wanted: Name, config: Config, *hindrances: str | None) -> Literal["torch", "ctranslate2"]:
     """The engine for a model and a request. `hindrances` are reasons why it cannot be CTranslate2; the first counts."""
-    from regard.interop.ctranslate2_limits import why_not
-
     if wanted not in ("auto", "torch", "ctranslate2"):
         raise ConfigError(f"there is no engine {wanted!r}; the engines are auto, torch and ctranslate2.")
     if wanted == "torch":
@@ -39,6 +38,8 @@ def hindrance_to_search(wish: Wish, *, ensemble: bool) -> str | None:
     if wish.search.coverage_penalty:
         return "there is a coverage penalty"
     bounds = wish.search.bounds
+    if max(wish.longest + EXTRA, bounds.longest or 0) >= POSITIONS:
+        return f"it has only {POSITIONS:,} positions"
     if wish.scored and (bounds.shortest > 1 or bounds.forbidden or wish.forbidden):
         return "the probability of each token is wanted where not every token may come"
     return None

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from regard.config import Config
 from regard.decoding.engines.engine import Task, limits
 from regard.decoding.settings import Hypothesis, Search
+from regard.errors import FolderError
 from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS
 from regard.models.files import parse_json
 
@@ -40,11 +41,7 @@ class CTranslate2Engine:
 
     @cached_property
     def _translator(self) -> Any:
-        import ctranslate2
-
-        return ctranslate2.Translator(
-            str(self._folder), inter_threads=cores(), intra_threads=1, compute_type=self._precision
-        )
+        return loaded("Translator", self._folder, self._precision)
 
     @cached_property
     def _source(self) -> list[str]:
@@ -201,11 +198,25 @@ def converted(folder: Path, precision: Precision) -> Path:
     home = folder / FOLDER if os.access(folder, os.W_OK) else _cache()
     from regard.interop.ctranslate2 import to_ctranslate2  # only now is torch needed
 
-    to_ctranslate2(folder, home / name, precision)
+    try:
+        to_ctranslate2(folder, home / name, precision)
+    except FolderError:
+        if not (home / name / "model.bin").is_file():  # else someone else has converted it in the meantime
+            raise
     for old in home.glob(f"{precision}-*") if home == folder / FOLDER else ():
         if old.name != name:
             shutil.rmtree(old, ignore_errors=True)
     return home / name
+
+
+def loaded(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> Any:
+    """CTranslate2 with a converted model: one worker for each core, with one thread each."""
+    import ctranslate2
+
+    try:
+        return getattr(ctranslate2, kind)(str(folder), inter_threads=cores(), intra_threads=1, compute_type=precision)
+    except (RuntimeError, ValueError) as error:
+        raise FolderError(f"{folder}: is damaged ({error}); remove it, and it is made again.") from None
 
 
 def fingerprint(folder: Path) -> str:

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from regard.config import Config
-from regard.decoding.engines.ctranslate2 import Precision, converted, cores
+from regard.decoding.engines.ctranslate2 import Precision, converted, loaded
 from regard.decoding.generator import Begin, Drawn, Writing
 from regard.decoding.settings import Sampling
 from regard.models.files import parse_json
@@ -24,7 +24,7 @@ def begin(folder: Path, config: Config, precision: Precision) -> Begin:
     names: list[str] = parse_json(place / "vocabulary.json")
     ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each thread that draws
     # one thread for a text: in small networks, threads that wait for each other make it four times slower
-    generator = ctranslate2.Generator(str(place), inter_threads=cores(), intra_threads=1, compute_type=precision)
+    generator = loaded("Generator", place, precision)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
         return CTranslate2Writer(generator, names, prompts, config, sampling)
