@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import pty
 import resource
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import begun, regard
+from command_line import COMMAND, ENVIRONMENT, begun, regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
 
@@ -256,3 +257,31 @@ class TestGenerate:
     def test_input_that_is_not_utf8_gets_a_sentence(self, writer: Path) -> None:
         done = regard("generate", writer, given=b"w4 \xff")
         assert (done.returncode, done.stderr) == (3, b"regard: standard input: is not UTF-8 (byte 4); convert it.\n")
+
+    def test_on_a_terminal_it_takes_turns(self, writer: Path) -> None:
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [*COMMAND, "generate", str(writer), "--length", "4", "--seed", "1"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=ENVIRONMENT | {"TERM": "dumb"},
+        )
+        os.close(theirs)
+        seen = ""
+
+        def said(wanted: str, count: int) -> None:
+            nonlocal seen
+            while seen.count(wanted) < count:
+                seen += os.read(ours, 1000).decode()
+
+        for turn, line in enumerate(["w4", "", "/new", "w4"], start=1):
+            said("> ", turn)
+            os.write(ours, f"{line}\n".encode())
+        said("> ", 5)
+        os.write(ours, b"\x04")
+        assert process.wait(timeout=60) == 0
+        os.close(ours)
+        answers = [part.split("\r\n", 2)[1] for part in seen.split("> ")[1:] if "\r\n" in part]
+        assert "Ctrl-D" in seen
+        assert answers[0] == answers[3] != answers[1]  # the second goes on from the first; /new forgets both
