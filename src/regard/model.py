@@ -183,7 +183,9 @@ class Model:
     def _begin_torch(self, prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
         from regard.decoding.sampling import Writer
 
-        return Writer(self.networks, prompts, streams, self.config.tokens, sampling, self.config.model.longest)
+        spelling = self.tokenizer.spelling() if sampling.bounds.words else ()
+        tokens, window = self.config.tokens, self.config.model.longest
+        return Writer(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
     def _has_room(self, prompts: Sequence[str], sampling: Sampling) -> bool:
         window = self.config.model.longest or POSITIONS

@@ -186,7 +186,7 @@ def test_verbose_says_which_engine_and_why(translator: Path) -> None:
     [
         (["--engine", "torhc"], "--engine torhc: should be auto, torch or ctranslate2 (did you mean torch?)."),
         (["--precision", "int4"], "--precision int4: should be int8 or float32 (did you mean int8?)."),
-        (["--beam", "0"], "a beam of 0 makes no sense; it should be 1 (greedy) or more."),
+        (["--beam", "0"], "a beam of 0 makes no sense; it should be 1 (greedy) to 1,000."),
         (["--nbest", "9"], "a beam of 4 gives at most as many translations, not 9; widen the beam."),
     ],
 )
@@ -207,8 +207,7 @@ def test_missing_things_get_a_sentence(translator: Path, tmp_path: Path) -> None
     done = regard("translate", translator, "--output", missing / "out.txt", given="w4\n")
     assert (done.returncode, done.stderr) == (
         3,
-        f"regard: {missing / 'out.txt'}: cannot be written (No such file or directory); "
-        "free some space or choose another place.\n",
+        f"regard: {missing / 'out.txt'}: cannot be written (No such file or directory); choose another place.\n",
     )
 
 

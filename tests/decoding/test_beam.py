@@ -188,7 +188,7 @@ def test_several_networks_vote_with_their_mean_probability() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"width": 0}, "a beam of 0 makes no sense; it should be 1 (greedy) or more."),
+        ({"width": 0}, "a beam of 0 makes no sense; it should be 1 (greedy) to 1,000."),
         ({"hypotheses": 5}, "a beam of 4 gives at most as many translations, not 5; widen the beam."),
         ({"hypotheses": 0}, "0 translations of a sentence make no sense; ask for 1 or more."),
         ({"length_penalty": -1.0}, "a length penalty of -1.0 makes no sense; it should be 0 to 10."),

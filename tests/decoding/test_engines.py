@@ -153,9 +153,10 @@ def test_the_choice_of_an_engine_has_a_reason(
             f"{torch_because}there is a coverage penalty.",
         ),
         (
-            lambda: model.translate("w4", Wish(scored=True, forbidden=("w5",))),
+            lambda: model.translate("w4", Wish(Search(bounds=Bounds(shortest=3)), scored=True)),
             f"{torch_because}the probability of each token is wanted where not every token may come.",
         ),
+        (lambda: model.translate("w4", Wish(forbidden=("w5",))), f"{torch_because}words are forbidden."),
         (lambda: several.translate(["w4"]), f"{torch_because}several models are to vote."),
         (
             lambda: odd.translate(["w4"]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Engine, Precision, Verbose, check_choice, say_why
+from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, say_why
 
 if TYPE_CHECKING:
     from regard.decoding.generator import Continuation, Prompting
@@ -23,7 +23,7 @@ def run(
         list[str] | None, typer.Option(help="What to go on from; may be repeated. Without it, standard input.")
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print text as it is written.")] = False,
-    length: Annotated[int, typer.Option(min=1, help="Tokens at most.")] = 200,
+    length: Annotated[int, typer.Option(min=1, max=10**6, help="Tokens at most.")] = 200,
     min_length: Annotated[int, typer.Option(min=0, help="Tokens at least.")] = 0,
     temperature: Annotated[float, typer.Option(help="Below 1, closer to the most probable; 0 takes it.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Draw from the so many most probable tokens.")] = None,
@@ -34,7 +34,9 @@ def run(
     forbid: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="A text at which to stop; may be repeated.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Continuations of each prompt.")] = 1,
-    seed: Annotated[int | None, typer.Option(help="The same seed draws the same; without it, always anew.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**40, help="The same seed draws the same; without it, always anew.")
+    ] = None,
     ensemble: Annotated[
         list[Path] | None, typer.Option(help="Another model that votes on every token; may be repeated.")
     ] = None,
@@ -51,8 +53,10 @@ def run(
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
+    given = [("--prompt", prompt), ("--forbid", forbid), ("--stop", stop)]
+    for option, text in ((option, text) for option, texts in given for text in texts or []):
+        check_text(option, text, empty=option == "--prompt")
     ready = load(model, *(ensemble or []))
-    words = tuple(ids for word in forbid or [] for ids in ready.tokenizer.spellings(word))
     drawn = seed if seed is not None else secrets.randbelow(2**31)
     sampling = Sampling(
         temperature,
@@ -62,11 +66,11 @@ def run(
         repetition_penalty,
         no_repeat,
         drawn,
-        Bounds(min_length, length, words),
+        Bounds(min_length, length, words=tuple(forbid or ())),
     )
     wish = Prompting(sampling, samples, tuple(stop or ()))
     turn = Turn(ready, wish, engine, precision, seeded=seed is not None)
-    if prompt is None and sys.stdin.isatty():
+    if prompt is None and sys.stdin is not None and sys.stdin.isatty():
         turn.take_turns()
     else:
         turn.write(prompt if prompt is not None else [_standard_input()], stream=stream, as_json=as_json)
@@ -148,6 +152,8 @@ class Turn:
 def _standard_input() -> str:
     from regard.errors import DataError
 
+    if sys.stdin is None:
+        raise DataError("standard input: is closed; give it something to read, or use --prompt.")
     try:
         return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:

@@ -32,3 +32,15 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
         listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
         raise ConfigError(f"{option} {value}: should be {listed}{nearest(value, choices)}.")
     return value
+
+
+def check_text(option: str, text: str, *, empty: bool = False) -> None:
+    """A text that can be looked for or written: Unicode, and not empty unless it may be."""
+    from regard.errors import ConfigError
+
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(f"{option}: is not UTF-8; type it again, or set the terminal to UTF-8.") from None
+    if not text and not empty and option != "--prefix":
+        raise ConfigError(f"{option}: is empty; say which text is meant.")

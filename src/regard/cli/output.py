@@ -1,5 +1,6 @@
 """Where results go: standard output, line by line as they come, or a file that is written whole or not at all."""
 
+import errno
 import os
 import sys
 import tempfile
@@ -19,6 +20,11 @@ def lines_to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
     """What writes lines. On standard output they can be read at once; a file takes its name when all is written."""
     if output is None:
         yield _print
+        return
+    output = output.resolve()  # a link stays a link
+    if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
+        with _told(output), output.open("w", encoding="utf-8", newline="\n") as direct:
+            yield lambda lines: direct.writelines(f"{line}\n" for line in lines)
         return
     with _told(output):
         descriptor, draft = tempfile.mkstemp(prefix=f".{output.name}-", dir=output.parent)
@@ -44,6 +50,8 @@ def lines_to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
 
 
 def _print(lines: Iterable[str]) -> None:
+    if sys.stdout is None:
+        raise DataError("standard output: is closed; give it somewhere to go, or use --output.")
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 
@@ -54,9 +62,8 @@ def _told(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(
-            f"{output}: cannot be written ({error.strerror}); free some space or choose another place."
-        ) from None
+        remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another place"
+        raise DataError(f"{output}: cannot be written ({error.strerror}); {remedy}.") from None
 
 
 @contextmanager

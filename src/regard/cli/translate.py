@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Engine, Precision, Verbose, check_choice, say_why
+from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, say_why
 
 if TYPE_CHECKING:
     from regard.decoding.translator import Translation, Wish
@@ -57,6 +57,8 @@ def run(
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
+    for option, text in (("--prefix", prefix), *(("--forbid", word) for word in forbid or [])):
+        check_text(option, text)
     wish = Wish(
         Search(beam, length_penalty, coverage_penalty, patience, nbest, Bounds(min_length, max_length)),
         split,
@@ -79,7 +81,7 @@ def translate_lines(ready: Any, wish: "Wish", input: str, output: Path | None, w
     from regard.text.faults import Faults
     from regard.text.lines import read_lines
 
-    if input == "-" and sys.stdin.isatty():
+    if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
     faults = Faults(skip_bad)
     lines: Iterator[Line] = read_lines(input, faults)

@@ -16,6 +16,7 @@ from regard.decoding.generator import Drawn
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules, no_text
 from regard.decoding.settings import Sampling
+from regard.decoding.words import NoWords
 from regard.models.network import Network
 
 SLIDE = 4  # when a window is full, its oldest 1/SLIDE is forgotten
@@ -36,6 +37,7 @@ class Writer:
         tokens: SpecialTokens,
         sampling: Sampling,
         window: int | None = None,
+        spelling: Sequence[str] = (),
     ) -> None:
         self._networks = networks
         self._tokens = tokens
@@ -49,6 +51,8 @@ class Writer:
         self._rules = repetition_rules(sampling)
         self._no_text = no_text(tokens)
         self._bounds = bounds_as_rules(sampling.bounds, tokens)
+        if sampling.bounds.words:
+            self._bounds.append(NoWords(sampling.bounds.words, spelling, tokens.end))
         self.slid: set[int] = set()
         self.open = list(range(len(self._texts)))
         self._logits = self._begin()

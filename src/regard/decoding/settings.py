@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from regard.errors import ConfigError
 
+MOST = 10**6  # tokens that anyone could want
+WIDEST = 1000  # hypotheses that are followed at once
 EXTRA = 50  # tokens that a translation may have more than its source (§6.1)
 
 
@@ -18,6 +20,8 @@ class Bounds:
     """Tokens at most, the end included; without it, as many as the kind of text suggests."""
     forbidden: tuple[tuple[int, ...], ...] = ()
     """Sequences of ids that are never written."""
+    words: tuple[str, ...] = ()
+    """Words, or several in a row, that are never written, however they are cut into tokens."""
 
     def __post_init__(self) -> None:
         if self.shortest < 0:
@@ -25,6 +29,8 @@ class Bounds:
         if self.longest is not None and self.longest < max(1, self.shortest):
             least = f"the minimum length, {self.shortest}" if self.shortest > 1 else "1"
             raise ConfigError(f"a maximum length of {self.longest} is less than {least}; raise it.")
+        if max(self.longest or 0, self.shortest) > MOST:
+            raise ConfigError(f"a length of more than {MOST:,} tokens makes no sense; lower it.")
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,8 @@ class Search:
     """A sentence that says something is not translated by nothing."""
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ConfigError(f"a beam of {self.width} makes no sense; it should be 1 (greedy) or more.")
+        if not 1 <= self.width <= WIDEST:
+            raise ConfigError(f"a beam of {self.width} makes no sense; it should be 1 (greedy) to {WIDEST:,}.")
         if not 0 <= self.length_penalty <= 10:
             raise ConfigError(f"a length penalty of {self.length_penalty} makes no sense; it should be 0 to 10.")
         if not 0 <= self.coverage_penalty <= 100:

@@ -79,12 +79,14 @@ class Translator:
         """The translations of lines, one for one; of an empty line, nothing."""
         plans = self._plans(lines, wish)
         parts = [part for plan in plans for part in plan.parts]
+        search = self._search(wish)
         task = Task(
             [part.ids for part in parts],
-            self._search(wish),
+            search,
             self._prefixes(plans, wish),
             wish.scored,
             wish.watched or wish.copy_unknown,
+            self._target.spelling() if search.bounds.words else (),
         )
         found = iter(self.engine.search(task))
         return [self._assemble(plan, found, wish) for plan in plans]
@@ -109,9 +111,8 @@ class Translator:
         return _Plan(line, parts, pieces)
 
     def _search(self, wish: Wish) -> Search:
-        forbidden = tuple(ids for word in wish.forbidden for ids in self._target.spellings(word))
         bounds = wish.search.bounds
-        return replace(wish.search, bounds=replace(bounds, forbidden=(*bounds.forbidden, *forbidden)))
+        return replace(wish.search, bounds=replace(bounds, words=(*bounds.words, *wish.forbidden)))
 
     def _prefixes(self, plans: "Sequence[_Plan]", wish: Wish) -> list[list[int]] | None:
         """A prefix is that of a line, and so of its first part."""

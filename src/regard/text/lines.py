@@ -104,6 +104,8 @@ def _open(file: str) -> AbstractContextManager[BinaryIO]:
 
 def _standard_input() -> AbstractContextManager[BinaryIO]:
     """A reader of its own: Python cannot exit while a thread waits in the one that it made itself."""
+    if sys.stdin is None:
+        raise DataError("standard input: is closed; give it something to read, or name a file.")
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
     except UnsupportedOperation:  # someone has put another object there

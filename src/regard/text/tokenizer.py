@@ -7,8 +7,8 @@ literal `▁` becomes a space. Characters and words that a `character` or `word`
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,6 @@ SPECIALS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # their ids are their places, a
 UNKNOWN = SPECIALS[SpecialTokens().unknown]
 WORD_START = "▁"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-
-
-SPELLINGS = 64  # of one word, that are looked at
 
 
 class Tokenizer:
@@ -67,14 +64,12 @@ class Tokenizer:
             for start, end in encoding.offsets
         ]
 
-    def spellings(self, word: str) -> list[tuple[int, ...]]:
-        """Every way to write a word in tokens of the vocabulary, up to a few dozen, as a text begins or inside."""
-        found = {tuple(self.encode(word)): None, tuple(self.encode(f" {word}")): None}
-        vocabulary = self._fast.get_vocab()
-        for ids in list(found):
-            for way in islice(_segmentations("".join(self.pieces(ids)), vocabulary), SPELLINGS):
-                found[way] = None
-        return [ids for ids in found if ids]
+    def spelling(self) -> list[str]:
+        """The text of each token by its id, with the space before it where it starts a word."""
+        pieces = self.pieces(range(len(self)))
+        if any(piece.startswith(WORD_START) for piece in pieces):
+            return [piece.replace(WORD_START, " ") for piece in pieces]
+        return [self.decode([number]) for number in range(len(pieces))]
 
     def number(self, token: str) -> int | None:
         """The id of a token, if there is one of this name."""
@@ -87,20 +82,6 @@ class Tokenizer:
 
 def _begins_word(text: str, start: int) -> bool:
     return start == 0 or text[start].isspace() or text[start - 1].isspace()
-
-
-def _segmentations(text: str, vocabulary: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
-    """Every way to cut a text into tokens, those with long tokens first.
-
-    >>> list(_segmentations("aba", {"a": 1, "b": 2, "ab": 3}))
-    [(3, 1), (1, 2, 1)]
-    """
-    if not text:
-        yield ()
-    for end in range(len(text), 0, -1):
-        if (number := vocabulary.get(text[:end])) is not None:
-            for rest in _segmentations(text[end:], vocabulary):
-                yield (number, *rest)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

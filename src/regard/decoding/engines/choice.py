@@ -40,7 +40,9 @@ def hindrance_to_search(wish: Wish, *, ensemble: bool) -> str | None:
     bounds = wish.search.bounds
     if max(wish.longest + EXTRA, bounds.longest or 0) >= POSITIONS:
         return f"it has only {POSITIONS:,} positions"
-    if wish.scored and (bounds.shortest > 1 or bounds.forbidden or wish.forbidden):
+    if wish.forbidden or bounds.words:
+        return "words are forbidden"
+    if wish.scored and (bounds.shortest > 1 or bounds.forbidden):
         return "the probability of each token is wanted where not every token may come"
     return None
 
@@ -49,6 +51,8 @@ def hindrance_to_sampling(sampling: Sampling, *, seeded: bool, ensemble: bool, r
     """Why CTranslate2 cannot draw; None if it can."""
     if ensemble:
         return "several models are to vote"
+    if sampling.bounds.words:
+        return "words are forbidden"
     if sampling.min_p is not None:
         return "it has no min-p"
     if sampling.top_p is not None and sampling.top_p < 1 and (sampling.top_k is None or sampling.top_k > 1024):

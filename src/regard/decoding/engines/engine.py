@@ -24,6 +24,8 @@ class Task:
     """Whether the probability of each token is wanted."""
     watched: bool = False
     """Whether it is wanted what each token looked at."""
+    spelling: Sequence[str] = ()
+    """The text of each token of the target by its id, where words are forbidden."""
 
 
 class Engine(Protocol):

@@ -15,6 +15,7 @@ from regard.decoding.greedy import greedy
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import Forced, Rule, bounds_as_rules
 from regard.decoding.settings import Hypothesis
+from regard.decoding.words import NoWords
 from regard.models.network import Network
 from regard.text.batches import Batches
 from regard.text.pairs import pad
@@ -57,6 +58,8 @@ class NetworkEngine:
         predictor = Predictor(self.networks, ids, real)
         room = torch.tensor([longest[n] for n in examples], device=self._device)
         rules: list[Rule] = bounds_as_rules(task.search.bounds, tokens)
+        if task.search.bounds.words:
+            rules.append(NoWords(task.search.bounds.words, task.spelling, tokens.end))
         if task.prefixes is not None:
             rules.append(Forced([task.prefixes[n] for n in examples]))
         if task.search.width == 1 and not task.watched and not task.search.coverage_penalty:
