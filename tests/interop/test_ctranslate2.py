@@ -186,7 +186,13 @@ def test_pads_and_starts_are_never_written(kind: Any, tmp_path: Path) -> None:
         written = translate([["<unnamed 5>"]], beam_size=4, num_hypotheses=4)[0].hypotheses
     else:
         generate = ctranslate2.Generator(str(tmp_path / "theirs")).generate_batch
-        options = {"max_length": 12, "sampling_topk": 0, "num_hypotheses": 4, "include_prompt_in_result": False}
+        options = {
+            "max_length": 12,
+            "min_length": 12,
+            "sampling_topk": 0,
+            "num_hypotheses": 4,
+            "include_prompt_in_result": False,
+        }
         written = generate([["<unnamed 2>"]], **options)[0].sequences
     assert all(written)
     assert not {"<unnamed 0>", "<unnamed 2>"} & {token for one in written for token in one}

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isnan, nan
 from pathlib import Path
@@ -36,32 +36,17 @@ class CTranslate2Engine:
 
     def __init__(self, folder: Path, config: Config, precision: Precision = "int8") -> None:
         self.config = config
-        self._folder = converted(folder, precision)
+        self._folder = folder
         self._precision = precision
 
     @cached_property
-    def _translator(self) -> Any:
+    def _loaded(self) -> "Loaded":
         return loaded("Translator", self._folder, self._precision)
-
-    @cached_property
-    def _source(self) -> list[str]:
-        """The source's tokens by id."""
-        return self._vocabulary("source")
-
-    @cached_property
-    def _target(self) -> list[str]:
-        """The target's tokens by id."""
-        return self._vocabulary("target")
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         """The target's ids by token."""
-        return {token: number for number, token in enumerate(self._target)}
-
-    def _vocabulary(self, side: str) -> list[str]:
-        shared = self._folder / "shared_vocabulary.json"
-        names: list[str] = parse_json(shared if shared.exists() else self._folder / f"{side}_vocabulary.json")
-        return names
+        return {token: number for number, token in enumerate(self._loaded.target)}
 
     def search(self, task: Task) -> list[list[Hypothesis]]:
         """Sentences of about equal length go side by side, many batches at the same time."""
@@ -81,9 +66,9 @@ class CTranslate2Engine:
 
     def _begin(self, task: Task, group: Sequence[int], longest: Sequence[int]) -> list[Any]:
         search, bounds = task.search, task.search.bounds
-        width, pieces, names = search.width, self._source, self._target
+        width, pieces, names = search.width, self._loaded.source, self._loaded.target
         patience = search.patience or PATIENCE
-        results: list[Any] = self._translator.translate_batch(
+        results: list[Any] = self._loaded.runner.translate_batch(
             [[pieces[number] for number in task.sources[n]] for n in group],
             beam_size=width,
             patience=patience,
@@ -106,7 +91,7 @@ class CTranslate2Engine:
         A batch has room for its longest sentence. For the others, what goes past their own limit does not count; where
         nothing is left, it was the limit that would have ended the search, and a search with that limit tells more.
         """
-        end = self._target[self.config.tokens.end]
+        end = self._loaded.target[self.config.tokens.end]
         scores = result.scores or [0.0] * len(result.hypotheses)
         exponent = _exponent(search)
         found = [
@@ -133,9 +118,9 @@ class CTranslate2Engine:
 
     def _scored(self, task: Task, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same with the log-probability of each token."""
-        pieces, names = self._source, self._target
+        pieces, names = self._loaded.source, self._loaded.target
         places = [(n, k) for n, several in enumerate(found) for k in range(len(several))]
-        scores = self._translator.score_batch(
+        scores = self._loaded.runner.score_batch(
             [[pieces[number] for number in task.sources[n]] for n, _ in places],
             [[names[number] for number in found[n][k].ids] for n, k in places],
             max_batch_size=TOGETHER,
@@ -198,6 +183,7 @@ def converted(folder: Path, precision: Precision) -> Path:
     home = folder / FOLDER if os.access(folder, os.W_OK) else _cache()
     from regard.interop.ctranslate2 import to_ctranslate2  # only now is torch needed
 
+    shutil.rmtree(home / name, ignore_errors=True)  # what is left of a damaged one
     try:
         to_ctranslate2(folder, home / name, precision)
     except FolderError:
@@ -209,14 +195,40 @@ def converted(folder: Path, precision: Precision) -> Path:
     return home / name
 
 
-def loaded(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> Any:
-    """CTranslate2 with a converted model: one worker for each core, with one thread each."""
+def loaded(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> "Loaded":
+    """CTranslate2 with a model: one worker for each core, with one thread each. A damaged conversion is made again."""
+    place = converted(folder, precision)
+    try:
+        return _load(kind, place, precision)
+    except (RuntimeError, ValueError, FolderError):
+        shutil.rmtree(place, ignore_errors=True)
+    return _load(kind, converted(folder, precision), precision)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is ready to run, and the tokens of its vocabularies by their ids."""
+
+    runner: Any
+    source: list[str]
+    target: list[str]
+
+
+def _load(kind: str, place: Path, precision: Precision) -> Loaded:
     import ctranslate2
 
-    try:
-        return getattr(ctranslate2, kind)(str(folder), inter_threads=cores(), intra_threads=1, compute_type=precision)
-    except (RuntimeError, ValueError) as error:
-        raise FolderError(f"{folder}: is damaged ({error}); remove it, and it is made again.") from None
+    runner = getattr(ctranslate2, kind)(str(place), inter_threads=cores(), intra_threads=1, compute_type=precision)
+    if kind == "Generator" or (place / "shared_vocabulary.json").exists():
+        names = _names(place / ("vocabulary.json" if kind == "Generator" else "shared_vocabulary.json"))
+        return Loaded(runner, names, names)
+    return Loaded(runner, *(_names(place / f"{side}_vocabulary.json") for side in ("source", "target")))
+
+
+def _names(path: Path) -> list[str]:
+    names = parse_json(path)
+    if not isinstance(names, list):
+        raise FolderError(f"{path}: should hold a list.")
+    return names
 
 
 def fingerprint(folder: Path) -> str:

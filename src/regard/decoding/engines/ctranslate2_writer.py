@@ -8,10 +8,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from regard.config import Config
-from regard.decoding.engines.ctranslate2 import Precision, converted, loaded
+from regard.decoding.engines.ctranslate2 import Precision, loaded
 from regard.decoding.generator import Begin, Drawn, Writing
 from regard.decoding.settings import Sampling
-from regard.models.files import parse_json
 
 WAIT = 0.5  # seconds without a token after which to see whether something failed
 
@@ -20,14 +19,12 @@ def begin(folder: Path, config: Config, precision: Precision) -> Begin:
     """What begins to write with the model in a folder, which is loaded once."""
     import ctranslate2
 
-    place = converted(folder, precision)
-    names: list[str] = parse_json(place / "vocabulary.json")
     ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each thread that draws
     # one thread for a text: in small networks, threads that wait for each other make it four times slower
-    generator = loaded("Generator", place, precision)
+    ready = loaded("Generator", folder, precision)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
-        return CTranslate2Writer(generator, names, prompts, config, sampling)
+        return CTranslate2Writer(ready.runner, ready.target, prompts, config, sampling)
 
     return start
 
