@@ -84,7 +84,8 @@ def test_settings_survive_json(preset: str) -> None:
         ),
         (
             "model.positions=learnt",
-            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned' or 'none' (did you mean learned?).",
+            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned', 'rotary', 'alibi', 'relative' or 'none' "
+            "(did you mean learned?).",
         ),
         (
             "model.kind=decoder",
