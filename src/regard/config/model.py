@@ -42,7 +42,7 @@ class RotaryPositions(Settings):
 
     kind: Literal["rotary"] = "rotary"
     layout: Literal["interleaved", "halves"] = "interleaved"
-    """Which entries turn together: `interleaved` neighbours, as the paper has it; `halves` i and i + d_k/2, as LLaMA."""
+    """What turns together: `interleaved` entries 2i and 2i + 1, the paper's; `halves` i and i + d_k/2, LLaMA's."""
     base: Annotated[float, Field(gt=1)] = 10_000.0
     """The slowest pair turns by about 1/base from one position to the next: for long texts, make it larger."""
 

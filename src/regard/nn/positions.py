@@ -46,6 +46,10 @@ class Positions(nn.Module):
         """What to add to the scaled scores (B, H, T, S)."""
         return None
 
+    def flops(self) -> int:
+        """Floating-point operations per query, in matrix products of the hooks for one layer."""
+        return 0
+
     def mix(self, weights: Tensor, layout: Layout) -> Tensor:
         """What to add to the heads' outputs (B, H, T, D), given the weights (B, H, T, S); called if `mixes`."""
         raise NotImplementedError

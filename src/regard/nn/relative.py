@@ -27,8 +27,7 @@ class RelativePositions(Positions):
         self.per_head = per_head
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        shape = [heads] if self.per_head else []
-        return RelativeVectors([*shape, 2 * self.clip + 1], key_width, value_width, scale)
+        return RelativeVectors(self.clip, self.per_head, heads, key_width, value_width, scale)
 
 
 class RelativeVectors(Positions):
@@ -36,10 +35,12 @@ class RelativeVectors(Positions):
 
     mixes = True
 
-    def __init__(self, shape: list[int], key_width: int, value_width: int, scale: float) -> None:
+    def __init__(self, clip: int, per_head: bool, heads: int, key_width: int, value_width: int, scale: float) -> None:
         super().__init__()
-        self.clip = shape[-1] // 2
+        self.clip = clip
+        self.heads = heads
         self.scale = scale
+        shape = (heads, 2 * clip + 1) if per_head else (2 * clip + 1,)
         self.keys = nn.Parameter(torch.empty(*shape, key_width).normal_(std=key_width**-0.5))
         self.values = nn.Parameter(torch.empty(*shape, value_width).normal_(std=value_width**-0.5))
 
@@ -52,6 +53,9 @@ class RelativeVectors(Positions):
         sums = weights.new_zeros(*weights.shape[:-1], self.values.size(-2))  # (B, H, T, R)
         sums = sums.scatter_add(-1, self._rows(layout).expand_as(weights), weights)
         return sums @ self.values  # (B, H, T, E)
+
+    def flops(self) -> int:
+        return 2 * self.heads * (2 * self.clip + 1) * (self.keys.size(-1) + self.values.size(-1))
 
     def _rows(self, layout: Layout) -> Tensor:
         """Which row of the tables each pair of tokens asks for (B, 1, T, S); made once for all layers."""
