@@ -1,5 +1,7 @@
 """Networks learn by positions that act inside attention: what a token's neighbour is, which nothing else tells."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,14 +11,14 @@ from family import ENCODERS, make
 from regard.config import DecoderOnly, EncoderOnly
 from regard.models import build
 
-SIZES = {"vocabulary": 12, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
+SIZES: dict[str, Any] = {"vocabulary": 12, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
 LENGTH = 12
 
 
 def learned(kind: type[DecoderOnly | EncoderOnly], positions: str, steps: int = 200) -> float:
     """How often a network names the token before each one, on unseen sentences after a short training."""
     torch.manual_seed(0)
-    network = build(kind(**SIZES, positions=positions)).train()  # type: ignore[arg-type]
+    network = build(kind(**SIZES | {"positions": positions})).train()
     head = torch.nn.Linear(SIZES["width"], SIZES["vocabulary"])
     optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], lr=5e-3)
 

@@ -67,6 +67,14 @@ def test_angles_are_exact_far_from_the_start() -> None:
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("halves", [False, True])
+def test_numbers_of_16_bits_stay_such(halves: bool) -> None:
+    x, tokens = torch.randn(1, 2, 5, 8), Tokens(torch.arange(5)[None])
+    found = Rotary(halves=halves).rotate(x.bfloat16(), tokens)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), Rotary(halves=halves).rotate(x, tokens), atol=0.05, rtol=0)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_network_in_halves_is_a_llama(tied: bool) -> None:
     torch.manual_seed(0)

@@ -31,17 +31,27 @@ class RotaryPositions(Positions):
         return RotaryPositions(self.base, self.halves)
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        cosine, sine = self._turns(x, tokens)
-        a, b = x.chunk(2, dim=-1) if self.halves else (x[..., 0::2], x[..., 1::2])  # (B, H, T, D/2)
-        turned = a * cosine - b * sine, a * sine + b * cosine
-        return torch.cat(turned, dim=-1) if self.halves else torch.stack(turned, dim=-1).flatten(-2)
+        turn = halves if self.halves else neighbours
+        return turn(x, self._turns(x, tokens)).to(x.dtype)
 
-    def _turns(self, x: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of every angle, each (B, 1, T, D/2): the same in all heads, and made once for all layers."""
+    def _turns(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """e^(imθ) for every angle (B, 1, T, D/2): the same in all heads, and made once for all layers."""
         key = f"rotary {self.base} {x.size(-1)} {x.dtype}"
         if key not in tokens.plans:
             even = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=x.device)
-            frequency = self.base ** (-even / x.size(-1))
-            angle = tokens.index[:, None, :, None] * frequency
-            tokens.plans[key] = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        return cast(tuple[Tensor, Tensor], tokens.plans[key])
+            angle = tokens.index[:, None, :, None] * self.base ** (-even / x.size(-1))
+            kind = torch.complex128 if x.dtype == torch.float64 else torch.complex64  # 16 bits would be too few
+            tokens.plans[key] = torch.polar(torch.ones_like(angle), angle).to(kind)
+        return cast(Tensor, tokens.plans[key])
+
+
+def neighbours(x: Tensor, turns: Tensor) -> Tensor:
+    """Each (x₂ᵢ, x₂ᵢ₊₁) as a complex number, which on a CPU is several times faster than picking every other entry."""
+    points = torch.view_as_complex(x.to(turns.real.dtype).unflatten(-1, (-1, 2)).contiguous())  # (B, H, T, D/2)
+    return torch.view_as_real(points * turns).flatten(-2)
+
+
+def halves(x: Tensor, turns: Tensor) -> Tensor:
+    """Each (xᵢ, xᵢ₊D/₂), which lie too far apart for that."""
+    (a, b), cosine, sine = x.chunk(2, dim=-1), turns.real, turns.imag  # (B, H, T, D/2)
+    return torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
