@@ -11,7 +11,17 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions, ModelConfig, NoPositions
+from regard.config import (
+    AlibiPositions,
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    LearnedPositions,
+    ModelConfig,
+    NoPositions,
+    RelativePositions,
+    RotaryPositions,
+)
 from regard.models import Network, build
 
 VOCABULARY = 23
@@ -35,12 +45,21 @@ DECODERS: dict[str, ModelConfig] = {
     "decoder-only": DecoderOnly(**_SMALL, activation="gelu-tanh"),
     "decoder-only, learned positions": DecoderOnly(**_SMALL, **_LEARNED, scale_embeddings=False),
     "decoder-only, no feed-forward": DecoderOnly(**{**_SMALL, "feed_forward": 0}, positions=NoPositions()),
+    "encoder-decoder, rotary": EncoderDecoder(**_SMALL, positions=RotaryPositions()),
+    "encoder-decoder, ALiBi": EncoderDecoder(**_SMALL, positions=AlibiPositions()),
+    "encoder-decoder, relative": EncoderDecoder(**_SMALL, positions=RelativePositions(clip=2), key_width=3),
+    "decoder-only, rotary in halves": DecoderOnly(**_SMALL, positions=RotaryPositions(layout="halves", base=100)),
+    "decoder-only, ALiBi, three heads": DecoderOnly(**{**_SMALL, "width": 15, "heads": 3}, positions=AlibiPositions()),
+    "decoder-only, relative per head": DecoderOnly(**_SMALL, positions=RelativePositions(clip=3, per_head=True)),
 }
 ENCODERS: dict[str, ModelConfig] = {
     "encoder-only": EncoderOnly(**_SMALL, activation="swish"),
     "encoder-only, learned, segments": EncoderOnly(
         **_SMALL, **_LEARNED, segments=2, embedding_norm=True, pooling="first-dense"
     ),
+    "encoder-only, rotary": EncoderOnly(**_SMALL, positions=RotaryPositions()),
+    "encoder-only, ALiBi": EncoderOnly(**_SMALL, positions=AlibiPositions()),
+    "encoder-only, relative": EncoderOnly(**_SMALL, positions=RelativePositions(clip=2)),
 }
 FAMILY = DECODERS | ENCODERS
 

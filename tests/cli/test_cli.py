@@ -62,6 +62,18 @@ def test_model_shows_parts_and_costs() -> None:
     )
 
 
+def test_model_knows_every_scheme_of_positions() -> None:
+    def parameters(*settings: str) -> int:
+        shown = json.loads(regard("model", "tiny", *(f"--set={one}" for one in settings), "--json").stdout)
+        return int(shown["parameters"])
+
+    plain = parameters()
+    assert parameters("model.positions=rotary") == parameters("model.positions=alibi") == plain
+    layers, vectors, head = 4 + 4, 2 * 3 + 1, 128 // 4
+    relative = parameters("model.positions=relative", "model.positions.clip=3")
+    assert relative == plain + layers * vectors * 2 * head
+
+
 def test_model_takes_settings_and_length_and_prints_json() -> None:
     arguments = ("model", "tiny", "--set", "model.layers=1", "--set", "model.vocabulary=100", "--length", "8", "--json")
     shown = json.loads(regard(*arguments).stdout)

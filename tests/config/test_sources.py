@@ -84,8 +84,16 @@ def test_settings_survive_json(preset: str) -> None:
         ),
         (
             "model.positions=learnt",
-            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned' or 'none' (did you mean learned?).",
+            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned', 'rotary', 'alibi', 'relative' or "
+            "'none' (did you mean learned?).",
         ),
+        (
+            'model={key_width=5, positions="rotary"}',
+            "model.positions = 'rotary' turns pairs of entries, and model.key_width = 5 is odd: "
+            "set model.key_width to an even number.",
+        ),
+        ("model.positions={kind='relative', clip=0}", "model.positions.clip = 0 should be greater than 0."),
+        ("model.positions={kind='rotary', base=1}", "model.positions.base = 1 should be greater than 1."),
         (
             "model.kind=decoder",
             "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only' or 'encoder-only' "

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from random_models import SMALL, VOCABULARY, greedily, log_probabilities, randomised, saved, sources, words
 from regard.config import (
+    AlibiPositions,
     Config,
     DecoderOnly,
     EncoderDecoder,
@@ -20,6 +21,8 @@ from regard.config import (
     LearnedPositions,
     ModelConfig,
     NoPositions,
+    RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
     SpecialTokens,
 )
@@ -61,6 +64,17 @@ TRANSLATORS: dict[str, dict[str, Any]] = VARIANTS | {
     "separate embeddings": {"share_embeddings": False},
     "separate vocabularies": {"share_embeddings": False, "target_vocabulary": VOCABULARY + 6},
     "all of its own": {"share_embeddings": False, "target_vocabulary": 17, "share_output": False, "output_bias": True},
+}
+
+GPTS: dict[str, dict[str, Any]] = VARIANTS | {
+    "rotary": {"positions": RotaryPositions()},
+    "rotary in halves": {"positions": RotaryPositions(layout="halves", base=50.0)},
+    "rotary, narrow keys": {"positions": RotaryPositions(), "key_width": 2},
+    "rotary in halves, wide keys": {"positions": RotaryPositions(layout="halves"), "key_width": 10},
+    "rotary, scores not divided": {"positions": RotaryPositions(), "scale_scores": False, "attention_bias": True},
+    "ALiBi": {"positions": AlibiPositions()},
+    "ALiBi, three heads": {"positions": AlibiPositions(), "width": 21, "heads": 3},
+    "ALiBi, narrow keys, scores not divided": {"positions": AlibiPositions(), "key_width": 2, "scale_scores": False},
 }
 
 
@@ -118,7 +132,7 @@ def test_a_converted_translator_scores_and_writes_as_ours(settings: dict[str, An
         assert target_names.ids(result.hypotheses[0]) == expected_ids
 
 
-@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("settings", GPTS.values(), ids=GPTS)
 def test_a_converted_gpt_scores_and_writes_as_ours(settings: dict[str, Any], tmp_path: Path) -> None:
     network, config = saved(tmp_path / "ours", DecoderOnly(**{**SMALL, **settings}))
     theirs, names = generator(tmp_path / "ours", tmp_path / "theirs"), Names(tmp_path / "theirs" / "vocabulary.json")
@@ -308,6 +322,18 @@ REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
     "CTranslate2 needs norms, and the network has none": (DecoderOnly(**SMALL, norm="none"), {}),
     "CTranslate2 needs residual connections, and the network has none": (DecoderOnly(**SMALL, residual=False), {}),
     "CTranslate2 cannot look ahead, and the network's decoder does": (DecoderOnly(**SMALL, look_ahead_mask=False), {}),
+    "CTranslate2 has rotary positions in decoder-only networks, and this one has an encoder": (
+        EncoderDecoder(**SMALL, positions=RotaryPositions()),
+        {},
+    ),
+    "CTranslate2 has ALiBi in decoder-only networks, and this one has an encoder": (
+        EncoderDecoder(**SMALL, positions=AlibiPositions()),
+        {},
+    ),
+    "CTranslate2 has not our relative positions, which the network has": (
+        DecoderOnly(**SMALL, positions=RelativePositions()),
+        {},
+    ),
     "its start, end or unknown token is past the last token of a vocabulary": (
         EncoderDecoder(**SMALL, share_embeddings=False, target_vocabulary=33),
         {"end": 30},

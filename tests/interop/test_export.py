@@ -22,6 +22,7 @@ from transformers import (
 
 from random_models import SMALL, VOCABULARY, greedily, randomised, saved, sources, words
 from regard.config import (
+    AlibiPositions,
     Config,
     DecoderOnly,
     EncoderDecoder,
@@ -29,6 +30,8 @@ from regard.config import (
     LearnedPositions,
     ModelConfig,
     NoPositions,
+    RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
     TokenizerConfig,
 )
@@ -351,6 +354,18 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
     "Marian's positions are sinusoidal, and this network's are learned": (
         EncoderDecoder(**SMALL, positions=LearnedPositions()),
         TO_CTRANSLATE2,
+    ),
+    "Marian adds positions to embeddings, and this network's are relative": (
+        EncoderDecoder(**SMALL, positions=RelativePositions()),
+        NOWHERE,
+    ),
+    "GPT-2 adds positions to embeddings, and this network's are rotary": (
+        DecoderOnly(**PRE, positions=RotaryPositions()),
+        TO_CTRANSLATE2,
+    ),
+    "BERT adds positions to embeddings, and this network's are alibi": (
+        EncoderOnly(**NORMED, positions=AlibiPositions()),
+        NOWHERE,
     ),
     "its pad, start or end token is past the last token of a vocabulary": (
         EncoderDecoder(**SMALL, share_embeddings=False, target_vocabulary=3),

@@ -1,4 +1,4 @@
-"""Positions, and whether their hooks are enough for schemes that are not built yet."""
+"""Positions that are added to embeddings, and what holds for those that are not."""
 
 import math
 
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from family import TOLERANCE, VOCABULARY, Batch, batches
+from family import VOCABULARY
 from regard.errors import InputError
 from regard.models import EncoderOnlyTransformer
 from regard.nn import (
+    AlibiPositions,
     Block,
-    DecoderCache,
     Embedding,
     FeedForward,
     FullAttention,
@@ -22,6 +22,8 @@ from regard.nn import (
     MeanPooling,
     Positions,
     PostNorm,
+    RelativePositions,
+    RotaryPositions,
     SelfAttention,
     SinusoidalPositions,
     Stack,
@@ -80,62 +82,6 @@ def test_pads_are_not_counted_as_positions() -> None:
     assert lay_out(torch.zeros(2, 4).long(), real).queries.index.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
 
 
-# Schemes in the small, one for each hook that nothing in the package uses yet. If a network with one of them decodes
-# with a cache as it does without, and a batch like its rows, the hooks are enough: blocks and stacks need no change.
-
-
-class Rotary(Positions):
-    """Pairs of entries of queries and keys turn by an angle proportional to their position."""
-
-    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        return Rotary()
-
-    def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        angle = tokens.index[..., None] * 100.0 ** (-torch.arange(0, x.size(-1), 2) / x.size(-1))  # (B, T, D/2)
-        angle = angle[:, None]  # the same in all heads
-        a, b = x[..., 0::2], x[..., 1::2]
-        turned = [a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()]
-        return torch.stack(turned, dim=-1).flatten(-2)
-
-
-class Alibi(Positions):
-    """Every head takes from a score in proportion to the distance."""
-
-    def __init__(self, heads: int = 1) -> None:
-        super().__init__()
-        self.slopes = 2.0 ** -torch.arange(1, heads + 1)
-
-    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        return Alibi(heads)
-
-    def bias(self, q: Tensor, layout: Layout) -> Tensor:
-        return -self.slopes[:, None, None] * layout.distance.abs()
-
-
-class Relative(Positions):
-    """Learned vectors for clipped distances, met by queries and added to values (Shaw et al. 2018)."""
-
-    mixes = True
-
-    def __init__(self, key_width: int = 1, value_width: int = 1, scale: float = 1.0, clip: int = 2) -> None:
-        super().__init__()
-        self.scale, self.clip = scale, clip
-        self.key_table = nn.Parameter(torch.randn(2 * clip + 1, key_width, dtype=torch.float64))
-        self.value_table = nn.Parameter(torch.randn(2 * clip + 1, value_width, dtype=torch.float64))
-
-    def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        return Relative(key_width, value_width, scale)
-
-    def _steps(self, layout: Layout) -> Tensor:
-        return layout.distance.clamp(-self.clip, self.clip) + self.clip
-
-    def bias(self, q: Tensor, layout: Layout) -> Tensor:
-        return (q[..., None, :] * self.key_table[self._steps(layout)]).sum(-1) * self.scale
-
-    def mix(self, weights: Tensor, layout: Layout) -> Tensor:
-        return (weights[..., None] * self.value_table[self._steps(layout)]).sum(-2)
-
-
 class Depth(Positions):
     """Adds a vector for a fact about each token that the network was given, such as its depth in a parse."""
 
@@ -162,27 +108,9 @@ def stack_with(positions: Positions, causal: bool = True) -> Stack:
     return Stack(embedding, layers, causal=causal).double().eval()
 
 
-@pytest.mark.parametrize("scheme", [Rotary, Alibi, Relative])
-@given(batch=batches(), data=st.data())
-def test_the_hooks_hold_schemes_to_come(scheme: type[Positions], batch: Batch, data: st.DataObject) -> None:
-    stack = stack_with(scheme())
-    whole = stack(batch.target, batch.target_real)
-    for i in range(len(batch.target)):
-        alone = stack(batch.row(i).target)
-        torch.testing.assert_close(whole[i][batch.target_real[i]], alone[0], atol=TOLERANCE, rtol=0)
-    cut = data.draw(st.integers(0, batch.target.size(1) - 1))
-    cache = DecoderCache(2)
-    pieces = [
-        stack(batch.target[:, piece], batch.target_real[:, piece], cache=cache)
-        for piece in (slice(0, cut), slice(cut, None))
-        if batch.target[:, piece].size(1)
-    ]
-    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, atol=TOLERANCE, rtol=0)
-
-
-@pytest.mark.parametrize("scheme", [Rotary, Alibi, Relative])
-def test_schemes_to_come_know_distances_and_nothing_else(scheme: type[Positions]) -> None:
-    layer = stack_with(scheme(), causal=False).layers[0]
+@pytest.mark.parametrize("scheme", [RotaryPositions(), AlibiPositions(), RelativePositions(2)])
+def test_schemes_inside_attention_know_distances_and_nothing_else(scheme: Positions) -> None:
+    layer = stack_with(scheme, causal=False).layers[0]
     x = torch.randn(1, 4, 16, dtype=torch.float64)
     layout = lay_out(torch.zeros(1, 4).long())
     later = Tokens(layout.queries.index + 5)

@@ -6,12 +6,15 @@ This room knows nothing of torch, so that reading and checking settings is insta
 from regard.config.complaint import Source
 from regard.config.data import Corpus, DataConfig
 from regard.config.model import (
+    AlibiPositions,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
     LearnedPositions,
     ModelConfig,
     NoPositions,
+    RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
     TransformerConfig,
 )
@@ -22,6 +25,7 @@ from regard.config.training import TrainingConfig, ValidationConfig
 from regard.config.written import to_toml
 
 __all__ = [
+    "AlibiPositions",
     "Config",
     "Corpus",
     "DataConfig",
@@ -31,6 +35,8 @@ __all__ = [
     "LearnedPositions",
     "ModelConfig",
     "NoPositions",
+    "RelativePositions",
+    "RotaryPositions",
     "SinusoidalPositions",
     "Source",
     "SpecialTokens",

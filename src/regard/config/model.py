@@ -37,6 +37,32 @@ class LearnedPositions(Settings):
     """How many positions are learned: the longest sequence the network can read."""
 
 
+class RotaryPositions(Settings):
+    """Queries and keys turn by angles proportional to their position (Su et al. 2021); for any length."""
+
+    kind: Literal["rotary"] = "rotary"
+    layout: Literal["interleaved", "halves"] = "interleaved"
+    """What turns together: `interleaved` entries 2i and 2i + 1, the paper's; `halves` i and i + d_k/2, LLaMA's."""
+    base: Annotated[float, Field(gt=1)] = 10_000.0
+    """The slowest pair turns by about 1/base from one position to the next: for long texts, make it larger."""
+
+
+class AlibiPositions(Settings):
+    """Scores lose in proportion to the distance, in each head at another rate (Press et al. 2022); for any length."""
+
+    kind: Literal["alibi"] = "alibi"
+
+
+class RelativePositions(Settings):
+    """Learned vectors for clipped distances, added to keys and values (Shaw et al. 2018); for any length."""
+
+    kind: Literal["relative"] = "relative"
+    clip: Annotated[int, Field(gt=0, le=2**16)] = 16
+    """The distance up to which tokens are told apart; all that is further away looks equally far."""
+    per_head: bool = False
+    """Vectors of its own for each head; off, the heads of a layer share them."""
+
+
 class NoPositions(Settings):
     """No positions: self-attention cannot tell a sentence from its reorderings."""
 
@@ -55,7 +81,9 @@ def variant(default: str) -> BeforeValidator:
 
 
 PositionsConfig = Annotated[
-    SinusoidalPositions | LearnedPositions | NoPositions, Field(discriminator="kind"), variant("sinusoidal")
+    SinusoidalPositions | LearnedPositions | RotaryPositions | AlibiPositions | RelativePositions | NoPositions,
+    Field(discriminator="kind"),
+    variant("sinusoidal"),
 ]
 
 
@@ -113,6 +141,15 @@ class TransformerConfig(Settings):
         above = next((n for n in range(heads, min(width, 10 * heads) + 1) if width % n == 0), None)
         nearest = " or ".join(str(n) for n in (below, above) if n is not None)
         raise ValueError(f"does not divide model.width = {width}: use {nearest}")
+
+    @field_validator("positions")
+    @classmethod
+    def _rotary_turns_pairs(cls, positions: PositionsConfig, info: ValidationInfo) -> PositionsConfig:
+        width, heads, key_width = (info.data.get(name) for name in ("width", "heads", "key_width"))
+        if isinstance(positions, RotaryPositions) and width and heads and (key_width or width // heads) % 2:
+            found = f"key_width = {key_width}" if key_width else f"width / model.heads = {width // heads}"
+            raise ValueError(f"turns pairs of entries, and model.{found} is odd: set model.key_width to an even number")
+        return positions
 
     @property
     def longest(self) -> int | None:

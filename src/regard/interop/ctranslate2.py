@@ -20,7 +20,7 @@ from ctranslate2.specs import (
 )
 from ctranslate2.specs.common_spec import Activation
 
-from regard.config import Config, DecoderOnly, EncoderDecoder
+from regard.config import AlibiPositions, Config, DecoderOnly, EncoderDecoder, RotaryPositions, TransformerConfig
 from regard.errors import FolderError
 from regard.interop.ctranslate2_limits import why_not
 from regard.interop.ctranslate2_vocabulary import Vocabularies, vocabularies
@@ -80,6 +80,7 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
         layers or model.layers,
         with_encoder_attention=encodes,
         alignment_heads=model.heads,  # what a token looks at is the mean over all heads of the last layer
+        **_inside_attention(model),
         **same,
     )
     _fill_stack(decoder, decoder.embeddings, tensors, "decoder", model)
@@ -102,11 +103,24 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
     return spec
 
 
+def _inside_attention(model: TransformerConfig) -> dict[str, Any]:
+    """The positions of a decoder, where they are none that are added to its embeddings."""
+    match model.positions:
+        case RotaryPositions(base=base, layout=layout):
+            turned = model.key_width or model.head_width  # and not what fills heads up
+            return {"rotary_dim": turned, "rotary_interleave": layout == "interleaved", "rotary_base": base}
+        case AlibiPositions():
+            return {"alibi": True}
+        case _:
+            return {}
+
+
 def _fill_stack(spec: Any, embeddings: Any, tensors: Tensors, stack: str, model: EncoderDecoder | DecoderOnly) -> None:
     embeddings.weight = tensors[f"{stack}.embedding.weight"]
     spec.scale_embeddings = model.scale_embeddings
-    # without a table, CTranslate2 would compute sinusoids of its own, which begin at 1
-    spec.position_encodings.encodings = position_table(tensors, stack, model)
+    if hasattr(spec, "position_encodings"):
+        # without a table, CTranslate2 would compute sinusoids of its own, which begin at 1
+        spec.position_encodings.encodings = position_table(tensors, stack, model)
     if model.embedding_norm:
         _fill_norm(spec.layernorm_embedding, tensors, f"{stack}.embedding.norm")
     if model.norm_order == "pre":

@@ -1,6 +1,6 @@
 """What CTranslate2 can hold. Knows neither torch nor CTranslate2, so that asking costs nothing."""
 
-from regard.config import Config, DecoderOnly, EncoderDecoder
+from regard.config import AlibiPositions, Config, DecoderOnly, EncoderDecoder, RelativePositions, RotaryPositions
 
 POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
 
@@ -16,11 +16,19 @@ def why_not(config: Config) -> str | None:
         return "CTranslate2 is for networks that write, and this one only reads"
     written = (model.target_vocabulary if isinstance(model, EncoderDecoder) else None) or model.vocabulary
     unnamed = max(tokens.start, tokens.unknown, tokens.end) >= written or tokens.end >= model.vocabulary
+    scheme, reads = model.positions, isinstance(model, EncoderDecoder)
     hindrances = {
         "CTranslate2 needs feed-forward layers, and the network has none": model.feed_forward == 0,
         "CTranslate2 needs norms, and the network has none": model.norm == "none",
         "CTranslate2 needs residual connections, and the network has none": not model.residual,
         "CTranslate2 cannot look ahead, and the network's decoder does": not model.look_ahead_mask,
+        "CTranslate2 has rotary positions in decoder-only networks, and this one has an encoder": (
+            reads and isinstance(scheme, RotaryPositions)
+        ),
+        "CTranslate2 has ALiBi in decoder-only networks, and this one has an encoder": (
+            reads and isinstance(scheme, AlibiPositions)
+        ),
+        "CTranslate2 has not our relative positions, which the network has": isinstance(scheme, RelativePositions),
         "its start, end or unknown token is past the last token of a vocabulary": unnamed,
     }
     return next((reason for reason, holds in hindrances.items() if holds), None)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.config import LearnedPositions, SinusoidalPositions, TransformerConfig
+from regard.config import LearnedPositions, NoPositions, SinusoidalPositions, TransformerConfig
 from regard.interop.ctranslate2_limits import POSITIONS
 from regard.nn import sinusoids
 
@@ -92,5 +92,7 @@ def position_table(tensors: Tensors, stack: str, model: TransformerConfig) -> Te
             return tensors[f"{stack}.embedding.positions.weight"]
         case SinusoidalPositions(layout=layout):
             return sinusoids(POSITIONS, model.width, halves=layout == "halves").float()
-        case _:
+        case NoPositions():
             return torch.zeros(POSITIONS, model.width)
+        case other:
+            raise TypeError(f"{other.kind} positions are not added to embeddings")

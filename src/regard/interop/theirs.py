@@ -5,7 +5,15 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.config import Config, DecoderOnly, EncoderDecoder, TransformerConfig
+from regard.config import (
+    Config,
+    DecoderOnly,
+    EncoderDecoder,
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    TransformerConfig,
+)
 from regard.interop.family import ACTIVATIONS
 
 
@@ -31,6 +39,7 @@ def first_that_holds(hindrances: dict[str, bool]) -> str | None:
 
 def what_no_class_holds(model: TransformerConfig, name: str) -> dict[str, bool]:
     """Reasons why a class of theirs cannot hold a network, and whether they hold; those common to all classes."""
+    added = isinstance(model.positions, SinusoidalPositions | LearnedPositions | NoPositions)
     looks_ahead = isinstance(model, EncoderDecoder | DecoderOnly) and not model.look_ahead_mask
     return {
         f"{name} has layer norms, and this network {_OTHER_NORMS.get(model.norm)}": model.norm != "layer",
@@ -38,6 +47,7 @@ def what_no_class_holds(model: TransformerConfig, name: str) -> dict[str, bool]:
         f"{name} has no gates, and this network's activation is swiglu": model.activation == "swiglu",
         f"{name} has residual connections, and this network has none": not model.residual,
         f"{name} cannot look ahead, and this network's decoder does": looks_ahead,
+        f"{name} adds positions to embeddings, and this network's are {model.positions.kind}": not added,
         f"{name} has no keys that are wider than values, as this network's are": (model.key_width or 0)
         > model.head_width,
     }

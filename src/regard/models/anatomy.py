@@ -111,5 +111,5 @@ def _flops(module: nn.Module, length: int) -> int:
             case nn.Linear() | Output():
                 total += 2 * part.weight.numel()
             case MultiHeadAttention():
-                total += part.kernel.flops(length, part.heads * part.key_width, part.heads * part.value_width)
+                total += part.flops(length)
     return total

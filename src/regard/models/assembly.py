@@ -9,12 +9,15 @@ from torch import nn
 
 from regard import nn as rn
 from regard.config import (
+    AlibiPositions,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
     LearnedPositions,
     ModelConfig,
     NoPositions,
+    RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
     TransformerConfig,
 )
@@ -145,6 +148,12 @@ def _positions(config: TransformerConfig) -> rn.Positions:
             return rn.SinusoidalPositions(config.width, halves=layout == "halves")
         case LearnedPositions(length=length):
             return rn.LearnedPositions(length, config.width)
+        case RotaryPositions(base=base, layout=layout):
+            return rn.RotaryPositions(base, halves=layout == "halves")
+        case AlibiPositions():
+            return rn.AlibiPositions()
+        case RelativePositions(clip=clip, per_head=per_head):
+            return rn.RelativePositions(clip, per_head)
         case NoPositions():
             return rn.Positions()
 

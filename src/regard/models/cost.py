@@ -44,9 +44,7 @@ def _matrices(parts: Iterable[nn.Module]) -> int:
 
 
 def _attention(attentions: Iterable[MultiHeadAttention], keys: int) -> int:
-    return sum(
-        part.kernel.flops(keys, part.heads * part.key_width, part.heads * part.value_width) for part in attentions
-    )
+    return sum(part.flops(keys) for part in attentions)
 
 
 def _mean(keys: Tensor, weights: Tensor) -> int:

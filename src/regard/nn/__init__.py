@@ -4,6 +4,7 @@ Letters for shapes, here and in every file of this room:
 B batch · S source or key length · T target or query length · H heads · D head width · C model width · V vocabulary
 """
 
+from regard.nn.alibi import AlibiPositions
 from regard.nn.attention import FullAttention, Kernel, attend
 from regard.nn.block import Block, PostNorm, PreNorm, Residual
 from regard.nn.cache import DecoderCache, KeyValues
@@ -15,10 +16,13 @@ from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.output import Output
 from regard.nn.pooling import DensePooling, FirstPooling, MeanPooling
 from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions, sinusoids
+from regard.nn.relative import RelativePositions
+from regard.nn.rotary import RotaryPositions
 from regard.nn.stack import Stack
 from regard.nn.taps import Tap, open_taps, taps_of
 
 __all__ = [
+    "AlibiPositions",
     "Block",
     "CrossAttention",
     "DecoderCache",
@@ -40,7 +44,9 @@ __all__ = [
     "Positions",
     "PostNorm",
     "PreNorm",
+    "RelativePositions",
     "Residual",
+    "RotaryPositions",
     "SelfAttention",
     "SinusoidalPositions",
     "Stack",

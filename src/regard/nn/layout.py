@@ -126,6 +126,7 @@ class Layout:
     queries: Tokens
     keys: Tokens
     mask: Mask
+    plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows, computed once
 
     @cached_property
     def distance(self) -> Tensor:

@@ -40,6 +40,10 @@ class MultiHeadAttention(nn.Module):
         self.concatenation = Tap()
         self.output = nn.Linear(heads * self.value_width, width, bias=bias)
 
+    def flops(self, keys: int) -> int:
+        """Floating-point operations per query inside the heads, where it meets so many keys."""
+        return self.kernel.flops(keys, self.heads * self.key_width, self.heads * self.value_width)
+
     def _split(self, projected: Tensor, tokens: Tokens, sizes: Sequence[int]) -> list[Tensor]:
         """Projections (…, H·(D + …)) side by side -> each as heads (B, H, T, D)."""
         if len({*sizes}) == 1:
@@ -81,6 +85,9 @@ class SelfAttention(MultiHeadAttention):
         bias = self.positions.bias(q, layout)
         mix = partial(self.positions.mix, layout=layout) if self.positions.mixes else None
         return self._join(self.kernel(q, k, v, layout, bias, mix), layout)
+
+    def flops(self, keys: int) -> int:
+        return super().flops(keys) + self.positions.flops()
 
 
 class CrossAttention(MultiHeadAttention):

@@ -3,9 +3,9 @@
 A scheme can act in four ways, each a hook that does nothing unless the scheme overrides it:
 
     embed    adds to the embeddings             sinusoidal, learned
-    rotate   turns queries and keys             (rotary)
-    bias     adds to the scaled scores          (relative keys, ALiBi)
-    mix      adds to the outputs of the heads   (relative values)
+    rotate   turns queries and keys             rotary
+    bias     adds to the scaled scores          relative keys, ALiBi
+    mix      adds to the outputs of the heads   relative values
 
 The first acts once, at the bottom of a stack; the others act in each self-attention, on the object that `for_layer`
 gives it, which may hold parameters of its own. Blocks call the hooks and know no scheme by name. `Tokens` say where
@@ -45,6 +45,10 @@ class Positions(nn.Module):
     def bias(self, q: Tensor, layout: Layout) -> Tensor | None:
         """What to add to the scaled scores (B, H, T, S)."""
         return None
+
+    def flops(self) -> int:
+        """Floating-point operations per query, in matrix products of the hooks for one layer."""
+        return 0
 
     def mix(self, weights: Tensor, layout: Layout) -> Tensor:
         """What to add to the heads' outputs (B, H, T, D), given the weights (B, H, T, S); called if `mixes`."""

@@ -1,0 +1,59 @@
+"""Networks learn by positions that act inside attention: what a token's neighbour is, which nothing else tells."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from family import ENCODERS, make
+from regard.config import DecoderOnly, EncoderOnly
+from regard.models import build
+
+SIZES: dict[str, Any] = {"vocabulary": 12, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
+LENGTH = 12
+
+
+def learned(kind: type[DecoderOnly | EncoderOnly], positions: str, steps: int = 200) -> float:
+    """How often a network names the token before each one, on unseen sentences after a short training."""
+    torch.manual_seed(0)
+    network = build(kind(**SIZES | {"positions": positions})).train()
+    head = torch.nn.Linear(SIZES["width"], SIZES["vocabulary"])
+    optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], lr=5e-3)
+
+    def predict(rows: int) -> tuple[Tensor, Tensor]:
+        ids = torch.randint(0, SIZES["vocabulary"], (rows, LENGTH))
+        states = network.decode(ids) if network.decodes else network.encode(ids).states
+        return head(states)[:, 1:], ids[:, :-1]
+
+    for _ in range(steps):
+        logits, before = predict(64)
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), before.flatten()).backward()
+        optimizer.step()
+    with torch.no_grad():
+        logits, before = predict(200)
+    return (logits.argmax(-1) == before).float().mean().item()
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "relative"])
+def test_decoders_learn_what_stands_before(positions: str) -> None:
+    assert learned(DecoderOnly, positions) > 0.95
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative"])
+def test_encoders_learn_what_stands_before(positions: str) -> None:
+    assert learned(EncoderOnly, positions) > 0.95
+
+
+def test_without_positions_an_encoder_knows_no_before() -> None:
+    assert learned(EncoderOnly, "none") < 0.5
+
+
+def test_an_encoder_with_alibi_cannot_tell_a_text_from_its_mirror_image() -> None:
+    network = make(ENCODERS["encoder-only, ALiBi"])
+    ids = torch.tensor([[4, 7, 1, 9, 2]])
+    torch.testing.assert_close(network.encode(ids).states, network.encode(ids.flip(1)).states.flip(1))
+    rotary = make(ENCODERS["encoder-only, rotary"])
+    assert (rotary.encode(ids).states - rotary.encode(ids.flip(1)).states.flip(1)).abs().max() > 1e-2

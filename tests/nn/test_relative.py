@@ -1,0 +1,118 @@
+"""Relative positions: the fast way beside equations (3) and (4) of Shaw et al. 2018, as they are written."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from family import Batch, batches
+from regard.nn import FullAttention, Layout, Positions, RelativePositions, lay_out, open_taps
+from regard.nn.relative import RelativeVectors
+
+HEADS, KEY, VALUE, SCALE = 2, 3, 5, 0.4
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: RelativeVectors) -> Tensor:
+    """The reference: e_ij = q_i · (k_j + a^K_ij), z_i = Σ w_ij (v_j + a^V_ij), a vector for each pair of tokens."""
+    rows = layout.distance[:, 0].clamp(-vectors.clip, vectors.clip) + vectors.clip  # (B, T, S)
+    keys, values = (
+        torch.stack([table[rows] for table in tables.expand(HEADS, -1, -1)], dim=1)  # (B, H, T, S, D)
+        for tables in (vectors.keys, vectors.values)
+    )
+    scores = torch.einsum("bhtd,bhtsd->bhts", q, k[:, :, None] + keys) * SCALE
+    if layout.mask.allowed is not None:
+        scores = scores.masked_fill(~layout.mask.allowed, -torch.inf)
+    weights = scores.softmax(-1).nan_to_num(0.0)
+    return torch.einsum("bhts,bhtsd->bhtd", weights, v[:, :, None] + values)
+
+
+def through_the_hooks(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: Positions) -> Tensor:
+    out: Tensor = FullAttention(SCALE)(
+        q, k, v, layout, vectors.bias(q, layout), lambda weights: vectors.mix(weights, layout)
+    )
+    return out
+
+
+def vectors_of(clip: int, per_head: bool) -> RelativeVectors:
+    torch.manual_seed(0)
+    vectors = RelativePositions(clip, per_head).for_layer(HEADS, KEY, VALUE, SCALE).double()
+    assert isinstance(vectors, RelativeVectors)
+    return vectors
+
+
+def qkv(rows: int, length: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.randn(rows, HEADS, length, width, dtype=torch.float64, generator=generator).requires_grad_()
+        for width in (KEY, KEY, VALUE)
+    ]
+
+
+@given(batch=batches(), clip=st.integers(1, 9), per_head=st.booleans(), causal=st.booleans())
+def test_the_fast_way_is_the_formula_and_has_its_gradients(
+    batch: Batch, clip: int, per_head: bool, causal: bool
+) -> None:
+    vectors = vectors_of(clip, per_head)
+    layout = lay_out(batch.target, batch.target_real, causal=causal)
+    inputs = qkv(*batch.target.shape)
+    learned = [*inputs, *vectors.parameters()]
+
+    def run(way: Callable[..., Tensor]) -> list[Tensor]:
+        out = way(*inputs, layout, vectors).where(batch.target_real[:, None, :, None], 0.0)
+        return [out, *torch.autograd.grad(out.sin().sum(), learned)]
+
+    for fast, plain in zip(run(through_the_hooks), run(attended), strict=True):
+        torch.testing.assert_close(fast, plain, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("per_head", "shape"), [(False, (9,)), (True, (HEADS, 9))])
+def test_heads_share_vectors_or_have_their_own(per_head: bool, shape: tuple[int, ...]) -> None:
+    vectors = vectors_of(4, per_head)
+    assert vectors.keys.shape == (*shape, KEY)
+    assert vectors.values.shape == (*shape, VALUE)
+
+
+def test_all_that_is_further_than_the_clip_is_equally_far() -> None:
+    layout = lay_out(torch.zeros(1, 8).long())
+    bias = vectors_of(2, per_head=False).bias(torch.ones(1, HEADS, 8, KEY, dtype=torch.float64), layout)
+    assert bias is not None
+    after = bias[0, 0, 0].tolist()  # what the first token makes of each
+    assert len(set(after)) == 3
+    assert len(set(after[2:])) == 1
+    assert bias[0, 0, 7, 0] != bias[0, 0, 0, 7]  # far before is not far after
+
+
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that any operation gives."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, Tensor):
+                self.numbers = max(self.numbers, tensor.numel())
+        return out
+
+
+def test_no_vector_is_written_down_for_each_pair_of_tokens() -> None:
+    length = 40
+    vectors, inputs = vectors_of(4, per_head=True), qkv(1, length)
+    layout = lay_out(torch.zeros(1, length).long(), causal=True)
+    with Largest() as largest:  # type: ignore[no-untyped-call]
+        through_the_hooks(inputs[0], inputs[1], inputs[2], layout, vectors).sum().backward()
+    assert largest.numbers == HEADS * length * length
+
+
+def test_taps_see_what_the_vectors_add() -> None:
+    inputs, layout, vectors = qkv(1, 4), lay_out(torch.zeros(1, 4).long()), vectors_of(2, per_head=False)
+    kernel = FullAttention(SCALE)
+    with open_taps(kernel) as seen:
+        kernel(*inputs, layout, vectors.bias(inputs[0], layout), lambda weights: vectors.mix(weights, layout))
+    added = vectors.bias(inputs[0], layout)
+    assert added is not None
+    torch.testing.assert_close(seen["scaled"], seen["scores"] * SCALE + added)
