@@ -11,7 +11,17 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions, ModelConfig, NoPositions
+from regard.config import (
+    BigBirdAttention,
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    LearnedPositions,
+    LinformerAttention,
+    ModelConfig,
+    NoPositions,
+    WindowAttention,
+)
 from regard.models import Network, build
 
 VOCABULARY = 23
@@ -19,6 +29,8 @@ TOLERANCE = 1e-9
 _SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "heads": 4, "feed_forward": 24}
 _MODERN: dict[str, Any] = {"norm": "rms", "norm_order": "pre", "activation": "swiglu"}
 _LEARNED: dict[str, Any] = {"positions": LearnedPositions(length=40), "norm_order": "pre", "activation": "gelu"}
+
+_BIRD = BigBirdAttention(block=1, window_blocks=1, global_blocks=1, random_blocks=1)
 
 DECODERS: dict[str, ModelConfig] = {
     "encoder-decoder": EncoderDecoder(**_SMALL),
@@ -35,11 +47,22 @@ DECODERS: dict[str, ModelConfig] = {
     "decoder-only": DecoderOnly(**_SMALL, activation="gelu-tanh"),
     "decoder-only, learned positions": DecoderOnly(**_SMALL, **_LEARNED, scale_embeddings=False),
     "decoder-only, no feed-forward": DecoderOnly(**{**_SMALL, "feed_forward": 0}, positions=NoPositions()),
+    "encoder-decoder, window": EncoderDecoder(**_SMALL, attention=WindowAttention(reach=2)),
+    "encoder-decoder, BigBird": EncoderDecoder(**_SMALL, key_width=3, attention=_BIRD),
+    "encoder-decoder, Linformer": EncoderDecoder(
+        **_SMALL, attention=LinformerAttention(projected=3, length=40, sharing="none")
+    ),
+    "decoder-only, window": DecoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
 }
 ENCODERS: dict[str, ModelConfig] = {
     "encoder-only": EncoderOnly(**_SMALL, activation="swish"),
     "encoder-only, learned, segments": EncoderOnly(
         **_SMALL, **_LEARNED, segments=2, embedding_norm=True, pooling="first-dense"
+    ),
+    "encoder-only, window": EncoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
+    "encoder-only, BigBird": EncoderOnly(**_SMALL, attention=_BIRD),
+    "encoder-only, Linformer": EncoderOnly(
+        **_SMALL, attention=LinformerAttention(projected=3, length=40, sharing="layerwise")
     ),
 }
 FAMILY = DECODERS | ENCODERS

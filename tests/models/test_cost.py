@@ -8,7 +8,10 @@ from family import DECODERS, make
 from regard.models.cost import Cost
 
 
-@pytest.mark.parametrize("name", DECODERS)
+DENSE = [name for name, config in DECODERS.items() if config.attention.kind in ("full", "linformer")]
+
+
+@pytest.mark.parametrize("name", DENSE)  # while a tap is open, the others compute what they then leave out
 def test_training_flops_equal_torchs_count(name: str) -> None:
     network = make(DECODERS[name])
     sources, targets = torch.randint(4, 20, (3, 6)), torch.randint(4, 20, (3, 5))

@@ -6,14 +6,18 @@ This room knows nothing of torch, so that reading and checking settings is insta
 from regard.config.complaint import Source
 from regard.config.data import Corpus, DataConfig
 from regard.config.model import (
+    BigBirdAttention,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
+    FullAttention,
     LearnedPositions,
+    LinformerAttention,
     ModelConfig,
     NoPositions,
     SinusoidalPositions,
     TransformerConfig,
+    WindowAttention,
 )
 from regard.config.schema import Config, SpecialTokens
 from regard.config.sources import check, gather, given, preset_names, preset_summary, resolve
@@ -22,13 +26,16 @@ from regard.config.training import TrainingConfig, ValidationConfig
 from regard.config.written import to_toml
 
 __all__ = [
+    "BigBirdAttention",
     "Config",
     "Corpus",
     "DataConfig",
     "DecoderOnly",
     "EncoderDecoder",
     "EncoderOnly",
+    "FullAttention",
     "LearnedPositions",
+    "LinformerAttention",
     "ModelConfig",
     "NoPositions",
     "SinusoidalPositions",
@@ -38,6 +45,7 @@ __all__ = [
     "TrainingConfig",
     "TransformerConfig",
     "ValidationConfig",
+    "WindowAttention",
     "check",
     "gather",
     "given",

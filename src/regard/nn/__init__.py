@@ -5,20 +5,24 @@ B batch · S source or key length · T target or query length · H heads · D he
 """
 
 from regard.nn.attention import FullAttention, Kernel, attend
+from regard.nn.bigbird import BigBirdAttention
 from regard.nn.block import Block, PostNorm, PreNorm, Residual
 from regard.nn.cache import DecoderCache, KeyValues
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward, GatedFeedForward
 from regard.nn.layout import Layout, Mask, Packing, Tokens, causal, lay_out
+from regard.nn.linformer import LinformerAttention, Mixtures
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.output import Output
 from regard.nn.pooling import DensePooling, FirstPooling, MeanPooling
 from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions, sinusoids
 from regard.nn.stack import Stack
 from regard.nn.taps import Tap, open_taps, taps_of
+from regard.nn.window import WindowAttention
 
 __all__ = [
+    "BigBirdAttention",
     "Block",
     "CrossAttention",
     "DecoderCache",
@@ -33,8 +37,10 @@ __all__ = [
     "KeyValues",
     "Layout",
     "LearnedPositions",
+    "LinformerAttention",
     "Mask",
     "MeanPooling",
+    "Mixtures",
     "Output",
     "Packing",
     "Positions",
@@ -46,6 +52,7 @@ __all__ = [
     "Stack",
     "Tap",
     "Tokens",
+    "WindowAttention",
     "attend",
     "causal",
     "lay_out",
