@@ -66,6 +66,9 @@ ENCODERS: dict[str, ModelConfig] = {
     ),
 }
 FAMILY = DECODERS | ENCODERS
+SPARSE = [  # those that, while a tap is open, also compute what they leave out
+    name for name, config in FAMILY.items() if config.attention.kind in ("window", "bigbird")
+]
 
 
 def make(config: ModelConfig, seed: int = 0) -> Network:

@@ -13,7 +13,7 @@ from family import DECODERS, ENCODERS, FAMILY, TOLERANCE, VOCABULARY, Batch, bat
 from regard.config import DecoderOnly, EncoderOnly, NoPositions
 from regard.errors import InputError
 from regard.models import Memory, Network
-from regard.nn import open_taps
+from regard.nn import LinformerAttention, open_taps
 
 
 def memory_of(network: Network, batch: Batch) -> Memory | None:

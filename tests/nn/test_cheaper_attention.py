@@ -222,7 +222,11 @@ def test_what_positions_add_to_each_pair_is_added(kernel: SparseAttention) -> No
     q, k, v = vectors(20, 0)
     if isinstance(kernel, WindowAttention):
         kernel.block = 2
-    layout, bias, table = lay_out(torch.zeros(ROWS, 20)), torch.randn(1, HEADS, 20, 20).double(), torch.randn(20, VALUES)
+    layout, bias, table = (
+        lay_out(torch.zeros(ROWS, 20)),
+        torch.randn(1, HEADS, 20, 20).double(),
+        torch.randn(20, VALUES),
+    )
     scores = (q @ k.mT * 0.5 + bias).masked_fill(~kernel.seen(layout), -torch.inf)
     weights = scores.softmax(-1)
     out = kernel(q, k, v, layout, bias, lambda weights: weights @ table.double())

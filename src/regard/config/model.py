@@ -226,9 +226,8 @@ class DecoderOnly(Predicts, TransformerConfig):
     @classmethod
     def _sees_no_future(cls, attention: AttentionConfig) -> AttentionConfig:
         if isinstance(attention, LinformerAttention | BigBirdAttention):
-            raise ValueError(
-                f"model.attention.kind = {attention.kind!r} looks ahead, and a decoder must not: use 'window'"
-            )
+            asked = f"model.attention.kind = {attention.kind!r}"
+            raise ValueError(f"{asked} looks ahead, which a decoder must not: use 'window' or 'full'")
         return attention
 
 

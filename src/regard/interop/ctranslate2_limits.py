@@ -21,6 +21,7 @@ def why_not(config: Config) -> str | None:
         "CTranslate2 needs norms, and the network has none": model.norm == "none",
         "CTranslate2 needs residual connections, and the network has none": not model.residual,
         "CTranslate2 cannot look ahead, and the network's decoder does": not model.look_ahead_mask,
+        f"CTranslate2 has full attention, and the network's is {model.attention.kind}": model.attention.kind != "full",
         "its start, end or unknown token is past the last token of a vocabulary": unnamed,
     }
     return next((reason for reason, holds in hindrances.items() if holds), None)
