@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.errors import InputError
 from regard.nn import (
@@ -63,7 +64,8 @@ def agrees_with_dense(
 ) -> None:
     """Outputs and gradients of the blocks, and of what runs under open taps, are those of `attend` under the mask."""
     at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if real is None else real[:, None, :, None]
-    expected, weights = attend(*qkv, allowed, scale=kernel.scale)
+    q, k, v = qkv
+    expected, weights = attend(q, k, v, allowed, scale=kernel.scale)
     wanted = torch.autograd.grad((expected * at_real).sin().sum(), qkv)
     for watched in (False, True):
         if watched:
@@ -252,7 +254,7 @@ def test_dropped_weights_are_on_average_kept(length: int) -> None:
 def test_no_tensor_has_an_entry_for_each_pair(kernel: SparseAttention) -> None:
     length, largest = 4096, 0
 
-    class Largest(torch.utils._python_dispatch.TorchDispatchMode):
+    class Largest(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), keywords=None):  # type: ignore[no-untyped-def]
             nonlocal largest
             out = function(*arguments, **(keywords or {}))
@@ -260,7 +262,7 @@ def test_no_tensor_has_an_entry_for_each_pair(kernel: SparseAttention) -> None:
             return out
 
     x = torch.randn(1, 1, length, 4)
-    with Largest():
+    with Largest():  # type: ignore[no-untyped-call]
         kernel(x, x, x, lay_out(torch.zeros(1, length)))
     assert largest < length * length / 8
 
