@@ -159,7 +159,7 @@ class BigBirdAttention(SparseAttention):
         allowed = place.flatten(1) < ends[:, None, None]  # (1 or B, N, K)
         chosen = seen.clamp(max=blocks - 1).flatten()
         k, v = (x.index_select(2, chosen).unflatten(2, (count, widest)).flatten(3, 4) for x in (k, v))
-        return self._meet(q, k, v, allowed[:, :, None].expand(-1, -1, self.block, -1))
+        return self._meet(q, k, v, allowed[:, :, None])
 
 
 def _check(layout: Layout) -> None:

@@ -72,15 +72,18 @@ class SparseAttention(FullAttention):
     def _meet(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
         """Blocks of queries q (B, H, N, T, D), each with keys and values of its own, k and v (B, H, N, K, …).
 
-        `allowed` (1 or B, N, T, K); returns (B, H, N, T, E).
+        `allowed` (1 or B, N, 1 or T, K); returns (B, H, N, T, E).
         """
-        batch, heads = q.shape[:2]
-        if len(allowed) > 1:
-            allowed = allowed[:, None].expand(-1, heads, -1, -1, -1).flatten(0, 1)
-        mask = SpelledOut(q.size(3), k.size(3), device=q.device, pairs=allowed)
-        q, k, v = (x.flatten(0, 1) for x in (q, k, v))  # to the kernel, a block is a head
+        shape = q.shape[:3]
+        if allowed.size(2) == 1:  # a small mask: blocks as rows of a batch, whose gradients PyTorch need not copy
+            pairs = allowed[:, None].expand(*shape, -1, -1).flatten(0, 2)[:, None]
+            q, k, v = (x.flatten(0, 2)[:, None] for x in (q, k, v))
+        else:  # blocks as heads, so that rows and heads can share a mask
+            pairs = allowed if len(allowed) == 1 else allowed[:, None].expand(*shape, -1, -1).flatten(0, 1)
+            q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+        mask = SpelledOut(q.size(2), k.size(2), device=q.device, pairs=pairs)
         out = quick(q, k, v, mask, None, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-        return out.unflatten(0, (batch, heads))
+        return out.reshape(*shape, *out.shape[2:])
 
 
 def lengths(layout: Layout) -> Tensor | None:
