@@ -235,6 +235,17 @@ def test_what_positions_add_to_each_pair_is_added(kernel: SparseAttention) -> No
     torch.testing.assert_close(out, weights @ v + weights @ table.double())
 
 
+@pytest.mark.parametrize("kept", [20, 9])
+def test_a_cached_step_gets_what_positions_add_even_where_old_keys_are_gone(kept: int) -> None:
+    kernel, (q, k, v) = WindowAttention(0.5, 4), vectors(20, 0)
+    bias, table = torch.randn(1, HEADS, 20, 20).double(), torch.randn(20, VALUES).double()
+    whole = kernel(q, k, v, lay_out(torch.zeros(ROWS, 20), causal=True), bias, lambda weights: weights @ table)
+    new = lay_out(torch.zeros(ROWS, 3), before=17, causal=True)
+    last = slice(20 - kept, None)
+    step = kernel(q[:, :, 17:], k[:, :, last], v[:, :, last], new, bias[:, :, 17:], lambda weights: weights @ table)
+    torch.testing.assert_close(step, whole[:, :, 17:])
+
+
 @pytest.mark.parametrize("length", [40, 200])
 def test_dropped_weights_are_on_average_kept(length: int) -> None:
     kernels: list[SparseAttention] = [
