@@ -50,7 +50,7 @@ DECODERS: dict[str, ModelConfig] = {
     "encoder-decoder, window": EncoderDecoder(**_SMALL, attention=WindowAttention(reach=2)),
     "encoder-decoder, BigBird": EncoderDecoder(**_SMALL, key_width=3, attention=_BIRD),
     "encoder-decoder, Linformer": EncoderDecoder(
-        **_SMALL, attention=LinformerAttention(projected=3, length=40, sharing="none")
+        **_SMALL, attention=LinformerAttention(projected=3, length=64, sharing="none")
     ),
     "decoder-only, window": DecoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
 }
