@@ -13,14 +13,17 @@ from torch import Tensor
 
 from regard.config import (
     AlibiPositions,
+    BigBirdAttention,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
     LearnedPositions,
+    LinformerAttention,
     ModelConfig,
     NoPositions,
     RelativePositions,
     RotaryPositions,
+    WindowAttention,
 )
 from regard.models import Network, build
 
@@ -29,6 +32,8 @@ TOLERANCE = 1e-9
 _SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "heads": 4, "feed_forward": 24}
 _MODERN: dict[str, Any] = {"norm": "rms", "norm_order": "pre", "activation": "swiglu"}
 _LEARNED: dict[str, Any] = {"positions": LearnedPositions(length=40), "norm_order": "pre", "activation": "gelu"}
+
+_BIRD = BigBirdAttention(block=1, window_blocks=1, global_blocks=1, random_blocks=1)
 
 DECODERS: dict[str, ModelConfig] = {
     "encoder-decoder": EncoderDecoder(**_SMALL),
@@ -51,6 +56,12 @@ DECODERS: dict[str, ModelConfig] = {
     "decoder-only, rotary in halves": DecoderOnly(**_SMALL, positions=RotaryPositions(layout="halves", base=100)),
     "decoder-only, ALiBi, three heads": DecoderOnly(**{**_SMALL, "width": 15, "heads": 3}, positions=AlibiPositions()),
     "decoder-only, relative per head": DecoderOnly(**_SMALL, positions=RelativePositions(clip=3, per_head=True)),
+    "encoder-decoder, window": EncoderDecoder(**_SMALL, attention=WindowAttention(reach=2)),
+    "encoder-decoder, BigBird": EncoderDecoder(**_SMALL, key_width=3, attention=_BIRD),
+    "encoder-decoder, Linformer": EncoderDecoder(
+        **_SMALL, attention=LinformerAttention(projected=3, length=64, sharing="none")
+    ),
+    "decoder-only, window": DecoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
 }
 ENCODERS: dict[str, ModelConfig] = {
     "encoder-only": EncoderOnly(**_SMALL, activation="swish"),
@@ -60,8 +71,16 @@ ENCODERS: dict[str, ModelConfig] = {
     "encoder-only, rotary": EncoderOnly(**_SMALL, positions=RotaryPositions()),
     "encoder-only, ALiBi": EncoderOnly(**_SMALL, positions=AlibiPositions()),
     "encoder-only, relative": EncoderOnly(**_SMALL, positions=RelativePositions(clip=2)),
+    "encoder-only, window": EncoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
+    "encoder-only, BigBird": EncoderOnly(**_SMALL, attention=_BIRD),
+    "encoder-only, Linformer": EncoderOnly(
+        **_SMALL, attention=LinformerAttention(projected=3, length=40, sharing="layerwise")
+    ),
 }
 FAMILY = DECODERS | ENCODERS
+SPARSE = [  # those that, while a tap is open, also compute what they leave out
+    name for name, config in FAMILY.items() if config.attention.kind in ("window", "bigbird")
+]
 
 
 def make(config: ModelConfig, seed: int = 0) -> Network:

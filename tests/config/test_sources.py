@@ -99,6 +99,14 @@ def test_settings_survive_json(preset: str) -> None:
             "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only' or 'encoder-only' "
             "(did you mean decoder-only?).",
         ),
+        (
+            "model.attention=linear",
+            "model.attention.kind = 'linear' should be 'full', 'linformer', 'bigbird' or 'window'.",
+        ),
+        (
+            'model.attention={kind="bigbird", window_blocks=4}',
+            "model.attention.window_blocks = 4 has no middle: use 3 or 5.",
+        ),
         ("model.positions.none=1", "model.positions.none is not a setting; the settings here are kind, layout."),
         ("model.width=16777213", "model.heads = 4 does not divide model.width = 16777213: use 1."),
         ("model.width=10000000000", "model.width = 10000000000 should be less than or equal to 16777216."),
@@ -129,6 +137,14 @@ def test_odd_values_are_no_traceback(setting: str) -> None:
 def test_a_setting_spelled_like_a_variant_is_still_named() -> None:
     start = "--set model.none=1: model.none is not a setting; the settings here are kind, vocabulary, width, "
     assert complaint("tiny", "model.none=1").startswith(start)
+
+
+@pytest.mark.parametrize("kind", ["linformer", "bigbird"])
+def test_attention_to_whole_texts_is_not_for_language_models(kind: str) -> None:
+    assert complaint("gpt-small", f"model.attention={kind}") == (
+        f"--set model.attention={kind}: model.attention.kind = '{kind}' looks ahead, which a decoder must not: "
+        "use 'window' or 'full'."
+    )
 
 
 @pytest.mark.parametrize("setting", ["model.layers", "=3", "model..layers=3"])

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from random_models import SMALL, VOCABULARY, greedily, log_probabilities, randomised, saved, sources, words
 from regard.config import (
     AlibiPositions,
+    BigBirdAttention,
     Config,
     DecoderOnly,
     EncoderDecoder,
@@ -320,6 +321,10 @@ REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
         {},
     ),
     "CTranslate2 needs norms, and the network has none": (DecoderOnly(**SMALL, norm="none"), {}),
+    "CTranslate2 has full attention, and the network's is bigbird": (
+        EncoderDecoder(**SMALL, attention=BigBirdAttention()),
+        {},
+    ),
     "CTranslate2 needs residual connections, and the network has none": (DecoderOnly(**SMALL, residual=False), {}),
     "CTranslate2 cannot look ahead, and the network's decoder does": (DecoderOnly(**SMALL, look_ahead_mask=False), {}),
     "CTranslate2 has rotary positions in decoder-only networks, and this one has an encoder": (

@@ -28,12 +28,14 @@ from regard.config import (
     EncoderDecoder,
     EncoderOnly,
     LearnedPositions,
+    LinformerAttention,
     ModelConfig,
     NoPositions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
     TokenizerConfig,
+    WindowAttention,
 )
 from regard.errors import FolderError
 from regard.interop import import_folder, to_ctranslate2
@@ -336,6 +338,14 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
     "Marian has no gates, and this network's activation is swiglu": (
         EncoderDecoder(**SMALL, activation="swiglu"),
         TO_CTRANSLATE2,
+    ),
+    "Marian has full attention, and this network's is linformer": (
+        EncoderDecoder(**SMALL, attention=LinformerAttention()),
+        NOWHERE,
+    ),
+    "GPT-2 has full attention, and this network's is window": (
+        DecoderOnly(**PRE, attention=WindowAttention()),
+        NOWHERE,
     ),
     "Marian has residual connections, and this network has none": (EncoderDecoder(**SMALL, residual=False), NOWHERE),
     "Marian cannot look ahead, and this network's decoder does": (

@@ -7,16 +7,20 @@ from regard.config.complaint import Source
 from regard.config.data import Corpus, DataConfig
 from regard.config.model import (
     AlibiPositions,
+    BigBirdAttention,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
+    FullAttention,
     LearnedPositions,
+    LinformerAttention,
     ModelConfig,
     NoPositions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
     TransformerConfig,
+    WindowAttention,
 )
 from regard.config.schema import Config, SpecialTokens
 from regard.config.sources import check, gather, given, preset_names, preset_summary, resolve
@@ -26,13 +30,16 @@ from regard.config.written import to_toml
 
 __all__ = [
     "AlibiPositions",
+    "BigBirdAttention",
     "Config",
     "Corpus",
     "DataConfig",
     "DecoderOnly",
     "EncoderDecoder",
     "EncoderOnly",
+    "FullAttention",
     "LearnedPositions",
+    "LinformerAttention",
     "ModelConfig",
     "NoPositions",
     "RelativePositions",
@@ -44,6 +51,7 @@ __all__ = [
     "TrainingConfig",
     "TransformerConfig",
     "ValidationConfig",
+    "WindowAttention",
     "check",
     "gather",
     "given",

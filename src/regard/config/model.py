@@ -87,6 +87,62 @@ PositionsConfig = Annotated[
 ]
 
 
+class FullAttention(Settings):
+    """Every token looks at every other (§3.2.1)."""
+
+    kind: Literal["full"] = "full"
+
+
+class LinformerAttention(Settings):
+    """Keys and values are mixed into a fixed number along the length, in encoders (Wang et al. 2020)."""
+
+    kind: Literal["linformer"] = "linformer"
+    projected: Size = 128
+    """k: how many mixtures of keys, and of values, are left to look at."""
+    length: Size = 512
+    """n: how many tokens the mixtures are learned for: the longest sequence the network can read."""
+    sharing: Literal["none", "headwise", "key-value", "layerwise"] = "headwise"
+    """Who shares a projection: nobody; all heads; keys and values too; all layers too."""
+
+
+class BigBirdAttention(Settings):
+    """Blocks of tokens see their neighbours, a few global and a few random blocks, in encoders (Zaheer et al. 2020)."""
+
+    kind: Literal["bigbird"] = "bigbird"
+    block: Size = 64
+    """Tokens in a block."""
+    window_blocks: Size = 3
+    """Blocks around a token's own that it sees, its own included; odd."""
+    global_blocks: Annotated[int, Field(ge=0, le=2**24)] = 2
+    """Blocks that see all and are seen by all: the first and the last by turns, from both ends of the text."""
+    random_blocks: Annotated[int, Field(ge=0, le=2**24)] = 3
+    """Further blocks that each block sees, drawn once and for all from `seed`."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """What the random blocks follow from, together with the number of blocks in the text."""
+
+    @field_validator("window_blocks")
+    @classmethod
+    def _has_a_middle(cls, blocks: int) -> int:
+        if blocks % 2 == 0:
+            raise ValueError(f"has no middle: use {blocks - 1} or {blocks + 1}")
+        return blocks
+
+
+class WindowAttention(Settings):
+    """Each token looks at those near it: on both sides in an encoder, backwards only in a decoder."""
+
+    kind: Literal["window"] = "window"
+    reach: Size = 128
+    """How far a token sees, in tokens to each side; it also sees itself."""
+
+
+AttentionConfig = Annotated[
+    FullAttention | LinformerAttention | BigBirdAttention | WindowAttention,
+    Field(discriminator="kind"),
+    variant("full"),
+]
+
+
 class TransformerConfig(Settings):
     """What every Transformer has, whichever of its two stacks it keeps."""
 
@@ -118,6 +174,8 @@ class TransformerConfig(Settings):
     """Residual connections around the sub-layers; off, to see what they are for."""
     positions: PositionsConfig = SinusoidalPositions()
     """How order reaches the network."""
+    attention: AttentionConfig = FullAttention()
+    """Who looks at whom in self-attention; where all look at all, it costs the square of the length."""
     dropout: Rate = 0.1
     """On the output of each sub-layer and on the sum of embedding and position (§5.4)."""
     attention_dropout: Rate = 0.0
@@ -154,7 +212,8 @@ class TransformerConfig(Settings):
     @property
     def longest(self) -> int | None:
         """The longest sequence the network can read; None: any."""
-        return self.positions.length if isinstance(self.positions, LearnedPositions) else None
+        learned = [part.length for part in (self.positions, self.attention) if hasattr(part, "length")]
+        return min(learned, default=None)
 
     @property
     def head_width(self) -> int:
@@ -199,6 +258,14 @@ class DecoderOnly(Predicts, TransformerConfig):
 
     family: ClassVar[str] = "decoder-only Transformer"
     kind: Literal["decoder-only"] = "decoder-only"
+
+    @field_validator("attention")
+    @classmethod
+    def _sees_no_future(cls, attention: AttentionConfig) -> AttentionConfig:
+        if isinstance(attention, LinformerAttention | BigBirdAttention):
+            asked = f"model.attention.kind = {attention.kind!r}"
+            raise ValueError(f"{asked} looks ahead, which a decoder must not: use 'window' or 'full'")
+        return attention
 
 
 class EncoderOnly(TransformerConfig):

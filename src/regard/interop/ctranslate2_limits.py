@@ -29,6 +29,7 @@ def why_not(config: Config) -> str | None:
             reads and isinstance(scheme, AlibiPositions)
         ),
         "CTranslate2 has not our relative positions, which the network has": isinstance(scheme, RelativePositions),
+        f"CTranslate2 has full attention, and the network's is {model.attention.kind}": model.attention.kind != "full",
         "its start, end or unknown token is past the last token of a vocabulary": unnamed,
     }
     return next((reason for reason, holds in hindrances.items() if holds), None)

@@ -48,6 +48,7 @@ def what_no_class_holds(model: TransformerConfig, name: str) -> dict[str, bool]:
         f"{name} has residual connections, and this network has none": not model.residual,
         f"{name} cannot look ahead, and this network's decoder does": looks_ahead,
         f"{name} adds positions to embeddings, and this network's are {model.positions.kind}": not added,
+        f"{name} has full attention, and this network's is {model.attention.kind}": model.attention.kind != "full",
         f"{name} has no keys that are wider than values, as this network's are": (model.key_width or 0)
         > model.head_width,
     }

@@ -1,6 +1,5 @@
 """From settings to a network: the one place where a variant's name becomes an object."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -21,6 +20,7 @@ from regard.config import (
     SinusoidalPositions,
     TransformerConfig,
 )
+from regard.models.attentions import full_attention, self_attention
 from regard.models.initialise import initialise
 from regard.models.network import Network
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
@@ -104,23 +104,20 @@ def _stack(
         dropout=config.dropout,
     )
     norm = _norm(config) if config.norm_order == "pre" else None
-    return rn.Stack(embedding, [_block(config, positions, cross) for _ in range(layers)], norm, causal=causal)
+    kernel = self_attention(config, encoder=not cross and not isinstance(config, DecoderOnly))
+    blocks = [_block(config, kernel(), positions, cross) for _ in range(layers)]
+    return rn.Stack(embedding, blocks, norm, causal=causal)
 
 
-def _block(config: TransformerConfig, positions: rn.Positions, cross: bool) -> rn.Block:
+def _block(config: TransformerConfig, kernel: rn.Kernel, positions: rn.Positions, cross: bool) -> rn.Block:
     width, heads, key_width, bias = config.width, config.heads, config.key_width, config.attention_bias
     wrapping = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
     return rn.Block(
-        rn.SelfAttention(width, heads, _kernel(config), positions, key_width=key_width, bias=bias),
-        rn.CrossAttention(width, heads, _kernel(config), key_width=key_width, bias=bias) if cross else None,
+        rn.SelfAttention(width, heads, kernel, positions, key_width=key_width, bias=bias),
+        rn.CrossAttention(width, heads, full_attention(config), key_width=key_width, bias=bias) if cross else None,
         _feed_forward(config),
         lambda: wrapping(_norm(config), config.dropout, connected=config.residual),
     )
-
-
-def _kernel(config: TransformerConfig) -> rn.Kernel:
-    key_width = config.key_width or config.head_width
-    return rn.FullAttention(1 / math.sqrt(key_width) if config.scale_scores else 1.0, config.attention_dropout)
 
 
 def _feed_forward(config: TransformerConfig) -> nn.Module | None:

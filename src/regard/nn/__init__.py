@@ -6,12 +6,14 @@ B batch · S source or key length · T target or query length · H heads · D he
 
 from regard.nn.alibi import AlibiPositions
 from regard.nn.attention import FullAttention, Kernel, attend
+from regard.nn.bigbird import BigBirdAttention
 from regard.nn.block import Block, PostNorm, PreNorm, Residual
 from regard.nn.cache import DecoderCache, KeyValues
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward, GatedFeedForward
 from regard.nn.layout import Layout, Mask, Packing, Tokens, causal, lay_out
+from regard.nn.linformer import LinformerAttention, Mixtures
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.output import Output
 from regard.nn.pooling import DensePooling, FirstPooling, MeanPooling
@@ -20,9 +22,11 @@ from regard.nn.relative import RelativePositions
 from regard.nn.rotary import RotaryPositions
 from regard.nn.stack import Stack
 from regard.nn.taps import Tap, open_taps, taps_of
+from regard.nn.window import WindowAttention
 
 __all__ = [
     "AlibiPositions",
+    "BigBirdAttention",
     "Block",
     "CrossAttention",
     "DecoderCache",
@@ -37,8 +41,10 @@ __all__ = [
     "KeyValues",
     "Layout",
     "LearnedPositions",
+    "LinformerAttention",
     "Mask",
     "MeanPooling",
+    "Mixtures",
     "Output",
     "Packing",
     "Positions",
@@ -52,6 +58,7 @@ __all__ = [
     "Stack",
     "Tap",
     "Tokens",
+    "WindowAttention",
     "attend",
     "causal",
     "lay_out",

@@ -65,6 +65,8 @@ class Kernel(nn.Module):
     something to add to the output (B, H, T, E). Both come from the positions.
     """
 
+    past: int | None = None  # how many tokens behind its queries a causal kernel may look at; None: all
+
     def __init__(self, scale: float) -> None:
         super().__init__()
         self.scale = scale
@@ -113,8 +115,7 @@ class FullAttention(Kernel):
         if mix is not None or self._watched():
             return self._step_by_step(q, k, v, layout, bias, mix)
         dropout = self.dropout if self.training else 0.0
-        way = batched if k.device.type == "cpu" and (dropout or _few(q, k)) else fused
-        return way(q, k, v, layout.mask, bias, scale=self.scale, dropout=dropout)
+        return quick(q, k, v, layout.mask, bias, scale=self.scale, dropout=dropout)
 
     def flops(self, keys: int, key_width: int, value_width: int) -> int:
         return 2 * keys * (key_width + value_width)
@@ -139,6 +140,12 @@ class FullAttention(Kernel):
         weights = drop(weights, self.dropout, self.training)
         out = weights @ v  # (B, H, T, E)
         return out if mix is None else out + mix(weights)
+
+
+def quick(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float) -> Tensor:
+    """The faster of two ways to compute the same."""
+    way = batched if k.device.type == "cpu" and (dropout or _few(q, k)) else fused
+    return way(q, k, v, mask, bias, scale=scale, dropout=dropout)
 
 
 def _few(q: Tensor, k: Tensor) -> bool:

@@ -33,15 +33,18 @@ class KeyValues:
         """(R, H, S, D)"""
         return None if self._values is None else self._values[:, :, : self.length]
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of new tokens; returns all so far."""
+    def append(self, keys: Tensor, values: Tensor, keep: int | None = None) -> tuple[Tensor, Tensor]:
+        """Add those of new tokens; returns all so far, or at least the last `keep` of the old and all the new."""
         if self._keys is None or self._values is None:
             self._keys, self._values, self.length = keys, values, keys.size(2)
             return keys, values
         start, self.length = self.length, self.length + keys.size(2)
         if self.length > self._keys.size(2):
-            room = max(ROOM, self.length // 2)
-            self._keys, self._values = (_roomier(old, start, room) for old in (self._keys, self._values))
+            kept = start if keep is None else min(start, keep)
+            room = max(ROOM, keys.size(2), (kept + keys.size(2)) // 2)
+            old = self._keys[:, :, start - kept : start], self._values[:, :, start - kept : start]
+            self._keys, self._values = (_roomier(part, room) for part in old)
+            start, self.length = kept, kept + keys.size(2)
         self._keys[:, :, start : self.length] = keys
         self._values[:, :, start : self.length] = values
         return self._keys[:, :, : self.length], self._values[:, :, : self.length]
@@ -55,10 +58,10 @@ class KeyValues:
         return chosen
 
 
-def _roomier(old: Tensor, length: int, room: int) -> Tensor:
-    rows, heads, _, width = old.shape
+def _roomier(old: Tensor, room: int) -> Tensor:
+    rows, heads, length, width = old.shape
     new = old.new_empty(rows, heads, length + room, width)
-    new[:, :, :length] = old[:, :, :length]
+    new[:, :, :length] = old
     return new
 
 

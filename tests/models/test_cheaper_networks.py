@@ -1,0 +1,164 @@
+"""Networks with cheaper attention: what they keep, how they decode, that they learn."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from family import TOLERANCE, make
+from regard.config import (
+    BigBirdAttention,
+    Config,
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    LearnedPositions,
+    LinformerAttention,
+    WindowAttention,
+)
+from regard.models import build, load, save
+from regard.nn import DecoderCache, FullAttention, KeyValues
+
+SMALL: dict[str, Any] = {"vocabulary": 16, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
+LINFORMER = LinformerAttention(projected=8, length=24)
+BIRD = BigBirdAttention(block=2, window_blocks=1, global_blocks=1, random_blocks=2)
+
+
+def test_a_decoder_beside_such_an_encoder_keeps_full_attention() -> None:
+    for attention in (LINFORMER, BIRD):
+        network = build(EncoderDecoder(**SMALL, attention=attention))
+        kernels = {name: type(part) for name, part in network.named_modules() if name.endswith(".kernel")}
+        assert {kind for name, kind in kernels.items() if name.startswith("decoder")} == {FullAttention}
+        assert {kind for name, kind in kernels.items() if name.startswith("encoder")} != {FullAttention}
+
+
+def test_what_linformer_shares_is_kept_once(tmp_path: Path) -> None:
+    plain = sum(parameter.numel() for parameter in build(EncoderOnly(**SMALL)).parameters())
+    matrices = {"none": 2 * 2 * 4, "headwise": 2 * 2, "key-value": 2, "layerwise": 1}
+    for sharing, count in matrices.items():
+        attention = LINFORMER.model_copy(update={"sharing": sharing})
+        config = Config(model=EncoderOnly(**SMALL, attention=attention))
+        network = build(config.model).eval()
+        assert sum(parameter.numel() for parameter in network.parameters()) == plain + count * 8 * 24
+        save(tmp_path / sharing, network, config)
+        loaded = load(tmp_path / sharing).network
+        assert sum(parameter.numel() for parameter in loaded.parameters()) == plain + count * 8 * 24
+        ids = torch.randint(0, 16, (2, 9))
+        assert torch.equal(loaded(ids), network(ids))
+
+
+def test_a_loaded_bigbird_has_the_same_random_blocks(tmp_path: Path) -> None:
+    config = Config(model=EncoderOnly(**SMALL, attention=BIRD.model_copy(update={"seed": 5})))
+    network = build(config.model).eval()
+    save(tmp_path / "bird", network, config)
+    ids = torch.randint(0, 16, (2, 40))
+    assert torch.equal(load(tmp_path / "bird").network(ids), network(ids))
+
+
+def test_the_longest_text_is_what_both_positions_and_projections_have_learned() -> None:
+    assert EncoderOnly(attention=LINFORMER).longest == 24
+    assert EncoderOnly(attention=LINFORMER, positions=LearnedPositions(length=20)).longest == 20
+    assert EncoderOnly(attention=BIRD).longest is None
+
+
+@pytest.mark.parametrize("attention", [WindowAttention(reach=2), BIRD])
+def test_a_long_batch_equals_its_rows_whatever_the_padding(attention: WindowAttention | BigBirdAttention) -> None:
+    network = make(EncoderOnly(**SMALL, attention=attention))
+    ids = torch.randint(0, 16, (4, 150))
+    real = torch.rand(4, 150) < torch.tensor([[0.2], [0.6], [0.9], [1.1]])
+    states = network.encode(ids, real).states
+    for row in range(4):
+        alone = network.encode(ids[row][real[row]][None]).states[0]
+        torch.testing.assert_close(states[row][real[row]], alone, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("step", [1, 7])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_rolling_cache_equals_no_cache_and_stays_small(step: int, padded: bool) -> None:
+    network = make(DecoderOnly(**SMALL, attention=WindowAttention(reach=3)))
+    ids = torch.randint(0, 16, (2, 105))
+    real = torch.rand(2, 105) < 0.7 if padded else torch.ones(2, 105).bool()
+    real[:, :50] = True  # what is forgotten while there are no pads is not missed later
+    cache = network.new_cache()
+    parts = [
+        network.decode(ids[:, at : at + step], cache=cache, real=real[:, at : at + step]) for at in range(0, 105, step)
+    ]
+    whole = network.decode(ids, real=real)
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=TOLERANCE, rtol=0)
+    assert isinstance(cache, DecoderCache)
+    kept = cache.layers[0].own
+    assert cache.length == 105
+    assert padded or kept.length < 50
+
+
+def test_a_cache_keeps_at_least_what_it_is_asked_to() -> None:
+    cache, tokens = KeyValues(), torch.arange(200.0).view(1, 1, 200, 1)
+    for at in range(200):
+        keys, values = cache.append(tokens[:, :, at : at + 1], -tokens[:, :, at : at + 1], keep=20)
+        assert torch.equal(keys[:, :, -21:], tokens[:, :, max(0, at - 20) : at + 1])
+        assert torch.equal(keys, -values)
+        assert keys.size(2) <= 40
+
+
+def test_a_window_lets_no_gradient_through_from_the_future_or_from_out_of_reach() -> None:
+    config = DecoderOnly(**{**SMALL, "layers": 1}, attention=WindowAttention(reach=3))
+    network = make(config)
+    table = network.get_parameter("decoder.embedding.weight")
+    ids = torch.arange(16).repeat(6)[:80][None]
+    ids = torch.cat([ids[:, :40].clamp(max=7), ids[:, 40:] % 8 + 8], dim=1)  # late tokens come late only
+    for at, unseen in ((39, slice(8, 16)), (60, slice(0, 8))):
+        (gradient,) = torch.autograd.grad(network.decode(ids)[0, at].sin().sum(), table)
+        assert (gradient[unseen] == 0).all()
+        assert (gradient != 0).any()
+
+
+def reversing(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Twelve tokens, and the same backwards."""
+    source = torch.randint(3, 13, (rows, 12), generator=generator)
+    return source, source.flip(1)
+
+
+def repeating(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Eighty tokens, and for each one the token two before it."""
+    source = torch.randint(3, 13, (rows, 80), generator=generator)
+    return source, F.pad(source, (2, 0), value=0)[:, :80]
+
+
+def accuracy(config: EncoderDecoder | DecoderOnly, steps: int) -> float:
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    network = build(config).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.98))
+
+    def predict(rows: int) -> tuple[Tensor, Tensor]:
+        if isinstance(config, DecoderOnly):
+            source, target = repeating(rows, generator)
+            return network(source), target
+        source, target = reversing(rows, generator)
+        return network(source, F.pad(target[:, :-1], (1, 0), value=2)), target
+
+    for _ in range(steps):
+        logits, target = predict(16 if isinstance(config, DecoderOnly) else 32)
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
+        optimizer.step()
+    with torch.no_grad():
+        logits, target = predict(100)
+    return (logits.argmax(-1) == target).float().mean().item()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        EncoderDecoder(**SMALL, norm_order="pre", attention=LINFORMER.model_copy(update={"projected": 16})),
+        EncoderDecoder(**SMALL, norm_order="pre", attention=BIRD),
+        EncoderDecoder(**SMALL, norm_order="pre", attention=WindowAttention(reach=12)),
+        DecoderOnly(**SMALL, norm_order="pre", attention=WindowAttention(reach=4)),
+    ],
+    ids=lambda config: f"{config.kind}, {config.attention.kind}",
+)
+def test_networks_with_cheaper_attention_learn(config: EncoderDecoder | DecoderOnly) -> None:
+    assert accuracy(config, steps=150 if isinstance(config, DecoderOnly) else 400) > 0.9

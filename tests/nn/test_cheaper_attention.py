@@ -1,0 +1,287 @@
+"""Cheaper kernels are full attention under a mask, or the formula of their paper."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.errors import InputError
+from regard.nn import (
+    BigBirdAttention,
+    Layout,
+    LinformerAttention,
+    Mixtures,
+    WindowAttention,
+    attend,
+    lay_out,
+    open_taps,
+)
+from regard.nn.bigbird import Pattern, plan
+from regard.nn.sparse import SparseAttention
+
+TOLERANCE = 1e-9
+ROWS, HEADS, WIDTH, VALUES = 3, 2, 4, 5
+
+
+def vectors(length: int, seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(ROWS, HEADS, length, width) for width in (WIDTH, WIDTH, VALUES)]
+    return [torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def pads(length: int, kind: str, seed: int) -> Tensor | None:
+    """None, pads at the end, or anywhere; the first token of each row is real, the last row is full."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    if kind == "none":
+        return None
+    if kind == "end":
+        real = torch.arange(length) < torch.randint(1, length + 1, (ROWS, 1), generator=generator)
+    else:
+        real = torch.rand(ROWS, length, generator=generator) < 0.7
+    real[:, 0] = True
+    real[-1] = True
+    return real
+
+
+def by_hand(real: Tensor | None, length: int, sees: Callable[[int, int, int], bool]) -> Tensor:
+    """Who may look where (B, 1, T, S), token by token: `sees(i, j, n)` for the i-th and j-th real tokens of n."""
+    real = torch.ones(ROWS, length, dtype=torch.bool) if real is None else real
+    allowed = torch.zeros(ROWS, 1, length, length, dtype=torch.bool)
+    for row in range(ROWS):
+        places = real[row].nonzero().squeeze(1).tolist()
+        for i, query in enumerate(places):
+            for j, key in enumerate(places):
+                allowed[row, 0, query, key] = sees(i, j, len(places))
+    return allowed
+
+
+def agrees_with_dense(
+    kernel: SparseAttention, qkv: list[Tensor], layout: Layout, allowed: Tensor, real: Tensor | None
+) -> None:
+    """Outputs and gradients of the blocks, and of what runs under open taps, are those of `attend` under the mask."""
+    at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if real is None else real[:, None, :, None]
+    q, k, v = qkv
+    expected, weights = attend(q, k, v, allowed, scale=kernel.scale)
+    wanted = torch.autograd.grad((expected * at_real).sin().sum(), qkv)
+    for watched in (False, True):
+        if watched:
+            with open_taps(kernel) as seen:
+                out = kernel(*qkv, layout)
+            found = (seen["weights"] - weights).masked_select(at_real)
+            assert found.abs().max() < TOLERANCE
+        else:
+            out = kernel(*qkv, layout)
+        assert ((out - expected) * at_real).abs().max() < TOLERANCE
+        gradients = torch.autograd.grad((out * at_real).sin().sum(), qkv)
+        for gradient, want in zip(gradients, wanted, strict=True):
+            torch.testing.assert_close(gradient, want, atol=TOLERANCE, rtol=0)
+
+
+@given(
+    length=st.integers(1, 40),
+    reach=st.integers(1, 6),
+    causal=st.booleans(),
+    padding=st.sampled_from(["none", "end", "anywhere"]),
+    seed=st.integers(0, 2**16),
+)
+def test_a_window_equals_full_attention_under_its_mask(
+    length: int, reach: int, causal: bool, padding: str, seed: int
+) -> None:
+    kernel, real, qkv = WindowAttention(0.5, reach), pads(length, padding, seed), vectors(length, seed)
+    kernel.block = reach + seed % 2  # as small as can be, so that short sentences have many
+    layout = lay_out(torch.zeros(ROWS, length), real, causal=causal)
+    allowed = by_hand(real, length, lambda i, j, n: abs(i - j) <= reach and not (causal and j > i))
+    agrees_with_dense(kernel, qkv, layout, allowed, real)
+
+
+@given(length=st.integers(8, 30), reach=st.integers(1, 3), padding=st.booleans(), seed=st.integers(0, 2**16))
+def test_a_window_does_not_reach_into_another_document(length: int, reach: int, padding: bool, seed: int) -> None:
+    kernel, qkv = WindowAttention(0.5, reach), vectors(length, seed)
+    kernel.block = reach
+    real = pads(length, "anywhere" if padding else "none", seed)
+    documents = (torch.arange(length) // 5).expand(ROWS, -1)
+    layout = lay_out(torch.zeros(ROWS, length), real, causal=True, facts={"documents": documents})
+    every = torch.ones(ROWS, length, dtype=torch.bool) if real is None else real
+    number = every.cumsum(1)[:, None, :, None]
+    behind = number - number.mT
+    allowed = (behind >= 0) & (behind <= reach) & every[:, None, None] & every[:, None, :, None]
+    allowed &= (documents[:, :, None] == documents[:, None])[:, None]
+    agrees_with_dense(kernel, qkv, layout, allowed, real)
+
+
+@given(
+    length=st.integers(1, 40),
+    block=st.integers(1, 4),
+    window=st.sampled_from([1, 3]),
+    globals_=st.integers(0, 3),
+    random=st.integers(0, 2),
+    padding=st.sampled_from(["none", "end", "anywhere"]),
+    seed=st.integers(0, 2**16),
+)
+def test_bigbird_equals_full_attention_under_its_mask(
+    length: int, block: int, window: int, globals_: int, random: int, padding: str, seed: int
+) -> None:
+    pattern = Pattern(window, globals_, random, seed)
+    kernel, real, qkv = BigBirdAttention(0.5, block, pattern), pads(length, padding, seed), vectors(length, seed)
+    layout = lay_out(torch.zeros(ROWS, length), real)
+    allowed = by_hand(real, length, lambda i, j, n: j // block in plan(pattern, -(-n // block))[i // block])
+    agrees_with_dense(kernel, qkv, layout, allowed, real)
+
+
+@given(
+    blocks=st.integers(1, 40),
+    window=st.sampled_from([1, 3, 5]),
+    globals_=st.integers(0, 4),
+    random=st.integers(0, 4),
+    seed=st.integers(0, 99),
+)
+def test_the_plan_has_window_global_and_random_blocks(
+    blocks: int, window: int, globals_: int, random: int, seed: int
+) -> None:
+    rows = plan(Pattern(window, globals_, random, seed), blocks)
+    everywhere = {block for block in range(blocks) if all(block in row for row in rows)}
+    sees_all = [block for block, row in enumerate(rows) if len(row) == blocks]
+    assert len(everywhere) >= min(globals_, blocks)
+    assert len(sees_all) >= min(globals_, blocks)
+    for block, row in enumerate(rows):
+        near = {other for other in range(blocks) if abs(other - block) <= window // 2}
+        assert near <= {*row}
+        if len(row) < blocks:
+            from_ends = {*range(globals_ - globals_ // 2), *range(blocks - globals_ // 2, blocks)}
+            assert len({*row} - near - from_ends) == random
+
+
+def test_the_plan_follows_from_seed_and_length() -> None:
+    assert plan(Pattern(1, 1, 1, 7), 8) == plan(Pattern(1, 1, 1, 7), 8)
+    assert plan(Pattern(1, 1, 1, 7), 8) != plan(Pattern(1, 1, 1, 8), 8)
+    assert [row[-1] for row in plan(Pattern(1, 0, 1, 0), 6)] == [4, 5, 2, 4, 4, 5]  # and is the same everywhere
+
+
+@given(
+    length=st.integers(1, 12),
+    mixtures=st.integers(1, 4),
+    per_head=st.booleans(),
+    padding=st.sampled_from(["none", "end", "anywhere"]),
+    seed=st.integers(0, 2**16),
+)
+def test_linformer_is_its_formula(length: int, mixtures: int, per_head: bool, padding: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    e, f = (Mixtures(mixtures, 12, HEADS if per_head else None).double() for _ in range(2))
+    kernel, real = LinformerAttention(0.5, e, f), pads(length, padding, seed)
+    q, k, v = vectors(length, seed)
+    out = kernel(q, k, v, lay_out(torch.zeros(ROWS, length), real))
+    for row in range(ROWS):
+        kept = slice(None) if real is None else real[row]
+        for head in range(HEADS):
+            ours = [w.weight[head] if per_head else w.weight for w in (e, f)]  # (K, n)
+            n = k[row, head, kept].size(0)
+            keys, values = ours[0][:, :n] @ k[row, head, kept], ours[1][:, :n] @ v[row, head, kept]
+            expected = (q[row, head, kept] @ keys.mT * 0.5).softmax(-1) @ values
+            assert (out[row, head, kept] - expected).abs().max() < TOLERANCE
+
+
+def test_a_longer_text_than_linformer_has_learned_gets_a_sentence() -> None:
+    kernel, x = LinformerAttention(0.5, Mixtures(2, 4), Mixtures(2, 4)), torch.randn(1, 2, 5, 4)
+    with pytest.raises(InputError) as raised:
+        kernel(x, x, x, lay_out(torch.zeros(1, 5)))
+    assert str(raised.value) == (
+        "The input is 5 tokens long, but this network's attention learned to mix 4: shorten the input, or train with "
+        "model.attention.length = 5."
+    )
+    kernel(x, x, x, lay_out(torch.zeros(1, 5), torch.arange(5)[None] < 4))  # pads do not count
+
+
+def test_linformer_has_no_distances() -> None:
+    kernel, x = LinformerAttention(0.5, Mixtures(2, 4), Mixtures(2, 4)), torch.randn(1, 2, 3, 4)
+    with pytest.raises(InputError) as raised:
+        kernel(x, x, x, lay_out(torch.zeros(1, 3)), torch.zeros(1, 1, 3, 3))
+    assert str(raised.value) == (
+        "Linformer looks at mixtures of tokens, which have no distance: set model.positions to sinusoidal, learned or "
+        "none, or model.attention to another."
+    )
+
+
+@pytest.mark.parametrize("way", [{"causal": True}, {"facts": {"documents": torch.zeros(1, 3)}}])
+def test_what_reads_whole_texts_reads_one_in_a_row_and_not_in_a_decoder(way: dict[str, object]) -> None:
+    x, layout = torch.randn(1, 2, 3, 4), lay_out(torch.zeros(1, 3), **way)  # type: ignore[arg-type]
+    with pytest.raises(InputError) as raised:
+        LinformerAttention(0.5, Mixtures(2, 4), Mixtures(2, 4))(x, x, x, layout)
+    assert str(raised.value) == "Linformer mixes whole rows: it reads one text in a row, and no decoder can use it."
+    for block in (1, 64):
+        with pytest.raises(InputError) as raised:
+            BigBirdAttention(0.5, block, Pattern(1, 0, 0, 0))(x, x, x, layout)
+        assert str(raised.value) == (
+            "BigBird lays its blocks over whole rows: it reads one text in a row, and no decoder can use it."
+        )
+
+
+@pytest.mark.parametrize("kernel", [WindowAttention(0.5, 2), BigBirdAttention(0.5, 2, Pattern(1, 1, 1, 0))])
+def test_what_positions_add_to_each_pair_is_added(kernel: SparseAttention) -> None:
+    q, k, v = vectors(20, 0)
+    if isinstance(kernel, WindowAttention):
+        kernel.block = 2
+    layout, bias, table = (
+        lay_out(torch.zeros(ROWS, 20)),
+        torch.randn(1, HEADS, 20, 20).double(),
+        torch.randn(20, VALUES),
+    )
+    scores = (q @ k.mT * 0.5 + bias).masked_fill(~kernel.seen(layout), -torch.inf)
+    weights = scores.softmax(-1)
+    out = kernel(q, k, v, layout, bias, lambda weights: weights @ table.double())
+    torch.testing.assert_close(out, weights @ v + weights @ table.double())
+
+
+@pytest.mark.parametrize("kept", [20, 9])
+def test_a_cached_step_gets_what_positions_add_even_where_old_keys_are_gone(kept: int) -> None:
+    kernel, (q, k, v) = WindowAttention(0.5, 4), vectors(20, 0)
+    bias, table = torch.randn(1, HEADS, 20, 20).double(), torch.randn(20, VALUES).double()
+    whole = kernel(q, k, v, lay_out(torch.zeros(ROWS, 20), causal=True), bias, lambda weights: weights @ table)
+    new = lay_out(torch.zeros(ROWS, 3), before=17, causal=True)
+    last = slice(20 - kept, None)
+    step = kernel(q[:, :, 17:], k[:, :, last], v[:, :, last], new, bias[:, :, 17:], lambda weights: weights @ table)
+    torch.testing.assert_close(step, whole[:, :, 17:])
+
+
+@pytest.mark.parametrize("length", [40, 200])
+def test_dropped_weights_are_on_average_kept(length: int) -> None:
+    kernels: list[SparseAttention] = [
+        WindowAttention(0.1, 3, dropout=0.25),
+        BigBirdAttention(0.1, 4, Pattern(3, 2, 1, 0), dropout=0.25),
+    ]
+    torch.manual_seed(0)
+    q, v = torch.randn(1, 1, length, 4), torch.ones(1, 1, length, 4)
+    for kernel in kernels:
+        out = torch.stack([kernel(q, q, v, lay_out(torch.zeros(1, length))) for _ in range(200)])
+        assert out.std() > 0.05
+        assert abs(out.mean() - 1) < 0.02
+        assert (kernel.eval()(q, q, v, lay_out(torch.zeros(1, length))) - 1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("kernel", [WindowAttention(0.5, 16), BigBirdAttention(0.5, 16, Pattern(3, 2, 1, 0))])
+def test_no_tensor_has_an_entry_for_each_pair(kernel: SparseAttention) -> None:
+    length, largest = 4096, 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):  # type: ignore[no-untyped-def]
+            nonlocal largest
+            out = function(*arguments, **(keywords or {}))
+            largest = max(largest, out.numel() if isinstance(out, Tensor) else 0)
+            return out
+
+    x = torch.randn(1, 1, length, 4)
+    with Largest():  # type: ignore[no-untyped-call]
+        kernel(x, x, x, lay_out(torch.zeros(1, length)))
+    assert largest < length * length / 8
+
+
+def test_flops_are_those_of_the_pairs_that_meet() -> None:
+    assert WindowAttention(0.5, 3).flops(100, 4, 6) == 2 * 7 * 10
+    assert WindowAttention(0.5, 3).flops(5, 4, 6) == 2 * 5 * 10
+    bird = BigBirdAttention(0.5, 10, Pattern(3, 2, 1, 0))
+    assert bird.flops(20, 4, 6) == 2 * 20 * 10
+    assert bird.flops(100, 4, 6) == 2 * 68 * 10  # 8 blocks meet 6 of 10, and 2 meet all
+    assert LinformerAttention(0.5, Mixtures(3, 9), Mixtures(3, 9)).flops(100, 4, 6) == 2 * 2 * 3 * 10
