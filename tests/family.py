@@ -11,7 +11,16 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions, ModelConfig, NoPositions
+from regard.config import (
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    LearnedPositions,
+    ModelConfig,
+    NoPositions,
+    RecurrentEncoderDecoder,
+    RecurrentLanguageModel,
+)
 from regard.models import Network, build
 
 VOCABULARY = 23
@@ -20,6 +29,28 @@ _SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "h
 _MODERN: dict[str, Any] = {"norm": "rms", "norm_order": "pre", "activation": "swiglu"}
 _LEARNED: dict[str, Any] = {"positions": LearnedPositions(length=40), "norm_order": "pre", "activation": "gelu"}
 
+_RECURRENT: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2}
+
+RECURRENT: dict[str, ModelConfig] = {
+    "recurrent encoder-decoder, bottleneck": RecurrentEncoderDecoder(
+        **_RECURRENT, cell="rnn", bidirectional=False, attention="none"
+    ),
+    "recurrent encoder-decoder, additive": RecurrentEncoderDecoder(**_RECURRENT, cell="gru"),
+    "recurrent encoder-decoder, dot": RecurrentEncoderDecoder(**_RECURRENT, cell="lstm", attention="dot"),
+    "recurrent encoder-decoder, general, untied": RecurrentEncoderDecoder(
+        **_RECURRENT,
+        cell="lstm",
+        bidirectional=False,
+        attention="general",
+        share_embeddings=False,
+        target_vocabulary=VOCABULARY + 4,
+        share_output=False,
+        output_bias=True,
+    ),
+    "recurrent language model, vanilla": RecurrentLanguageModel(**_RECURRENT, cell="rnn"),
+    "recurrent language model, LSTM": RecurrentLanguageModel(**_RECURRENT, cell="lstm"),
+    "recurrent language model, GRU": RecurrentLanguageModel(**_RECURRENT, cell="gru"),
+}
 DECODERS: dict[str, ModelConfig] = {
     "encoder-decoder": EncoderDecoder(**_SMALL),
     "encoder-decoder, pre-norm, RMS, SwiGLU": EncoderDecoder(**_SMALL, **_MODERN, decoder_layers=1),
@@ -35,6 +66,7 @@ DECODERS: dict[str, ModelConfig] = {
     "decoder-only": DecoderOnly(**_SMALL, activation="gelu-tanh"),
     "decoder-only, learned positions": DecoderOnly(**_SMALL, **_LEARNED, scale_embeddings=False),
     "decoder-only, no feed-forward": DecoderOnly(**{**_SMALL, "feed_forward": 0}, positions=NoPositions()),
+    **RECURRENT,
 }
 ENCODERS: dict[str, ModelConfig] = {
     "encoder-only": EncoderOnly(**_SMALL, activation="swish"),

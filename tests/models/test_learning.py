@@ -29,7 +29,7 @@ def train(config: ModelConfig, steps: int) -> float:
     def predict(rows: int) -> tuple[Tensor, Tensor]:
         source, target = reversal(rows, generator)
         start = torch.full((rows, 1), START)
-        if isinstance(config, EncoderDecoder):
+        if config.translates:
             return network(source, torch.cat([start, target[:, :-1]], dim=1)), target
         whole = torch.cat([source, start, target[:, :-1]], dim=1)
         return network(whole)[:, source.size(1) :], target
@@ -68,7 +68,7 @@ def test_first_logits_have_about_unit_variance(preset: str) -> None:
     config = resolve(preset, ["model.vocabulary=1000"]).model
     network = build(config).eval()
     ids = torch.randint(0, 1000, (4, 20))
-    logits = network(ids, ids) if isinstance(config, EncoderDecoder) else network(ids)
+    logits = network(ids, ids) if config.translates else network(ids)
     assert 0.5 < logits.std() < 2
     assert F.cross_entropy(logits.flatten(0, 1), torch.randint(0, 1000, (80,))) < 9  # ln 1000 = 6.9
 
@@ -89,7 +89,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     config = DECODERS[name]
     network = build(config)
     ids = torch.randint(0, config.vocabulary, (3, 7))
-    logits = network(ids, ids) if isinstance(config, EncoderDecoder) else network(ids)
+    logits = network(ids, ids) if config.translates else network(ids)
     logits.square().sum().backward()
     for parameter_name, parameter in network.named_parameters():
         assert parameter.grad is not None, parameter_name
