@@ -220,7 +220,7 @@ class RecurrentEncoderDecoder(RecurrentConfig):
     family: ClassVar[str] = "recurrent encoder-decoder"
     translates: ClassVar[bool] = True
     kind: Literal["recurrent-encoder-decoder"] = "recurrent-encoder-decoder"
-    bidirectional: bool = True
+    bidirectional: bool = Field(default=True, validate_default=True)
     """Half of the encoder's width reads from the end to the beginning."""
     attention: Literal["none", "additive", "dot", "general"] = "additive"
     """The score of states s and h: vᵀ tanh(W s + U h), sᵀ h, or sᵀ W h; `none`: the decoder cannot look back."""

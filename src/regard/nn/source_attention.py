@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.nn.layout import checked
 from regard.nn.taps import Tap
@@ -67,7 +68,7 @@ class AdditiveScore(Score):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         together = self.query(queries)[:, :, None] + keys[:, None]  # (B, T, S, C)
-        return together.tanh() @ self.v
+        return F.linear(together.tanh(), self.v[None]).squeeze(-1)
 
 
 class SourceAttention(nn.Module):
