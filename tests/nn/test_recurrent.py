@@ -140,7 +140,7 @@ def scored(s: Tensor, h: Tensor, score: Score) -> Tensor:
 @pytest.mark.parametrize("name", ["additive", "dot", "general"])
 def test_attention_by_its_equations(name: str) -> None:
     torch.manual_seed(0)
-    score: Score = {"additive": AdditiveScore, "general": GeneralScore, "dot": lambda _: DotScore()}[name](4)
+    score = {"additive": AdditiveScore(4), "general": GeneralScore(4), "dot": DotScore()}[name]
     attention = SourceAttention(4, score).double()
     states, memory = torch.randn(1, 2, 4).double(), torch.randn(1, 3, 4).double()
     with open_taps(attention) as seen:

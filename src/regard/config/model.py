@@ -71,6 +71,11 @@ class NetworkConfig(Settings):
         """The longest sequence the network can read; None: any."""
         return None
 
+    @property
+    def aligns(self) -> bool:
+        """Whether what it writes can be traced to where it looked."""
+        return self.translates
+
 
 class TransformerConfig(NetworkConfig):
     """What every Transformer has, whichever of its two stacks it keeps."""
@@ -238,6 +243,11 @@ class RecurrentEncoderDecoder(RecurrentConfig):
         return both
 
     _sharing = field_validator("target_vocabulary")(sharing_needs_one_vocabulary)
+
+    @property
+    def aligns(self) -> bool:
+        """A decoder that cannot look back leaves no trace."""
+        return self.attention != "none"
 
 
 class RecurrentLanguageModel(RecurrentConfig):

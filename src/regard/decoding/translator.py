@@ -84,7 +84,7 @@ class Translator:
             self._search(wish),
             self._prefixes(plans, wish),
             wish.scored,
-            wish.watched or wish.copy_unknown,
+            (wish.watched and self.config.model.aligns) or wish.copy_unknown,
         )
         found = iter(self.engine.search(task))
         return [self._assemble(plan, found, wish) for plan in plans]
