@@ -87,7 +87,8 @@ def test_settings_survive_json(preset: str) -> None:
         ),
         (
             "model.kind=decoder",
-            "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only' or 'encoder-only' "
+            "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only', 'encoder-only', "
+            "'recurrent-encoder-decoder' or 'recurrent-language-model' "
             "(did you mean decoder-only?).",
         ),
         ("model.positions.none=1", "model.positions.none is not a setting; the settings here are kind, layout."),
