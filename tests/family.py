@@ -21,8 +21,11 @@ from regard.config import (
     LinformerAttention,
     ModelConfig,
     NoPositions,
+    RecurrentEncoderDecoder,
+    RecurrentLanguageModel,
     RelativePositions,
     RotaryPositions,
+    TransformerConfig,
     WindowAttention,
 )
 from regard.models import Network, build
@@ -35,6 +38,28 @@ _LEARNED: dict[str, Any] = {"positions": LearnedPositions(length=40), "norm_orde
 
 _BIRD = BigBirdAttention(block=1, window_blocks=1, global_blocks=1, random_blocks=1)
 
+_RECURRENT: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2}
+
+RECURRENT: dict[str, ModelConfig] = {
+    "recurrent encoder-decoder, bottleneck": RecurrentEncoderDecoder(
+        **_RECURRENT, cell="rnn", bidirectional=False, attention="none"
+    ),
+    "recurrent encoder-decoder, additive": RecurrentEncoderDecoder(**_RECURRENT, cell="gru"),
+    "recurrent encoder-decoder, dot": RecurrentEncoderDecoder(**_RECURRENT, cell="lstm", attention="dot"),
+    "recurrent encoder-decoder, general, untied": RecurrentEncoderDecoder(
+        **_RECURRENT,
+        cell="lstm",
+        bidirectional=False,
+        attention="general",
+        share_embeddings=False,
+        target_vocabulary=VOCABULARY + 4,
+        share_output=False,
+        output_bias=True,
+    ),
+    "recurrent language model, vanilla": RecurrentLanguageModel(**_RECURRENT, cell="rnn"),
+    "recurrent language model, LSTM": RecurrentLanguageModel(**_RECURRENT, cell="lstm"),
+    "recurrent language model, GRU": RecurrentLanguageModel(**_RECURRENT, cell="gru"),
+}
 DECODERS: dict[str, ModelConfig] = {
     "encoder-decoder": EncoderDecoder(**_SMALL),
     "encoder-decoder, pre-norm, RMS, SwiGLU": EncoderDecoder(**_SMALL, **_MODERN, decoder_layers=1),
@@ -62,6 +87,7 @@ DECODERS: dict[str, ModelConfig] = {
         **_SMALL, attention=LinformerAttention(projected=3, length=64, sharing="none")
     ),
     "decoder-only, window": DecoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
+    **RECURRENT,
 }
 ENCODERS: dict[str, ModelConfig] = {
     "encoder-only": EncoderOnly(**_SMALL, activation="swish"),
@@ -79,7 +105,9 @@ ENCODERS: dict[str, ModelConfig] = {
 }
 FAMILY = DECODERS | ENCODERS
 SPARSE = [  # those that, while a tap is open, also compute what they leave out
-    name for name, config in FAMILY.items() if config.attention.kind in ("window", "bigbird")
+    name
+    for name, config in FAMILY.items()
+    if isinstance(config, TransformerConfig) and config.attention.kind in ("window", "bigbird")
 ]
 
 

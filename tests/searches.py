@@ -7,7 +7,7 @@ from regard.config import Config, SpecialTokens
 from regard.decoding.engines.network import NetworkEngine
 
 TOKENS = SpecialTokens()
-TRANSLATORS = [name for name in DECODERS if name.startswith("encoder-decoder")]
+TRANSLATORS = [name for name, config in DECODERS.items() if config.translates]
 BIASED = "encoder-decoder, narrow keys, biases, untied"
 
 

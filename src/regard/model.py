@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.config import Config, DecoderOnly, EncoderDecoder
+from regard.config import Config
 from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, hindrance_to_search
 from regard.decoding.engines.ctranslate2 import Precision
 from regard.decoding.engines.engine import Engine
@@ -97,7 +97,7 @@ class Model:
 
     def translator(self, wish: Wish, *, engine: Name = "auto", precision: Precision = "int8") -> Translator:
         """What carries out such wishes."""
-        if not isinstance(self.config.model, EncoderDecoder):
+        if not self.config.model.translates:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which does not translate.")
         ensemble = len(self.folders) > 1
         hindrance = hindrance_to_search(wish, ensemble=ensemble)
@@ -134,7 +134,7 @@ class Model:
         seeded: bool = True,
     ) -> Iterator[Part]:
         """The same as it is written, part by part; `into` is filled with the whole continuations."""
-        if not isinstance(self.config.model, DecoderOnly):
+        if not self.config.model.continues:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which continues no text.")
         several = [prompts] if isinstance(prompts, str) else list(prompts)
         hindrance = hindrance_to_sampling(

@@ -178,7 +178,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
         (
             ["translator", "--data", "pairs.tsv", "--beam", "0"],
             2,
-            "a beam of 0 makes no sense; it should be 1 (greedy) or more.",
+            "a beam of 0 makes no sense; it should be 1 (greedy) to 1,000.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--length-penalty", "-1"],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.config import Config, preset_names, resolve
+from regard.config import Config, TransformerConfig, preset_names, resolve
 from regard.errors import ConfigError
 
 
@@ -19,6 +19,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('preset = "tiny"\n[model]\nheads = 8\ndropout = 0.2\n')
     model = resolve(file, ["model.dropout=0.5"]).model
+    assert isinstance(model, TransformerConfig)
     assert model.norm_order == "post"  # the default
     assert model.width == 128  # the preset
     assert model.heads == 8  # the file
@@ -26,12 +27,10 @@ def test_later_layers_win(tmp_path: Path) -> None:
 
 
 def test_a_table_of_another_kind_keeps_what_both_kinds_have() -> None:
-    positions = resolve("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.positions
-    assert positions.model_dump() == {"kind": "sinusoidal", "layout": "halves"}
-    assert resolve("gpt-small", ["model.positions.length=64"]).model.positions.model_dump() == {
-        "kind": "learned",
-        "length": 64,
-    }
+    other = resolve("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.model_dump()
+    assert other["positions"] == {"kind": "sinusoidal", "layout": "halves"}
+    same = resolve("gpt-small", ["model.positions.length=64"]).model.model_dump()
+    assert same["positions"] == {"kind": "learned", "length": 64}
     for sets in (["model.kind=decoder-only"], ["model=decoder-only"]):
         model = resolve("tiny", ["model.width=64", "model.decoder_layers=2", *sets]).model
         assert (model.kind, model.width, model.layers) == ("decoder-only", 64, 4)
@@ -39,7 +38,7 @@ def test_a_table_of_another_kind_keeps_what_both_kinds_have() -> None:
 
 def test_a_variant_can_be_given_by_its_name() -> None:
     model = resolve("tiny", ["model.positions=learned", "model.positions.length=77"]).model
-    assert model.positions.model_dump() == {"kind": "learned", "length": 77}
+    assert model.model_dump()["positions"] == {"kind": "learned", "length": 77}
     assert resolve(None, ["model=decoder-only"]).model.kind == "decoder-only"
 
 
@@ -96,7 +95,8 @@ def test_settings_survive_json(preset: str) -> None:
         ("model.positions={kind='rotary', base=1}", "model.positions.base = 1 should be greater than 1."),
         (
             "model.kind=decoder",
-            "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only' or 'encoder-only' "
+            "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only', 'encoder-only', "
+            "'recurrent-encoder-decoder' or 'recurrent-language-model' "
             "(did you mean decoder-only?).",
         ),
         (

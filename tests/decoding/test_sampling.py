@@ -67,7 +67,7 @@ def test_a_seed_repeats_and_streams_differ() -> None:
 @settings(max_examples=15)
 @given(
     prompts=st.lists(st.lists(st.integers(4, 20), min_size=1, max_size=9), min_size=2, max_size=4),
-    name=st.sampled_from(["decoder-only", LEARNED]),
+    name=st.sampled_from(["decoder-only", LEARNED, "recurrent language model, LSTM"]),
     window=st.sampled_from([None, 6]),
 )
 def test_prompts_of_unequal_length_go_on_as_each_does_alone(

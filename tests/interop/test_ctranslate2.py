@@ -22,6 +22,7 @@ from regard.config import (
     LearnedPositions,
     ModelConfig,
     NoPositions,
+    RecurrentLanguageModel,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
@@ -315,6 +316,10 @@ def test_sinusoids_go_on_for_long_texts(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
+    "CTranslate2 is for Transformers, and the network is recurrent": (
+        RecurrentLanguageModel(vocabulary=33, width=16),
+        {},
+    ),
     "CTranslate2 is for networks that write, and this one only reads": (EncoderOnly(**SMALL), {}),
     "CTranslate2 needs feed-forward layers, and the network has none": (
         EncoderDecoder(**{**SMALL, "feed_forward": 0}),

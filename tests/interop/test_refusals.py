@@ -70,6 +70,8 @@ def table(model: ModelConfig) -> list[Row]:
             return bert_table(model)
         case EncoderDecoder():
             return marian_table(model)
+        case _:
+            raise TypeError(f"no table for {model.family}")
 
 
 def tensors_of(kind: str) -> dict[str, Tensor]:
@@ -427,6 +429,7 @@ def test_settings_under_their_general_names_are_understood(source: Path) -> None
     settings = {"model_type": "gpt2", "vocab_size": 11, "n_inner": 12, **general}
     (source / "config.json").write_text(json.dumps(settings))
     model = load(import_folder(source, source.parent / "out").folder).config.model
+    assert isinstance(model, DecoderOnly)
     assert (model.width, model.layers, model.heads) == (8, 2, 2)
 
 

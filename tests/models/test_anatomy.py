@@ -33,8 +33,8 @@ def test_presets_have_the_papers_numbers() -> None:
     assert [getattr(base, name) for name in shape] == [6, 512, 2048, 8, 64, 0.1, "post", "relu"]
     assert [getattr(big, name) for name in shape] == [6, 1024, 4096, 16, 64, 0.3, "post", "relu"]
     tiny, small = resolve("tiny").model, resolve("small").model
-    assert [tiny.layers, tiny.width, tiny.feed_forward, tiny.heads] == [4, 128, 256, 4]
-    assert [small.layers, small.width, small.feed_forward, small.heads] == [3, 256, 1024, 4]
+    assert [getattr(tiny, name) for name in shape[:4]] == [4, 128, 256, 4]
+    assert [getattr(small, name) for name in shape[:4]] == [3, 256, 1024, 4]
 
 
 @pytest.mark.parametrize("preset", preset_names())

@@ -1,25 +1,35 @@
 """Fresh networks learn: the first values of their weights are sound, whatever the parts."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from family import DECODERS
-from regard.config import DecoderOnly, EncoderDecoder, ModelConfig, resolve
+from regard.config import (
+    DecoderOnly,
+    EncoderDecoder,
+    ModelConfig,
+    RecurrentEncoderDecoder,
+    RecurrentLanguageModel,
+    resolve,
+)
 from regard.models import build
 from regard.nn import open_taps
+from regard.nn.recurrent import RecurrentLayer
 
 START = 2
 
 
-def reversal(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Sentences of six tokens, and the same backwards."""
-    source = torch.randint(3, 13, (rows, 6), generator=generator)
+def reversal(rows: int, generator: torch.Generator, length: int) -> tuple[Tensor, Tensor]:
+    """Sentences of so many tokens, and the same backwards."""
+    source = torch.randint(3, 13, (rows, length), generator=generator)
     return source, source.flip(1)
 
 
-def train(config: ModelConfig, steps: int) -> float:
+def train(config: ModelConfig, steps: int, length: int = 6) -> float:
     """Exact matches, token by token, on unseen sentences after a short training on reversing them."""
     generator = torch.Generator().manual_seed(0)
     network = build(config).train()
@@ -27,9 +37,9 @@ def train(config: ModelConfig, steps: int) -> float:
     warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 50))
 
     def predict(rows: int) -> tuple[Tensor, Tensor]:
-        source, target = reversal(rows, generator)
+        source, target = reversal(rows, generator, length)
         start = torch.full((rows, 1), START)
-        if isinstance(config, EncoderDecoder):
+        if config.translates:
             return network(source, torch.cat([start, target[:, :-1]], dim=1)), target
         whole = torch.cat([source, start, target[:, :-1]], dim=1)
         return network(whole)[:, source.size(1) :], target
@@ -63,12 +73,47 @@ def test_networks_learn_to_reverse(kind: type[EncoderDecoder | DecoderOnly], set
     assert train(config, steps=350) > 0.97
 
 
+RECURRENT: dict[str, Any] = {"vocabulary": 16, "width": 64, "layers": 1, "dropout": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("cell", "attention"),
+    [("rnn", "additive"), ("lstm", "additive"), ("gru", "additive"), ("lstm", "dot"), ("lstm", "general")],
+)
+def test_recurrent_networks_with_attention_learn_to_reverse(cell: Any, attention: Any) -> None:
+    torch.manual_seed(0)
+    assert train(RecurrentEncoderDecoder(**RECURRENT, cell=cell, attention=attention), steps=300) > 0.9
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_three_tokens_fit_through_the_bottleneck_of_one_state(cell: Any) -> None:
+    torch.manual_seed(0)
+    config = RecurrentEncoderDecoder(**RECURRENT, cell=cell, attention="none", bidirectional=False)
+    assert train(config, steps=300, length=3) > 0.9
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_recurrent_language_models_learn_to_reverse(cell: Any) -> None:
+    torch.manual_seed(0)
+    assert train(RecurrentLanguageModel(**RECURRENT, cell=cell), steps=300, length=3) > 0.9
+
+
+def test_states_turn_at_first_and_an_lstm_begins_by_keeping_what_it_has() -> None:
+    network = build(RecurrentLanguageModel(vocabulary=16, width=8, layers=1, cell="lstm"))
+    layer = network.get_submodule("decoder.layers.0")
+    assert isinstance(layer, RecurrentLayer)
+    _, h_weight, x_bias, h_bias = layer.weights()
+    for gate in h_weight.split(8):
+        torch.testing.assert_close(gate @ gate.T, torch.eye(8))
+    assert (x_bias + h_bias).view(4, 8)[:, 0].tolist() == [0, 1, 0, 0]
+
+
 @pytest.mark.parametrize("preset", ["tiny", "small", "gpt-char"])
 def test_first_logits_have_about_unit_variance(preset: str) -> None:
     config = resolve(preset, ["model.vocabulary=1000"]).model
     network = build(config).eval()
     ids = torch.randint(0, 1000, (4, 20))
-    logits = network(ids, ids) if isinstance(config, EncoderDecoder) else network(ids)
+    logits = network(ids, ids) if config.translates else network(ids)
     assert 0.5 < logits.std() < 2
     assert F.cross_entropy(logits.flatten(0, 1), torch.randint(0, 1000, (80,))) < 9  # ln 1000 = 6.9
 
@@ -89,7 +134,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     config = DECODERS[name]
     network = build(config)
     ids = torch.randint(0, config.vocabulary, (3, 7))
-    logits = network(ids, ids) if isinstance(config, EncoderDecoder) else network(ids)
+    logits = network(ids, ids) if config.translates else network(ids)
     logits.square().sum().backward()
     for parameter_name, parameter in network.named_parameters():
         assert parameter.grad is not None, parameter_name

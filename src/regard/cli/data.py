@@ -52,22 +52,16 @@ def typed() -> bool:
 
 def is_translator(model: "Model", given: "Corpus") -> bool:
     """Whether the model translates, or continues text; a complaint if it does neither, or cannot use such files."""
-    from regard.config import DecoderOnly, EncoderDecoder
     from regard.errors import ConfigError
 
-    match model.config.model:
-        case EncoderDecoder():
-            return True
-        case DecoderOnly():
-            if given.source:
-                raise ConfigError(
-                    f"{model.folder} is a language model, which reads --data, and not --source and --target."
-                )
-            return False
-        case other:
-            raise ConfigError(
-                f"{model.folder} is an {other.family}, which predicts no text; give a translator or a language model."
-            )
+    network = model.config.model
+    if network.continues and given.source:
+        raise ConfigError(f"{model.folder} is a language model, which reads --data, and not --source and --target.")
+    if not network.continues and not network.translates:
+        raise ConfigError(
+            f"{model.folder} is an {network.family}, which predicts no text; give a translator or a language model."
+        )
+    return network.translates
 
 
 def say_skipped(faults: "Faults") -> None:

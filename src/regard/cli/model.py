@@ -46,8 +46,7 @@ def show(
         names = list(network.taps)
         print(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
-    learned = config.model.positions.length if config.model.positions.kind == "learned" else 32
-    parts = anatomy(network, length or learned)
+    parts = anatomy(network, length or config.model.longest or 32)
     if as_json:
         print(json.dumps(parts.as_dict(), indent=2))
     else:
@@ -83,7 +82,7 @@ def _print_parts(name: str, config: "Config", found: "Anatomy") -> None:
     table.add_section()
     table.add_row("total", "", f"{found.parameters:,}", f"{found.forward_flops:,}")
     memory = {**found.memory, "together": sum(found.memory.values())}
-    tokens = "source and target token" if config.model.kind == "encoder-decoder" else "token"
+    tokens = "source and target token" if config.model.translates else "token"
     print(f"{name}: {config.model.family}, {found.parameters / 1e6:.1f} million parameters")
     print_table(table)
     print(f"FLOPs per {tokens}, sentences of {found.length}: ", end="")

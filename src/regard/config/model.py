@@ -143,7 +143,25 @@ AttentionConfig = Annotated[
 ]
 
 
-class TransformerConfig(Settings):
+class NetworkConfig(Settings):
+    """What the rest of the house asks of any network's settings."""
+
+    translates: ClassVar[bool] = False  # whether it reads one text and writes another
+    continues: ClassVar[bool] = False  # whether it goes on with a text
+    usual_clip: ClassVar[float] = 0.0  # what training.clip is where nothing is said
+
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence the network can read; None: any."""
+        return None
+
+    @property
+    def aligns(self) -> bool:
+        """Whether what it writes can be traced to where it looked."""
+        return self.translates
+
+
+class TransformerConfig(NetworkConfig):
     """What every Transformer has, whichever of its two stacks it keeps."""
 
     kind: str
@@ -232,10 +250,19 @@ class Predicts(Settings):
     """A position sees only itself and what is before it; off, to see a decoder cheat."""
 
 
+def sharing_needs_one_vocabulary(size: int | None, info: ValidationInfo) -> int | None:
+    """Let a `target_vocabulary` differ only where embeddings are not shared."""
+    vocabulary = info.data.get("vocabulary")
+    if size not in (None, vocabulary) and info.data.get("share_embeddings"):
+        raise ValueError(f"differs from model.vocabulary = {vocabulary}: set model.share_embeddings = false")
+    return size
+
+
 class EncoderDecoder(Predicts, TransformerConfig):
     """The whole Transformer of the paper: one stack reads, the other writes."""
 
     family: ClassVar[str] = "encoder-decoder Transformer"
+    translates: ClassVar[bool] = True
     kind: Literal["encoder-decoder"] = "encoder-decoder"
     decoder_layers: Depth | None = None
     """Layers of the decoder, where they should differ from `layers`."""
@@ -244,19 +271,14 @@ class EncoderDecoder(Predicts, TransformerConfig):
     target_vocabulary: Size | None = None
     """Tokens known to the decoder, where they differ from `vocabulary`."""
 
-    @field_validator("target_vocabulary")
-    @classmethod
-    def _sharing_needs_one_vocabulary(cls, size: int | None, info: ValidationInfo) -> int | None:
-        vocabulary = info.data.get("vocabulary")
-        if size not in (None, vocabulary) and info.data.get("share_embeddings"):
-            raise ValueError(f"differs from model.vocabulary = {vocabulary}: set model.share_embeddings = false")
-        return size
+    _sharing = field_validator("target_vocabulary")(sharing_needs_one_vocabulary)
 
 
 class DecoderOnly(Predicts, TransformerConfig):
     """A language model: the decoder alone, without cross-attention (GPT)."""
 
     family: ClassVar[str] = "decoder-only Transformer"
+    continues: ClassVar[bool] = True
     kind: Literal["decoder-only"] = "decoder-only"
 
     @field_validator("attention")
@@ -279,6 +301,69 @@ class EncoderOnly(TransformerConfig):
     """One vector for the text: the mean over its tokens, the first token's, or that one through a dense tanh layer."""
 
 
+class RecurrentConfig(NetworkConfig):
+    """What every recurrent network has."""
+
+    usual_clip: ClassVar[float] = 1.0  # gradients explode through many steps (Pascanu et al. 2013)
+    kind: str
+    """Which of the networks this is."""
+    vocabulary: Size = 37_000
+    """Tokens known to the network."""
+    width: Size = 512
+    """The width of embeddings and states."""
+    layers: Depth = 2
+    """Recurrent layers, one on top of the other; of an encoder-decoder, in each of the two."""
+    cell: Literal["rnn", "lstm", "gru"] = "lstm"
+    """What happens at each step: h = tanh(W h + W x), a long short-term memory, or a gated recurrent unit."""
+    dropout: Rate = 0.1
+    """On what goes into each layer and on what comes out of the last; never from step to step."""
+    share_output: bool = True
+    """The pre-softmax projection is the embedding matrix of the tokens it predicts."""
+    output_bias: bool = False
+    """A bias per token on the logits."""
+
+
+class RecurrentEncoderDecoder(RecurrentConfig):
+    """A recurrent translator: the decoder starts where the encoder ended, and looks back if it has attention."""
+
+    family: ClassVar[str] = "recurrent encoder-decoder"
+    translates: ClassVar[bool] = True
+    kind: Literal["recurrent-encoder-decoder"] = "recurrent-encoder-decoder"
+    bidirectional: bool = Field(default=True, validate_default=True)
+    """Half of the encoder's width reads from the end to the beginning."""
+    attention: Literal["none", "additive", "dot", "general"] = "additive"
+    """The score of states s and h: vᵀ tanh(W s + U h), sᵀ h, or sᵀ W h; `none`: the decoder cannot look back."""
+    share_embeddings: bool = True
+    """Source and target use one embedding matrix; needs one vocabulary."""
+    target_vocabulary: Size | None = None
+    """Tokens known to the decoder, where they differ from `vocabulary`."""
+
+    @field_validator("bidirectional")
+    @classmethod
+    def _two_directions_need_two_halves(cls, both: bool, info: ValidationInfo) -> bool:
+        width = info.data.get("width")
+        if both and width is not None and width % 2:
+            raise ValueError(f"needs an even model.width, not {width}: use {width + 1}, or set bidirectional = false")
+        return both
+
+    _sharing = field_validator("target_vocabulary")(sharing_needs_one_vocabulary)
+
+    @property
+    def aligns(self) -> bool:
+        """A decoder that cannot look back leaves no trace."""
+        return self.attention != "none"
+
+
+class RecurrentLanguageModel(RecurrentConfig):
+    """A recurrent language model: its state is all it remembers."""
+
+    family: ClassVar[str] = "recurrent language model"
+    continues: ClassVar[bool] = True
+    kind: Literal["recurrent-language-model"] = "recurrent-language-model"
+
+
 ModelConfig = Annotated[
-    EncoderDecoder | DecoderOnly | EncoderOnly, Field(discriminator="kind"), variant("encoder-decoder")
+    EncoderDecoder | DecoderOnly | EncoderOnly | RecurrentEncoderDecoder | RecurrentLanguageModel,
+    Field(discriminator="kind"),
+    variant("encoder-decoder"),
 ]

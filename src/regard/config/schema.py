@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.data import DataConfig
-from regard.config.model import EncoderDecoder, LearnedPositions, ModelConfig, Settings
+from regard.config.model import EncoderDecoder, ModelConfig, Settings
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import TrainingConfig, ValidationConfig
 
@@ -50,11 +50,18 @@ class Config(Settings):
     @classmethod
     def _the_context_has_positions(cls, data: DataConfig, info: ValidationInfo) -> DataConfig:
         model = info.data.get("model")
-        if model is not None and isinstance(model.positions, LearnedPositions):
-            learned = model.positions.length
-            if data.context is not None and data.context > learned:
-                raise ValueError(f"data.context = {data.context} is more than model.positions.length = {learned}")
+        learned = None if model is None else model.longest
+        if learned is not None and data.context is not None and data.context > learned:
+            raise ValueError(f"data.context = {data.context} is more than model.positions.length = {learned}")
         return data
+
+    @field_validator("training")
+    @classmethod
+    def _clipping_suits_the_network(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+        model = info.data.get("model")
+        if model is None or "clip" in training.model_fields_set or training.clip == model.usual_clip:
+            return training
+        return training.model_copy(update={"clip": model.usual_clip})
 
     @field_validator("training")
     @classmethod
@@ -70,7 +77,7 @@ class Config(Settings):
         model, metric = info.data.get("model"), validation.metric
         if metric == "loss" or model is None:
             return validation
-        if not isinstance(model, EncoderDecoder):
+        if not model.translates:
             raise ValueError(f"validation.metric = {metric!r} is for translators, but model.kind = {model.kind!r}")
         if validation.sentences == 0:
             raise ValueError(f"validation.metric = {metric!r} needs validation.sentences, which is 0")

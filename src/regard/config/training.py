@@ -96,7 +96,8 @@ class TrainingConfig(Settings):
     schedule: ScheduleConfig = InverseSquareRoot()
     """The learning rate at each step."""
     clip: Rising = 0.0
-    """Gradients whose norm is larger are scaled down to it; 0 leaves them as they are."""
+    """Gradients whose norm is larger are scaled down to it; 0 leaves them as they are.
+    Where it is not given, it is 1 for recurrent networks."""
     ema: Rate = 0.0
     """Validate and keep an exponential moving average of the weights, which keeps this share at each step."""
     average: Count = 0

@@ -85,7 +85,7 @@ class Translator:
             search,
             self._prefixes(plans, wish),
             wish.scored,
-            wish.watched or wish.copy_unknown,
+            (wish.watched and self.config.model.aligns) or wish.copy_unknown,
             self._target.spelling() if search.bounds.words else (),
         )
         found = iter(self.engine.search(task))

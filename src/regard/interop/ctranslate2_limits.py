@@ -1,6 +1,14 @@
 """What CTranslate2 can hold. Knows neither torch nor CTranslate2, so that asking costs nothing."""
 
-from regard.config import AlibiPositions, Config, DecoderOnly, EncoderDecoder, RelativePositions, RotaryPositions
+from regard.config import (
+    AlibiPositions,
+    Config,
+    DecoderOnly,
+    EncoderDecoder,
+    RecurrentConfig,
+    RelativePositions,
+    RotaryPositions,
+)
 
 POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
 
@@ -12,6 +20,8 @@ def why_not(config: Config) -> str | None:
     'CTranslate2 needs feed-forward layers, and the network has none'
     """
     model, tokens = config.model, config.tokens
+    if isinstance(model, RecurrentConfig):
+        return "CTranslate2 is for Transformers, and the network is recurrent"
     if not isinstance(model, EncoderDecoder | DecoderOnly):
         return "CTranslate2 is for networks that write, and this one only reads"
     written = (model.target_vocabulary if isinstance(model, EncoderDecoder) else None) or model.vocabulary

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from regard.config import Config, DecoderOnly, EncoderDecoder
+from regard.config import Config, DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.errors import FolderError
 from regard.interop.bert_export import to_bert, why_not_bert
 from regard.interop.ctranslate2_limits import why_not
@@ -71,8 +71,10 @@ def why_not_huggingface(config: Config) -> str | None:
             return why_not_marian(config, model)
         case DecoderOnly() as model:
             return why_not_gpt2(model)
-        case model:
+        case EncoderOnly() as model:
             return why_not_bert(model)
+        case model:
+            return f"transformers has no class for the kind {model.family}"
 
 
 def _theirs(config: Config, tensors: Tensors) -> Theirs:
@@ -81,5 +83,7 @@ def _theirs(config: Config, tensors: Tensors) -> Theirs:
             return to_marian(config, model, tensors)
         case DecoderOnly() as model:
             return to_gpt2(config, model, tensors)
-        case model:
+        case EncoderOnly() as model:
             return to_bert(config, model, tensors)
+        case model:
+            raise TypeError(f"no class of theirs holds {model.family}, as `why_not_huggingface` has said")

@@ -10,10 +10,13 @@ from typing import Any
 from torch import nn
 
 from regard.models.network import Network
-from regard.nn import Output, Stack
+from regard.nn import DensePooling, FirstPooling, MeanPooling, Output, Stack
 from regard.nn.multihead import MultiHeadAttention
+from regard.nn.recurrent_stack import RecurrentStack
+from regard.nn.source_attention import SourceAttention
 
 BYTES = 4  # of a float32
+POOLINGS = MeanPooling | FirstPooling | DensePooling  # which run once for all tokens of a text
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,23 @@ def anatomy(network: Network, length: int = 32) -> Anatomy:
     counted: set[int] = set()  # parameters seen: a shared matrix is counted where it is met first
     parts: list[Part] = []
     for name, module in network.named_children():
-        rows = _stack(module) if isinstance(module, Stack) else [("", [module])]
+        rows = _rows(module)
         for what, copies in rows:
             parameters = sum(_new_parameters(copy, counted) for copy in copies)
-            per_token = isinstance(module, Stack | Output)  # what pools a text runs once for all its tokens
+            per_token = not isinstance(module, POOLINGS)
             flops = sum(_flops(copy, length) for copy in copies) if per_token else 0
             parts.append(Part(f"{name} {what}".strip(), len(copies), parameters, flops))
     return Anatomy([part for part in parts if part.parameters or part.flops], length)
+
+
+def _rows(module: nn.Module) -> list[tuple[str, list[nn.Module]]]:
+    match module:
+        case Stack():
+            return _stack(module)
+        case RecurrentStack():
+            return module.parts
+        case _:
+            return [("", [module])]
 
 
 def _stack(stack: Stack) -> list[tuple[str, list[nn.Module]]]:
@@ -110,6 +123,10 @@ def _flops(module: nn.Module, length: int) -> int:
         match part:
             case nn.Linear() | Output():
                 total += 2 * part.weight.numel()
+            case nn.RNNBase():
+                total += 2 * sum(weight.numel() for weight in part.parameters() if weight.dim() == 2)
+            case SourceAttention():
+                total += part.flops(length)
             case MultiHeadAttention():
                 total += part.flops(length)
     return total

@@ -15,6 +15,8 @@ from regard.config import (
     LearnedPositions,
     ModelConfig,
     NoPositions,
+    RecurrentEncoderDecoder,
+    RecurrentLanguageModel,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
@@ -23,6 +25,7 @@ from regard.config import (
 from regard.models.attentions import full_attention, self_attention
 from regard.models.initialise import initialise
 from regard.models.network import Network
+from regard.models.recurrent_assembly import recurrent_encoder_decoder, recurrent_language_model
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 from regard.nn.embedding import token_table
 
@@ -81,6 +84,10 @@ def _assemble(config: ModelConfig) -> Network:
             table = token_table(config.vocabulary, config.width)
             stack = _stack(config, table, config.layers, segments=config.segments)
             return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width))
+        case RecurrentEncoderDecoder():
+            return recurrent_encoder_decoder(config)
+        case RecurrentLanguageModel():
+            return recurrent_language_model(config)
         case _:
             raise TypeError(f"build takes the settings of a model, such as resolve('tiny').model, not {config!r}")
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from regard.config import Config
+from regard.config import Config, ModelConfig, RecurrentConfig
 from regard.version import __version__
 
 
@@ -15,7 +15,7 @@ def card(name: str, network: nn.Module, config: Config, origin: str = "") -> str
         f"# {name}",
         "",
         f"{model.family[0].upper()}{model.family[1:]} with {parameters:,} parameters: {model.layers} layers, "
-        f"width {model.width}, {model.heads} heads, vocabulary {model.vocabulary:,}. {origin}".rstrip(),
+        f"width {model.width}, {_kind_of_layer(model)}, vocabulary {model.vocabulary:,}. {origin}".rstrip(),
         "",
         f"Made with regard {__version__}. In Python, `regard.load` reads this folder; "
         "in a terminal, `regard model` shows its parts.",
@@ -27,6 +27,10 @@ def card(name: str, network: nn.Module, config: Config, origin: str = "") -> str
         *(f"| {key} | {_value(value)} |" for key, value in table.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _kind_of_layer(model: ModelConfig) -> str:
+    return f"{model.cell} cells" if isinstance(model, RecurrentConfig) else f"{model.heads} heads"
 
 
 def _value(value: object) -> str:

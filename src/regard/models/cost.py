@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.models.network import Network
 from regard.nn import CrossAttention, Output
 from regard.nn.multihead import MultiHeadAttention
+from regard.nn.source_attention import SourceAttention
 
 
 class Cost:
@@ -21,11 +22,14 @@ class Cost:
         cross = [part for _, part in attentions if isinstance(part, CrossAttention)]
         encoder = dict(network.named_children()).get("encoder") if network.encodes else None
         reading = _matrices(encoder.modules()) if encoder is not None else 0
-        on_memory = _matrices(part.key_value for part in cross)
+        looking = [part for part in network.modules() if isinstance(part, SourceAttention)]
+        keys = [key for part in looking if isinstance(key := getattr(part.score, "key", None), nn.Linear)]
+        on_memory = _matrices([*(part.key_value for part in cross), *keys])
         self._per_source = reading + on_memory
         self._per_target = _matrices(network.modules()) - reading - on_memory
         self._reading = [part for name, part in attentions if encoder is not None and name.startswith("encoder.")]
         self._crossing = cross
+        self._looking = looking
         self._writing = [part for _, part in attentions if part not in self._reading and part not in cross]
 
     def training(self, targets: Tensor, sources: Tensor | None = None) -> float:
@@ -35,12 +39,17 @@ class Cost:
         if sources is not None:
             read, sources = float(sources.sum()), sources.double()
             flops += read * self._per_source + read * _attention(self._reading, _mean(sources, sources))
-            flops += written * _attention(self._crossing, _mean(sources, targets))
+            met = _mean(sources, targets)
+            flops += written * _attention(self._crossing, met)
+            flops += written * sum(part.flops(met) for part in self._looking)
         return 3 * flops
 
 
 def _matrices(parts: Iterable[nn.Module]) -> int:
-    return sum(2 * part.weight.numel() for part in parts if isinstance(part, nn.Linear | Output))
+    """Two for each entry of each matrix that a token's vector meets."""
+    kinds = nn.Linear | Output | nn.RNNBase
+    weights = [weight for part in parts if isinstance(part, kinds) for weight in part.parameters()]
+    return sum(2 * weight.numel() for weight in weights if weight.dim() == 2)
 
 
 def _attention(attentions: Iterable[MultiHeadAttention], keys: int) -> int:

@@ -9,12 +9,14 @@ it shrink by the square root of their number, so that the sum's variance does no
 import torch
 from torch import Tensor, nn
 
-from regard.config import TransformerConfig
+from regard.config import NetworkConfig, TransformerConfig
 from regard.nn import CrossAttention, DensePooling, FeedForward, GatedFeedForward, SelfAttention, Stack
+from regard.nn.recurrent import LSTMCell, RecurrentLayer
+from regard.nn.source_attention import AdditiveScore, GeneralScore, SourceAttention
 
 
 @torch.no_grad()
-def initialise(network: nn.Module, config: TransformerConfig) -> None:
+def initialise(network: nn.Module, config: NetworkConfig) -> None:
     """Set every matrix of a network built from `config`; embeddings and norms are right as they are made."""
     for module in network.modules():
         match module:
@@ -34,7 +36,16 @@ def initialise(network: nn.Module, config: TransformerConfig) -> None:
                 _xavier(module.output)
             case DensePooling():
                 _xavier(module.dense)
-    if config.norm_order == "pre" and config.residual:
+            case RecurrentLayer():
+                _recurrent(module)
+            case AdditiveScore():
+                _xavier(module.query)
+                _xavier(module.key)
+            case GeneralScore():
+                _xavier(module.key)
+            case SourceAttention():
+                _xavier(module.output)
+    if isinstance(config, TransformerConfig) and config.norm_order == "pre" and config.residual:
         for stack in (module for module in network.modules() if isinstance(module, Stack)):
             writers = [weight for layer in stack.layers for weight in _writers(layer)]
             for weight in writers:
@@ -47,6 +58,25 @@ def _xavier(linear: nn.Linear, *sizes: int) -> None:
         nn.init.xavier_uniform_(part)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
+
+
+def _recurrent(layer: RecurrentLayer) -> None:
+    """Each gate's matrix from the input Xavier-uniform, and that from the state orthogonal.
+
+    The latter is applied at every step: an orthogonal one turns the state, and neither grows nor shrinks it. An LSTM's
+    forget gate is biased by 1: at first it keeps what it has.
+    """
+    for direction, cell in enumerate(layer.cells):
+        x_weight, h_weight, x_bias, h_bias = layer.weights(direction)
+        width = h_weight.size(1)
+        for part in x_weight.split(width):
+            nn.init.xavier_uniform_(part)
+        for part in h_weight.split(width):
+            nn.init.orthogonal_(part)
+        nn.init.zeros_(x_bias)
+        nn.init.zeros_(h_bias)
+        if isinstance(cell, LSTMCell):
+            x_bias[width : 2 * width] = 1.0
 
 
 def _writers(layer: nn.Module) -> list[Tensor]:

@@ -62,3 +62,22 @@ def open_taps(module: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def record_taps(module: nn.Module, *names: str) -> Iterator[dict[str, list[Tensor]]]:
+    """As `open_taps`, but all that passes is kept, in order: a recurrent layer passes its taps at every step."""
+    record: dict[str, list[Tensor]] = {}
+    with open_taps(module, *names):
+        taps = taps_of(module)
+        hooks = [
+            taps[name].register_forward_hook(
+                lambda _module, _arguments, x, name=name: record.setdefault(name, []).append(x.detach())
+            )
+            for name in names or taps
+        ]
+        try:
+            yield record
+        finally:
+            for hook in hooks:
+                hook.remove()

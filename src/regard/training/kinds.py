@@ -6,7 +6,12 @@ from regard.training.language import LanguageKind
 from regard.training.task import Kind
 from regard.training.translation import TranslationKind
 
-KINDS: dict[str, Kind] = {"encoder-decoder": TranslationKind(), "decoder-only": LanguageKind()}  # by model.kind
+KINDS: dict[str, Kind] = {  # by model.kind
+    "encoder-decoder": TranslationKind(),
+    "decoder-only": LanguageKind(),
+    "recurrent-encoder-decoder": TranslationKind(),
+    "recurrent-language-model": LanguageKind(),
+}
 
 
 def kind_of(config: Config) -> Kind:

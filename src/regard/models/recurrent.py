@@ -1,0 +1,110 @@
+"""Recurrent networks: what came before the Transformer, behind the same contract.
+
+B batch · S source length · T target length · C model width · V vocabulary
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor
+
+from regard.models.network import Cache, Memory, Network
+from regard.nn import Output, Tap
+from regard.nn.recurrent import State
+from regard.nn.recurrent_stack import RecurrentCache, RecurrentStack, chosen
+
+
+@dataclass(frozen=True)
+class RecurrentMemory(Memory):
+    """What a recurrent encoder made of sentences: a state for each token, and where each layer ended."""
+
+    last: tuple[State, ...] = ()  # of each layer, (B, C): all that a decoder without attention gets
+
+    def select(self, rows: Tensor) -> Self:
+        return replace(super().select(rows), last=chosen(self.last, rows))
+
+
+class RecurrentEncoderDecoder(Network):
+    """Sequence to sequence: the decoder starts from the state in which the encoder ended (Sutskever et al. 2014).
+
+    Without attention that state is all it gets of the source, however long; with it, it looks back at every step.
+    """
+
+    encodes = decodes = True
+
+    def __init__(self, encoder: RecurrentStack, decoder: RecurrentStack, output: Output) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output = output
+
+    def encode(
+        self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None
+    ) -> RecurrentMemory:
+        states, last = self.encoder(ids, real, facts=facts)
+        return RecurrentMemory(states, real, tuple(last))
+
+    def decode(
+        self,
+        ids: Tensor,
+        memory: Memory | None = None,
+        cache: Cache | None = None,
+        real: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        if not isinstance(memory, RecurrentMemory):
+            raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
+        hidden, _ = self.decoder(
+            ids, real, start=memory.last, memory=memory.states, memory_real=memory.real, cache=cache, facts=facts
+        )
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden)
+
+    def new_cache(self) -> RecurrentCache:
+        return RecurrentCache()
+
+    @property
+    def alignment(self) -> Tap | None:
+        attention = self.decoder.cross_attention
+        return None if attention is None else attention.weights
+
+    def forward(
+        self, source: Tensor, target: Tensor, source_real: Tensor | None = None, target_real: Tensor | None = None
+    ) -> Tensor:
+        """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
+        return self.logits(self.decode(target, self.encode(source, source_real), real=target_real))
+
+
+class RecurrentLanguageModel(Network):
+    """A language model whose state is all it remembers of the text so far."""
+
+    decodes = True
+
+    def __init__(self, decoder: RecurrentStack, output: Output) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.output = output
+
+    def decode(
+        self,
+        ids: Tensor,
+        memory: Memory | None = None,
+        cache: Cache | None = None,
+        real: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        hidden, _ = self.decoder(ids, real, cache=cache, facts=facts)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden)
+
+    def new_cache(self) -> RecurrentCache:
+        return RecurrentCache()
+
+    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
+        """ids (B, T) -> logits (B, T, V)."""
+        return self.logits(self.decode(ids, real=real, facts=facts))

@@ -1,0 +1,61 @@
+"""From settings to a recurrent network: where the name of a cell or of a score becomes an object."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from regard import nn as rn
+from regard.config import RecurrentConfig, RecurrentEncoderDecoder, RecurrentLanguageModel
+from regard.models import recurrent
+from regard.nn.embedding import token_table
+from regard.nn.recurrent import Cell, GRUCell, LSTMCell, RecurrentLayer, VanillaCell
+from regard.nn.recurrent_stack import RecurrentStack
+from regard.nn.source_attention import AdditiveScore, DotScore, GeneralScore, Score, SourceAttention
+
+CELLS: dict[str, type[Cell]] = {"rnn": VanillaCell, "lstm": LSTMCell, "gru": GRUCell}
+SCORES: dict[str, Callable[[int], Score]] = {
+    "additive": AdditiveScore,
+    "dot": lambda width: DotScore(),
+    "general": GeneralScore,
+}
+
+
+def recurrent_encoder_decoder(config: RecurrentEncoderDecoder) -> recurrent.RecurrentEncoderDecoder:
+    """The translator that these settings describe."""
+    source = token_table(config.vocabulary, config.width)
+    target = source
+    if not config.share_embeddings:
+        target = token_table(config.target_vocabulary or config.vocabulary, config.width)
+    attention = None
+    if config.attention != "none":
+        attention = SourceAttention(config.width, SCORES[config.attention](config.width))
+    return recurrent.RecurrentEncoderDecoder(
+        _stack(config, source, bidirectional=config.bidirectional),
+        _stack(config, target, attention=attention),
+        _output(config, target),
+    )
+
+
+def recurrent_language_model(config: RecurrentLanguageModel) -> recurrent.RecurrentLanguageModel:
+    """The language model that these settings describe."""
+    table = token_table(config.vocabulary, config.width)
+    return recurrent.RecurrentLanguageModel(_stack(config, table), _output(config, table))
+
+
+def _stack(
+    config: RecurrentConfig,
+    table: nn.Parameter,
+    *,
+    bidirectional: bool = False,
+    attention: SourceAttention | None = None,
+) -> RecurrentStack:
+    embedding = rn.Embedding(table, rn.Positions(), dropout=config.dropout)
+    layers = [
+        RecurrentLayer(CELLS[config.cell], config.width, config.width, bidirectional=bidirectional)
+        for _ in range(config.layers)
+    ]
+    return RecurrentStack(embedding, layers, attention, config.dropout)
+
+
+def _output(config: RecurrentConfig, table: nn.Parameter) -> rn.Output:
+    return rn.Output(table if config.share_output else token_table(*table.shape), bias=config.output_bias)

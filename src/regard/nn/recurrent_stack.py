@@ -1,0 +1,130 @@
+"""A recurrent stack: embed the tokens, then one recurrent layer after the other, then perhaps a look at the source.
+
+B batch · S source length · T tokens · C model width
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.nn.dropout import Dropout
+from regard.nn.embedding import Embedding
+from regard.nn.layout import Tokens, checked, unless_all
+from regard.nn.recurrent import RecurrentLayer, State
+from regard.nn.sequences import Sequences
+from regard.nn.source_attention import SourceAttention
+from regard.nn.taps import Tap
+
+
+class RecurrentCache:
+    """What a recurrent decoder remembers: the state of each layer, and what its attention made of the memory.
+
+    It does not grow with the text. Decoding changes it in place; `select` and `reorder` give a new one.
+    """
+
+    def __init__(self, states: Sequence[State] = (), keys: Tensor | None = None, length: int = 0) -> None:
+        self.states = states  # of each layer, (B, C); none before the first step
+        self.keys = keys  # (sentences, S, C)
+        self.length = length
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> "RecurrentCache":
+        """The cache of these rows, in this order; `sentences` are those of the memory, where they are not the same."""
+        keys = None if self.keys is None else self.keys.index_select(0, rows if sentences is None else sentences)
+        return RecurrentCache(chosen(self.states, rows), keys, self.length)
+
+    def reorder(self, rows: Tensor) -> "RecurrentCache":
+        """The cache of these rows, each of which stays with the sentence it has."""
+        return RecurrentCache(chosen(self.states, rows), self.keys, self.length)
+
+
+def chosen(states: Sequence[State], rows: Tensor) -> tuple[State, ...]:
+    """The states of these rows, in this order."""
+    return tuple(tuple(part.index_select(0, rows) for part in state) for state in states)
+
+
+class RecurrentStack(nn.Module):
+    """An encoder, or a decoder. Dropout acts on what goes into each layer and on what comes out of the last."""
+
+    def __init__(
+        self,
+        embedding: Embedding,
+        layers: Sequence[RecurrentLayer],
+        cross_attention: SourceAttention | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.cross_attention = cross_attention
+        self.dropout = Dropout(dropout)
+        self.states = Tap()
+
+    def forward(
+        self,
+        ids: Tensor,
+        real: Tensor | None = None,
+        *,
+        start: Sequence[State] = (),
+        memory: Tensor | None = None,
+        memory_real: Tensor | None = None,
+        cache: RecurrentCache | None = None,
+        facts: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Tensor, list[State]]:
+        """ids (B, T) -> hidden states (B, T, C), zero at pads, and the state (B, C) of each layer after the last token.
+
+        `start` are the states of the layers before the first token, zero where they are not given. The rest is as in
+        `Stack`; where documents share a row, each is a sequence of its own.
+        """
+        sentences = len(start[0][0]) if start else len(ids)
+        if ids.dim() != 2 or len(ids) % sentences:
+            rows = f" and a memory of {sentences} rows" if start else ""
+            raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
+        if ids.size(1) == 0:
+            raise InputError("There are no tokens to read: a sentence has at least its end token.")
+        if cache is not None and cache.length and facts:
+            raise NotImplementedError("facts about tokens are not kept in a cache")
+        real = unless_all(checked(real, ids.shape))
+        before = cache.states if cache is not None and cache.length else _for_each_row(start, len(ids) // sentences)
+        x, last = self._walk(self._embedded(ids), real, (facts or {}).get("documents"), before)
+        if self.cross_attention is not None and memory is not None:
+            if cache is not None and cache.keys is None:
+                cache.keys = self.cross_attention.score.keys(memory)
+            x = self.cross_attention(x, memory, memory_real, None if cache is None else cache.keys)
+        if cache is not None:
+            cache.states, cache.length = last, cache.length + ids.size(1)
+        x = self.states(self.dropout(x))
+        return x if real is None else x.masked_fill(~real[..., None], 0.0), last
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None]))
+
+    def _walk(
+        self, x: Tensor, real: Tensor | None, documents: Tensor | None, before: Sequence[State]
+    ) -> tuple[Tensor, list[State]]:
+        """Through all layers (B, T, C), pads passed over."""
+        sequences = None
+        if real is not None or documents is not None:
+            sequences = Sequences.of(real if real is not None else x.new_ones(x.shape[:2]).bool(), documents)
+            x, before = sequences.gather(x), chosen(before, sequences.rows)
+        last = []
+        for number, layer in enumerate(self.layers):
+            x, state = layer(
+                self.dropout(x) if number else x,
+                None if sequences is None else sequences.lengths,
+                before[number] if before else None,
+            )
+            last.append(state)
+        return x if sequences is None else sequences.scatter(x), last
+
+    @property
+    def parts(self) -> list[tuple[str, list[nn.Module]]]:
+        """The kinds of parts, each with all its copies, in the order in which a token meets them."""
+        attention = [] if self.cross_attention is None else [("cross-attention", [self.cross_attention])]
+        return [("embedding", [self.embedding]), ("recurrent layers", [*self.layers]), *attention]
+
+
+def _for_each_row(states: Sequence[State], rows: int) -> Sequence[State]:
+    """The states of sentences for so many rows each, which stand together."""
+    return [tuple(part.repeat_interleave(rows, 0) for part in state) for state in states] if rows > 1 else states

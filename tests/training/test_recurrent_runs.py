@@ -1,0 +1,130 @@
+"""Recurrent networks go through the same commands as Transformers, from data to translation and text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.config import Config, RecurrentEncoderDecoder, RecurrentLanguageModel, TrainingConfig, resolve
+from regard.decoding.generator import Prompting
+from regard.decoding.settings import Bounds, Sampling, Search
+from regard.decoding.translator import Wish
+from regard.errors import ConfigError, FolderError, InputError
+from regard.interop.huggingface_export import to_huggingface
+from small_runs import lines, run, write_pairs
+
+KIND = "model.kind=recurrent-encoder-decoder"
+LEARN = ["training.steps=300", "validation.every=150", "training.batch_tokens=400", "model.dropout=0.0"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("data") / "pairs.tsv", 1500)
+
+
+@pytest.fixture(scope="module")
+def learned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = [*LEARN, "model.width=64", "validation.sentences=50", KIND]
+    return run(tmp_path_factory.mktemp("runs") / "learned", data, *settings)
+
+
+def test_a_recurrent_translator_learns_a_small_language(learned: Path) -> None:
+    assert json.loads((learned / "run.json").read_text())["results"]["best"]["bleu"] > 80
+    assert "Recurrent encoder-decoder" in (learned / "best" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_its_alignments_are_readable(learned: Path, width: int) -> None:
+    """The language is written backwards, so each word looks at the one in the mirror."""
+    model = regard.load(learned)
+    (found,) = model.translations(["one two three"], Wish(Search(width=width), watched=True))
+    assert found.text == "tre due uno"
+    attention = found.sentences[0].alternatives[0].attention
+    assert attention is not None
+    assert torch.tensor(attention)[:3].argmax(-1).tolist() == [2, 1, 0]
+
+
+def test_a_network_that_cannot_look_back_translates_without_alignments(data: Path, tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", data, KIND, "model.attention=none", "model.cell=rnn", "training.steps=3")
+    model = regard.load(folder)
+    (found,) = model.translations(["one two"], Wish(watched=True))
+    assert found.sentences[0].alternatives[0].attention is None
+    with pytest.raises(InputError) as error:
+        model.translations(["one two"], Wish(copy_unknown=True))
+    assert str(error.value) == "This network looks at no source, so there is nothing to align."
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -> None:
+    settings = [KIND, "model.cell=gru", "model.dropout=0.2", "validation.every=3"]
+    whole = run(tmp_path / "whole", data, *settings, "training.steps=6")
+    run(tmp_path / "parts", data, *settings, "training.steps=3")
+    parts = run(tmp_path / "parts", data, *settings, "training.steps=6", resume=True)
+
+    def losses(folder: Path) -> list[float]:
+        return [line["loss"] for line in lines(folder) if "loss" in line]
+
+    assert losses(whole) == losses(parts)
+
+
+@pytest.mark.parametrize("documents", ["joined", "apart"])
+def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: Path) -> None:
+    text = tmp_path / "book.txt"
+    text.write_text("\n\n".join(["the cat sat and the dog ran", "the sun rose"] * 40))
+    settings = ["model.kind=recurrent-language-model", "tokenizer.kind=character", f"data.documents={documents}"]
+    learning = ["training.steps=150", "training.batch_tokens=600", "training.label_smoothing=0.0"]
+    folder = run(tmp_path / "run", text, *settings, *learning)
+    assert json.loads((folder / "run.json").read_text())["results"]["best"]["loss"] < 1.0
+    model = regard.load(folder)
+    sampling = Sampling(temperature=0.0, bounds=Bounds(longest=8))
+    assert str(model.generate("the su", Prompting(sampling))).startswith("n rose")
+
+
+def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> None:
+    assert Config().training.clip == 0
+    assert Config(model=RecurrentLanguageModel()).training.clip == 1
+    assert Config(model=RecurrentEncoderDecoder(), training=TrainingConfig(steps=5)).training.clip == 1
+    assert Config(model=RecurrentLanguageModel(), training=TrainingConfig(clip=0.0)).training.clip == 0
+    assert resolve("tiny", [KIND]).training.clip == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["model.width=31"],
+            "model.bidirectional = True needs an even model.width, not 31: use 32, or set bidirectional = false.",
+        ),
+        (
+            ["model.target_vocabulary=50"],
+            "--set model.target_vocabulary=50: model.target_vocabulary = 50 differs from model.vocabulary = 37000: "
+            "set model.share_embeddings = false.",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_get_a_sentence(settings: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve(None, [KIND, *settings])
+    assert str(error.value) == sentence
+
+
+def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
+    model: Any = regard.load(learned)
+    folder = learned / "best"
+    with pytest.raises(ConfigError) as error:
+        model.translate("one", engine="ctranslate2")
+    assert str(error.value) == (
+        "the engine ctranslate2 cannot do this: CTranslate2 is for Transformers, and the network is recurrent; "
+        "use --engine torch, or auto."
+    )
+    with pytest.raises(ConfigError) as error:
+        model.generate("one")
+    assert str(error.value) == f"{folder}: is of the kind recurrent encoder-decoder, which continues no text."
+    with pytest.raises(FolderError) as refused:
+        to_huggingface(folder, tmp_path / "theirs")
+    assert str(refused.value) == (
+        f"{folder}: cannot be exported to Hugging Face, because transformers has no class for the kind "
+        "recurrent encoder-decoder; use it with regard itself."
+    )
