@@ -1,5 +1,6 @@
 """The command as a user runs it."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,4 +32,5 @@ def begun(*arguments: str | Path) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even where the tests ignore it
     )
