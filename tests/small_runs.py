@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +70,13 @@ def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list
 
 def start(out: Path, data: Path, *settings: str, resume: bool = False) -> subprocess.Popen[str]:
     call = command(out, data, *settings, resume=resume)
-    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_signals)
+
+
+def _heed_signals() -> None:
+    """A run heeds signals even where whoever started the tests ignores them."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
