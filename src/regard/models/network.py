@@ -88,3 +88,33 @@ class Network(nn.Module):
     def taps(self) -> dict[str, Tap]:
         """Every point where a number can be read or replaced, by name."""
         return taps_of(self)
+
+
+class TranslatingNetwork(Network):
+    """What every encoder-decoder network has: both stacks, and the way from hidden states to logits."""
+
+    encodes = decodes = True
+    output: nn.Module
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden)
+
+    def forward(
+        self, source: Tensor, target: Tensor, source_real: Tensor | None = None, target_real: Tensor | None = None
+    ) -> Tensor:
+        """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
+        return self.logits(self.decode(target, self.encode(source, source_real), real=target_real))
+
+
+class WritingNetwork(Network):
+    """What every language model has: a decoder, and the way from hidden states to logits."""
+
+    decodes = True
+    output: nn.Module
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden)
+
+    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
+        """ids (B, T) -> logits (B, T, V)."""
+        return self.logits(self.decode(ids, real=real, facts=facts))

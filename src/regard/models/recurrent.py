@@ -9,7 +9,7 @@ from typing import Self
 
 from torch import Tensor
 
-from regard.models.network import Cache, Memory, Network
+from regard.models.network import Cache, Memory, TranslatingNetwork, WritingNetwork
 from regard.nn import Output, Tap
 from regard.nn.recurrent import State
 from regard.nn.recurrent_stack import RecurrentCache, RecurrentStack, chosen
@@ -25,13 +25,11 @@ class RecurrentMemory(Memory):
         return replace(super().select(rows), last=chosen(self.last, rows))
 
 
-class RecurrentEncoderDecoder(Network):
+class RecurrentEncoderDecoder(TranslatingNetwork):
     """Sequence to sequence: the decoder starts from the state in which the encoder ended (Sutskever et al. 2014).
 
     Without attention that state is all it gets of the source, however long; with it, it looks back at every step.
     """
-
-    encodes = decodes = True
 
     def __init__(self, encoder: RecurrentStack, decoder: RecurrentStack, output: Output) -> None:
         super().__init__()
@@ -60,9 +58,6 @@ class RecurrentEncoderDecoder(Network):
         )
         return hidden
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.output(hidden)
-
     def new_cache(self) -> RecurrentCache:
         return RecurrentCache()
 
@@ -71,17 +66,9 @@ class RecurrentEncoderDecoder(Network):
         attention = self.decoder.cross_attention
         return None if attention is None else attention.weights
 
-    def forward(
-        self, source: Tensor, target: Tensor, source_real: Tensor | None = None, target_real: Tensor | None = None
-    ) -> Tensor:
-        """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
-        return self.logits(self.decode(target, self.encode(source, source_real), real=target_real))
 
-
-class RecurrentLanguageModel(Network):
+class RecurrentLanguageModel(WritingNetwork):
     """A language model whose state is all it remembers of the text so far."""
-
-    decodes = True
 
     def __init__(self, decoder: RecurrentStack, output: Output) -> None:
         super().__init__()
@@ -99,12 +86,5 @@ class RecurrentLanguageModel(Network):
         hidden, _ = self.decoder(ids, real, cache=cache, facts=facts)
         return hidden
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.output(hidden)
-
     def new_cache(self) -> RecurrentCache:
         return RecurrentCache()
-
-    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
-        """ids (B, T) -> logits (B, T, V)."""
-        return self.logits(self.decode(ids, real=real, facts=facts))

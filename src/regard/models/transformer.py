@@ -7,14 +7,12 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from regard.models.network import Cache, Memory, Network
+from regard.models.network import Cache, Memory, Network, TranslatingNetwork, WritingNetwork
 from regard.nn import Block, DecoderCache, FullAttention, Output, Stack, Tap
 
 
-class EncoderDecoderTransformer(Network):
+class EncoderDecoderTransformer(TranslatingNetwork):
     """The model of the paper: the encoder reads the source once, the decoder writes the target token by token."""
-
-    encodes = decodes = True
 
     def __init__(self, encoder: Stack, decoder: Stack, output: Output) -> None:
         super().__init__()
@@ -37,9 +35,6 @@ class EncoderDecoderTransformer(Network):
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
         return self.decoder(ids, real, memory=memory.states, memory_real=memory.real, cache=cache, facts=facts)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.output(hidden)
-
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
 
@@ -50,17 +45,9 @@ class EncoderDecoderTransformer(Network):
         kernel = last.cross_attention.kernel if isinstance(last, Block) and last.cross_attention is not None else None
         return kernel.weights if isinstance(kernel, FullAttention) else None
 
-    def forward(
-        self, source: Tensor, target: Tensor, source_real: Tensor | None = None, target_real: Tensor | None = None
-    ) -> Tensor:
-        """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
-        return self.logits(self.decode(target, self.encode(source, source_real), real=target_real))
 
-
-class DecoderOnlyTransformer(Network):
+class DecoderOnlyTransformer(WritingNetwork):
     """A language model: each position predicts the next token from those up to it."""
-
-    decodes = True
 
     def __init__(self, decoder: Stack, output: Output) -> None:
         super().__init__()
@@ -77,15 +64,8 @@ class DecoderOnlyTransformer(Network):
     ) -> Tensor:
         return self.decoder(ids, real, cache=cache, facts=facts)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.output(hidden)
-
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
-
-    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
-        """ids (B, T) -> logits (B, T, V)."""
-        return self.logits(self.decode(ids, real=real, facts=facts))
 
 
 class EncoderOnlyTransformer(Network):
