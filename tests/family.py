@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.config import (
     AlibiPositions,
     BigBirdAttention,
+    ClassHead,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
@@ -25,6 +26,8 @@ from regard.config import (
     RecurrentLanguageModel,
     RelativePositions,
     RotaryPositions,
+    TagHead,
+    TokenHead,
     TransformerConfig,
     WindowAttention,
 )
@@ -94,6 +97,9 @@ ENCODERS: dict[str, ModelConfig] = {
     "encoder-only, learned, segments": EncoderOnly(
         **_SMALL, **_LEARNED, segments=2, embedding_norm=True, pooling="first-dense"
     ),
+    "encoder-only, hidden tokens": EncoderOnly(**_SMALL, head=TokenHead(), pooling="first"),
+    "encoder-only, classes": EncoderOnly(**_SMALL, head=ClassHead(labels=("bad", "good", "so-so"))),
+    "encoder-only, tags": EncoderOnly(**_SMALL, head=TagHead(labels=("noun", "verb"))),
     "encoder-only, rotary": EncoderOnly(**_SMALL, positions=RotaryPositions()),
     "encoder-only, ALiBi": EncoderOnly(**_SMALL, positions=AlibiPositions()),
     "encoder-only, relative": EncoderOnly(**_SMALL, positions=RelativePositions(clip=2)),

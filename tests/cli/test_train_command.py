@@ -152,7 +152,8 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
         (
             ["gpt", "--data", "a", "--set", "model.kind=encoder-only", "--out", "x"],
             2,
-            "model.kind = 'encoder-only' cannot be trained yet; use 'encoder-decoder' or 'decoder-only'.",
+            "model.kind = 'encoder-only' without a model.head predicts nothing, so it cannot be trained; "
+            "set model.head to 'tokens', 'classes' or 'tags'.",
         ),
         (["gpt", "--data", "missing.txt", "--out", "x"], 3, "missing.txt: is not there; check the path."),
         (

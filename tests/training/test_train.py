@@ -316,7 +316,8 @@ def test_what_is_missing_or_wrong_is_said_before_anything_long_begins(data: Path
         return str(found.value)
 
     assert refused(ConfigError, "model.kind=encoder-only") == (
-        "model.kind = 'encoder-only' cannot be trained yet; use 'encoder-decoder' or 'decoder-only'."
+        "model.kind = 'encoder-only' without a model.head predicts nothing, so it cannot be trained; "
+        "set model.head to 'tokens', 'classes' or 'tags'."
     )
     assert refused(ConfigError, "data.train.files=[]") == (
         "there is nothing to learn from; give --source and --target, or --data."

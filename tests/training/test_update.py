@@ -12,15 +12,15 @@ from family import Batch as Sentences
 from regard.config.training import Adam, AdamW
 from regard.models import Network
 from regard.models.weights import tensors_of
-from regard.training.objective import Batch, NextToken
+from regard.training.objective import NextToken, TokenBatch
 from regard.training.update import DivergedError, optimizer_of, update
 
 TOLERANCE = 1e-9
 
 
-def batch_of(sentences: Sentences, network: Network) -> Batch:
+def batch_of(sentences: Sentences, network: Network) -> TokenBatch:
     source = (sentences.source, sentences.source_real) if network.encodes else (None, None)
-    return Batch(
+    return TokenBatch(
         target=sentences.target,
         predicted=sentences.target.flip(1),
         target_real=sentences.target_real,
@@ -29,7 +29,7 @@ def batch_of(sentences: Sentences, network: Network) -> Batch:
     )
 
 
-def after(network: Network, batches: list[Batch], **settings: float) -> dict[str, torch.Tensor]:
+def after(network: Network, batches: list[TokenBatch], **settings: float) -> dict[str, torch.Tensor]:
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     update(NextToken(network, 0.1), optimizer, batches, 0.5, **settings)  # type: ignore[arg-type]
     return tensors_of(network)
@@ -53,7 +53,7 @@ def test_pads_and_the_numbers_they_hold_change_nothing(sentences: Sentences) -> 
     batch = batch_of(sentences, network)
     noise = torch.randint_like(batch.predicted, 0, 20)
     assert batch.target_real is not None
-    other = Batch(
+    other = TokenBatch(
         batch.target.where(batch.target_real, noise),
         batch.predicted.where(batch.target_real, noise),
         batch.target_real,
@@ -118,11 +118,11 @@ class Toy(nn.Module):
         super().__init__()
         self.network, self.factor = network, factor
 
-    def forward(self, batch: Batch):  # type: ignore[no-untyped-def]
+    def forward(self, batch: TokenBatch):  # type: ignore[no-untyped-def]
         from regard.training.loss import Loss
 
         loss = self.network.weight.abs().sum() * self.factor
         return Loss(loss, loss.detach(), 1)
 
 
-EMPTY = Batch(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long))
+EMPTY = TokenBatch(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long))

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from regard.config import Source
     from regard.training.run import Run
 
-KINDS = {"translation": "encoder-decoder", "gpt": "decoder-only"}
+NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
+    "translation": {"kind": "encoder-decoder"},
+    "gpt": {"kind": "decoder-only"},
+}
 
 
 def run(
@@ -58,7 +61,7 @@ def run(
             parts["skip_bad"] = True
         sources = _sources(what, preset, parts, settings or [], resume)
         place = _place(what, out)
-        order = Order(sources, place, resume=resume, pick=what in KINDS, command=["regard", *sys.argv[1:]])
+        order = Order(sources, place, resume=resume, pick=what in NETWORKS, command=["regard", *sys.argv[1:]])
         finished = carry_out(order, display_for(sys.stderr, quiet))
     if is_first():
         print_results(finished)
@@ -72,8 +75,8 @@ def _sources(
     from regard.errors import ConfigError
 
     sources: list[Source] = []
-    if what is not None and what in KINDS:
-        sources = [Source(f"regard train {what}", {"model": {"kind": KINDS[what]}}), *gather(preset)]
+    if what is not None and what in NETWORKS:
+        sources = [Source(f"regard train {what}", {"model": NETWORKS[what]}), *gather(preset)]
         parts = _own_splits(what, parts)
     elif what is not None:
         if preset is not None:
@@ -103,7 +106,7 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
         "gpt": {"builtin:python-docs": {"valid": "-dev"}},
     }
     files = parts.get("train", {}).get("files", [])
-    for name, suffix in own[what].get(files[0], {}).items() if len(files) == 1 else ():
+    for name, suffix in own.get(what, {}).get(files[0], {}).items() if len(files) == 1 else ():
         parts.setdefault(name, {"files": [f"{files[0]}{suffix}"]})
     return parts
 
@@ -114,7 +117,7 @@ def _file(what: str) -> "list[Source]":
     from regard.errors import ConfigError
 
     if not what.endswith(".toml") and not Path(what).is_file():
-        hint = " (give it to --preset)" if what in preset_names() else nearest(what, KINDS)
+        hint = " (give it to --preset)" if what in preset_names() else nearest(what, NETWORKS)
         raise ConfigError(f"{what!r} is not something to train{hint}; say translation, gpt, or give a TOML file.")
     return gather(Path(what))
 

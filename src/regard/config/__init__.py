@@ -5,12 +5,14 @@ This room knows nothing of torch, so that reading and checking settings is insta
 
 from regard.config.complaint import Source
 from regard.config.data import Corpus, DataConfig
+from regard.config.heads import ClassHead, HeadConfig, NoHead, TagHead, TokenHead
 from regard.config.model import (
     AlibiPositions,
     BigBirdAttention,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
+    Encodes,
     FullAttention,
     LearnedPositions,
     LinformerAttention,
@@ -35,17 +37,21 @@ from regard.config.written import to_toml
 __all__ = [
     "AlibiPositions",
     "BigBirdAttention",
+    "ClassHead",
     "Config",
     "Corpus",
     "DataConfig",
     "DecoderOnly",
     "EncoderDecoder",
     "EncoderOnly",
+    "Encodes",
     "FullAttention",
+    "HeadConfig",
     "LearnedPositions",
     "LinformerAttention",
     "ModelConfig",
     "NetworkConfig",
+    "NoHead",
     "NoPositions",
     "RecurrentConfig",
     "RecurrentEncoderDecoder",
@@ -55,6 +61,8 @@ __all__ = [
     "SinusoidalPositions",
     "Source",
     "SpecialTokens",
+    "TagHead",
+    "TokenHead",
     "TokenizerConfig",
     "TrainingConfig",
     "TransformerConfig",

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regard.config.model import Settings, Size
+from regard.config.settings import Settings, Size
 
 
 def _several(value: Any) -> Any:

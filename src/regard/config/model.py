@@ -4,21 +4,12 @@ A variant is a table with a `kind`: `positions = { kind = "learned", length = 51
 may keep their defaults can be given by its name alone: `positions = "learned"`.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-Size = Annotated[int, Field(gt=0, le=2**24)]  # past that, it is a slip of the finger
-Depth = Annotated[int, Field(gt=0, le=1000)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Settings(BaseModel):
-    """A table of settings: nothing unknown is accepted, nothing is converted silently, nothing changes later."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+from regard.config.heads import HeadConfig, NoHead
+from regard.config.settings import Depth, Rate, Settings, Size, variant
 
 
 class SinusoidalPositions(Settings):
@@ -67,17 +58,6 @@ class NoPositions(Settings):
     """No positions: self-attention cannot tell a sentence from its reorderings."""
 
     kind: Literal["none"] = "none"
-
-
-def variant(default: str) -> BeforeValidator:
-    """Accept a variant's name for its table, and take a table that names no kind to be of the default kind."""
-
-    def complete(value: Any) -> Any:
-        if isinstance(value, str):
-            return {"kind": value}
-        return {"kind": default, **value} if isinstance(value, dict) else value
-
-    return BeforeValidator(complete)
 
 
 PositionsConfig = Annotated[
@@ -149,6 +129,7 @@ class NetworkConfig(Settings):
     translates: ClassVar[bool] = False  # whether it reads one text and writes another
     continues: ClassVar[bool] = False  # whether it goes on with a text
     usual_clip: ClassVar[float] = 0.0  # what training.clip is where nothing is said
+    trained_as: ClassVar[str] = ""  # the task that it is trained for; of an encoder, to predict tokens
 
     @property
     def longest(self) -> int | None:
@@ -159,6 +140,11 @@ class NetworkConfig(Settings):
     def aligns(self) -> bool:
         """Whether what it writes can be traced to where it looked."""
         return self.translates
+
+    @property
+    def task(self) -> str:
+        """What it is trained for; nothing: it cannot be trained as it is."""
+        return self.trained_as
 
 
 class TransformerConfig(NetworkConfig):
@@ -263,6 +249,7 @@ class EncoderDecoder(Predicts, TransformerConfig):
 
     family: ClassVar[str] = "encoder-decoder Transformer"
     translates: ClassVar[bool] = True
+    trained_as: ClassVar[str] = "translation"
     kind: Literal["encoder-decoder"] = "encoder-decoder"
     decoder_layers: Depth | None = None
     """Layers of the decoder, where they should differ from `layers`."""
@@ -279,6 +266,7 @@ class DecoderOnly(Predicts, TransformerConfig):
 
     family: ClassVar[str] = "decoder-only Transformer"
     continues: ClassVar[bool] = True
+    trained_as: ClassVar[str] = "language"
     kind: Literal["decoder-only"] = "decoder-only"
 
     @field_validator("attention")
@@ -290,15 +278,31 @@ class DecoderOnly(Predicts, TransformerConfig):
         return attention
 
 
-class EncoderOnly(TransformerConfig):
+LABELLING = {"classes": "classification", "tags": "tagging"}  # what heads other than the usual one are trained for
+
+
+class Encodes(NetworkConfig):
+    """What a network has that only reads: what is made of a vector for each token."""
+
+    head: HeadConfig = NoHead()
+    """What is predicted from the vectors: hidden tokens, a class of the text, a tag for each word, or nothing."""
+    pooling: Literal["mean", "first", "first-dense"] = "mean"
+    """One vector for the text: the mean over its tokens, the first token's, or that one through a dense tanh layer."""
+
+    @property
+    def task(self) -> str:
+        """What the head is for."""
+        return LABELLING.get(self.head.kind, self.trained_as if self.head.kind == "tokens" else "")
+
+
+class EncoderOnly(Encodes, TransformerConfig):
     """A text encoder: a vector per token, and one for the whole text (BERT)."""
 
     family: ClassVar[str] = "encoder-only Transformer"
+    trained_as: ClassVar[str] = "masked"
     kind: Literal["encoder-only"] = "encoder-only"
     segments: Annotated[int, Field(ge=0)] = 0
     """Learned vectors telling first text from second, where two are read at once; BERT has 2."""
-    pooling: Literal["mean", "first", "first-dense"] = "mean"
-    """One vector for the text: the mean over its tokens, the first token's, or that one through a dense tanh layer."""
 
 
 class RecurrentConfig(NetworkConfig):
@@ -328,6 +332,7 @@ class RecurrentEncoderDecoder(RecurrentConfig):
 
     family: ClassVar[str] = "recurrent encoder-decoder"
     translates: ClassVar[bool] = True
+    trained_as: ClassVar[str] = "translation"
     kind: Literal["recurrent-encoder-decoder"] = "recurrent-encoder-decoder"
     bidirectional: bool = Field(default=True, validate_default=True)
     """Half of the encoder's width reads from the end to the beginning."""
@@ -359,6 +364,7 @@ class RecurrentLanguageModel(RecurrentConfig):
 
     family: ClassVar[str] = "recurrent language model"
     continues: ClassVar[bool] = True
+    trained_as: ClassVar[str] = "language"
     kind: Literal["recurrent-language-model"] = "recurrent-language-model"
 
 

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.data import DataConfig
-from regard.config.model import EncoderDecoder, ModelConfig, Settings
+from regard.config.model import EncoderDecoder, ModelConfig
+from regard.config.settings import Settings
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import TrainingConfig, ValidationConfig
 

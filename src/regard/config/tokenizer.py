@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from regard.config.model import Rate, Settings
+from regard.config.settings import Rate, Settings
 
 
 class TokenizerConfig(Settings):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regard.config.model import Rate, Settings, Size, variant
+from regard.config.settings import Rate, Settings, Size, variant
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]

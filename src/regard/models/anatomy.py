@@ -12,11 +12,12 @@ from torch import nn
 from regard.models.network import Network
 from regard.nn import DensePooling, FirstPooling, MeanPooling, Output, Stack
 from regard.nn.multihead import MultiHeadAttention
+from regard.nn.readout import TextReadout
 from regard.nn.recurrent_stack import RecurrentStack
 from regard.nn.source_attention import SourceAttention
 
 BYTES = 4  # of a float32
-POOLINGS = MeanPooling | FirstPooling | DensePooling  # which run once for all tokens of a text
+ONCE = MeanPooling | FirstPooling | DensePooling | TextReadout  # for all tokens of a text
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def anatomy(network: Network, length: int = 32) -> Anatomy:
         rows = _rows(module)
         for what, copies in rows:
             parameters = sum(_new_parameters(copy, counted) for copy in copies)
-            per_token = not isinstance(module, POOLINGS)
+            per_token = not isinstance(module, ONCE)
             flops = sum(_flops(copy, length) for copy in copies) if per_token else 0
             parts.append(Part(f"{name} {what}".strip(), len(copies), parameters, flops))
     return Anatomy([part for part in parts if part.parameters or part.flops], length)

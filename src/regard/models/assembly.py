@@ -25,6 +25,7 @@ from regard.config import (
 from regard.models.attentions import full_attention, self_attention
 from regard.models.initialise import initialise
 from regard.models.network import Network
+from regard.models.readouts import readout
 from regard.models.recurrent_assembly import recurrent_encoder_decoder, recurrent_language_model
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 from regard.nn.embedding import token_table
@@ -83,7 +84,7 @@ def _assemble(config: ModelConfig) -> Network:
         case EncoderOnly():
             table = token_table(config.vocabulary, config.width)
             stack = _stack(config, table, config.layers, segments=config.segments)
-            return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width))
+            return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width), readout(config, table))
         case RecurrentEncoderDecoder():
             return recurrent_encoder_decoder(config)
         case RecurrentLanguageModel():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.config import NetworkConfig, TransformerConfig
 from regard.nn import CrossAttention, DensePooling, FeedForward, GatedFeedForward, SelfAttention, Stack
+from regard.nn.readout import LabelReadout, TokenReadout
 from regard.nn.recurrent import LSTMCell, RecurrentLayer
 from regard.nn.source_attention import AdditiveScore, GeneralScore, SourceAttention
 
@@ -34,7 +35,7 @@ def initialise(network: nn.Module, config: NetworkConfig) -> None:
                 half = module.output.in_features
                 _xavier(module.inner, half, half)
                 _xavier(module.output)
-            case DensePooling():
+            case DensePooling() | TokenReadout() | LabelReadout():
                 _xavier(module.dense)
             case RecurrentLayer():
                 _recurrent(module)

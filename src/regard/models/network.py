@@ -3,6 +3,7 @@
 B batch · S source length · T target length · C model width · V vocabulary
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -118,3 +119,29 @@ class WritingNetwork(Network):
     def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
         """ids (B, T) -> logits (B, T, V)."""
         return self.logits(self.decode(ids, real=real, facts=facts))
+
+
+class EncodingNetwork(Network):
+    """What every network has that only reads: a vector per token, one for the whole text, and what they tell."""
+
+    encodes = True
+    pooling: nn.Module
+    head: nn.Module | None  # what predicts from the vectors, if anything does
+
+    @abstractmethod
+    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
+        """ids (B, S) -> memory."""
+
+    def pool(self, memory: Memory) -> Tensor:
+        """One vector per text (B, C)."""
+        return self.pooling(memory.states, memory.real)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Vectors (…, C) of tokens, or of texts where the head is for classes -> logits of what the head predicts."""
+        if self.head is None:
+            return super().logits(hidden)
+        return self.head(hidden)
+
+    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
+        """ids (B, S) -> one vector per text (B, C)."""
+        return self.pool(self.encode(ids, real, facts))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from regard.models.network import Cache, Memory, Network, TranslatingNetwork, WritingNetwork
+from regard.models.network import Cache, EncodingNetwork, Memory, TranslatingNetwork, WritingNetwork
 from regard.nn import Block, DecoderCache, FullAttention, Output, Stack, Tap
 
 
@@ -68,23 +68,14 @@ class DecoderOnlyTransformer(WritingNetwork):
         return DecoderCache(len(self.decoder.layers))
 
 
-class EncoderOnlyTransformer(Network):
+class EncoderOnlyTransformer(EncodingNetwork):
     """A text encoder: a vector per token, and one for the whole text."""
 
-    encodes = True
-
-    def __init__(self, encoder: Stack, pooling: nn.Module) -> None:
+    def __init__(self, encoder: Stack, pooling: nn.Module, head: nn.Module | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
+        self.head = head
 
     def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
         return Memory(self.encoder(ids, real, facts=facts), real)
-
-    def pool(self, memory: Memory) -> Tensor:
-        """One vector per text (B, C)."""
-        return self.pooling(memory.states, memory.real)
-
-    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
-        """ids (B, S) -> one vector per text (B, C)."""
-        return self.pool(self.encode(ids, real, facts))

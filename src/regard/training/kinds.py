@@ -1,23 +1,33 @@
 """Which kind of training suits a network."""
 
-from regard.config import Config
+from collections.abc import Sequence
+
+from regard.config import Config, Source, check, given
 from regard.errors import ConfigError
 from regard.training.language import LanguageKind
 from regard.training.task import Kind
 from regard.training.translation import TranslationKind
 
-KINDS: dict[str, Kind] = {  # by model.kind
-    "encoder-decoder": TranslationKind(),
-    "decoder-only": LanguageKind(),
-    "recurrent-encoder-decoder": TranslationKind(),
-    "recurrent-language-model": LanguageKind(),
+KINDS: dict[str, Kind] = {  # by the task that a network is for
+    "translation": TranslationKind(),
+    "language": LanguageKind(),
 }
 
 
 def kind_of(config: Config) -> Kind:
     """What is trained follows from the network."""
-    if config.model.kind not in KINDS:
-        raise ConfigError(
-            f"model.kind = {config.model.kind!r} cannot be trained yet; use 'encoder-decoder' or 'decoder-only'."
-        )
-    return KINDS[config.model.kind]
+    if config.model.task in KINDS:
+        return KINDS[config.model.task]
+    raise ConfigError(
+        f"model.kind = {config.model.kind!r} without a model.head predicts nothing, so it cannot be trained; "
+        "set model.head to 'tokens', 'classes' or 'tags'."
+    )
+
+
+def kind_said(sources: Sequence[Source]) -> Kind | None:
+    """What is trained, as far as sources say, whatever else may be wrong with them."""
+    said = {name: value for name in ("kind", "head") if (value := given(sources, f"model.{name}")) is not None}
+    try:
+        return KINDS.get(check([Source("", {"model": said})]).model.task)
+    except ConfigError:
+        return None

@@ -18,7 +18,7 @@ from regard.text.blocks import Blocks, LanguageBatch, Packed, check_lossless_lin
 from regard.text.prepare import Part, Prepared, prepare_documents
 from regard.text.scan import Report, Scan, scan_documents
 from regard.training.display import Sample
-from regard.training.objective import Batch, NextToken
+from regard.training.objective import NextToken, TokenBatch
 from regard.training.picks import Pick, Said, picks_for_text
 from regard.training.task import Check, Measured
 
@@ -81,7 +81,7 @@ class LanguageModelling:
         """Predict each token from those before it."""
         return NextToken(self.network, self.config.training.label_smoothing)
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+    def batches(self, place: Place) -> Iterator[tuple[Place, TokenBatch]]:
         """Blocks of text, or documents packed into rows, shuffled each epoch."""
         for after, batch in self._plan.after(place):
             yield after, _tensors(batch)
@@ -91,13 +91,13 @@ class LanguageModelling:
         """As many as the first epoch has."""
         return self._plan.batches(0)
 
-    def flops(self, batch: Batch) -> float:
+    def flops(self, batch: TokenBatch) -> float:
         """Forward and backward, pads not counted; each token is taken to see its whole row."""
         real = batch.target_real
         lengths = real.sum(1) if real is not None else torch.full((len(batch.target),), batch.target.size(1))
         return self._cost.training(lengths)
 
-    def describe(self, place: Place, batch: Batch) -> str:
+    def describe(self, place: Place, batch: TokenBatch) -> str:
         """Its size, and how its first row begins."""
         first = self.tokenizer.decode(batch.target[0, :20].tolist())
         rows, length = batch.target.shape
@@ -149,8 +149,8 @@ class LanguageModelling:
             yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(writer.text(0)))
 
 
-def _tensors(batch: LanguageBatch) -> Batch:
-    return Batch(
+def _tensors(batch: LanguageBatch) -> TokenBatch:
+    return TokenBatch(
         target=torch.from_numpy(batch.ids),
         predicted=torch.from_numpy(batch.predicted),
         target_real=None if batch.real is None else torch.from_numpy(batch.real),

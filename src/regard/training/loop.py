@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -42,7 +43,7 @@ class Loop:
         self,
         run: Run,
         config: Config,
-        task: Task,
+        task: Task[Any],
         *,
         wish: Wish | None = None,
         ceiling: float = math.inf,

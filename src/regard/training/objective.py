@@ -7,7 +7,8 @@ B examples · S source length · T target length · N real targets
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,38 @@ from regard.training.loss import Loss, smoothed_cross_entropy
 
 @dataclass(frozen=True)
 class Batch:
-    """What an objective is given: examples as tensors, and where the real tokens are; None: everywhere."""
+    """What an objective is given: examples, one a row, in tensors or tables of tensors by name; None where absent."""
+
+    @property
+    def examples(self) -> int:
+        """How many rows it has."""
+        raise NotImplementedError
+
+    @property
+    def targets(self) -> int:
+        """How many predictions the loss is summed over."""
+        raise NotImplementedError
+
+    def share(self, rank: int, world: int) -> Self:
+        """Every `world`-th example, from the `rank`-th on: one process's share."""
+        return self if world == 1 else self._each(lambda tensor: tensor[rank::world])
+
+    def to(self, device: torch.device) -> Self:
+        """The same on another device."""
+        return self._each(lambda tensor: tensor.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        def changed(value: Tensor | Mapping[str, Tensor] | None) -> Any:
+            if isinstance(value, Mapping):
+                return {name: change(tensor) for name, tensor in value.items()}
+            return None if value is None else change(value)
+
+        return type(self)(**{field.name: changed(getattr(self, field.name)) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class TokenBatch(Batch):
+    """Texts whose next tokens are to be predicted, and where the real tokens are; None: everywhere."""
 
     target: Tensor  # (B, T) what the decoder reads
     predicted: Tensor  # (B, T) the token that follows each
@@ -28,30 +60,14 @@ class Batch:
     facts: Mapping[str, Tensor] | None = None  # (B, T) about the target
 
     @property
+    def examples(self) -> int:
+        """How many texts, or pairs of them."""
+        return len(self.target)
+
+    @property
     def targets(self) -> int:
         """How many tokens are to be predicted."""
         return int(self.predicted.numel() if self.target_real is None else self.target_real.sum())
-
-    def share(self, rank: int, world: int) -> "Batch":
-        """Every `world`-th example, from the `rank`-th on: one process's share."""
-        return self if world == 1 else self._each(lambda tensor: tensor[rank::world])
-
-    def to(self, device: torch.device) -> "Batch":
-        """The same on another device."""
-        return self._each(lambda tensor: tensor.to(device))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        def maybe(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else change(tensor)
-
-        return Batch(
-            change(self.target),
-            change(self.predicted),
-            maybe(self.target_real),
-            maybe(self.source),
-            maybe(self.source_real),
-            None if self.facts is None else {name: change(fact) for name, fact in self.facts.items()},
-        )
 
 
 class NextToken(nn.Module):
@@ -65,7 +81,7 @@ class NextToken(nn.Module):
         self.network = network
         self.label_smoothing = label_smoothing
 
-    def forward(self, batch: Batch) -> Loss:
+    def forward(self, batch: TokenBatch) -> Loss:
         """The loss of a batch, summed over its targets."""
         memory = None if batch.source is None else self.network.encode(batch.source, batch.source_real)
         hidden = self.network.decode(batch.target, memory, real=batch.target_real, facts=batch.facts)  # (B, T, C)

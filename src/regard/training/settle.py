@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from regard.config import Config, DataConfig, Source, check, given, to_toml
+from regard.config import Config, DataConfig, Source, check, to_toml
 from regard.config.complaint import origin
 from regard.config.written import leaves
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
@@ -16,7 +16,7 @@ from regard.text.scan import Report
 from regard.text.tokenizer import load_tokenizer, special_tokens
 from regard.training.display import Display
 from regard.training.interrupts import Wish
-from regard.training.kinds import KINDS, kind_of
+from regard.training.kinds import kind_of, kind_said
 from regard.training.picks import AMOUNTS, NAME, Pick, said_in, source_of
 from regard.training.resume import changed
 from regard.training.run import Run
@@ -81,7 +81,7 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
 
 def _whatever_the_data(sources: Sequence[Source]) -> Config:
     """The settings before picks, which need the data read, are known: right for some amount of it, or a complaint."""
-    kind = KINDS.get(str(given(sources, "model.kind")))
+    kind = kind_said(sources)
     if kind is None:
         return check(sources)
     complaints: list[ConfigError] = []

@@ -6,7 +6,7 @@ The loop knows a task only by this contract: batches to learn from, an objective
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import nn
 
@@ -32,8 +32,11 @@ class Measured:
     ranked: Mapping[str, Sequence[Mapping[str, str | float]]] = field(default_factory=dict)  # best, worst, random
 
 
-class Task(Protocol):
-    """One kind of training."""
+B = TypeVar("B", bound=Batch)
+
+
+class Task(Protocol[B]):
+    """One kind of training, on batches of its own kind."""
 
     name: str
     network: Network
@@ -42,7 +45,7 @@ class Task(Protocol):
         """The module from a batch to its loss."""
         ...
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+    def batches(self, place: Place) -> Iterator[tuple[Place, B]]:
         """Batches from a place on, without end, each with the place that follows it."""
         ...
 
@@ -51,11 +54,11 @@ class Task(Protocol):
         """How many batches a pass over the data has, or about as many."""
         ...
 
-    def flops(self, batch: Batch) -> float:
+    def flops(self, batch: B) -> float:
         """Floating-point operations of the network for a batch, forward and backward, its pads not counted."""
         ...
 
-    def describe(self, place: Place, batch: Batch) -> str:
+    def describe(self, place: Place, batch: B) -> str:
         """Which examples a batch holds, for a person who looks for the one that did harm."""
         ...
 
@@ -89,6 +92,6 @@ class Kind(Protocol):
         """Make tokenizer and stores."""
         ...
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> Task:
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> Task[Any]:
         """The task itself."""
         ...

@@ -24,7 +24,7 @@ from regard.text.prepare import Part, Prepared, prepare_pairs
 from regard.text.scan import Report, Scan, scan_pairs
 from regard.text.store import TokenStore
 from regard.training.display import Sample
-from regard.training.objective import Batch, NextToken
+from regard.training.objective import NextToken, TokenBatch
 from regard.training.picks import Pick, Said, picks_for_pairs
 from regard.training.random import generator
 from regard.training.task import Check, Measured
@@ -79,7 +79,7 @@ class Translation:
         """Predict each token of the translation."""
         return NextToken(self.network, self.config.training.label_smoothing)
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+    def batches(self, place: Place) -> Iterator[tuple[Place, TokenBatch]]:
         """Pairs of about equal length, shuffled each epoch."""
         for after, examples in self._plan.after(place):
             yield after, _tensors(self._batch(examples, after))
@@ -89,13 +89,13 @@ class Translation:
         """As many as the first epoch has."""
         return len(self._plan.epoch(0))
 
-    def flops(self, batch: Batch) -> float:
+    def flops(self, batch: TokenBatch) -> float:
         """Forward and backward, pads not counted."""
         assert batch.target_real is not None
         assert batch.source_real is not None
         return self._cost.training(batch.target_real.sum(1), batch.source_real.sum(1))
 
-    def describe(self, place: Place, batch: Batch) -> str:
+    def describe(self, place: Place, batch: TokenBatch) -> str:
         """Its size, and its first pair."""
         assert batch.source is not None
         source, target = (self.tokenizer.decode(side[0].tolist()) for side in (batch.source, batch.target))
@@ -169,8 +169,8 @@ def _lengths(store: TokenStore) -> NDArray[np.int64]:
     return np.stack([column.lengths for column in store.columns]) + AROUND
 
 
-def _tensors(batch: PairBatch) -> Batch:
-    return Batch(
+def _tensors(batch: PairBatch) -> TokenBatch:
+    return TokenBatch(
         target=torch.from_numpy(batch.target),
         predicted=torch.from_numpy(batch.predicted),
         target_real=torch.from_numpy(batch.target_real),

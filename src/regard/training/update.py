@@ -62,7 +62,7 @@ def update(
     for number, batch in enumerate(batches, start=1):
         share = batch.share(processes.rank, processes.world)
         weight = processes.world / targets  # the processes' gradients are averaged, and should be added
-        if len(share.target) == 0:  # fewer examples than processes: take part without weight
+        if share.examples == 0:  # fewer examples than processes: take part without weight
             share, weight = batch.share(0, processes.world), 0.0
         with _apart(objective) if number < len(batches) else nullcontext():
             loss = objective(share.to(processes.device))

@@ -1,0 +1,59 @@
+"""What a text encoder is read out for: the settings of its last layer.
+
+A head is a table with a `kind`, or its name alone: `head = "tokens"`, `head = { kind = "classes" }`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from regard.config.settings import Rate, Settings, variant
+
+
+def _several(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Labels = Annotated[tuple[str, ...], BeforeValidator(_several)]
+
+
+class NoHead(Settings):
+    """Nothing is predicted: the network gives vectors."""
+
+    kind: Literal["none"] = "none"
+
+
+class TokenHead(Settings):
+    """Each token that is hidden is predicted from what stands around it."""
+
+    kind: Literal["tokens"] = "tokens"
+
+
+class _Labelled(Settings):
+    labels: Labels = ()
+    """What can be predicted; without it, what the training data has, in alphabetical order."""
+    dropout: Rate = 0.1
+    """On what the last layer sees."""
+
+    @field_validator("labels")
+    @classmethod
+    def _each_once(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((label for n, label in enumerate(labels) if label in labels[:n]), None)
+        if twice is not None:
+            raise ValueError(f"has {twice!r} twice")
+        return labels
+
+
+class ClassHead(_Labelled):
+    """One label for a whole text, or for a pair of texts."""
+
+    kind: Literal["classes"] = "classes"
+
+
+class TagHead(_Labelled):
+    """One label for each word."""
+
+    kind: Literal["tags"] = "tags"
+
+
+HeadConfig = Annotated[NoHead | TokenHead | ClassHead | TagHead, Field(discriminator="kind"), variant("none")]
