@@ -12,6 +12,7 @@ import typer
 
 from regard.cli import (
     average,
+    compare,
     config,
     demo,
     evaluate,
@@ -42,6 +43,7 @@ app.command("generate")(generate.run)
 app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
 app.command("average")(average.run)
+app.command("compare")(compare.run)
 app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)

@@ -6,14 +6,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def new_table(*columns: str, prose: str | None = None) -> "Table":
-    """A table whose first column is text and whose others are numbers; `prose` is the column that may be broken."""
+def new_table(*columns: str, prose: str | None = None, words: str | None = None) -> "Table":
+    """A table whose first column is text and whose others are numbers, except `words`, and `prose`, which may be
+    broken."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
-        left = number == 0 or column == prose
+        left = number == 0 or column in (prose, words)
         table.add_column(column, justify="left" if left else "right", no_wrap=column != prose)
     return table
 
@@ -23,6 +24,7 @@ def print_table(table: "Table") -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
-    wide = console.options.update(width=80)
+    broken = any(not column.no_wrap for column in table.columns)
+    wide = console.options.update(width=80 if broken else 1000)
     console.width = max(console.width, console.measure(table, options=wide).maximum)  # narrower, numbers would be cut
     console.print(table)

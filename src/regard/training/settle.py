@@ -149,6 +149,11 @@ def config_of(run: Run) -> Config:
         raise RunFolderError(str(error)) from None
 
 
+def prepared_folder(run: Run, config: Config, key: str) -> Path:
+    """Where tokenizer and tokens of a run are."""
+    return Path(config.data.store) / key[:16] if config.data.store else run.data
+
+
 def at_hand(run: Run, config: Config, *, read: bool) -> Config:
     """The settings with standard input replaced by a copy of what came through it."""
     return config.model_copy(update={"data": spooled(config.data, run.folder / SPOOL, read=read)})

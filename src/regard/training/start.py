@@ -23,7 +23,7 @@ from regard.training.processes import Processes, joined
 from regard.training.random import seed_step
 from regard.training.report import write_report
 from regard.training.run import Run
-from regard.training.settle import Order, at_hand, begin, config_of, go_on, now, reporting
+from regard.training.settle import Order, at_hand, begin, config_of, go_on, now, prepared_folder, reporting
 from regard.training.task import Kind
 
 __all__ = ["Order", "carry_out", "train"]
@@ -145,8 +145,9 @@ def _conclude(run: Run, loop: Loop, status: str) -> None:
 
 
 def _prepare(run: Run, kind: Kind, config: Config, key: str, display: Display, wish: Wish) -> Prepared:
-    folder = Path(config.data.store) / key[:16] if config.data.store else run.data
-    return kind.prepare(folder, key, at_hand(run, config, read=False), reporting(run, display, wish))
+    return kind.prepare(
+        prepared_folder(run, config, key), key, at_hand(run, config, read=False), reporting(run, display, wish)
+    )
 
 
 def _fitted(config: Config, prepared: Prepared) -> Config:

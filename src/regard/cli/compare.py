@@ -1,0 +1,59 @@
+"""`regard compare`: several models side by side."""
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import check_choice
+from regard.cli.tables import new_table, print_table
+
+
+def run(
+    given: Annotated[
+        list[str], typer.Argument(help="TOML files or presets to train, or folders of runs.", metavar="WHAT…")
+    ],
+    out: Annotated[Path, typer.Option(help="Where runs, table and picture go.")] = Path("runs/compare"),
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of all that is trained; may be repeated.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="The picture: .svg, .png or .pdf; OUT/compare.svg without it.", metavar="FILE")
+    ] = None,
+    sentences: Annotated[int, typer.Option(min=1, help="How many are translated to see how fast each is.")] = 100,
+    engine: Annotated[str, typer.Option(help="torch, which runs every network, or auto, or ctranslate2.")] = "torch",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+) -> None:
+    """Train or load several models, and print one table: size, speed, loss, BLEU; with a picture of their curves.
+
+    What is trained already is not trained again; what was stopped goes on.
+    """
+    check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
+    from regard.comparison.entrant import entrants
+    from regard.comparison.measure import measure, sentences_of
+    from regard.comparison.plot import check_name, draw
+    from regard.comparison.table import as_dicts, markdown, table
+    from regard.training.display import display_for
+
+    picture = plot or out / "compare.svg"
+    check_name(picture)
+    with closing(display_for(sys.stderr, quiet)) as display:
+        found = entrants(given, settings or [], out, display)
+    rows = measure(found, sentences_of(found, sentences), engine)  # type: ignore[arg-type]  # checked above
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "compare.json").write_text(json.dumps(as_dicts(rows), indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (out / "compare.md").write_text(markdown(rows), "utf-8")
+    drawn = draw(rows, picture)
+    if as_json:
+        print(json.dumps(as_dicts(rows), indent=2, ensure_ascii=False))
+        return
+    head, cells = table(rows)
+    shown = new_table(*head, words="network")
+    for line in cells:
+        shown.add_row(*line)
+    print_table(shown)
+    print(f"Curves: {picture}" if drawn else "No curves: none of these was trained here.")

@@ -1,0 +1,131 @@
+"""`regard compare` as a user runs it."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commands import regard
+from random_models import SMALL, saved
+from regard.comparison.plot import apart
+from regard.config import DecoderOnly
+from small_runs import SETTINGS, write_pairs
+
+QUICK = ["training.steps=4", "validation.every=2"]
+RECURRENT = ["model.kind=recurrent-encoder-decoder", "model.cell=gru"]
+
+
+def toml(path: Path, settings: list[str]) -> Path:
+    """A file with these settings."""
+    values = dict(setting.split("=", 1) for setting in settings)  # the later ones win
+    written = {name: value if value.replace(".", "").isdigit() else json.dumps(value) for name, value in values.items()}
+    path.write_text("".join(f"{name} = {value}\n" for name, value in written.items()), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two networks to train, and what they have in common."""
+    folder = tmp_path_factory.mktemp("compare")
+    data = write_pairs(folder / "pairs.tsv")
+    common = [*SETTINGS, *QUICK, f"data.train.files={data}", "data.held_out=0.1"]
+    recurrent = [setting for setting in common if "heads" not in setting and "feed_forward" not in setting]
+    files = [toml(folder / "transformer.toml", common), toml(folder / "gru.toml", recurrent + RECURRENT)]
+    return [*map(str, files), "--out", str(folder / "out"), "--sentences", "5"]
+
+
+def test_what_is_given_is_trained_and_stands_in_one_table(arguments: list[str]) -> None:
+    done = regard("compare", *arguments)
+    assert done.code == 0, done.err
+    table = [line.split() for line in done.out.splitlines() if line.split()]
+    assert " ".join(table[0]) == "model network parameters steps trained tokens/s loss BLEU written tokens/s"
+    assert [line[0] for line in table[2:4]] == ["transformer", "gru"]
+    out = Path(arguments[3])
+    assert done.out.splitlines()[-1] == f"Curves: {out / 'compare.svg'}"
+    picture = (out / "compare.svg").read_text("utf-8")
+    assert ">transformer<" in picture
+    assert ">gru<" in picture
+    rows = json.loads((out / "compare.json").read_text("utf-8"))
+    for row in rows:
+        run = json.loads((out / row["name"] / "run.json").read_text("utf-8"))
+        assert row["parameters"] == run["parameters"]
+        assert row["scores"]["loss"] == run["results"]["best"]["loss"]
+        assert [step for step, _ in row["curve"]] == [2, 4]
+        assert row["training_speed"] > 0
+        assert row["writing_speed"] > 0
+    assert (out / "compare.md").read_text("utf-8").count("\n") == 4
+
+
+def test_what_is_trained_already_is_not_trained_again(arguments: list[str]) -> None:
+    regard("compare", *arguments)
+    out = Path(arguments[3])
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    done = regard("compare", *arguments, "--json")
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
+    assert [row["name"] for row in json.loads(done.out)] == ["transformer", "gru"]
+    assert done.err == ""
+
+
+def test_what_is_changed_is_trained_on(arguments: list[str]) -> None:
+    regard("compare", *arguments)
+    done = regard("compare", *arguments, "--set", "training.steps=6", "--json")
+    assert [row["steps"] for row in json.loads(done.out)] == [6, 6]
+
+
+def test_runs_and_models_can_be_compared_without_training(arguments: list[str], tmp_path: Path) -> None:
+    regard("compare", *arguments)
+    saved(tmp_path / "writer", DecoderOnly(**SMALL))
+    found = regard(
+        "compare", Path(arguments[3]) / "gru", tmp_path / "writer", "--out", tmp_path / "out", "--plot", "a.png"
+    )
+    assert found.code == 0, found.err
+    assert "recurrent encoder-decoder" in found.out
+    assert "decoder-only Transformer" in found.out
+    alone = regard("compare", tmp_path / "writer", "--out", tmp_path / "out")
+    assert alone.out.splitlines()[-1] == "No curves: none of these was trained here."
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            ["tinny"],
+            "'tinny' is nothing to compare (did you mean tiny?); give TOML files, presets or runs' folders.",
+        ),
+        (
+            ["tiny", "--plot", "a.gif"],
+            "a.gif: cannot be drawn; let its name end in .svg, .png or .pdf.",
+        ),
+        (
+            ["tiny", "--engine", "fast"],
+            "--engine fast: should be auto, torch or ctranslate2.",
+        ),
+        (
+            ["a/x.toml", "b/x.toml"],
+            "a/x.toml and b/x.toml: would both be called 'x' in the table; rename one.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(given: list[str], sentence: str, tmp_path: Path) -> None:
+    done = regard("compare", *given, "--out", tmp_path)
+    assert (done.code, done.err) == (2, f"regard: {sentence}\n")
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "."])
+def test_what_is_not_there_is_said(name: str, tmp_path: Path) -> None:
+    done = regard("compare", tmp_path / name, "--out", tmp_path / "out")
+    assert done.code in (2, 3)
+    assert done.err.count("\n") == 1
+    assert str(tmp_path) in done.err
+
+
+@given(st.lists(st.floats(0, 1), max_size=9))
+def test_names_keep_their_order_and_their_distance(heights: list[float]) -> None:
+    moved = apart(heights, gap=0.1)
+    ranked = sorted(moved)
+    assert all(high - low > 0.1 - 1e-5 for low, high in pairwise(ranked))
+    for n, height in enumerate(heights):
+        assert all(moved[n] < moved[m] for m in range(len(heights)) if height < heights[m])
