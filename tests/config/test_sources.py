@@ -188,7 +188,10 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -
 
 
 def test_an_unknown_preset_gets_a_sentence(tmp_path: Path) -> None:
-    known = "the presets are gpt-char, gpt-small, paper-base, paper-big, phrasebook, small, tiny."
+    known = (
+        "the presets are bahdanau, gpt-char, gpt-small, lstm-lm, luong, paper-base, paper-big, phrasebook, seq2seq, "
+        "small, tiny."
+    )
     assert complaint("tinny") == f"'tinny' is neither a preset nor a TOML file (did you mean tiny?); {known}"
     assert complaint("") == f"'' is neither a preset nor a TOML file; {known}"
     file = tmp_path / "my.toml"

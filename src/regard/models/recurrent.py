@@ -56,7 +56,13 @@ class RecurrentEncoderDecoder(TranslatingNetwork):
         if not isinstance(memory, RecurrentMemory):
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
         hidden, _ = self.decoder(
-            ids, real, start=self._start(memory), memory=memory.states, memory_real=memory.real, cache=cache, facts=facts
+            ids,
+            real,
+            start=self._start(memory),
+            memory=memory.states,
+            memory_real=memory.real,
+            cache=cache,
+            facts=facts,
         )
         return hidden
 

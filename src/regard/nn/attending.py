@@ -31,9 +31,7 @@ class Source:
     def select(self, rows: Tensor) -> "Source":
         """The source of these sentences, in this order."""
         real = None if self.real is None else self.real.index_select(0, rows)
-        return Source(
-            self.attention, self.memory.index_select(0, rows), real, self.keys.index_select(0, rows)
-        )
+        return Source(self.attention, self.memory.index_select(0, rows), real, self.keys.index_select(0, rows))
 
     def seen(self, states: Tensor) -> Tensor:
         """What the states (B·K, W) find there: the contexts (B·K, W)."""
