@@ -227,6 +227,17 @@ class TransformerConfig(NetworkConfig):
             raise ValueError(f"turns pairs of entries, and model.{found} is odd: set model.key_width to an even number")
         return positions
 
+    @field_validator("attention")
+    @classmethod
+    def _mixtures_have_no_distance(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
+        positions = info.data.get("positions")
+        if isinstance(attention, LinformerAttention) and isinstance(positions, AlibiPositions | RelativePositions):
+            raise ValueError(
+                f"model.attention.kind = {attention.kind!r} looks at mixtures of tokens, which have no distance, and "
+                f"model.positions.kind = {positions.kind!r} needs one: use sinusoidal, learned, rotary or none"
+            )
+        return attention
+
     @property
     def longest(self) -> int | None:
         """The longest sequence the network can read; None: any."""

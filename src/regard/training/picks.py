@@ -105,8 +105,8 @@ TRANSLATORS = [
 ]
 RECURRENT_TRANSLATORS = [
     _Size(50_000, "a small recurrent network", 256, 1, None, None, 0.3),
-    _Size(1_000_000, "a medium recurrent network", 512, 2, None, None, 0.2),
-    _Size(math.inf, "a large recurrent network", 1024, 2, None, None, 0.2),
+    _Size(1_000_000, "a medium recurrent network", 256, 2, None, None, 0.2),
+    _Size(math.inf, "a large recurrent network", 512, 2, None, None, 0.2),
 ]
 LANGUAGE_MODELS = [
     _Size(3_000_000, "a small GPT", 128, 4, 4, 512, 0.1),
