@@ -34,8 +34,8 @@ def with_our_plan(theirs: BigBirdBlockSparseAttention, pattern: Pattern, blocks:
     drawn = [sorted({*plan(pattern, blocks)[block]} - near_and_global[block]) for block in middle]
     assert {len(row) for row in drawn} == {pattern.random}
     for_a_head = np.array(drawn)
-    theirs._bigbird_block_rand_mask = lambda *_, **__: for_a_head  # type: ignore[method-assign]
-    theirs._bigbird_block_rand_mask_with_head = lambda *_, **__: [for_a_head] * HEADS  # type: ignore[method-assign]
+    theirs._bigbird_block_rand_mask = lambda *_, **__: for_a_head
+    theirs._bigbird_block_rand_mask_with_head = lambda *_, **__: [for_a_head] * HEADS
 
 
 def their_config(block: int, random: int, longest: int) -> BigBirdConfig:
