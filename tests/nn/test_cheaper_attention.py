@@ -317,6 +317,19 @@ def test_dropped_weights_are_on_average_kept(length: int) -> None:
         assert (kernel.eval()(q, q, v, lay_out(torch.zeros(1, length))) - 1).abs().max() < 1e-5
 
 
+@given(length=st.integers(1, 40), padding=st.sampled_from(["none", "end", "anywhere"]), seed=st.integers(0, 2**16))
+def test_the_way_that_can_drop_weights_agrees_where_it_drops_none(length: int, padding: str, seed: int) -> None:
+    real, (q, k, v) = pads(length, padding, seed), vectors(length, seed)
+    at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if real is None else real[:, None, :, None]
+    window, bird = WindowAttention(0.5, 3), BigBirdAttention(0.5, 2, Pattern(3, 2, 1, seed))
+    window.block = 3
+    layout = lay_out(torch.zeros(ROWS, length), real)
+    for kernel in (window, bird):
+        usual = kernel(q, k, v, layout)
+        kernel.dropout = 1e-9  # none of so few
+        torch.testing.assert_close(kernel(q, k, v, layout) * at_real, usual * at_real, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("kernel", [WindowAttention(0.5, 16), BigBirdAttention(0.5, 16, Pattern(3, 2, 1, 0))])
 def test_no_tensor_has_an_entry_for_each_pair(kernel: SparseAttention) -> None:
     length, largest = 4096, 0
