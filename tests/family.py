@@ -47,7 +47,16 @@ RECURRENT: dict[str, ModelConfig] = {
     "recurrent encoder-decoder, bottleneck": RecurrentEncoderDecoder(
         **_RECURRENT, cell="rnn", bidirectional=False, attention="none"
     ),
-    "recurrent encoder-decoder, additive": RecurrentEncoderDecoder(**_RECURRENT, cell="gru"),
+    "recurrent encoder-decoder, Bahdanau": RecurrentEncoderDecoder(**_RECURRENT, cell="gru"),
+    "recurrent encoder-decoder, Bahdanau, LSTM, deeper decoder": RecurrentEncoderDecoder(
+        **{**_RECURRENT, "layers": 1}, decoder_layers=3, cell="lstm"
+    ),
+    "recurrent encoder-decoder, additive after, shallow decoder": RecurrentEncoderDecoder(
+        **_RECURRENT, decoder_layers=1, cell="gru", attention_place="after"
+    ),
+    "recurrent encoder-decoder, general before, vanilla": RecurrentEncoderDecoder(
+        **_RECURRENT, cell="rnn", attention="general", attention_place="before"
+    ),
     "recurrent encoder-decoder, dot": RecurrentEncoderDecoder(**_RECURRENT, cell="lstm", attention="dot"),
     "recurrent encoder-decoder, general, untied": RecurrentEncoderDecoder(
         **_RECURRENT,

@@ -147,6 +147,23 @@ def test_attention_to_whole_texts_is_not_for_language_models(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["alibi", "relative"])
+def test_mixtures_of_tokens_have_no_distance(kind: str) -> None:
+    sentence = (
+        "model.attention.kind = 'linformer' looks at mixtures of tokens, which have no distance, and "
+        f"model.positions.kind = '{kind}' needs one: use sinusoidal, learned, rotary or none."
+    )
+    setting = "model.attention=linformer"
+    assert complaint("tiny", f"model.positions={kind}", setting) == f"--set {setting}: {sentence}"
+    setting = f"model.positions={kind}"
+    assert complaint("tiny", "model.attention={kind='linformer', length=9}", setting).endswith(sentence)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
+def test_other_positions_go_with_mixtures(positions: str) -> None:
+    resolve("tiny", [f"model.positions={positions}", "model.attention=linformer"])
+
+
 @pytest.mark.parametrize("setting", ["model.layers", "=3", "model..layers=3"])
 def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
     assert complaint("tiny", setting) == f"--set {setting}: should look like model.layers=3."
@@ -188,7 +205,10 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -
 
 
 def test_an_unknown_preset_gets_a_sentence(tmp_path: Path) -> None:
-    known = "the presets are gpt-char, gpt-small, paper-base, paper-big, phrasebook, small, tiny."
+    known = (
+        "the presets are bahdanau, gpt-char, gpt-small, lstm-lm, luong, paper-base, paper-big, phrasebook, seq2seq, "
+        "small, tiny."
+    )
     assert complaint("tinny") == f"'tinny' is neither a preset nor a TOML file (did you mean tiny?); {known}"
     assert complaint("") == f"'' is neither a preset nor a TOML file; {known}"
     file = tmp_path / "my.toml"

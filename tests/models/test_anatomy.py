@@ -21,6 +21,10 @@ from regard.nn import open_taps
         ("tiny", 2_598_912),
         ("small", 7_568_384),
         ("gpt-char", 807_808),
+        ("seq2seq", 4_153_344),
+        ("bahdanau", 3_263_744),
+        ("luong", 4_349_952),
+        ("lstm-lm", 3_100_672),
     ],
 )
 def test_presets_have_the_parameters_they_should(preset: str, parameters: int) -> None:

@@ -77,12 +77,20 @@ RECURRENT: dict[str, Any] = {"vocabulary": 16, "width": 64, "layers": 1, "dropou
 
 
 @pytest.mark.parametrize(
-    ("cell", "attention"),
-    [("rnn", "additive"), ("lstm", "additive"), ("gru", "additive"), ("lstm", "dot"), ("lstm", "general")],
+    ("cell", "attention", "place"),
+    [
+        ("rnn", "additive", "before"),
+        ("lstm", "additive", "before"),
+        ("gru", "additive", "before"),
+        ("gru", "additive", "after"),
+        ("lstm", "dot", "after"),
+        ("lstm", "general", "after"),
+    ],
 )
-def test_recurrent_networks_with_attention_learn_to_reverse(cell: Any, attention: Any) -> None:
+def test_recurrent_networks_with_attention_learn_to_reverse(cell: Any, attention: Any, place: Any) -> None:
     torch.manual_seed(0)
-    assert train(RecurrentEncoderDecoder(**RECURRENT, cell=cell, attention=attention), steps=300) > 0.9
+    config = RecurrentEncoderDecoder(**RECURRENT, cell=cell, attention=attention, attention_place=place)
+    assert train(config, steps=300) > 0.9
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])

@@ -1,6 +1,7 @@
 """Cheaper kernels are full attention under a mask, or the formula of their paper."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,17 +12,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.errors import InputError
 from regard.nn import (
+    AlibiPositions,
     BigBirdAttention,
+    FullAttention,
     Layout,
     LinformerAttention,
     Mixtures,
+    Positions,
+    RelativePositions,
+    RotaryPositions,
+    SelfAttention,
     WindowAttention,
     attend,
     lay_out,
     open_taps,
 )
 from regard.nn.bigbird import Pattern, plan
-from regard.nn.sparse import SparseAttention
+from regard.nn.sparse import SparseAttention, SpelledOut
 
 TOLERANCE = 1e-9
 ROWS, HEADS, WIDTH, VALUES = 3, 2, 4, 5
@@ -200,8 +207,8 @@ def test_linformer_has_no_distances() -> None:
     with pytest.raises(InputError) as raised:
         kernel(x, x, x, lay_out(torch.zeros(1, 3)), torch.zeros(1, 1, 3, 3))
     assert str(raised.value) == (
-        "Linformer looks at mixtures of tokens, which have no distance: set model.positions to sinusoidal, learned or "
-        "none, or model.attention to another."
+        "Linformer looks at mixtures of tokens, which have no distance: set model.positions to sinusoidal, learned, "
+        "rotary or none, or model.attention to another."
     )
 
 
@@ -235,6 +242,55 @@ def test_what_positions_add_to_each_pair_is_added(kernel: SparseAttention) -> No
     torch.testing.assert_close(out, weights @ v + weights @ table.double())
 
 
+SCHEMES: list[Positions] = [
+    Positions(),
+    RotaryPositions(),
+    RotaryPositions(halves=True),
+    AlibiPositions(),
+    RelativePositions(clip=3),
+    RelativePositions(clip=2, per_head=True),
+]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: type(scheme).__name__)
+@given(length=st.integers(1, 30), padding=st.sampled_from(["none", "end", "anywhere"]), seed=st.integers(0, 2**16))
+def test_under_every_position_scheme_a_sparse_layer_equals_a_full_one_under_the_same_mask(
+    scheme: Positions, causal: bool, length: int, padding: str, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    window, bird = WindowAttention(0.5, 2), BigBirdAttention(0.5, 2, Pattern(1, 1, 1, seed))
+    window.block = 2
+    real = pads(length, padding, seed)
+    at_real = torch.ones(ROWS, length, dtype=torch.bool) if real is None else real
+    x = torch.randn(ROWS, length, 2 * HEADS * WIDTH).double()
+    kernels: list[SparseAttention] = [window] if causal else [window, bird]
+    for kernel in kernels:
+        sparse = SelfAttention(2 * HEADS * WIDTH, HEADS, kernel, scheme).double()
+        full = SelfAttention(2 * HEADS * WIDTH, HEADS, FullAttention(0.5), scheme).double()
+        full.load_state_dict(sparse.state_dict())
+        layout = lay_out(torch.zeros(ROWS, length), real, causal=causal, pack=False)
+        pairs = kernel.seen(layout) if layout.mask.allowed is None else kernel.seen(layout) & layout.mask.allowed
+        same = replace(layout, mask=SpelledOut(length, length, pairs=pairs))
+        torch.testing.assert_close(sparse(x, layout)[at_real], full(x, same)[at_real], atol=TOLERANCE, rtol=0)
+
+
+@given(length=st.integers(1, 12), halves=st.booleans(), seed=st.integers(0, 2**16))
+def test_a_linformer_with_rotary_positions_mixes_the_scores_of_turned_tokens(
+    length: int, halves: bool, seed: int
+) -> None:
+    """So that shifting all tokens alike changes no score."""
+    torch.manual_seed(seed)
+    e, rotary = Mixtures(3, 12).double(), RotaryPositions(halves=halves)
+    kernel, (q, k, v) = LinformerAttention(0.5, e, e), vectors(length, seed)
+    layout = lay_out(torch.zeros(ROWS, length))
+    turned = [rotary.rotate(x, layout.keys) for x in (q, k)]
+    with open_taps(kernel) as seen:
+        kernel(*turned, v, layout)
+    scores = turned[0] @ turned[1].mT  # of each pair of tokens, which depend on their distance
+    torch.testing.assert_close(seen["scores"], scores @ e.weight[:, :length].mT, atol=TOLERANCE, rtol=0)
+
+
 @pytest.mark.parametrize("kept", [20, 9])
 def test_a_cached_step_gets_what_positions_add_even_where_old_keys_are_gone(kept: int) -> None:
     kernel, (q, k, v) = WindowAttention(0.5, 4), vectors(20, 0)
@@ -259,6 +315,19 @@ def test_dropped_weights_are_on_average_kept(length: int) -> None:
         assert out.std() > 0.05
         assert abs(out.mean() - 1) < 0.02
         assert (kernel.eval()(q, q, v, lay_out(torch.zeros(1, length))) - 1).abs().max() < 1e-5
+
+
+@given(length=st.integers(1, 40), padding=st.sampled_from(["none", "end", "anywhere"]), seed=st.integers(0, 2**16))
+def test_the_way_that_can_drop_weights_agrees_where_it_drops_none(length: int, padding: str, seed: int) -> None:
+    real, (q, k, v) = pads(length, padding, seed), vectors(length, seed)
+    at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if real is None else real[:, None, :, None]
+    window, bird = WindowAttention(0.5, 3), BigBirdAttention(0.5, 2, Pattern(3, 2, 1, seed))
+    window.block = 3
+    layout = lay_out(torch.zeros(ROWS, length), real)
+    for kernel in (window, bird):
+        usual = kernel(q, k, v, layout)
+        kernel.dropout = 1e-9  # none of so few
+        torch.testing.assert_close(kernel(q, k, v, layout) * at_real, usual * at_real, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("kernel", [WindowAttention(0.5, 16), BigBirdAttention(0.5, 16, Pattern(3, 2, 1, 0))])

@@ -1,6 +1,7 @@
 """Settings picked for the data: they grow with it, and they are valid whatever its size."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -8,7 +9,12 @@ from regard.config import Config, Source, check
 from regard.text.scan import Scan
 from regard.training.picks import Pick, Said, picks_for_pairs, picks_for_text, said_in, source_of
 
-KINDS = {picks_for_pairs: "encoder-decoder", picks_for_text: "decoder-only"}
+KINDS: list[tuple[Callable[[Scan, Said], list[Pick]], str]] = [
+    (picks_for_pairs, "encoder-decoder"),
+    (picks_for_text, "decoder-only"),
+    (picks_for_pairs, "recurrent-encoder-decoder"),
+    (picks_for_text, "recurrent-language-model"),
+]
 SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
 
 
@@ -16,17 +22,21 @@ def settled(picks: list[Pick], kind: str) -> Config:
     return check([Source("kind", {"model": {"kind": kind}}), source_of(picks)])
 
 
+def said(kind: str) -> Said:
+    return said_in([Source("kind", {"model": {"kind": kind}})])
+
+
 @pytest.mark.parametrize("examples", SIZES)
 def test_picks_are_valid_for_any_amount_of_data(examples: int) -> None:
-    for picks, kind in KINDS.items():
-        config = settled(picks(Scan(examples, 100 * examples)), kind)
+    for picks, kind in KINDS:
+        config = settled(picks(Scan(examples, 100 * examples), said(kind)), kind)
         assert config.training.steps >= config.validation.every
         assert config.training.schedule.warmup < config.training.steps
 
 
 def test_more_data_gets_a_larger_network_a_larger_vocabulary_and_less_dropout() -> None:
-    for picks, kind in KINDS.items():
-        sizes = [settled(picks(Scan(examples, 100 * examples)), kind).model for examples in SIZES]
+    for picks, kind in KINDS:
+        sizes = [settled(picks(Scan(examples, 100 * examples), said(kind)), kind).model for examples in SIZES]
         for smaller, larger in itertools.pairwise(sizes):
             assert smaller.width <= larger.width
             assert smaller.vocabulary <= larger.vocabulary
@@ -39,6 +49,15 @@ def test_every_pick_says_why() -> None:
         assert not pick.why.endswith(".")
 
 
+def test_a_recurrent_network_is_not_offered_what_only_a_transformer_has() -> None:
+    """Checked by the settings themselves, which accept nothing unknown; and nothing is said to be as GPT has it."""
+    for picks, kind in KINDS[2:]:
+        chosen = picks(Scan(29_000, 3_600_000), said(kind))
+        settled(chosen, kind)
+        assert not {"model.heads", "model.feed_forward"} & {pick.setting for pick in chosen}
+        assert not any("GPT" in pick.why or "Transformer" in pick.why for pick in chosen)
+
+
 def test_nothing_is_held_out_where_there_is_validation_data() -> None:
     given = Said(validation=True)
     assert "data.held_out" not in {pick.setting for pick in picks_for_pairs(Scan(9, 90), given)}
@@ -46,10 +65,11 @@ def test_nothing_is_held_out_where_there_is_validation_data() -> None:
 
 @pytest.mark.parametrize("steps", [1, 7, 50, 500, 3000, 100_000])
 def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps: int) -> None:
-    for picks, kind in KINDS.items():
+    for picks, kind in KINDS:
         given = Source("--set", {"training": {"steps": steps}})
-        chosen = picks(Scan(300_000, 30_000_000), said_in([given]))
-        config = check([Source("kind", {"model": {"kind": kind}}), source_of(chosen), given])
+        named = Source("kind", {"model": {"kind": kind}})
+        chosen = picks(Scan(300_000, 30_000_000), said_in([named, given]))
+        config = check([named, source_of(chosen), given])
         assert config.training.schedule.warmup == max(1, min(4000, steps // 10))
         assert config.validation.every <= steps
         validations = steps // config.validation.every

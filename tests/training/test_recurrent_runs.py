@@ -82,6 +82,15 @@ def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: 
     assert str(model.generate("the su", Prompting(sampling))).startswith("n rose")
 
 
+def test_additive_attention_looks_before_each_step_and_the_others_after_unless_said_otherwise() -> None:
+    assert RecurrentEncoderDecoder().looks == "before"
+    assert (
+        RecurrentEncoderDecoder(attention="dot").looks == RecurrentEncoderDecoder(attention="general").looks == "after"
+    )
+    assert RecurrentEncoderDecoder(attention_place="after").looks == "after"
+    assert RecurrentEncoderDecoder(attention="dot", attention_place="before").looks == "before"
+
+
 def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> None:
     assert Config().training.clip == 0
     assert Config(model=RecurrentLanguageModel()).training.clip == 1
@@ -101,6 +110,11 @@ def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> 
             ["model.target_vocabulary=50"],
             "--set model.target_vocabulary=50: model.target_vocabulary = 50 differs from model.vocabulary = 37000: "
             "set model.share_embeddings = false.",
+        ),
+        (
+            ["model.attention=none", "model.attention_place=before"],
+            "--set model.attention_place=before: model.attention_place = 'before' places no attention, since "
+            "model.attention is none: choose additive, dot or general.",
         ),
     ],
 )

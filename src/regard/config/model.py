@@ -213,6 +213,17 @@ class TransformerConfig(NetworkConfig):
             raise ValueError(f"turns pairs of entries, and model.{found} is odd: set model.key_width to an even number")
         return positions
 
+    @field_validator("attention")
+    @classmethod
+    def _mixtures_have_no_distance(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
+        positions = info.data.get("positions")
+        if isinstance(attention, LinformerAttention) and isinstance(positions, AlibiPositions | RelativePositions):
+            raise ValueError(
+                f"model.attention.kind = {attention.kind!r} looks at mixtures of tokens, which have no distance, and "
+                f"model.positions.kind = {positions.kind!r} needs one: use sinusoidal, learned, rotary or none"
+            )
+        return attention
+
     @property
     def longest(self) -> int | None:
         """The longest sequence the network can read; None: any."""
@@ -338,6 +349,11 @@ class RecurrentEncoderDecoder(RecurrentConfig):
     """Half of the encoder's width reads from the end to the beginning."""
     attention: Literal["none", "additive", "dot", "general"] = "additive"
     """The score of states s and h: vᵀ tanh(W s + U h), sᵀ h, or sᵀ W h; `none`: the decoder cannot look back."""
+    attention_place: Literal["before", "after"] | None = None
+    """`before` each step, which then reads what was seen (Bahdanau); `after` it, for the prediction alone (Luong).
+    Where it is not given, additive attention looks before, the others after."""
+    decoder_layers: Depth | None = None
+    """Layers of the decoder, where they should differ from `layers`."""
     share_embeddings: bool = True
     """Source and target use one embedding matrix; needs one vocabulary."""
     target_vocabulary: Size | None = None
@@ -352,6 +368,18 @@ class RecurrentEncoderDecoder(RecurrentConfig):
         return both
 
     _sharing = field_validator("target_vocabulary")(sharing_needs_one_vocabulary)
+
+    @field_validator("attention_place")
+    @classmethod
+    def _a_place_needs_attention(cls, place: str | None, info: ValidationInfo) -> str | None:
+        if place is not None and info.data.get("attention") == "none":
+            raise ValueError("places no attention, since model.attention is none: choose additive, dot or general")
+        return place
+
+    @property
+    def looks(self) -> Literal["before", "after"]:
+        """When the decoder looks at the source, if it does."""
+        return self.attention_place or ("before" if self.attention == "additive" else "after")
 
     @property
     def aligns(self) -> bool:

@@ -29,6 +29,8 @@ class RecurrentEncoderDecoder(TranslatingNetwork):
     """Sequence to sequence: the decoder starts from the state in which the encoder ended (Sutskever et al. 2014).
 
     Without attention that state is all it gets of the source, however long; with it, it looks back at every step.
+    Bahdanau et al. have it begin from the state of the encoder's way back alone, through a layer of its own; here it
+    begins from both ways' last states as they are.
     """
 
     def __init__(self, encoder: RecurrentStack, decoder: RecurrentStack, output: Output) -> None:
@@ -54,9 +56,24 @@ class RecurrentEncoderDecoder(TranslatingNetwork):
         if not isinstance(memory, RecurrentMemory):
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
         hidden, _ = self.decoder(
-            ids, real, start=memory.last, memory=memory.states, memory_real=memory.real, cache=cache, facts=facts
+            ids,
+            real,
+            start=self._start(memory),
+            memory=memory.states,
+            memory_real=memory.real,
+            cache=cache,
+            facts=facts,
         )
         return hidden
+
+    def _start(self, memory: RecurrentMemory) -> list[State]:
+        """Where each layer of the decoder begins: where the encoder's ended, the top one where the top one did.
+
+        A decoder with fewer layers begins as the upper ones of the encoder ended; of one with more, the lower ones all
+        begin as the encoder's lowest did.
+        """
+        more = len(memory.last) - len(self.decoder.layers)
+        return [memory.last[max(0, number + more)] for number in range(len(self.decoder.layers))]
 
     def new_cache(self) -> RecurrentCache:
         return RecurrentCache()

@@ -7,6 +7,7 @@ from torch import nn
 from regard import nn as rn
 from regard.config import RecurrentConfig, RecurrentEncoderDecoder, RecurrentLanguageModel
 from regard.models import recurrent
+from regard.nn.attending import AttendingLayer
 from regard.nn.embedding import token_table
 from regard.nn.recurrent import Cell, GRUCell, LSTMCell, RecurrentLayer, VanillaCell
 from regard.nn.recurrent_stack import RecurrentStack
@@ -26,14 +27,18 @@ def recurrent_encoder_decoder(config: RecurrentEncoderDecoder) -> recurrent.Recu
     target = source
     if not config.share_embeddings:
         target = token_table(config.target_vocabulary or config.vocabulary, config.width)
-    attention = None
-    if config.attention != "none":
-        attention = SourceAttention(config.width, SCORES[config.attention](config.width))
     return recurrent.RecurrentEncoderDecoder(
-        _stack(config, source, bidirectional=config.bidirectional),
-        _stack(config, target, attention=attention),
-        _output(config, target),
+        _stack(config, source, bidirectional=config.bidirectional), _decoder(config, target), _output(config, target)
     )
+
+
+def _decoder(config: RecurrentEncoderDecoder, table: nn.Parameter) -> RecurrentStack:
+    layers = config.decoder_layers or config.layers
+    if config.attention == "none":
+        return _stack(config, table, layers)
+    before = config.looks == "before"
+    attention = SourceAttention(config.width, SCORES[config.attention](config.width), others=2 if before else 1)
+    return _stack(config, table, layers, attention=attention, attends=before)
 
 
 def recurrent_language_model(config: RecurrentLanguageModel) -> recurrent.RecurrentLanguageModel:
@@ -45,16 +50,17 @@ def recurrent_language_model(config: RecurrentLanguageModel) -> recurrent.Recurr
 def _stack(
     config: RecurrentConfig,
     table: nn.Parameter,
+    layers: int | None = None,
     *,
     bidirectional: bool = False,
     attention: SourceAttention | None = None,
+    attends: bool = False,
 ) -> RecurrentStack:
+    cell, width, count = CELLS[config.cell], config.width, layers or config.layers
+    lowest = [AttendingLayer(cell, width, width)] if attends else []
+    others = [RecurrentLayer(cell, width, width, bidirectional=bidirectional) for _ in range(count - len(lowest))]
     embedding = rn.Embedding(table, rn.Positions(), dropout=config.dropout)
-    layers = [
-        RecurrentLayer(CELLS[config.cell], config.width, config.width, bidirectional=bidirectional)
-        for _ in range(config.layers)
-    ]
-    return RecurrentStack(embedding, layers, attention, config.dropout)
+    return RecurrentStack(embedding, [*lowest, *others], attention, config.dropout)
 
 
 def _output(config: RecurrentConfig, table: nn.Parameter) -> rn.Output:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.nn.attention import quick
-from regard.nn.layout import Layout, Mask
+from regard.nn.layout import Layout, Mask, unless_all
 from regard.nn.sparse import SparseAttention, into_blocks, lengths
 
 
@@ -142,24 +142,25 @@ class BigBirdAttention(SparseAttention):
 
     def _see_all(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
         keys = torch.arange(k.size(2) * self.block, device=q.device)
-        real = keys < ends[:, None]  # (1 or B, S)
+        real = unless_all(keys < ends[:, None])  # (1 or B, S)
         mask = Mask(q.size(2) * self.block, len(keys), real, device=q.device)
         dropout = self.dropout if self.training else 0.0
         q, k, v = (x.flatten(2, 3) for x in (q, k, v))
         return quick(q, k, v, mask, None, scale=self.scale, dropout=dropout).unflatten(2, (-1, self.block))
 
     def _see_some(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor, first: int) -> Tensor:
-        """Blocks from `first` on, each with the keys and values of the blocks that it sees gathered beside it."""
-        blocks, count = k.size(2), q.size(2)
-        rows = plan(self.pattern, blocks)[first : first + count]
-        widest = max(map(len, rows))
-        # a block at the edge has a smaller window; what fills its row up is never looked at
-        seen = torch.tensor([[*row, *[blocks] * (widest - len(row))] for row in rows], device=q.device)  # (N, M)
-        place = seen[..., None] * self.block + torch.arange(self.block, device=q.device)  # (N, M, size)
-        allowed = place.flatten(1) < ends[:, None, None]  # (1 or B, N, K)
-        chosen = seen.clamp(max=blocks - 1).flatten()
-        k, v = (x.index_select(2, chosen).unflatten(2, (count, widest)).flatten(3, 4) for x in (k, v))
-        return self._meet(q, k, v, allowed[:, :, None])
+        """Blocks from `first` on, each with the keys and values of the blocks that it sees."""
+        rows = plan(self.pattern, k.size(2))[first : first + q.size(2)]
+        within = torch.arange(self.block, device=q.device)
+        full = bool((ends == k.size(2) * self.block).all())
+
+        def hidden(_: slice, seen: Tensor) -> Tensor | None:
+            if full:
+                return None
+            place = (seen[..., None] * self.block + within).flatten(1)  # (c, K)
+            return (place >= ends[:, None, None])[:, None, :, None]  # (1 or B, 1, c, 1, K)
+
+        return self._meet(q, k, v, rows, hidden)
 
 
 def _check(layout: Layout) -> None:

@@ -3,7 +3,9 @@
     softmax(q (E k)ᵀ / √D) (F v),   E, F (k × n) learned
 
 It is attention to k mixtures of tokens, whatever their number, so it costs the length times k. A mixture has tokens of
-the whole sentence in it, which is why a decoder cannot use it.
+the whole sentence in it, which is why a decoder cannot use it. For the same reason it has no distance from a query, and
+schemes that add something to each pair of tokens (ALiBi, relative) have nothing to add it to. Rotary positions do reach
+it: keys turn before they are mixed, and a query's score with a mixture is the mixture of its scores with the tokens.
 
 B batch · H heads · T queries · S keys · D head width · K mixtures (the paper's k) · n the longest sentence
 """
@@ -52,7 +54,7 @@ class LinformerAttention(FullAttention):
         if bias is not None or mix is not None:
             raise InputError(
                 "Linformer looks at mixtures of tokens, which have no distance: set model.positions to sinusoidal, "
-                "learned or none, or model.attention to another."
+                "learned, rotary or none, or model.attention to another."
             )
         if layout.mask.causal or layout.mask.documents is not None:
             raise InputError("Linformer mixes whole rows: it reads one text in a row, and no decoder can use it.")

@@ -1,4 +1,8 @@
-"""A recurrent stack: embed the tokens, then one recurrent layer after the other, then perhaps a look at the source.
+"""A recurrent stack: embed the tokens, then one recurrent layer after the other, with perhaps a look at the source.
+
+The look comes after the last layer, for all steps at once (Luong et al. 2015); or before each step of the first layer,
+if that is one that attends (Bahdanau et al. 2015). Only the first, so that the layers above it need not wait for each
+other step by step; what it saw also goes to the readout, past them all (as in Wu et al. 2016, §3.1).
 
 B batch · S source length · T tokens · C model width
 """
@@ -9,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.attending import AttendingLayer, Source
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import Embedding
 from regard.nn.layout import Tokens, checked, unless_all
@@ -87,11 +92,13 @@ class RecurrentStack(nn.Module):
             raise NotImplementedError("facts about tokens are not kept in a cache")
         real = unless_all(checked(real, ids.shape))
         before = cache.states if cache is not None and cache.length else _for_each_row(start, len(ids) // sentences)
-        x, last = self._walk(self._embedded(ids), real, (facts or {}).get("documents"), before)
-        if self.cross_attention is not None and memory is not None:
-            if cache is not None and cache.keys is None:
-                cache.keys = self.cross_attention.score.keys(memory)
-            x = self.cross_attention(x, memory, memory_real, None if cache is None else cache.keys)
+        source = self._source(memory, memory_real, cache)
+        tokens = self._embedded(ids)
+        x, context, last = self._walk(tokens, real, (facts or {}).get("documents"), before, source)
+        if source is not None and context is not None:
+            x = source.attention.readout(context, x, tokens)
+        elif source is not None:
+            x = source.attention(x, source.memory, source.real, source.keys)
         if cache is not None:
             cache.states, cache.length = last, cache.length + ids.size(1)
         x = self.states(self.dropout(x))
@@ -100,23 +107,43 @@ class RecurrentStack(nn.Module):
     def _embedded(self, ids: Tensor) -> Tensor:
         return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None]))
 
+    def _source(self, memory: Tensor | None, real: Tensor | None, cache: RecurrentCache | None) -> Source | None:
+        """What there is to look at; what the memory gives to scores is computed once for all steps in a cache."""
+        if self.cross_attention is None or memory is None:
+            return None
+        keys = None if cache is None else cache.keys
+        if keys is None:
+            keys = self.cross_attention.score.keys(memory)
+        if cache is not None:
+            cache.keys = keys
+        return Source(self.cross_attention, memory, checked(real, memory.shape[:2]), keys)
+
     def _walk(
-        self, x: Tensor, real: Tensor | None, documents: Tensor | None, before: Sequence[State]
-    ) -> tuple[Tensor, list[State]]:
-        """Through all layers (B, T, C), pads passed over."""
-        sequences = None
+        self,
+        x: Tensor,
+        real: Tensor | None,
+        documents: Tensor | None,
+        before: Sequence[State],
+        source: Source | None,
+    ) -> tuple[Tensor, Tensor | None, list[State]]:
+        """Through all layers (B, T, C), pads passed over; also what the first layer saw, if it attends."""
+        sequences, lengths = None, None
         if real is not None or documents is not None:
             sequences = Sequences.of(real if real is not None else x.new_ones(x.shape[:2]).bool(), documents)
-            x, before = sequences.gather(x), chosen(before, sequences.rows)
-        last = []
+            if documents is not None and source is not None:
+                source = source.select(sequences.rows // (len(x) // len(source.memory)))
+            x, before, lengths = sequences.gather(x), chosen(before, sequences.rows), sequences.lengths
+        context, last = None, []
         for number, layer in enumerate(self.layers):
-            x, state = layer(
-                self.dropout(x) if number else x,
-                None if sequences is None else sequences.lengths,
-                before[number] if before else None,
-            )
+            x, start = self.dropout(x) if number else x, before[number] if before else None
+            if isinstance(layer, AttendingLayer) and source is not None:
+                x, context, state = layer.walk(x, lengths, start, source)
+            else:
+                x, state = layer(x, lengths, start)
             last.append(state)
-        return x if sequences is None else sequences.scatter(x), last
+        if sequences is None:
+            return x, context, last
+        return sequences.scatter(x), None if context is None else sequences.scatter(context), last
 
     @property
     def parts(self) -> list[tuple[str, list[nn.Module]]]:

@@ -1,11 +1,14 @@
-"""Attention as recurrent translators have it: one look at the encoder's states for each step of the decoder.
+"""Attention as recurrent translators have it: a look at the encoder's states for each step of the decoder.
 
-    α_tj = softmax_j score(s_t, h_j),   c_t = Σ_j α_tj h_j,   out_t = tanh(W [c_t ; s_t])
+    α_tj = softmax_j score(s, h_j),   c_t = Σ_j α_tj h_j
 
 with one of three scores: additive, vᵀ tanh(W s + U h) (Bahdanau et al. 2015), dot, sᵀ h, or general, sᵀ W h (Luong et
-al. 2015). The state that looks is the one that has read the last token, and what it saw joins it on the way to the
-prediction (Luong §3.1), so that all steps of a target look at once. Bahdanau et al. let the state before look, and feed
-what it saw to the next step.
+al. 2015). Which state s looks, and where what it saw goes, is the other half of the matter. Bahdanau et al. let the
+state before the step look, and give c_t to the cell (`attending.py`); the readout sees both and the token,
+
+    out_t = tanh(W [c_t ; s_t ; y_t]).
+
+Luong et al. let the state after the step look, out_t = tanh(W [c_t ; s_t]) (§3.1), so that all steps look at once.
 
 B sentences · K rows of the target for each · T target length · S source length · C width
 """
@@ -72,31 +75,42 @@ class AdditiveScore(Score):
 
 
 class SourceAttention(nn.Module):
-    """Every state of the decoder takes with it what it finds in the encoder's."""
+    """A look at the encoder's states, and the readout of what was seen and of the `others` beside it."""
 
-    def __init__(self, width: int, score: Score) -> None:
+    def __init__(self, width: int, score: Score, others: int = 1) -> None:
         super().__init__()
         self.width = width
         self.score = score
         self.scores = Tap()
         self.weights = Tap()
         self.context = Tap()
-        self.output = nn.Linear(2 * width, width, bias=False)
+        self.output = nn.Linear((1 + others) * width, width, bias=False)
+
+    def look(self, queries: Tensor, memory: Tensor, real: Tensor | None, keys: Tensor) -> Tensor:
+        """queries (B, T, C), memory and its keys (B, S, C), real (B, S) -> contexts (B, T, C).
+
+        What passes the taps of scores and weights is (B, 1, T, S).
+        """
+        scores = self.scores(self.score(queries, keys)[:, None])
+        if real is not None:
+            scores = scores.masked_fill(~real[:, None, None], -math.inf)
+        weights = self.weights(scores.softmax(-1))
+        return self.context(weights[:, 0] @ memory)
+
+    def readout(self, context: Tensor, *others: Tensor) -> Tensor:
+        """Contexts and what stands beside them, each (…, C) -> (…, C)."""
+        return self.output(torch.cat([context, *others], dim=-1)).tanh()
 
     def forward(self, states: Tensor, memory: Tensor, real: Tensor | None, keys: Tensor | None = None) -> Tensor:
-        """states (B·K, T, C), memory (B, S, C), real (B, S) -> (B·K, T, C).
+        """All steps look at once, each after it was made: states (B·K, T, C), memory (B, S, C) -> (B·K, T, C).
 
         Several rows of the target may look at one sentence of the memory: to the score, they are steps of one. `keys`
-        are those of the memory, where they have been computed before. What passes the taps is (B, 1, K·T, S).
+        are those of the memory, where they have been computed before.
         """
         real = checked(real, memory.shape[:2])
         queries = states.unflatten(0, (len(memory), -1)).flatten(1, 2)  # (B, K·T, C)
-        scores = self.scores(self.score(queries, self.score.keys(memory) if keys is None else keys)[:, None])
-        if real is not None:
-            scores = scores.masked_fill(~real[:, None, None], -math.inf)
-        weights = self.weights(scores.softmax(-1))  # (B, 1, K·T, S)
-        context = self.context(weights[:, 0] @ memory).reshape(states.shape)
-        return self.output(torch.cat([context, states], dim=-1)).tanh()
+        context = self.look(queries, memory, real, self.score.keys(memory) if keys is None else keys)
+        return self.readout(context.reshape(states.shape), states)
 
     def flops(self, keys: int) -> int:
         """Of one step's scores and its context, its matrices not counted."""

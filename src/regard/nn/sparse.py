@@ -12,10 +12,12 @@ B batch · H heads · T queries · S keys · D width of a query or key · E of a
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from regard.nn.attention import FullAttention, Mix, quick
+from regard.nn.blockwise import Hidden, Rows, meet_in_blocks
 from regard.nn.layout import Layout, Mask
 
 
@@ -69,21 +71,26 @@ class SparseAttention(FullAttention):
         found: Mask = plans[self._pattern]
         return found
 
-    def _meet(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        """Blocks of queries q (B, H, N, T, D), each with keys and values of its own, k and v (B, H, N, K, …).
+    def _meet(self, q: Tensor, k: Tensor, v: Tensor, rows: Rows, hidden: Hidden) -> Tensor:
+        """Blocks of queries q (B, H, N, T, D) meet those of k and v (B, H, L, T, …) that `rows` have for each of them.
 
-        `allowed` (1 or B, N, 1 or T, K); returns (B, H, N, T, E).
+        Returns (B, H, N, T, E). Dropped weights are left to `quick`, and so is every processor but the first.
         """
-        shape = q.shape[:3]
-        if allowed.size(2) == 1:  # a small mask: blocks as rows of a batch, whose gradients PyTorch need not copy
-            pairs = allowed[:, None].expand(*shape, -1, -1).flatten(0, 2)[:, None]
-            q, k, v = (x.flatten(0, 2)[:, None] for x in (q, k, v))
-        else:  # blocks as heads, so that rows and heads can share a mask
-            pairs = allowed if len(allowed) == 1 else allowed[:, None].expand(*shape, -1, -1).flatten(0, 1)
-            q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-        mask = SpelledOut(q.size(2), k.size(2), device=q.device, pairs=pairs)
-        out = quick(q, k, v, mask, None, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-        return out.reshape(*shape, *out.shape[2:])
+        dropout = self.dropout if self.training else 0.0
+        if q.device.type == "cpu" and not dropout:
+            return meet_in_blocks(q, k, v, rows, hidden, self.scale)
+        count, widest = len(rows), max(map(len, rows))
+        seen = torch.tensor([[*row, *[0] * (widest - len(row))] for row in rows], device=q.device)  # (N, M)
+        beyond = torch.tensor([[n >= len(row) for n in range(widest)] for row in rows], device=q.device)  # filled up
+        unseen = beyond.repeat_interleave(k.size(3), 1)[:, None]  # (N, 1, K)
+        told = hidden(slice(0, count), seen)  # (…, N, 1 or T, K)
+        unseen = unseen if told is None else told | unseen
+        pairs = ~unseen.expand(*q.shape[:3], *unseen.shape[-2:]).flatten(0, 2)[:, None]  # (B·H·N, 1, 1 or T, K)
+        k, v = (x.index_select(2, seen.flatten()).unflatten(2, (count, widest)).flatten(3, 4) for x in (k, v))
+        mask = SpelledOut(q.size(3), k.size(3), device=q.device, pairs=pairs)
+        shape = q.shape
+        q, k, v = (x.flatten(0, 2)[:, None] for x in (q, k, v))
+        return quick(q, k, v, mask, None, scale=self.scale, dropout=dropout).view(*shape[:4], -1)
 
 
 def lengths(layout: Layout) -> Tensor | None:

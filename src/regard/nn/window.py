@@ -55,14 +55,17 @@ class WindowAttention(SparseAttention):
         return layout.mask.queries == layout.mask.keys > 2 * self.block
 
     def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-        size, queries = self.block, into_blocks(q, self.block)
-        after = 0 if layout.mask.causal else 1
-        k, v = (_with_neighbours(into_blocks(x, size), after) for x in (k, v))
+        tokens, after = q.size(2), 0 if layout.mask.causal else 1
+        q, k, v = (into_blocks(x, self.block) for x in (q, k, v))
+        last = q.size(2) - 1
         key = f"blocks of {self._pattern}"
         if key not in layout.keys.plans:
-            layout.keys.plans[key] = self._allowed(layout, queries.size(2), after)
-        out = self._meet(queries, k, v, layout.keys.plans[key])
-        return out.flatten(2, 3)[:, :, : q.size(2)]
+            layout.keys.plans[key] = ~self._allowed(layout, last + 1, after)[:, None]  # (1 or B, 1, N, size, K)
+        hidden: Tensor = layout.keys.plans[key]
+        # past the ends of the text there is nothing to see: some block stands there, and is hidden
+        rows = [[min(max(0, block + beside), last) for beside in range(-1, after + 1)] for block in range(last + 1)]
+        out = self._meet(q, k, v, rows, lambda some, _: hidden[:, :, some])
+        return out.flatten(2, 3)[:, :, :tokens]
 
     def _allowed(self, layout: Layout, blocks: int, after: int) -> Tensor:
         """Who may look where, block by block: (1 or B, N, size, (2 or 3) · size)."""
@@ -82,13 +85,6 @@ class WindowAttention(SparseAttention):
         documents = F.pad(documents, (0, blocks * size - mask.keys), value=-1)
         of_keys = documents[:, place.clamp(0, blocks * size - 1)]  # (B, N, K)
         return allowed & (documents.unflatten(1, (blocks, size))[..., None] == of_keys[:, :, None])
-
-
-def _with_neighbours(blocks: Tensor, after: int) -> Tensor:
-    """Each block (B, H, N, size, D) with the one before it, and with `after` of those behind it."""
-    count = blocks.size(2)
-    padded = F.pad(blocks, (0, 0, 0, 0, 1, after))
-    return torch.cat([padded[:, :, start : start + count] for start in range(2 + after)], dim=3)
 
 
 def _last(layout: Layout, keys: int) -> Layout:

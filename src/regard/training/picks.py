@@ -50,6 +50,7 @@ class Said:
     every: int | None = None  # steps between two validations
     context: int | None = None
     tokenizer: str | None = None
+    recurrent: bool = False  # whether the network is one
     validation: bool = False  # whether there is data for it
 
     @property
@@ -70,6 +71,7 @@ def said_in(sources: Sequence[Source]) -> Said:
         return value if type(value) is int and value > 0 else None
 
     epochs, kind, valid = (given(sources, name) for name in ("training.epochs", "tokenizer.kind", "data.valid"))
+    network = given(sources, "model.kind")
     return Said(
         steps=count("training.steps"),
         epochs=epochs if type(epochs) in (int, float) and epochs > 0 else None,
@@ -78,6 +80,7 @@ def said_in(sources: Sequence[Source]) -> Said:
         every=count("validation.every"),
         context=count("data.context"),
         tokenizer=kind if isinstance(kind, str) else None,
+        recurrent=isinstance(network, str) and network.startswith("recurrent"),
         validation=isinstance(valid, Mapping) and any(valid.values()),
     )
 
@@ -90,8 +93,8 @@ class _Size:
     name: str
     width: int
     layers: int
-    heads: int
-    feed_forward: int
+    heads: int | None  # a recurrent network has none,
+    feed_forward: int | None  # nor feed-forward layers
     dropout: float
 
 
@@ -100,10 +103,24 @@ TRANSLATORS = [
     _Size(1_000_000, "small", 256, 3, 4, 1024, 0.1),
     _Size(math.inf, "paper-base", 512, 6, 8, 2048, 0.1),
 ]
+RECURRENT_TRANSLATORS = [
+    _Size(50_000, "a small recurrent network", 256, 1, None, None, 0.3),
+    _Size(1_000_000, "a medium recurrent network", 256, 2, None, None, 0.2),
+    _Size(math.inf, "a large recurrent network", 512, 2, None, None, 0.2),
+]
 LANGUAGE_MODELS = [
     _Size(3_000_000, "a small GPT", 128, 4, 4, 512, 0.1),
     _Size(50_000_000, "a medium GPT", 256, 6, 8, 1024, 0.1),
     _Size(math.inf, "a larger GPT", 384, 6, 6, 1536, 0.0),
+]
+RECURRENT_LANGUAGE_MODELS = [
+    _Size(3_000_000, "a small recurrent network", 256, 2, None, None, 0.2),
+    _Size(50_000_000, "a medium recurrent network", 512, 2, None, None, 0.1),
+    _Size(math.inf, "a large recurrent network", 1024, 2, None, None, 0.0),
+]
+AS_RECURRENT = [
+    Pick("training.schedule.kind", "cosine", "a rise and a long fall suit recurrent networks"),
+    Pick("training.schedule.peak", 2e-3, "what they bear while gradients are clipped"),
 ]
 AMOUNTS = [Scan(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
 CHARACTERS = {"character": 1.0, "word": 5.5}  # in a token; in a sub-word, about three and a half
@@ -112,7 +129,8 @@ NOTHING_SAID = Said()
 
 def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a translator for so many pairs."""
-    size = next(size for size in TRANSLATORS if scan.examples <= size.most)
+    sizes = RECURRENT_TRANSLATORS if said.recurrent else TRANSLATORS
+    size = next(size for size in sizes if scan.examples <= size.most)
     kind = said.tokenizer or "bpe"
     pairs = f"{scan.examples:,} pairs"
     tokens = scan.characters / 2 / CHARACTERS.get(kind, 3.5)  # of one side
@@ -123,42 +141,49 @@ def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
         *_network(size, f"{pairs}: {size.name} learns them without learning them by heart"),
         _vocabulary(scan.characters, kind),
         *([] if said.validation else held_out),
+        *(AS_RECURRENT if said.recurrent else []),
         *_length(tokens, epochs, said),
     ]
 
 
 def picks_for_text(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a language model for so much text."""
-    size = next(size for size in LANGUAGE_MODELS if scan.characters <= size.most)
+    sizes = RECURRENT_LANGUAGE_MODELS if said.recurrent else LANGUAGE_MODELS
+    size = next(size for size in sizes if scan.characters <= size.most)
     by_character = scan.characters < 300_000
     kind = said.tokenizer or ("character" if by_character else "byte-level")
     reason = "too little text for sub-words" if by_character else "sub-words of bytes, which lose nothing"
     tokens = scan.characters / CHARACTERS.get(kind, 3.5)
     return [
         *_network(size, f"{scan.characters:,} characters: {size.name}"),
+        Pick("tokenizer.kind", kind, reason),
+        _vocabulary(scan.characters, kind),
+        Pick("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
+        *(AS_RECURRENT if said.recurrent else _gpt(said)),
+        *_length(tokens, min(30, max(2, 60_000_000 / tokens)), said),
+    ]
+
+
+def _gpt(said: Said) -> list[Pick]:
+    return [
         Pick("model.activation", "gelu", "as GPT"),
         Pick("model.norm_order", "pre", "as GPT: trains without a long warm-up"),
         Pick("model.positions.kind", "learned", "as GPT"),
         Pick("model.positions.length", said.context or 256, "the context: what it sees at once"),
         Pick("model.scale_embeddings", False, "as GPT"),
-        Pick("tokenizer.kind", kind, reason),
-        _vocabulary(scan.characters, kind),
-        Pick("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
         Pick("training.clip", 1.0, "as GPT"),
         Pick("training.optimizer.kind", "adamw", "as GPT"),
         Pick("training.optimizer.weight_decay", 0.1, "as GPT"),
         Pick("training.schedule.kind", "cosine", "as GPT"),
         Pick("training.schedule.peak", 1e-3, "what small language models bear"),
-        *_length(tokens, min(30, max(2, 60_000_000 / tokens)), said),
     ]
 
 
 def _network(size: _Size, why: str) -> list[Pick]:
+    shape = {"layers": size.layers, "heads": size.heads, "feed_forward": size.feed_forward}
     return [
         Pick("model.width", size.width, why),
-        Pick("model.layers", size.layers, "with that width"),
-        Pick("model.heads", size.heads, "with that width"),
-        Pick("model.feed_forward", size.feed_forward, "with that width"),
+        *(Pick(f"model.{name}", value, "with that width") for name, value in shape.items() if value is not None),
         Pick("model.dropout", size.dropout, "the less text, the more dropout"),
     ]
 

@@ -1,0 +1,128 @@
+"""BigBird against transformers' own, with weights copied and our plan of random blocks in place of theirs.
+
+Theirs draws a plan while it trains, and while it does not, each block looks several times at the first: no pattern has
+that. Theirs lays its blocks over the padded row, ours over the text, so that they agree where pads fill the last block
+only. A window of three blocks and a global one at each end are all that theirs can do.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import BigBirdConfig, BigBirdModel
+from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
+
+from regard.config import BigBirdAttention as Settings
+from regard.config import EncoderOnly, LearnedPositions
+from regard.interop.bert import bert_table
+from regard.interop.mapping import to_ours
+from regard.models import build
+from regard.nn import BigBirdAttention, Positions, SelfAttention, lay_out
+from regard.nn.bigbird import Pattern, plan
+
+WIDTH, HEADS, ROWS = 24, 3, 2
+TOLERANCE = 1e-9
+
+
+def with_our_plan(theirs: BigBirdBlockSparseAttention, pattern: Pattern, blocks: int) -> None:
+    """Let their layer find our random blocks where it would draw its own."""
+    middle = range(1, blocks - 1)
+    near_and_global = {block: {0, block - 1, block, block + 1, blocks - 1} for block in middle}
+    drawn = [sorted({*plan(pattern, blocks)[block]} - near_and_global[block]) for block in middle]
+    assert {len(row) for row in drawn} == {pattern.random}
+    for_a_head = np.array(drawn)
+    theirs._bigbird_block_rand_mask = lambda *_, **__: for_a_head
+    theirs._bigbird_block_rand_mask_with_head = lambda *_, **__: [for_a_head] * HEADS
+
+
+def their_config(block: int, random: int, longest: int) -> BigBirdConfig:
+    sizes: dict[str, Any] = {"hidden_size": WIDTH, "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": 30}
+    return BigBirdConfig(
+        **sizes,
+        num_attention_heads=HEADS,
+        block_size=block,
+        num_random_blocks=random,
+        hidden_act="gelu",
+        attention_type="block_sparse",
+        max_position_embeddings=longest,
+        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=0.0,
+    )
+
+
+def gradients(out: Tensor, real: Tensor, weights: list[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(out[real].sin().sum(), weights))
+
+
+@pytest.mark.parametrize(
+    ("block", "blocks", "random", "pads"),
+    [
+        (1, 7, 1, 0),
+        (2, 8, 2, 0),
+        (2, 8, 2, 1),
+        (3, 9, 3, 2),
+        (4, 20, 3, 1),
+        (16, 30, 2, 15),
+        (64, 16, 3, 0),  # 1,024 tokens, for which theirs has a plan of its own
+        (64, 16, 3, 40),
+    ],
+)
+def test_a_layer_equals_theirs(block: int, blocks: int, random: int, pads: int) -> None:
+    torch.manual_seed(0)
+    length, pattern = block * blocks, Pattern(window=3, globals=2, random=random, seed=5)
+    theirs = BigBirdBlockSparseAttention(their_config(block, random, length)).double()
+    with_our_plan(theirs, pattern, blocks)
+    dense = nn.Linear(WIDTH, WIDTH).double()
+    kernel = BigBirdAttention(1 / math.sqrt(WIDTH // HEADS), block, pattern)
+    ours = SelfAttention(WIDTH, HEADS, kernel, Positions(), bias=True).double()
+    parts = [theirs.query, theirs.key, theirs.value]
+    with torch.no_grad():
+        ours.query_key_value.weight.copy_(torch.cat([part.weight for part in parts]))
+        ours.query_key_value.bias.copy_(torch.cat([part.bias for part in parts]))
+        ours.output.load_state_dict(dense.state_dict())
+    x = torch.randn(ROWS, length, WIDTH).double().requires_grad_()
+    real = torch.arange(length) < torch.tensor([[length - pads], [length]])
+    blocked, band, of_queries, of_keys = BigBirdModel.create_masks_for_block_sparse_attn(real.double(), block)
+    found, _ = theirs(x, band, of_queries, of_keys, blocked, blocked)
+    expected, out = dense(found), ours(x, lay_out(torch.zeros(ROWS, length), real, pack=False))
+    torch.testing.assert_close(out[real], expected[real], atol=TOLERANCE, rtol=0)
+    wanted = torch.cat([*gradients(expected, real, [part.weight for part in parts])])
+    (ours_found,) = gradients(out, real, [ours.query_key_value.weight])
+    torch.testing.assert_close(ours_found, wanted, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("length", [39, 40, 64])
+def test_a_network_equals_theirs(length: int) -> None:
+    torch.manual_seed(0)
+    block, random, seed = 4, 2, 11
+    theirs = BigBirdModel(their_config(block, random, 64)).double().eval()
+    blocks = -(-length // block)
+    for layer in theirs.encoder.layer:
+        with_our_plan(layer.attention.self, Pattern(3, 2, random, seed), blocks)
+    config = EncoderOnly(
+        vocabulary=30,
+        width=WIDTH,
+        layers=2,
+        heads=HEADS,
+        feed_forward=40,
+        activation="gelu",
+        norm_epsilon=theirs.config.layer_norm_eps,
+        embedding_norm=True,
+        positions=LearnedPositions(length=64),
+        attention=Settings(block=block, random_blocks=random, seed=seed),
+        attention_bias=True,
+        scale_embeddings=False,
+        segments=2,
+        pooling="first-dense",
+    )
+    ours = build(config).double().eval()
+    named = {f"bert.{name}".replace("pooler.", "pooler.dense."): x for name, x in theirs.state_dict().items()}
+    ours.load_state_dict(to_ours(bert_table(config), named))
+    ids = torch.randint(0, 30, (ROWS, length))
+    with torch.no_grad():
+        expected = theirs(ids)
+        torch.testing.assert_close(ours.encode(ids).states, expected.last_hidden_state, atol=TOLERANCE, rtol=0)
+        torch.testing.assert_close(ours(ids), expected.pooler_output, atol=TOLERANCE, rtol=0)
