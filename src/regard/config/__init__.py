@@ -23,6 +23,7 @@ from regard.config.model import (
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
+    SyntaxPositions,
     TransformerConfig,
     WindowAttention,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "SinusoidalPositions",
     "Source",
     "SpecialTokens",
+    "SyntaxPositions",
     "TokenizerConfig",
     "TrainingConfig",
     "TransformerConfig",

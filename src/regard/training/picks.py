@@ -51,6 +51,7 @@ class Said:
     context: int | None = None
     tokenizer: str | None = None
     validation: bool = False  # whether there is data for it
+    parses: bool = False  # whether there are any beside the source
 
     @property
     def batch(self) -> int:
@@ -69,7 +70,9 @@ def said_in(sources: Sequence[Source]) -> Said:
         value = given(sources, setting)
         return value if type(value) is int and value > 0 else None
 
-    epochs, kind, valid = (given(sources, name) for name in ("training.epochs", "tokenizer.kind", "data.valid"))
+    epochs, kind, valid, parses = (
+        given(sources, name) for name in ("training.epochs", "tokenizer.kind", "data.valid", "data.train.parses")
+    )
     return Said(
         steps=count("training.steps"),
         epochs=epochs if type(epochs) in (int, float) and epochs > 0 else None,
@@ -79,6 +82,7 @@ def said_in(sources: Sequence[Source]) -> Said:
         context=count("data.context"),
         tokenizer=kind if isinstance(kind, str) else None,
         validation=isinstance(valid, Mapping) and any(valid.values()),
+        parses=bool(parses),
     )
 
 
@@ -123,6 +127,7 @@ def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
         *_network(size, f"{pairs}: {size.name} learns them without learning them by heart"),
         _vocabulary(scan.characters, kind),
         *([] if said.validation else held_out),
+        *([Pick("model.positions.kind", "syntax", "the source comes with parses")] if said.parses else []),
         *_length(tokens, epochs, said),
     ]
 
