@@ -192,10 +192,6 @@ def test_what_is_given_and_what_is_used_must_agree(data: dict[str, dict[str, Pat
             "drop it, or use those positions.",
         ),
         (
-            [*options(train), "--set", "model.kind=recurrent-encoder-decoder"],
-            "--parses: is for model.positions = 'syntax', but the network is recurrent; drop it, or use those positions.",
-        ),
-        (
             ["--data", str(pairs), *syntax],
             f"{pairs}: holds pairs without parses, but model.positions = 'syntax' needs them; "
             "give --source, --target and --parses instead.",
@@ -207,6 +203,21 @@ def test_what_is_given_and_what_is_used_must_agree(data: dict[str, dict[str, Pat
     ):
         done = trained(tmp_path / "run", *arguments)
         assert (done.code, done.err) == (2, f"regard: {sentence}\n")
+
+
+def test_recurrent_networks_have_no_place_for_parses(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+    recurrent = ["--set", "model.kind=recurrent-encoder-decoder"]
+    done = command("train", "translation", *options(data["train"]), *recurrent, "--out", tmp_path / "run", "--quiet")
+    assert (done.code, done.err) == (
+        2,
+        "regard: --parses: is for model.positions = 'syntax', but the network is recurrent; "
+        "drop it, or use those positions.\n",
+    )
+    text = command("train", "gpt", "--data", data["train"]["source"], "--set", "data.train.parses=x", "--quiet")
+    assert (text.code, text.err) == (
+        2,
+        "regard: --parses: is for translation, where the source has parses; drop it.\n",
+    )
 
 
 def test_a_model_without_syntax_reads_no_parses(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
