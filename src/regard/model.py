@@ -234,6 +234,9 @@ def _check_alike(folder: Path, config: Config, other: Path) -> None:
             f"{other}: is of the kind {theirs.model.family}, and cannot vote with {folder}, "
             f"which is of the kind {config.model.family}."
         )
+    if theirs.model.reads_parses != config.model.reads_parses:
+        reads, other_reads = (other, folder) if theirs.model.reads_parses else (folder, other)
+        raise ConfigError(f"{reads}: reads parses, and cannot vote with {other_reads}, which reads none.")
     for name in (TOKENIZER, TARGET_TOKENIZER):
         ours, other_one = folder / name, other / name
         if ours.exists() != other_one.exists() or (ours.exists() and ours.read_bytes() != other_one.read_bytes()):

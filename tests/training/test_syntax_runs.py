@@ -220,9 +220,15 @@ def test_recurrent_networks_have_no_place_for_parses(data: dict[str, dict[str, P
     )
 
 
-def test_a_model_without_syntax_reads_no_parses(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+def test_a_model_without_syntax_reads_no_parses(
+    learned: Path, data: dict[str, dict[str, Path]], tmp_path: Path
+) -> None:
     sides = options({name: data["test"][name] for name in ("source", "target")})
     assert trained(tmp_path / "run", *sides, "--set", "data.held_out=0.2").code == 0
+    other = command("translate", learned, "--ensemble", tmp_path / "run", "--parses", "x", stdin=b"one\n")
+    best = [folder / "best" for folder in (learned, tmp_path / "run")]
+    said = f"regard: {best[0]}: reads parses, and cannot vote with {best[1]}, which reads none.\n"
+    assert (other.code, other.err) == (2, said)
     sentence = "the model has no syntax positions and reads no parses; leave --parses out."
     for done in (
         command("translate", tmp_path / "run", "--parses", data["test"]["parses"], stdin=b"one\n"),
