@@ -119,7 +119,7 @@ def test_a_pair_whose_parse_is_wrong_can_be_skipped_and_is_counted(tmp_path: Pat
 def test_there_is_one_file_of_parses_for_each_source(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         list(aligned_pairs(["a", "b"], ["c", "d"], Faults(), ["e"]))
-    assert str(error.value) == "there are 2 source files and 1 files of parses; give one for each source."
+    assert str(error.value) == "there are 2 source files and 1 of parses; give one for each source."
 
 
 def test_texts_in_memory_have_parses_beside_them() -> None:

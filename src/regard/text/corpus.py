@@ -39,9 +39,7 @@ def aligned_pairs(
             f"there are {len(sources)} source files and {len(targets)} target files; give one target for each source."
         )
     if parses and len(parses) != len(sources):
-        raise DataError(
-            f"there are {len(sources)} source files and {len(parses)} files of parses; give one for each source."
-        )
+        raise DataError(f"there are {len(sources)} source files and {len(parses)} of parses; give one for each source.")
     for n, (source, target) in enumerate(zip(sources, targets, strict=True)):
         with damage_first(source, target):
             rows = _side_by_side(source, target, faults)
