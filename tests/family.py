@@ -4,6 +4,7 @@ Float64 and the width of 16 make differences between two ways to compute the sam
 tolerance of 1e-9 leaves no room for a real one.
 """
 
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +27,15 @@ from regard.config import (
     RecurrentLanguageModel,
     RelativePositions,
     RotaryPositions,
+    SyntaxPositions,
     TagHead,
     TokenHead,
     TransformerConfig,
     WindowAttention,
 )
 from regard.models import Network, build
+from regard.text.trees import FACTS, places
+from toy_trees import random_heads
 
 VOCABULARY = 23
 TOLERANCE = 1e-9
@@ -90,6 +94,13 @@ DECODERS: dict[str, ModelConfig] = {
     "encoder-decoder, rotary": EncoderDecoder(**_SMALL, positions=RotaryPositions()),
     "encoder-decoder, ALiBi": EncoderDecoder(**_SMALL, positions=AlibiPositions()),
     "encoder-decoder, relative": EncoderDecoder(**_SMALL, positions=RelativePositions(clip=2), key_width=3),
+    "encoder-decoder, syntax": EncoderDecoder(**_SMALL, positions=SyntaxPositions(clip=2, deepest=2), key_width=3),
+    "encoder-decoder, syntax per head, window": EncoderDecoder(
+        **_SMALL,
+        **_MODERN,
+        positions=SyntaxPositions(depth=False, per_head=True, sequential=False),
+        attention=WindowAttention(reach=2),
+    ),
     "decoder-only, rotary in halves": DecoderOnly(**_SMALL, positions=RotaryPositions(layout="halves", base=100)),
     "decoder-only, ALiBi, three heads": DecoderOnly(**{**_SMALL, "width": 15, "heads": 3}, positions=AlibiPositions()),
     "decoder-only, relative per head": DecoderOnly(**_SMALL, positions=RelativePositions(clip=3, per_head=True)),
@@ -146,6 +157,11 @@ class Batch:
     target: Tensor
     target_real: Tensor
 
+    @property
+    def facts(self) -> dict[str, Tensor]:
+        """What parses of the sources tell."""
+        return facts_of(self.source_real)
+
     def row(self, i: int) -> "Batch":
         """One sentence pair, its pads taken out."""
         source, target = self.source[i][self.source_real[i]], self.target[i][self.target_real[i]]
@@ -154,11 +170,22 @@ class Batch:
         )
 
 
+def facts_of(real: Tensor) -> dict[str, Tensor]:
+    """Where real tokens (B, S) stand in trees: those of as many tokens have the same, every third word has two."""
+    found = {name: torch.zeros_like(real, dtype=torch.long) for name in FACTS}
+    for row, here in enumerate(real):
+        words = [token - token // 4 for token in range(int(here.sum()))]
+        tree = places(random_heads(words[-1] + 1, random.Random(len(words))))
+        for n, name in enumerate(FACTS):
+            found[name][row, here] = torch.tensor([tree[word][n] for word in words])
+    return found
+
+
 def hidden(network: Network, batch: Batch) -> Tensor:
     """The hidden states of the last stack, whatever the network is."""
     if not network.decodes:
         return network.encode(batch.target, batch.target_real).states
-    memory = network.encode(batch.source, batch.source_real) if network.encodes else None
+    memory = network.encode(batch.source, batch.source_real, batch.facts) if network.encodes else None
     return network.decode(batch.target, memory, real=batch.target_real)
 
 

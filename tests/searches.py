@@ -7,7 +7,7 @@ from regard.config import Config, SpecialTokens
 from regard.decoding.engines.network import NetworkEngine
 
 TOKENS = SpecialTokens()
-TRANSLATORS = [name for name, config in DECODERS.items() if config.translates]
+TRANSLATORS = [name for name, config in DECODERS.items() if config.translates and not config.reads_parses]
 BIASED = "encoder-decoder, narrow keys, biases, untied"
 
 

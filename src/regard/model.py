@@ -19,10 +19,13 @@ from regard.decoding.engines.ctranslate2 import Precision
 from regard.decoding.engines.engine import Engine
 from regard.decoding.generator import LENGTH, Begin, Continuation, Generator, Part, Prompting, Writing
 from regard.decoding.settings import Sampling
-from regard.decoding.translator import Translation, Translator, Wish
+from regard.decoding.translator import Translation, Translator, Wish, check_parses
 from regard.errors import ConfigError, FolderError
 from regard.interop.ctranslate2_limits import POSITIONS
 from regard.models.contents import TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
+from regard.text.corpus import Pair
+from regard.text.pairs import encode_parsed
+from regard.text.parses import Parses, beside
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -74,26 +77,33 @@ class Model:
         texts: Iterable[str],
         wish: Wish = Wish(),  # noqa: B008  # frozen
         *,
+        parses: Parses | None = None,
         engine: Name = "auto",
         precision: Precision = "int8",
     ) -> Any:
-        """Translate a text, a list of them, or an iterator, which may be endless; the answer is of the same kind."""
+        """Translate a text, a list of them, or an iterator, which may be endless; the answer is of the same kind.
+
+        A model with syntax positions reads `parses`: the path of a CoNLL-U file, or a text in CoNLL-U for each.
+        """
         if isinstance(texts, str):
-            return self.translations([texts], wish, engine=engine, precision=precision)[0].text
+            return self.translations([texts], wish, parses=parses, engine=engine, precision=precision)[0].text
         if isinstance(texts, Sequence):
-            return [found.text for found in self.translations(texts, wish, engine=engine, precision=precision)]
-        return self._translate_stream(iter(texts), wish, engine, precision)
+            found = self.translations(texts, wish, parses=parses, engine=engine, precision=precision)
+            return [one.text for one in found]
+        return self._translate_stream(iter(texts), wish, parses, engine, precision)
 
     def translations(
         self,
         texts: Sequence[str],
         wish: Wish = Wish(),  # noqa: B008
         *,
+        parses: Parses | None = None,
         engine: Name = "auto",
         precision: Precision = "int8",
     ) -> list[Translation]:
         """Translate texts, with everything that is known about each translation."""
-        return self.translator(wish, engine=engine, precision=precision).translate(texts, wish)
+        ready = self.translator(wish, engine=engine, precision=precision)
+        return ready.translate(texts, wish, None if parses is None else [parse for _, parse in beside(texts, parses)])
 
     def translator(self, wish: Wish, *, engine: Name = "auto", precision: Precision = "int8") -> Translator:
         """What carries out such wishes."""
@@ -149,18 +159,36 @@ class Model:
         writer = Generator(begin_writing, self.config, self.tokenizer)
         return writer.stream(several, wish, into if into is not None else [])
 
-    def score(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[list[float]]:
-        """The log-probability of each token of texts, their ends included; of `targets`, as translations of them."""
+    def score(
+        self, texts: Sequence[str], targets: Sequence[str] | None = None, *, parses: Parses | None = None
+    ) -> list[list[float]]:
+        """The log-probability of each token of texts, their ends included; of `targets`, as translations of them.
+
+        `parses` of the texts are given as to `translate`.
+        """
         from regard.decoding.scoring import score_pairs, score_texts
 
+        check_parses(self.config.model, given=parses is not None)
         tokens, longest = self.config.tokens, self.config.model.longest or POSITIONS
         if targets is None:
             return score_texts(self.networks, self.tokenizer.encode_all(texts), tokens, longest)
-        sources = self.tokenizer.encode_all(texts)
-        return score_pairs(self.networks, sources, self.target_tokenizer.encode_all(targets), tokens)
+        ids = self.target_tokenizer.encode_all(targets)
+        if parses is None:
+            return score_pairs(self.networks, self.tokenizer.encode_all(texts), ids, tokens)
+        pairs = [Pair(text.strip(), "", parse=parse) for text, parse in beside(texts, parses)]
+        sources, facts = encode_parsed(pairs, self.tokenizer)
+        return score_pairs(self.networks, sources, ids, tokens, facts)
 
-    def _translate_stream(self, texts: Iterator[str], wish: Wish, engine: Name, precision: Precision) -> Iterator[str]:
+    def _translate_stream(
+        self, texts: Iterator[str], wish: Wish, parses: Parses | None, engine: Name, precision: Precision
+    ) -> Iterator[str]:
         ready = self.translator(wish, engine=engine, precision=precision)
+        if parses is not None:
+            rows = beside(texts, parses)
+            while pairs := list(islice(rows, TOGETHER)):
+                found = ready.translate([text for text, _ in pairs], wish, [parse for _, parse in pairs])
+                yield from (one.text for one in found)
+            return
         while several := list(islice(texts, TOGETHER)):
             yield from (found.text for found in ready.translate(several, wish))
 
@@ -206,6 +234,9 @@ def _check_alike(folder: Path, config: Config, other: Path) -> None:
             f"{other}: is of the kind {theirs.model.family}, and cannot vote with {folder}, "
             f"which is of the kind {config.model.family}."
         )
+    if theirs.model.reads_parses != config.model.reads_parses:
+        reads, other_reads = (other, folder) if theirs.model.reads_parses else (folder, other)
+        raise ConfigError(f"{reads}: reads parses, and cannot vote with {other_reads}, which reads none.")
     for name in (TOKENIZER, TARGET_TOKENIZER):
         ours, other_one = folder / name, other / name
         if ours.exists() != other_one.exists() or (ours.exists() and ours.read_bytes() != other_one.read_bytes()):

@@ -83,8 +83,8 @@ def test_settings_survive_json(preset: str) -> None:
         ),
         (
             "model.positions=learnt",
-            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned', 'rotary', 'alibi', 'relative' or "
-            "'none' (did you mean learned?).",
+            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned', 'rotary', 'alibi', 'relative', "
+            "'syntax' or 'none' (did you mean learned?).",
         ),
         (
             'model={key_width=5, positions="rotary"}',
@@ -92,6 +92,12 @@ def test_settings_survive_json(preset: str) -> None:
             "set model.key_width to an even number.",
         ),
         ("model.positions={kind='relative', clip=0}", "model.positions.clip = 0 should be greater than 0."),
+        (
+            "model.positions={kind='syntax', depth=false, distance=false}",
+            "model.positions.distance = False with depth = false as well leaves nothing of the tree: "
+            "keep one of the two.",
+        ),
+        ("model.positions={kind='syntax', deepest=0}", "model.positions.deepest = 0 should be greater than 0."),
         ("model.positions={kind='rotary', base=1}", "model.positions.base = 1 should be greater than 1."),
         (
             "model.kind=decoder",
@@ -137,6 +143,33 @@ def test_odd_values_are_no_traceback(setting: str) -> None:
 def test_a_setting_spelled_like_a_variant_is_still_named() -> None:
     start = "--set model.none=1: model.none is not a setting; the settings here are kind, vocabulary, width, "
     assert complaint("tiny", "model.none=1").startswith(start)
+
+
+def test_a_tree_is_for_networks_that_have_a_parsed_source() -> None:
+    sentence = (
+        "model.positions.kind = 'syntax' needs a source that is given with its parse, which only a translator has: "
+        "use model.kind = 'encoder-decoder', or other positions."
+    )
+    assert complaint("gpt-char", "model.positions=syntax") == f"--set model.positions=syntax: {sentence}"
+    kind = "model.kind=encoder-only"
+    assert complaint("tiny", "model.positions=syntax", kind) == f"--set {kind}: {sentence}"
+
+
+def test_mixtures_have_no_distance_in_a_tree() -> None:
+    linformer = "model.attention=linformer"
+    assert complaint("tiny", "model.positions=syntax", linformer) == (
+        f"--set {linformer}: model.attention.kind = 'linformer' looks at mixtures of tokens, which have no distance in "
+        "a tree: set model.positions.distance = false, or use other attention."
+    )
+    assert resolve("tiny", ["model.positions=syntax", "model.positions.distance=false", linformer]).model.reads_parses
+
+
+def test_pieces_that_change_have_no_place_in_a_tree() -> None:
+    dropout = "tokenizer.dropout=0.1"
+    assert complaint("tiny", "model.positions=syntax", dropout) == (
+        f"--set {dropout}: tokenizer.dropout = 0.1 cuts words into other pieces each time, but "
+        "model.positions.kind = 'syntax' has places for the usual ones only: set tokenizer.dropout = 0."
+    )
 
 
 @pytest.mark.parametrize("kind", ["linformer", "bigbird"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from family import DECODERS
+from family import DECODERS, facts_of
 from regard.config import (
     DecoderOnly,
     EncoderDecoder,
@@ -142,7 +142,8 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     config = DECODERS[name]
     network = build(config)
     ids = torch.randint(0, config.vocabulary, (3, 7))
-    logits = network(ids, ids) if config.translates else network(ids)
+    facts = facts_of(torch.ones_like(ids).bool())
+    logits = network(ids, ids, source_facts=facts) if config.translates else network(ids)
     logits.square().sum().backward()
     for parameter_name, parameter in network.named_parameters():
         assert parameter.grad is not None, parameter_name

@@ -18,7 +18,7 @@ from regard.nn import LinformerAttention, open_taps
 
 
 def memory_of(network: Network, batch: Batch) -> Memory | None:
-    return network.encode(batch.source, batch.source_real) if network.encodes else None
+    return network.encode(batch.source, batch.source_real, batch.facts) if network.encodes else None
 
 
 @pytest.mark.parametrize("name", FAMILY)

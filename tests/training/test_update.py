@@ -26,6 +26,7 @@ def batch_of(sentences: Sentences, network: Network) -> TokenBatch:
         target_real=sentences.target_real,
         source=source[0],
         source_real=source[1],
+        source_facts=sentences.facts if network.encodes else None,
     )
 
 

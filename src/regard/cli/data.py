@@ -18,23 +18,28 @@ def files(*names: str, help: str) -> Any:  # typer's own word
     return typer.Option(*names, help=help, metavar="FILE")
 
 
-def named_files(source: Files, target: Files, data: Files, prefix: str = "--") -> dict[str, list[str]]:
+def named_files(
+    source: Files, target: Files, data: Files, prefix: str = "--", parses: Files = None
+) -> dict[str, list[str]]:
     """The files of one part of the data, by the names of `config.Corpus`; of aligned files both sides are needed."""
     from regard.errors import ConfigError
 
     if bool(source) != bool(target):
         missing = "target" if source else "source"
         raise ConfigError(f"{prefix}{missing} is missing: a translator needs both sides, line by line.")
-    return {name: given for name, given in (("source", source), ("target", target), ("files", data)) if given}
+    if parses and not source:
+        raise ConfigError(f"{prefix}parses: is beside {prefix}source, which is missing; give that too.")
+    named = (("source", source), ("target", target), ("parses", parses), ("files", data))
+    return {name: given for name, given in named if given}
 
 
-def corpus(source: Files, target: Files, data: Files, *, piped: bool = False) -> "Corpus":
+def corpus(source: Files, target: Files, data: Files, *, parses: Files = None, piped: bool = False) -> "Corpus":
     """What is to be read; with `piped`, standard input where no file is given, unless someone would have to type it."""
     from regard.config import Corpus
     from regard.errors import ConfigError
     from regard.text.lines import STANDARD_INPUT
 
-    given = named_files(source, target, data)
+    given = named_files(source, target, data, parses=parses)
     if not given and piped and not typed():
         given = {"files": [STANDARD_INPUT]}
     if not given:
@@ -52,6 +57,7 @@ def typed() -> bool:
 
 def is_translator(model: "Model", given: "Corpus") -> bool:
     """Whether the model translates, or continues text; a complaint if it does neither, or cannot use such files."""
+    from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
 
     network = model.config.model
@@ -60,6 +66,12 @@ def is_translator(model: "Model", given: "Corpus") -> bool:
     if not network.continues and not network.translates:
         raise ConfigError(
             f"{model.folder} is an {network.family}, which predicts no text; give a translator or a language model."
+        )
+    if network.translates:
+        check_parses(network, given=bool(given.parses))
+    if given.parses and given.files:
+        raise ConfigError(
+            f"{given.files[0]}: holds pairs without parses; give --source, --target and --parses instead."
         )
     return network.translates
 

@@ -41,6 +41,7 @@ def run(
     model: Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
+    parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U, for syntax positions.")] = None,
     data: Annotated[
         Files,
         files("--data", help="Pairs as TSV or JSON Lines, or builtin:phrasebook-test; for a language model, text."),
@@ -71,7 +72,7 @@ def run(
     from regard.text.faults import Faults
     from regard.training.display import display_for
 
-    given = corpus(source, target, data)
+    given = corpus(source, target, data, parses=parses)
     loaded, faults = load(model), Faults(skip_bad)
     options = Options(beam, length_penalty, engine, precision, output)
     found: Evaluation | Likelihood

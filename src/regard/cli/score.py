@@ -24,6 +24,7 @@ def run(
     model: Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
+    parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U, for syntax positions.")] = None,
     data: Annotated[
         Files,
         files("--data", help="Pairs as TSV or JSON Lines; for a language model, a text a line. - is standard input."),
@@ -41,7 +42,7 @@ def run(
     from regard.model import load
     from regard.text.faults import Faults
 
-    given = corpus(source, target, data, piped=True)
+    given = corpus(source, target, data, parses=parses, piped=True)
     faults = Faults(skip_bad)
     for several in _scored(load(model), given, faults):
         lines = [_json(*one) if as_json else _line(one[1], tokens) for one in several]

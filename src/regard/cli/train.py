@@ -24,12 +24,15 @@ def run(
     ] = None,
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
+    parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U: places in the tree.")] = None,
     data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; for gpt, text.")] = None,
     valid_source: Annotated[Files, files("--valid-source", help="The same, to measure progress on.")] = None,
     valid_target: Annotated[Files, files("--valid-target", help="…")] = None,
+    valid_parses: Annotated[Files, files("--valid-parses", help="…")] = None,
     valid: Annotated[Files, files("--valid", help="… without it, a part of the data is held out.")] = None,
     test_source: Annotated[Files, files("--test-source", help="The same, to measure the result on.")] = None,
     test_target: Annotated[Files, files("--test-target", help="…")] = None,
+    test_parses: Annotated[Files, files("--test-parses", help="…")] = None,
     test: Annotated[Files, files("--test", help="…")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/WHAT without it.")] = None,
     preset: Annotated[str | None, typer.Option(help="Settings to build on; `regard model` lists them.")] = None,
@@ -52,9 +55,9 @@ def run(
 
     with one_voice():
         given = {
-            "train": named_files(source, target, data, "--"),
-            "valid": named_files(valid_source, valid_target, valid, "--valid-"),
-            "test": named_files(test_source, test_target, test, "--test-"),
+            "train": named_files(source, target, data, "--", parses),
+            "valid": named_files(valid_source, valid_target, valid, "--valid-", valid_parses),
+            "test": named_files(test_source, test_target, test, "--test-", test_parses),
         }
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
         if skip_bad:

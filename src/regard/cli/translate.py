@@ -12,7 +12,9 @@ from regard.cli.options import Engine, Precision, Verbose, check_choice, check_t
 
 if TYPE_CHECKING:
     from regard.decoding.translator import Translation, Wish
+    from regard.text.faults import Faults
     from regard.text.lines import Line
+    from regard.text.parses import Parse
 
 TOGETHER = 2048  # lines that are translated at once where there are so many
 DIGITS = 4
@@ -21,6 +23,10 @@ DIGITS = 4
 def run(
     model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
     input: Annotated[str, typer.Option("--input", "-i", help="A file of lines; `.gz` too.", metavar="FILE")] = "-",
+    parses: Annotated[
+        str | None,
+        typer.Option(help="Parses of the lines in CoNLL-U; a model with syntax positions needs them.", metavar="FILE"),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", metavar="FILE")
     ] = None,
@@ -51,7 +57,8 @@ def run(
 ) -> None:
     """Translate lines: standard input to standard output, or file to file, one for one and in order."""
     from regard.decoding.settings import Bounds, Search
-    from regard.decoding.translator import Wish
+    from regard.decoding.translator import Wish, check_parses
+    from regard.errors import ConfigError
     from regard.model import load
 
     say_why(verbose)
@@ -69,12 +76,18 @@ def run(
         watched=as_json,
         copy_unknown=copy_unknown,
     )
-    ready = load(model, *(ensemble or [])).translator(wish, engine=engine, precision=precision)  # type: ignore[arg-type]
+    if parses == input == "-":
+        raise ConfigError("standard input (-) can be read only once; give the lines or their parses as a file.")
+    loaded = load(model, *(ensemble or []))
+    ready = loaded.translator(wish, engine=engine, precision=precision)  # type: ignore[arg-type]
+    check_parses(loaded.config.model, given=parses is not None)
     write = _as_json if as_json else _n_best if nbest > 1 else _as_text
-    translate_lines(ready, wish, input, output, write, skip_bad=skip_bad)
+    translate_lines(ready, wish, input, output, write, skip_bad=skip_bad, parses=parses)
 
 
-def translate_lines(ready: Any, wish: "Wish", input: str, output: Path | None, write: Any, *, skip_bad: bool) -> None:
+def translate_lines(
+    ready: Any, wish: "Wish", input: str, output: Path | None, write: Any, *, skip_bad: bool, parses: str | None = None
+) -> None:
     """Translate the lines of a file or of standard input, as many at a time as have come."""
     from regard.cli.output import lines_to, progress_over
     from regard.text.arriving import arriving
@@ -84,11 +97,12 @@ def translate_lines(ready: Any, wish: "Wish", input: str, output: Path | None, w
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
     faults = Faults(skip_bad)
-    lines: Iterator[Line] = read_lines(input, faults)
     parts = 0
     with lines_to(output) as put, progress_over(input, output) as went:
-        for several in arriving(lines, TOGETHER):
-            found: list[Translation] = ready.translate([line.text or "" for line in several], wish)
+        for rows in arriving(_with_parses(read_lines(input, faults), parses, faults), TOGETHER):
+            several = [line for line, _ in rows]
+            trees = [parse for _, parse in rows] if parses is not None else None
+            found: list[Translation] = ready.translate([line.text or "" for line in several], wish, trees)
             put(write(translation, line.number) for translation, line in zip(found, several, strict=True))
             parts += sum(translation.pieces for translation in found)
             went(several)
@@ -96,6 +110,18 @@ def translate_lines(ready: Any, wish: "Wish", input: str, output: Path | None, w
         print(f"regard: {count:,} lines skipped: {reason}. {faults.examples[reason]}", file=sys.stderr)
     if parts:
         print(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
+
+
+def _with_parses(
+    lines: "Iterator[Line]", parses: str | None, faults: "Faults"
+) -> "Iterator[tuple[Line, Parse | None]]":
+    """Lines, each with its parse where there are any."""
+    if parses is None:
+        return ((line, None) for line in lines)
+    from regard.text.conllu import read_conllu
+    from regard.text.parses import with_parses
+
+    return with_parses(lines, lambda line: line, read_conllu([parses], faults), parses, faults)
 
 
 def _as_text(translation: "Translation", number: int) -> str:

@@ -25,6 +25,7 @@ from regard.config.model import (
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
+    SyntaxPositions,
     TransformerConfig,
     WindowAttention,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "SinusoidalPositions",
     "Source",
     "SpecialTokens",
+    "SyntaxPositions",
     "TagHead",
     "TokenHead",
     "TokenizerConfig",

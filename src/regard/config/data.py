@@ -22,6 +22,8 @@ class Corpus(Settings):
     """Sentences, one a line."""
     target: Files = ()
     """Their translations, line by line; one file for each of `source`."""
+    parses: Files = ()
+    """Dependency parses of `source` in CoNLL-U, sentence by line; one file for each of `source`."""
     files: Files = ()
     """Pairs as TSV or JSON Lines; for a language model, plain text or JSON Lines; or `builtin:phrasebook` and such."""
 
@@ -33,7 +35,7 @@ class Corpus(Settings):
     @property
     def names(self) -> tuple[str, ...]:
         """Every file, whatever its part."""
-        return (*self.source, *self.target, *self.files)
+        return (*self.source, *self.target, *self.parses, *self.files)
 
 
 class DataConfig(Settings):

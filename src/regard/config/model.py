@@ -54,6 +54,34 @@ class RelativePositions(Settings):
     """Vectors of its own for each head; off, the heads of a layer share them."""
 
 
+class SyntaxPositions(Settings):
+    """Places in a dependency tree, given with the source: depth and signed distance (Wang et al. 2019).
+
+    They are the encoder's, beside sinusoids; the decoder, whose text nobody has parsed yet, has sinusoids alone.
+    """
+
+    kind: Literal["syntax"] = "syntax"
+    depth: bool = True
+    """A learned vector for a word's depth in the tree, added to the embeddings of its sub-words."""
+    deepest: Annotated[int, Field(gt=0, le=2**16)] = 16
+    """The depth up to which words are told apart; all that is deeper looks equally deep."""
+    distance: bool = Field(default=True, validate_default=True)
+    """Learned vectors for clipped distances in the tree, added to keys and values as `relative` does."""
+    clip: Annotated[int, Field(gt=0, le=2**16)] = 16
+    """The distance up to which words are told apart."""
+    per_head: bool = False
+    """Vectors of its own for each head; off, the heads of a layer share them."""
+    sequential: bool = True
+    """Sinusoids in the encoder too; off, it knows of order no more than the tree tells."""
+
+    @field_validator("distance")
+    @classmethod
+    def _the_tree_is_used(cls, distance: bool, info: ValidationInfo) -> bool:
+        if not distance and info.data.get("depth") is False:
+            raise ValueError("with depth = false as well leaves nothing of the tree: keep one of the two")
+        return distance
+
+
 class NoPositions(Settings):
     """No positions: self-attention cannot tell a sentence from its reorderings."""
 
@@ -61,7 +89,13 @@ class NoPositions(Settings):
 
 
 PositionsConfig = Annotated[
-    SinusoidalPositions | LearnedPositions | RotaryPositions | AlibiPositions | RelativePositions | NoPositions,
+    SinusoidalPositions
+    | LearnedPositions
+    | RotaryPositions
+    | AlibiPositions
+    | RelativePositions
+    | SyntaxPositions
+    | NoPositions,
     Field(discriminator="kind"),
     variant("sinusoidal"),
 ]
@@ -146,6 +180,11 @@ class NetworkConfig(Settings):
         """What it is trained for; nothing: it cannot be trained as it is."""
         return self.trained_as
 
+    @property
+    def reads_parses(self) -> bool:
+        """Whether it wants a parse of each sentence beside its text."""
+        return False
+
 
 class TransformerConfig(NetworkConfig):
     """What every Transformer has, whichever of its two stacks it keeps."""
@@ -217,12 +256,24 @@ class TransformerConfig(NetworkConfig):
     @classmethod
     def _mixtures_have_no_distance(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
         positions = info.data.get("positions")
-        if isinstance(attention, LinformerAttention) and isinstance(positions, AlibiPositions | RelativePositions):
+        if isinstance(attention, LinformerAttention) and isinstance(
+            positions, AlibiPositions | RelativePositions | SyntaxPositions
+        ):
             raise ValueError(
                 f"model.attention.kind = {attention.kind!r} looks at mixtures of tokens, which have no distance, and "
                 f"model.positions.kind = {positions.kind!r} needs one: use sinusoidal, learned, rotary or none"
             )
         return attention
+
+    @field_validator("positions")
+    @classmethod
+    def _a_tree_is_of_a_source(cls, positions: PositionsConfig) -> PositionsConfig:
+        if isinstance(positions, SyntaxPositions) and not cls.translates:
+            raise ValueError(
+                "model.positions.kind = 'syntax' needs a source that is given with its parse, which only a translator "
+                "has: use model.kind = 'encoder-decoder', or other positions"
+            )
+        return positions
 
     @property
     def longest(self) -> int | None:
@@ -270,6 +321,22 @@ class EncoderDecoder(Predicts, TransformerConfig):
     """Tokens known to the decoder, where they differ from `vocabulary`."""
 
     _sharing = field_validator("target_vocabulary")(sharing_needs_one_vocabulary)
+
+    @field_validator("attention")
+    @classmethod
+    def _mixtures_have_no_place_in_a_tree(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
+        positions = info.data.get("positions")
+        if isinstance(attention, LinformerAttention) and isinstance(positions, SyntaxPositions) and positions.distance:
+            raise ValueError(
+                "model.attention.kind = 'linformer' looks at mixtures of tokens, which have no distance in a tree: "
+                "set model.positions.distance = false, or use other attention"
+            )
+        return attention
+
+    @property
+    def reads_parses(self) -> bool:
+        """Syntax positions are those of a tree."""
+        return isinstance(self.positions, SyntaxPositions)
 
 
 class DecoderOnly(Predicts, TransformerConfig):

@@ -31,7 +31,7 @@ class Config(Settings):
 
     model: ModelConfig = EncoderDecoder()
     tokens: SpecialTokens = Field(default=SpecialTokens(), validate_default=True)
-    tokenizer: TokenizerConfig = TokenizerConfig()
+    tokenizer: TokenizerConfig = Field(default=TokenizerConfig(), validate_default=True)
     data: DataConfig = Field(default=DataConfig(), validate_default=True)
     training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
     validation: ValidationConfig = Field(default=ValidationConfig(), validate_default=True)
@@ -46,6 +46,17 @@ class Config(Settings):
                 if number >= size:
                     raise ValueError(f"tokens.{name} = {number} is past the last token of model.vocabulary = {size}")
         return tokens
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _pieces_keep_their_place_in_the_tree(cls, tokenizer: TokenizerConfig, info: ValidationInfo) -> TokenizerConfig:
+        model = info.data.get("model")
+        if model is not None and model.reads_parses and tokenizer.dropout:
+            raise ValueError(
+                f"tokenizer.dropout = {tokenizer.dropout:g} cuts words into other pieces each time, but "
+                "model.positions.kind = 'syntax' has places for the usual ones only: set tokenizer.dropout = 0"
+            )
+        return tokenizer
 
     @field_validator("data")
     @classmethod

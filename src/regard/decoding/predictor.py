@@ -6,7 +6,7 @@ R rows (K for each sentence) · B sentences · T new tokens · S source length �
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -18,12 +18,18 @@ from regard.nn.taps import Tap
 
 
 class Predictor:
-    """Reads a target token by token. `sentences` are the source's; without them, there is nothing to translate."""
+    """Reads a target token by token. Without a source (B, S), there is nothing to translate; `facts` are about it."""
 
-    def __init__(self, networks: Sequence[Network], source: Tensor | None = None, real: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        source: Tensor | None = None,
+        real: Tensor | None = None,
+        facts: Mapping[str, Tensor] | None = None,
+    ) -> None:
         self._networks = networks
         self._memories: list[Memory | None] = [
-            None if source is None else network.encode(source, real) for network in networks
+            None if source is None else network.encode(source, real, facts) for network in networks
         ]
         self._caches: list[Cache] = [network.new_cache() for network in networks]
 

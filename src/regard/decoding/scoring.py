@@ -4,7 +4,7 @@ B texts · T target length · V vocabulary
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,15 +14,20 @@ from regard.config import SpecialTokens
 from regard.models.network import Network
 from regard.text.batches import Batches
 from regard.text.pairs import batch_of_rows, pad
+from regard.text.parses import Facts
 
 TOKENS = 2048  # in a batch
 Ids = Sequence[int]
 
 
 def score_pairs(
-    networks: Sequence[Network], sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokens
+    networks: Sequence[Network],
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    tokens: SpecialTokens,
+    facts: Sequence[Facts] = (),
 ) -> list[list[float]]:
-    """The log-probability of each token of each target, its end last, given its source."""
+    """The log-probability of each token of each target, its end last, given its source, and facts from its parse."""
     rows = [
         (np.array(source, np.int64), np.array(target, np.int64))
         for source, target in zip(sources, targets, strict=True)
@@ -30,12 +35,14 @@ def score_pairs(
     lengths = np.array([[len(source) + 1 for source, _ in rows], [len(target) + 1 for _, target in rows]])
     found: list[list[float]] = [[] for _ in rows]
     for examples in _batches(lengths):
-        batch = batch_of_rows([rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens)
+        known = [facts[n] for n in examples] if facts else []
+        batch = batch_of_rows([rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens, known)
         source, source_real, target, target_real, predicted = (
             torch.from_numpy(array)
             for array in (batch.source, batch.source_real, batch.target, batch.target_real, batch.predicted)
         )
-        scores = _scores(networks, target, target_real, predicted, source, source_real)
+        source_facts = {name: torch.from_numpy(fact) for name, fact in batch.source_facts.items()}
+        scores = _scores(networks, target, target_real, predicted, source, source_real, source_facts)
         for n, values, real in zip(examples, scores, target_real, strict=True):
             found[n] = values[real].tolist()
     return found
@@ -95,6 +102,7 @@ def _scores(
     predicted: torch.Tensor,
     source: torch.Tensor | None = None,
     source_real: torch.Tensor | None = None,
+    source_facts: Mapping[str, torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """The log-probability (B, T) of what is to be predicted."""
     found = []
@@ -102,7 +110,9 @@ def _scores(
         device = next(network.parameters()).device
         memory = None
         if source is not None:
-            memory = network.encode(source.to(device), None if source_real is None else source_real.to(device))
+            real = None if source_real is None else source_real.to(device)
+            facts = {name: fact.to(device) for name, fact in (source_facts or {}).items()}
+            memory = network.encode(source.to(device), real, facts)
         hidden = network.decode(target.to(device), memory, real=target_real.to(device))
         logits = network.logits(hidden).float().log_softmax(-1)  # (B, T, V)
         found.append(logits.gather(-1, predicted.to(device)[..., None]).squeeze(-1).cpu())

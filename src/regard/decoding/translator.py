@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from regard.config import Config
+from regard.config import Config, NetworkConfig
 from regard.decoding.engines.engine import Engine, Task
 from regard.decoding.settings import Hypothesis, Search
+from regard.errors import ConfigError
+from regard.text.parses import Facts, Parse, facts_of
 from regard.text.sentences import joined, split_sentences, split_tokens
 from regard.text.tokenizer import Tokenizer
 
@@ -66,6 +68,17 @@ class Wish:
     """Whether a word that the vocabulary lacks is replaced by the word of the source that was looked at."""
 
 
+def check_parses(model: NetworkConfig, *, given: bool) -> None:
+    """Complain where a network reads parses and none are given, or the other way round."""
+    if model.reads_parses and not given:
+        raise ConfigError(
+            "the model has syntax positions and reads a parse with every sentence; "
+            "give them as CoNLL-U with --parses (in Python, parses=…)."
+        )
+    if given and not model.reads_parses:
+        raise ConfigError("the model has no syntax positions and reads no parses; leave --parses out.")
+
+
 class Translator:
     """Translates lines with an engine, and the tokenizers of both languages, which may be the same."""
 
@@ -75,9 +88,16 @@ class Translator:
         self._source = source
         self._target = target
 
-    def translate(self, lines: Sequence[str], wish: Wish) -> list[Translation]:
-        """The translations of lines, one for one; of an empty line, nothing."""
-        plans = self._plans(lines, wish)
+    def translate(
+        self, lines: Sequence[str], wish: Wish, parses: Sequence[Parse | None] | None = None
+    ) -> list[Translation]:
+        """The translations of lines, one for one; of an empty line, nothing.
+
+        A network that reads parses is given one for each line, which is then translated whole: a tree cannot be taken
+        apart at a comma. A line without one, because it is empty or was skipped, has no translation.
+        """
+        check_parses(self.config.model, given=parses is not None)
+        plans = self._plans(lines, wish) if parses is None else self._parsed_plans(lines, parses)
         parts = [part for plan in plans for part in plan.parts]
         search = self._search(wish)
         task = Task(
@@ -87,6 +107,7 @@ class Translator:
             wish.scored,
             (wish.watched and self.config.model.aligns) or wish.copy_unknown,
             self._target.spelling() if search.bounds.words else (),
+            [part.facts for part in parts if part.facts is not None],
         )
         found = iter(self.engine.search(task))
         return [self._assemble(plan, found, wish) for plan in plans]
@@ -109,6 +130,18 @@ class Translator:
             pieces += len(several)
             parts += [_Part(piece, ids) for piece, ids in several]
         return _Plan(line, parts, pieces)
+
+    def _parsed_plans(self, lines: Sequence[str], parses: Sequence[Parse | None]) -> "list[_Plan]":
+        texts = [line.strip() for line, parse in zip(lines, parses, strict=True) if parse is not None]
+        encoded = iter(zip(texts, self._source.encode_placed(texts), strict=True))
+
+        def part(parse: Parse) -> _Part:
+            text, (ids, offsets) = next(encoded)
+            return _Part(text, ids, facts_of(parse, offsets))
+
+        return [
+            _Plan(line, [] if parse is None else [part(parse)], 0) for line, parse in zip(lines, parses, strict=True)
+        ]
 
     def _search(self, wish: Wish) -> Search:
         bounds = wish.search.bounds
@@ -160,6 +193,7 @@ class Translator:
 class _Part:
     text: str
     ids: list[int]
+    facts: Facts | None = None  # where there is a parse
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from regard.config import Config
 from regard.evaluation.likelihood import Scored
 from regard.text.corpus import Pair
 from regard.text.faults import Faults
+from regard.text.pairs import encode_parsed
+from regard.text.parses import Facts
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -45,9 +47,13 @@ def score_pairs(model: Predicting, pairs: Sequence[Pair]) -> list[Scored]:
     """The tokens of each target with their log-probabilities, as a translation of its source."""
     from regard.decoding import scoring
 
-    sources = model.tokenizer.encode_all([pair.source for pair in pairs])
+    facts: list[Facts] = []
+    if model.config.model.reads_parses:
+        sources, facts = encode_parsed(pairs, model.tokenizer)
+    else:
+        sources = model.tokenizer.encode_all([pair.source for pair in pairs])
     targets = model.target_tokenizer.encode_all([pair.target for pair in pairs])
-    found = scoring.score_pairs(model.networks, sources, targets, model.config.tokens)
+    found = scoring.score_pairs(model.networks, sources, targets, model.config.tokens, facts)
     return _scored(model, targets, found)
 
 

@@ -38,7 +38,8 @@ def translate(translator: Translator, wish: Wish, pairs: Sequence[Pair], countin
     """The translations of the sources, as they come."""
     done = 0
     for several in chunks(pairs, TOGETHER):
-        yield from (found.text for found in translator.translate([pair.source for pair in several], wish))
+        parses = [pair.parse for pair in several] if translator.config.model.reads_parses else None
+        yield from (found.text for found in translator.translate([pair.source for pair in several], wish, parses))
         done += len(several)
         counting("translating", done, len(pairs))
 

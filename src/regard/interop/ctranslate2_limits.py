@@ -8,6 +8,7 @@ from regard.config import (
     RecurrentConfig,
     RelativePositions,
     RotaryPositions,
+    SyntaxPositions,
 )
 
 POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
@@ -39,6 +40,9 @@ def why_not(config: Config) -> str | None:
             reads and isinstance(scheme, AlibiPositions)
         ),
         "CTranslate2 has not our relative positions, which the network has": isinstance(scheme, RelativePositions),
+        "CTranslate2 has no places in a parse, and the network's positions are syntax": (
+            isinstance(scheme, SyntaxPositions)
+        ),
         f"CTranslate2 has full attention, and the network's is {model.attention.kind}": model.attention.kind != "full",
         "its start, end or unknown token is past the last token of a vocabulary": unnamed,
     }

@@ -20,6 +20,7 @@ from regard.config import (
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
+    SyntaxPositions,
     TransformerConfig,
 )
 from regard.models.attentions import full_attention, self_attention
@@ -102,7 +103,8 @@ def _stack(
     causal: bool = False,
     segments: int = 0,
 ) -> rn.Stack:
-    positions = _positions(config)
+    encoder = not cross and not isinstance(config, DecoderOnly)
+    positions = _positions(config, encoder=encoder)
     embedding = rn.Embedding(
         table,
         positions,
@@ -112,7 +114,7 @@ def _stack(
         dropout=config.dropout,
     )
     norm = _norm(config) if config.norm_order == "pre" else None
-    kernel = self_attention(config, encoder=not cross and not isinstance(config, DecoderOnly))
+    kernel = self_attention(config, encoder=encoder)
     blocks = [_block(config, kernel(), positions, cross) for _ in range(layers)]
     return rn.Stack(embedding, blocks, norm, causal=causal)
 
@@ -147,7 +149,7 @@ def _norm(config: TransformerConfig) -> nn.Module:
             return nn.Identity()
 
 
-def _positions(config: TransformerConfig) -> rn.Positions:
+def _positions(config: TransformerConfig, *, encoder: bool) -> rn.Positions:
     match config.positions:
         case SinusoidalPositions(layout=layout):
             return rn.SinusoidalPositions(config.width, halves=layout == "halves")
@@ -159,6 +161,12 @@ def _positions(config: TransformerConfig) -> rn.Positions:
             return rn.AlibiPositions()
         case RelativePositions(clip=clip, per_head=per_head):
             return rn.RelativePositions(clip, per_head)
+        case SyntaxPositions() if not encoder:  # what a decoder writes has no parse
+            return rn.SinusoidalPositions(config.width)
+        case SyntaxPositions() as tree:
+            sequential = rn.SinusoidalPositions(config.width) if tree.sequential else rn.Positions()
+            deepest, clip = tree.deepest if tree.depth else 0, tree.clip if tree.distance else 0
+            return rn.SyntaxPositions(sequential, config.width, deepest, clip, tree.per_head)
         case NoPositions():
             return rn.Positions()
 

@@ -54,7 +54,10 @@ class Network(nn.Module):
     decodes = False  # whether `decode` predicts tokens; it takes a memory if the network also encodes
 
     def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
-        """ids (B, S) -> memory. `facts` are further tensors (B, S) about the tokens, such as which text each is of."""
+        """ids (B, S) -> memory. `facts` are further tensors (B, S) about the tokens, by name.
+
+        `segments` tells which text each is of; `depth`, `preorder` and `last_below` where its word is in a parse.
+        """
         raise InputError(f"{type(self).__name__} has no encoder.")
 
     def decode(
@@ -101,10 +104,15 @@ class TranslatingNetwork(Network):
         return self.output(hidden)
 
     def forward(
-        self, source: Tensor, target: Tensor, source_real: Tensor | None = None, target_real: Tensor | None = None
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_real: Tensor | None = None,
+        target_real: Tensor | None = None,
+        source_facts: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
-        return self.logits(self.decode(target, self.encode(source, source_real), real=target_real))
+        return self.logits(self.decode(target, self.encode(source, source_real, source_facts), real=target_real))
 
 
 class WritingNetwork(Network):

@@ -21,6 +21,7 @@ from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions
 from regard.nn.relative import RelativePositions
 from regard.nn.rotary import RotaryPositions
 from regard.nn.stack import Stack
+from regard.nn.syntax import SyntaxPositions
 from regard.nn.taps import Tap, open_taps, taps_of
 from regard.nn.window import WindowAttention
 
@@ -56,6 +57,7 @@ __all__ = [
     "SelfAttention",
     "SinusoidalPositions",
     "Stack",
+    "SyntaxPositions",
     "Tap",
     "Tokens",
     "WindowAttention",

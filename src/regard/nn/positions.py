@@ -2,10 +2,10 @@
 
 A scheme can act in four ways, each a hook that does nothing unless the scheme overrides it:
 
-    embed    adds to the embeddings             sinusoidal, learned
+    embed    adds to the embeddings             sinusoidal, learned, syntax
     rotate   turns queries and keys             rotary
-    bias     adds to the scaled scores          relative keys, ALiBi
-    mix      adds to the outputs of the heads   relative values
+    bias     adds to the scaled scores          relative keys, ALiBi, syntax
+    mix      adds to the outputs of the heads   relative values, syntax
 
 The first acts once, at the bottom of a stack; the others act in each self-attention, on the object that `for_layer`
 gives it, which may hold parameters of its own. Blocks call the hooks and know no scheme by name. `Tokens` say where

@@ -7,37 +7,60 @@ one document, or JSON Lines, each line one. The format goes by the file's name, 
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 from regard.errors import DataError
+from regard.text.conllu import read_conllu
 from regard.text.faults import Faults
 from regard.text.lines import Line, damage_first, read_lines
+from regard.text.parses import Parse, with_parses
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation."""
+    """A sentence and its translation; with a parse of the sentence, if one was given."""
 
     source: str
     target: str
+    parse: Parse | None = field(default=None, kw_only=True, repr=False)
 
 
-def aligned_pairs(sources: Sequence[str], targets: Sequence[str], faults: Faults) -> Iterator[Pair]:
-    """Pairs from files that are aligned line by line: the first of `sources` with the first of `targets`, and so on."""
+def aligned_pairs(
+    sources: Sequence[str], targets: Sequence[str], faults: Faults, parses: Sequence[str] = ()
+) -> Iterator[Pair]:
+    """Pairs from files that are aligned line by line: the first of `sources` with the first of `targets`, and so on.
+
+    `parses` are CoNLL-U files, one for each of `sources`, or none.
+    """
     if len(sources) != len(targets):
         raise DataError(
             f"there are {len(sources)} source files and {len(targets)} target files; give one target for each source."
         )
-    for source, target in zip(sources, targets, strict=True):
+    if parses and len(parses) != len(sources):
+        raise DataError(f"there are {len(sources)} source files and {len(parses)} of parses; give one for each source.")
+    for n, (source, target) in enumerate(zip(sources, targets, strict=True)):
         with damage_first(source, target):
-            for left, right in zip_longest(read_lines(source, faults), read_lines(target, faults)):
-                if right is None:
-                    raise _unequal(left, target)
-                if left is None:
-                    raise _unequal(right, source)
-                yield from _pair([left.text, right.text], [left.place, right.place], faults)
+            rows = _side_by_side(source, target, faults)
+            if not parses:
+                for left, right in rows:
+                    yield from _pair([left.text, right.text], [left.place, right.place], faults)
+                continue
+            sentences = read_conllu([parses[n]], faults)
+            for (left, right), parse in with_parses(rows, lambda row: row[0], sentences, parses[n], faults):
+                if parse is not None or not (left.text or "").strip():  # else it is a fault that is noted already
+                    yield from _pair([left.text, right.text], [left.place, right.place], faults, parse)
+
+
+def _side_by_side(source: str, target: str, faults: Faults) -> Iterator[tuple[Line, Line]]:
+    """The lines of two files, which must have equally many."""
+    for left, right in zip_longest(read_lines(source, faults), read_lines(target, faults)):
+        if right is None:
+            raise _unequal(left, target)
+        if left is None:
+            raise _unequal(right, source)
+        yield left, right
 
 
 def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
@@ -140,7 +163,9 @@ def _broken(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _pair(texts: Sequence[str | None], places: Sequence[str], faults: Faults) -> Iterator[Pair]:
+def _pair(
+    texts: Sequence[str | None], places: Sequence[str], faults: Faults, parse: Parse | None = None
+) -> Iterator[Pair]:
     """The pair, unless a side is unreadable, which is noted already, or empty."""
     source, target = texts
     if source is None or target is None:
@@ -149,7 +174,7 @@ def _pair(texts: Sequence[str | None], places: Sequence[str], faults: Faults) ->
         if not text.strip():
             faults.add("empty", f"{place}: has an empty {side}; fill it")
             return
-    yield Pair(source.strip(), target.strip())
+    yield Pair(source.strip(), target.strip(), parse=parse)
 
 
 def _unequal(line: Line, shorter: str) -> DataError:

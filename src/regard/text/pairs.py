@@ -5,7 +5,7 @@ B examples · S source length · T target length
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from regard.config import SpecialTokens
 from regard.text.corpus import Pair
+from regard.text.parses import Facts, facts_of
 from regard.text.store import TokenStore, chunks, write_store
 from regard.text.tokenizer import Tokenizer
+from regard.text.trees import END, FACTS, PAD
 from regard.text.word_by_word import encoder
 
 Ids = NDArray[np.int64]
@@ -51,28 +53,42 @@ def store_pairs(
     fit: Filter,
     about: Mapping[str, Any],
     progress: Callable[[int], None] | None = None,
+    *,
+    parsed: bool = False,
 ) -> None:
     """Tokenise pairs as they come, and write those that are fit for training.
 
+    With `parsed`, all of them have parses, and what these tell about the source's tokens becomes further columns.
     `progress` is told every so often how many pairs have been read.
     """
     counts: Counter[str] = Counter(read=0)
     encode = encoder(tokenizer)
 
-    def examples() -> Iterator[tuple[list[int], list[int]]]:
+    def examples() -> Iterator[tuple[list[int], ...]]:
         for chunk in chunks(pairs, 4096):
-            sources = encode([pair.source for pair in chunk])
+            if parsed:
+                sources, facts = encode_parsed(chunk, tokenizer)
+            else:
+                sources, facts = encode([pair.source for pair in chunk]), [{}] * len(chunk)
             targets = encode([pair.target for pair in chunk])
             counts["read"] += len(chunk)
             if progress is not None:
                 progress(counts["read"])
-            for source, target in zip(sources, targets, strict=True):
+            for source, target, known in zip(sources, targets, facts, strict=True):
                 fault = fit.fault(source, target)
                 counts[fault or "kept"] += 1
                 if fault is None:
-                    yield source, target
+                    yield source, target, *known.values()
 
-    write_store(folder, examples(), 2, len(tokenizer), {"counts": counts, **about})
+    columns = 2 + len(FACTS) if parsed else 2
+    write_store(folder, examples(), columns, len(tokenizer), {"counts": counts, **about})
+
+
+def encode_parsed(pairs: Sequence[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], list[Facts]]:
+    """The ids of sources that have parses, and the facts about each token."""
+    encoded = tokenizer.encode_placed([pair.source for pair in pairs])
+    facts = [facts_of(pair.parse or (), offsets) for pair, (_, offsets) in zip(pairs, encoded, strict=True)]
+    return [ids for ids, _ in encoded], facts
 
 
 @dataclass(frozen=True)
@@ -84,23 +100,44 @@ class PairBatch:
     target: Ids  # (B, T), beginning with [SOS]: the target shifted right
     target_real: Real
     predicted: Ids  # (B, T), ending in [EOS]
+    source_facts: dict[str, Ids] = field(default_factory=dict)  # (B, S) by name, where there are parses
 
 
 def batch_of_pairs(store: TokenStore, examples: Ids, tokens: SpecialTokens) -> PairBatch:
     """The batch of these examples of a store."""
-    (sources, source_lengths), (targets, target_lengths) = (column.gather(examples) for column in store.columns)
+    (sources, source_lengths), (targets, target_lengths), *known = (column.gather(examples) for column in store.columns)
     source, source_real = _rectangle(sources, source_lengths, after=[tokens.end], pad_id=tokens.pad)
     target, target_real = _rectangle(targets, target_lengths, before=[tokens.start], pad_id=tokens.pad)
     predicted, _ = _rectangle(targets, target_lengths, after=[tokens.end], pad_id=tokens.pad)
-    return PairBatch(source, source_real, target, target_real, predicted)
+    facts = {
+        name: _rectangle(flat, lengths, after=[end], pad_id=PAD)[0]
+        for name, end, (flat, lengths) in zip(FACTS, END, known, strict=False)  # none, or all
+    }
+    return PairBatch(source, source_real, target, target_real, predicted, facts)
 
 
-def batch_of_rows(sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokens) -> PairBatch:
+def batch_of_rows(
+    sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokens, facts: Sequence[Facts] = ()
+) -> PairBatch:
     """The batch of sentences that are given as ids."""
     source, source_real = pad(sources, after=[tokens.end], pad_id=tokens.pad)
     target, target_real = pad(targets, before=[tokens.start], pad_id=tokens.pad)
     predicted, _ = pad(targets, after=[tokens.end], pad_id=tokens.pad)
-    return PairBatch(source, source_real, target, target_real, predicted)
+    return PairBatch(source, source_real, target, target_real, predicted, pad_facts(facts))
+
+
+def pad_facts(rows: Sequence[Facts]) -> dict[str, Ids]:
+    """The facts about sentences' tokens as rectangles, those of their ends included; nothing where there are none.
+
+    >>> pad_facts([{"depth": [0], "preorder": [0], "last_below": [1]}])["depth"].tolist()
+    [[0, 1]]
+    """
+    if not rows:
+        return {}
+    return {
+        name: pad([np.asarray(facts[name], np.int64) for facts in rows], after=[end], pad_id=PAD)[0]
+        for name, end in zip(FACTS, END, strict=True)
+    }
 
 
 def pad(

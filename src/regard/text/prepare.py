@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from regard.config import Config, Corpus, DataConfig
 from regard.errors import ConfigError, DataError
@@ -23,6 +24,7 @@ from regard.text.fingerprint import fingerprint, store_for
 from regard.text.held_out import is_held_out, split_tail
 from regard.text.lines import STANDARD_INPUT
 from regard.text.pairs import Filter, store_pairs
+from regard.text.parses import as_numbers, from_numbers
 from regard.text.scan import Report, pairs_of
 from regard.text.store import TokenStore, writable
 from regard.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
@@ -58,7 +60,7 @@ class Part:
             return []
         try:
             with open(self.texts, encoding="utf-8") as lines:
-                return [Pair(**json.loads(line)) for line in islice(lines, most)]
+                return [_read_back(json.loads(line)) for line in islice(lines, most)]
         except (OSError, ValueError, TypeError):
             raise DataError(
                 f"{self.texts}: is damaged; remove the folder {self.texts.parent}, and it is made again."
@@ -91,6 +93,8 @@ def key_of(config: Config) -> str:
         "data": data.model_dump(mode="json", include={"held_out", "skip_bad", "longest", "ratio"}),
         "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.parts],
     }
+    if any(part.parses for part in data.parts):
+        settings["parses"] = [len(part.parses) for part in data.parts]
     return fingerprint([*data.names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
 
 
@@ -115,7 +119,12 @@ def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
         return tuple(str(path) if name == STANDARD_INPUT else name for name in files)
 
     def corpus(given: Corpus) -> Corpus:
-        return Corpus(source=named(given.source), target=named(given.target), files=named(given.files))
+        return Corpus(
+            source=named(given.source),
+            target=named(given.target),
+            parses=named(given.parses),
+            files=named(given.files),
+        )
 
     return data.model_copy(update={"train": corpus(data.train), "valid": corpus(data.valid), "test": corpus(data.test)})
 
@@ -152,7 +161,11 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
             faults = Faults(data.skip_bad)
             noted = _noted(pairs(faults), kept) if kept is not None else pairs(faults)
             about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
-            store_pairs(place, noted, tokenizer, fit, about, lambda count: report(f"tokenising {name}", count))
+
+            def progress(count: int) -> None:
+                report(f"tokenising {name}", count)
+
+            store_pairs(place, noted, tokenizer, fit, about, progress, parsed=config.model.reads_parses)
 
         store = store_for(folder / name, key, build)
         if len(store) == 0 and name == "valid" and not data.valid.given:
@@ -214,9 +227,18 @@ def _noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
     draft = path.with_name(f".{path.name}")
     with open(draft, "w", encoding="utf-8") as file:
         for pair in pairs:
-            file.write(json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False) + "\n")
+            written: dict[str, Any] = {"source": pair.source, "target": pair.target}
+            if pair.parse is not None:
+                written["parse"] = as_numbers(pair.parse)
+            file.write(json.dumps(written, ensure_ascii=False) + "\n")
             yield pair
     os.replace(draft, path)
+
+
+def _read_back(written: dict[str, Any]) -> Pair:
+    """A pair that was written down."""
+    parse = written.pop("parse", None)
+    return Pair(**written, parse=None if parse is None else from_numbers(parse))
 
 
 def _tokenizer(folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]]) -> Tokenizer:

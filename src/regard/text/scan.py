@@ -21,7 +21,8 @@ class Scan:
 
 def pairs_of(corpus: Corpus, faults: Faults) -> Iterator[Pair]:
     """All pairs of a corpus, in order."""
-    return chain(aligned_pairs(corpus.source, corpus.target, faults), table_pairs(corpus.files, faults))
+    aligned = aligned_pairs(corpus.source, corpus.target, faults, corpus.parses)
+    return chain(aligned, table_pairs(corpus.files, faults))
 
 
 def scan_pairs(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:

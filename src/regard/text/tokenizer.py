@@ -43,6 +43,12 @@ class Tokenizer:
         """The ids of many texts, on all cores."""
         return [encoding.ids for encoding in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
 
+    def encode_placed(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """The ids of many texts, and from where to where in its text each token lies."""
+        return [
+            (encoding.ids, encoding.offsets) for encoding in self._fast.encode_batch(texts, add_special_tokens=False)
+        ]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens are left out."""
         return self._fast.decode(ids)

@@ -32,13 +32,15 @@ class LanguageKind:
     name = "language model"
 
     def check(self, config: Config) -> None:
-        """Text has no other side."""
+        """Text has no other side, and no parses."""
         for part, option in zip(config.data.parts, ("--", "--valid-", "--test-"), strict=True):
             if part.source:
                 own = "--data" if option == "--" else option.removesuffix("-")
                 raise ConfigError(
                     f"a language model learns from {own}; {option}source and {option}target are for translation."
                 )
+            if part.parses:
+                raise ConfigError(f"{option}parses: is for translation, where the source has parses; drop it.")
 
     def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
         """Read the text once."""

@@ -58,6 +58,7 @@ class TokenBatch(Batch):
     source: Tensor | None = None  # (B, S), for networks that encode
     source_real: Tensor | None = None
     facts: Mapping[str, Tensor] | None = None  # (B, T) about the target
+    source_facts: Mapping[str, Tensor] | None = None  # (B, S) about the source
 
     @property
     def examples(self) -> int:
@@ -83,7 +84,9 @@ class NextToken(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Loss:
         """The loss of a batch, summed over its targets."""
-        memory = None if batch.source is None else self.network.encode(batch.source, batch.source_real)
+        memory = None
+        if batch.source is not None:
+            memory = self.network.encode(batch.source, batch.source_real, batch.source_facts)
         hidden = self.network.decode(batch.target, memory, real=batch.target_real, facts=batch.facts)  # (B, T, C)
         hidden, predicted = hidden.flatten(0, 1), batch.predicted.flatten()
         if batch.target_real is not None:

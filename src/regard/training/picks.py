@@ -52,6 +52,7 @@ class Said:
     tokenizer: str | None = None
     recurrent: bool = False  # whether the network is one
     validation: bool = False  # whether there is data for it
+    parses: bool = False  # whether there are any beside the source
 
     @property
     def batch(self) -> int:
@@ -70,8 +71,10 @@ def said_in(sources: Sequence[Source]) -> Said:
         value = given(sources, setting)
         return value if type(value) is int and value > 0 else None
 
-    epochs, kind, valid = (given(sources, name) for name in ("training.epochs", "tokenizer.kind", "data.valid"))
     network = given(sources, "model.kind")
+    epochs, kind, valid, parses = (
+        given(sources, name) for name in ("training.epochs", "tokenizer.kind", "data.valid", "data.train.parses")
+    )
     return Said(
         steps=count("training.steps"),
         epochs=epochs if type(epochs) in (int, float) and epochs > 0 else None,
@@ -82,6 +85,7 @@ def said_in(sources: Sequence[Source]) -> Said:
         tokenizer=kind if isinstance(kind, str) else None,
         recurrent=isinstance(network, str) and network.startswith("recurrent"),
         validation=isinstance(valid, Mapping) and any(valid.values()),
+        parses=bool(parses),
     )
 
 
@@ -142,6 +146,7 @@ def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
         _vocabulary(scan.characters, kind),
         *([] if said.validation else held_out),
         *(AS_RECURRENT if said.recurrent else []),
+        *([Pick("model.positions.kind", "syntax", "the source comes with parses")] if said.parses else []),
         *_length(tokens, epochs, said),
     ]
 

@@ -13,6 +13,7 @@ from regard.config import Config, Corpus
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Translator, Wish
+from regard.errors import ConfigError
 from regard.evaluation.scores import score, sentence_scores
 from regard.models.cost import Cost
 from regard.models.network import Network
@@ -40,7 +41,24 @@ class TranslationKind:
     name = "translation"
 
     def check(self, config: Config) -> None:
-        """Pairs can be given in every form."""
+        """Pairs can be given in every form, except that a parse belongs to a line of a file."""
+        reads, positions = config.model.reads_parses, getattr(config.model, "positions", None)
+        for name, part in zip(("train", "valid", "test"), config.data.parts, strict=True):
+            option = "--" if name == "train" else f"--{name}-"
+            if part.parses and not reads:
+                used = "the network is recurrent" if positions is None else f"model.positions = {positions.kind!r}"
+                raise ConfigError(
+                    f"{option}parses: is for model.positions = 'syntax', but {used}; drop it, or use those positions."
+                )
+            if part.files and reads:
+                raise ConfigError(
+                    f"{part.files[0]}: holds pairs without parses, but model.positions = 'syntax' needs them; "
+                    f"give {option}source, {option}target and {option}parses instead."
+                )
+            if part.given and reads and not part.parses:
+                raise ConfigError(
+                    f"{option}parses is missing: model.positions = 'syntax' needs every sentence parsed, as CoNLL-U."
+                )
 
     def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
         """Read the pairs once."""
@@ -146,7 +164,8 @@ class Translation:
         sources = [pair.source for pair in pairs]
         engine = NetworkEngine([self.network], self.config, check)
         translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
-        outputs = [found.text for found in translator.translate(sources, AS_TRAINED)]
+        parses = [pair.parse for pair in pairs] if self.config.model.reads_parses else None
+        outputs = [found.text for found in translator.translate(sources, AS_TRAINED, parses)]
         counted = score(outputs, [pair.target for pair in pairs])
         scores |= counted.values
         shown = [Sample(p.source, p.target, output) for p, output in zip(pairs[:samples], outputs, strict=False)]
@@ -166,7 +185,8 @@ def ranked(pairs: Sequence[Pair], outputs: Sequence[str]) -> dict[str, list[dict
 
 
 def _lengths(store: TokenStore) -> NDArray[np.int64]:
-    return np.stack([column.lengths for column in store.columns]) + AROUND
+    source, target, *_ = store.columns  # what follows are facts about the source
+    return np.stack([source.lengths, target.lengths]) + AROUND
 
 
 def _tensors(batch: PairBatch) -> TokenBatch:
@@ -176,4 +196,5 @@ def _tensors(batch: PairBatch) -> TokenBatch:
         target_real=torch.from_numpy(batch.target_real),
         source=torch.from_numpy(batch.source),
         source_real=torch.from_numpy(batch.source_real),
+        source_facts={name: torch.from_numpy(fact) for name, fact in batch.source_facts.items()} or None,
     )

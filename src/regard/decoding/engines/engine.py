@@ -7,6 +7,7 @@ from typing import Protocol
 from regard.config import Config
 from regard.decoding.settings import EXTRA, Hypothesis, Search
 from regard.errors import InputError
+from regard.text.parses import Facts
 
 Ids = Sequence[int]
 
@@ -26,6 +27,8 @@ class Task:
     """Whether it is wanted what each token looked at."""
     spelling: Sequence[str] = ()
     """The text of each token of the target by its id, where words are forbidden."""
+    facts: Sequence[Facts] = ()
+    """What is known of each sentence's tokens, for networks that read parses; for others, nothing."""
 
 
 class Engine(Protocol):

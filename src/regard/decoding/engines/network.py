@@ -18,7 +18,7 @@ from regard.decoding.settings import Hypothesis
 from regard.decoding.words import NoWords
 from regard.models.network import Network
 from regard.text.batches import Batches
-from regard.text.pairs import pad
+from regard.text.pairs import pad, pad_facts
 
 TOKENS = 4096  # of hypotheses that are followed side by side
 
@@ -55,7 +55,9 @@ class NetworkEngine:
         ids, real = (
             torch.from_numpy(array).to(self._device) for array in pad(rows, after=[tokens.end], pad_id=tokens.pad)
         )
-        predictor = Predictor(self.networks, ids, real)
+        facts = pad_facts([task.facts[n] for n in examples] if task.facts else [])
+        known = {name: torch.from_numpy(fact).to(self._device) for name, fact in facts.items()}
+        predictor = Predictor(self.networks, ids, real, known)
         room = torch.tensor([longest[n] for n in examples], device=self._device)
         rules: list[Rule] = bounds_as_rules(task.search.bounds, tokens)
         if task.search.bounds.words:

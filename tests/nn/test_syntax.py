@@ -1,0 +1,151 @@
+"""Syntax positions: the fast way to all distances beside a walk up the tree, and a network that needs the tree."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.config import Config, EncoderDecoder, SyntaxPositions
+from regard.errors import InputError
+from regard.models import build
+from regard.nn import Positions, lay_out
+from regard.nn import SyntaxPositions as Scheme
+from regard.nn.relative import RelativeVectors
+from regard.nn.syntax import FACTS, tree_distance
+from regard.text import trees
+from regard.text.pairs import pad_facts
+from toy_trees import distance, random_heads, up
+
+
+def facts(heads: list[int], words: list[int]) -> dict[str, list[int]]:
+    """What a network is told of tokens that belong to these words, numbered from 1."""
+    tree = trees.places(heads)
+    return {name: [tree[word - 1][n] for word in words] for n, name in enumerate(FACTS)}
+
+
+def as_tensors(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(fact) for name, fact in pad_facts(rows).items()}
+
+
+@st.composite
+def sentences(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """A tree, and for each token its word: every word has one token or more."""
+    seed, count = draw(st.integers(0, 2**31)), draw(st.integers(1, 9))
+    heads = random_heads(count, random.Random(seed))
+    pieces = draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
+    return heads, [word for word, times in enumerate(pieces, start=1) for _ in range(times)]
+
+
+@given(rows=st.lists(sentences(), min_size=1, max_size=3))
+def test_distances_are_those_of_a_walk_up_the_tree(rows: list[tuple[list[int], list[int]]]) -> None:
+    known = as_tensors([facts(heads, words) for heads, words in rows])
+    lengths = [len(words) + 1 for _, words in rows]
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    found = tree_distance(lay_out(real.long(), real, facts=known))
+    for row, (heads, words) in enumerate(rows):
+        root = heads.index(0) + 1
+        tree, tokens = [*heads, root], [*words, len(heads) + 1]  # the end hangs from the root, as a full stop does
+        expected = [[distance(tree, i, j) for j in tokens] for i in tokens]
+        assert found[row, 0, : len(tokens), : len(tokens)].tolist() == expected
+        assert known["depth"][row, : len(tokens)].tolist() == [len(up(tree, word)) - 1 for word in tokens]
+
+
+def test_the_distances_of_a_sentence_by_hand() -> None:
+    """Bush held a talk: `held` is the root, `a` hangs from `talk`."""
+    known = as_tensors([facts([2, 0, 4, 2], [1, 2, 3, 4])])
+    found = tree_distance(lay_out(torch.ones(1, 5).long(), facts=known))[0, 0].tolist()
+    assert found[0] == [0, 1, -3, -2, -2]  # Bush: held is above it; a, talk and the end are across the root, and later
+    assert found[1] == [-1, 0, -2, -1, -1]  # held: all are below it
+    assert found[2] == [3, 2, 0, 1, -3]  # a: talk is one step towards the root
+
+
+def test_the_names_of_the_facts_are_the_same_for_text_and_network() -> None:
+    assert FACTS == trees.FACTS
+
+
+def test_a_network_without_its_facts_says_so() -> None:
+    network = build(EncoderDecoder(vocabulary=9, width=8, heads=2, layers=1, positions=SyntaxPositions()))
+    with pytest.raises(InputError) as error:
+        network.encode(torch.ones(1, 3).long())
+    assert str(error.value) == (
+        "This network places words in the dependency tree of their sentence, and no parse was given: "
+        "give one with every sentence."
+    )
+
+
+def test_what_is_deeper_than_the_deepest_is_equally_deep() -> None:
+    scheme = Scheme(Positions(), width=4, deepest=2, clip=0)
+    layout = lay_out(torch.ones(1, 4).long(), facts={"depth": torch.tensor([[1, 2, 3, 9]])})
+    added = scheme.embed(torch.zeros(1, 4, 4), layout.queries)[0]
+    assert torch.equal(added[1], added[2])
+    assert torch.equal(added[1], added[3])
+    assert not torch.equal(added[0], added[1])
+
+
+def test_either_half_can_be_left_out() -> None:
+    def parts(**settings: bool) -> tuple[bool, bool]:
+        config = EncoderDecoder(
+            vocabulary=9, width=8, heads=2, layers=1, positions=SyntaxPositions.model_validate(settings)
+        )
+        network = build(config)
+        vectors = any(isinstance(part, RelativeVectors) for part in network.modules())
+        return "encoder.embedding.positions.weight" in dict(network.named_parameters()), vectors
+
+    assert parts() == (True, True)
+    assert parts(distance=False) == (True, False)
+    assert parts(depth=False) == (False, True)
+
+
+def test_the_decoder_keeps_sinusoids() -> None:
+    network = build(EncoderDecoder(vocabulary=9, width=8, heads=2, layers=1, positions=SyntaxPositions()))
+    learned = [name for name, _ in network.named_parameters() if "positions" in name]
+    assert all(name.startswith("encoder.") for name in learned)
+    assert "decoder.embedding.positions.vectors" in network.taps
+
+
+def accuracy(positions: SyntaxPositions | str, steps: int = 150) -> float:
+    """How often a network names the word that the marked one hangs from, on unseen trees after a short training."""
+    torch.manual_seed(0)
+    draw = random.Random(0)
+    words, length = 8, 6
+    config = EncoderDecoder.model_validate(
+        {"vocabulary": 2 * words + 2, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
+        | {"positions": positions}
+    )
+    network = build(config).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+
+    def predict(rows: int) -> tuple[Tensor, Tensor]:
+        ids = torch.stack([torch.tensor(draw.sample(range(words), length)) for _ in range(rows)])
+        trees_of = [random_heads(length, draw) for _ in range(rows)]
+        marked = [draw.choice([n for n, head in enumerate(heads) if head]) for heads in trees_of]
+        heads = torch.tensor([heads[n] - 1 for heads, n in zip(trees_of, marked, strict=True)])
+        answer = ids.gather(1, heads[:, None])[:, 0]
+        known = as_tensors([facts(heads, list(range(1, length + 1))) for heads in trees_of])
+        ids[torch.arange(rows), torch.tensor(marked)] += words  # a marked word is another token
+        source = torch.cat([ids, torch.full((rows, 1), 2 * words)], dim=1)
+        return network(source, torch.full((rows, 1), 2 * words + 1), source_facts=known)[:, 0], answer
+
+    for _ in range(steps):
+        logits, answer = predict(64)
+        optimizer.zero_grad()
+        F.cross_entropy(logits, answer).backward()
+        optimizer.step()
+    with torch.no_grad():
+        logits, answer = predict(300)
+    return (logits.argmax(-1) == answer).float().mean().item()
+
+
+def test_a_network_learns_what_only_the_tree_tells() -> None:
+    """The word above a marked word: with the tree nearly always, and without it hardly better than by guessing."""
+    assert accuracy(SyntaxPositions(clip=8)) > 0.9
+    assert accuracy("sinusoidal", steps=100) < 0.4
+
+
+def test_settings_of_a_model_with_parses() -> None:
+    assert Config(model=EncoderDecoder(positions=SyntaxPositions())).model.reads_parses
+    assert not Config().model.reads_parses

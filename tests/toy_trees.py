@@ -1,0 +1,39 @@
+"""Random dependency trees, and sentences of a toy language in CoNLL-U."""
+
+import random
+from collections.abc import Sequence
+
+
+def random_heads(words: int, draw: random.Random) -> list[int]:
+    """A tree over so many words, crossing branches and all: the number of the word above each, 0 for the root."""
+    order = draw.sample(range(1, words + 1), words)
+    heads = [0] * words
+    for n, word in enumerate(order[1:], start=1):
+        heads[word - 1] = draw.choice(order[:n])
+    return heads
+
+
+def conllu(words: Sequence[str], heads: Sequence[int]) -> str:
+    """A sentence in CoNLL-U, with the empty line that ends it."""
+    rows = [
+        "\t".join([str(n), word, "_", "_", "_", "_", str(head), "_", "_", "_"])
+        for n, (word, head) in enumerate(zip(words, heads, strict=True), start=1)
+    ]
+    return "\n".join([f"# text = {' '.join(words)}", *rows, "", ""])
+
+
+def distance(heads: Sequence[int], i: int, j: int) -> int:
+    """rel(i, j) of Wang et al. 2019, by walking up from both words, which are numbered from 1."""
+    above_i, above_j = up(heads, i), up(heads, j)
+    depth_i, depth_j = len(above_i) - 1, len(above_j) - 1
+    if j in above_i or i in above_j:
+        return depth_i - depth_j
+    return (1 if i > j else -1) * (depth_i + depth_j)
+
+
+def up(heads: Sequence[int], word: int) -> list[int]:
+    """A word and all that are above it, up to the root."""
+    walked = [word]
+    while heads[walked[-1] - 1]:
+        walked.append(heads[walked[-1] - 1])
+    return walked
