@@ -94,7 +94,7 @@ class Trace:
     @property
     def output(self) -> str:
         """The text that was written."""
-        return self.subject.target.decode(self.written.follows[self._prompted :])
+        return self.subject.target.decode(self.written.follows[self.prompted :])
 
     @cached_property
     def merges(self) -> list[Building]:
@@ -240,7 +240,8 @@ class Trace:
         return f"<Trace of {self.text!r} → {self.output!r}: {len(self.steps)} steps, {len(self.points)} points>"
 
     @property
-    def _prompted(self) -> int:
+    def prompted(self) -> int:
+        """How many of the tokens that followed are a prompt's."""
         return self.written.given if self.kind == "continuation" and self.forced is None else 0
 
     def _about(self) -> dict[str, Any]:
