@@ -52,8 +52,8 @@ class Change:
         match = _WRITTEN.fullmatch(written)
         if match is None:
             raise InputError(
-                f"{written!r} names nothing to change; write it like decoder.1.cross_attention[2], decoder.1.feed_forward "
-                "or encoder.0, with =even or =KEY behind it to replace weights instead."
+                f"{written!r} names nothing to change; write it like decoder.1.cross_attention[2], "
+                "decoder.1.feed_forward or encoder.0, with =even or =KEY behind it to replace weights instead."
             )
         stack, *rest = match["place"].split(".")
         layer = int(rest.pop(0)) if rest and rest[0].isdigit() else None
@@ -156,7 +156,9 @@ def _hooks(trace: "Trace", change: Change) -> list[tuple[Point, Seen]]:
     else:
         found = [place] if place in parts else []
     if not found:
-        raise InputError(f"There is no {place} that could be changed{nearest(place, parts)}; there are {_listed(parts)}.")
+        raise InputError(
+            f"There is no {place} that could be changed{nearest(place, parts)}; there are {_listed(parts)}."
+        )
     if change.to is not None:
         return [(_weights(trace, place, change), _looking(change))]
     if change.head is None:

@@ -1,8 +1,8 @@
 """Addresses: the name of one number's home in a trace, as text that fits into a URL or a shell.
 
-    decoder.1.cross_attention.weights          a point: stack, layer, part, point
-    decoder.1.cross_attention.weights[2]       one head of it
-    decoder.1.cross_attention.weights[2]@3     as it was at decoding step 3
+decoder.1.cross_attention.weights          a point: stack, layer, part, point
+decoder.1.cross_attention.weights[2]       one head of it
+decoder.1.cross_attention.weights[2]@3     as it was at decoding step 3
 """
 
 import re

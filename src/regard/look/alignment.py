@@ -75,7 +75,9 @@ class Alignment:
 
 def align(trace: "Trace") -> Alignment:
     """Align source and target by the cross-attention of the head that agrees most with erasure."""
-    names = [point.name for point in trace.points.values() if point.part == "cross_attention" and point.point == "weights"]
+    names = [
+        point.name for point in trace.points.values() if point.part == "cross_attention" and point.point == "weights"
+    ]
     if not names or trace.source is None or trace.target is None:
         raise InputError("This network looks at no source, so there is nothing to align.")
     costs = erasure(trace)  # (T, S)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOKENS = 4096  # of source and target that are read at a time
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def erasure(trace: "Trace") -> Tensor:
     """The costs (T, S); the end of the source is never left out, so its column is zero."""
     written, network = trace.written, trace.subject.network

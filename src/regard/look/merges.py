@@ -6,6 +6,7 @@ tested, and checked each time: where it would not, nothing is shown.
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import tokenizers
@@ -53,7 +54,7 @@ def _stages(word: str, ranks: dict[tuple[str, str], int]) -> tuple[tuple[str, ..
     symbols = tuple(word)
     stages = [symbols]
     while len(symbols) > 1:
-        rank, place = min((ranks.get(pair, len(ranks)), n) for n, pair in enumerate(zip(symbols, symbols[1:], strict=False)))
+        rank, place = min((ranks.get(pair, len(ranks)), n) for n, pair in enumerate(pairwise(symbols)))
         if rank == len(ranks):
             break
         symbols = (*symbols[:place], symbols[place] + symbols[place + 1], *symbols[place + 2 :])

@@ -86,7 +86,9 @@ def _all(network: Network) -> Iterator[Point]:
             yield from _recurrent(name, tokens, stack)
     if network.decodes:
         logits, axes = _tap(network, "output.logits"), ("target", "vocabulary")
-        yield Point("output", None, "", "logits", axes, "states · Wᵀ: a score for every token of the vocabulary", logits)
+        yield Point(
+            "output", None, "", "logits", axes, "states · Wᵀ: a score for every token of the vocabulary", logits
+        )
         what = "softmax of the logits: the probability of every next token"
         yield Point("output", None, "", "probabilities", axes, what, logits, restated=lambda x: x.softmax(-1))
     if isinstance(network, EncoderOnlyTransformer):
@@ -170,7 +172,9 @@ def _feed_forward(name: str, layer: int, tokens: str, module: nn.Module) -> Iter
 def _residual(name: str, layer: int, part: str, tokens: str, residual: Residual) -> Iterator[Point]:
     axes = (tokens, "unit")
     yield Point(name, layer, part, "added", axes, "what the sub-layer gives: its projection", residual.added)
-    yield Point(name, layer, part, "sum", axes, "x + Sublayer(x)" if residual.connected else "Sublayer(x)", residual.sum)
+    yield Point(
+        name, layer, part, "sum", axes, "x + Sublayer(x)" if residual.connected else "Sublayer(x)", residual.sum
+    )
     yield from _norm(name, layer, part, tokens, residual.norm)
     yield Point(name, layer, part, "normed", axes, "after normalisation", residual.normed)
 

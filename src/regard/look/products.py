@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Product:
-    """left · right + bias = sum; `value` is what stands in the trace, which rotary positions, say, have turned since."""
+    """left · right + bias = sum; `value` is what stands in the trace, which positions may have changed."""
 
     address: str
     row: int
@@ -75,7 +75,16 @@ def product(trace: "Trace", at: Address, row: int, column: int) -> Product:
     terms = list(zip(x.tolist(), w.tolist(), strict=True))
     total = float(x @ w) + (bias or 0.0)
     return Product(
-        str(at), row, column, factors.left, factors.right, factors.labels, terms, bias, total, float(result[row, column])
+        str(at),
+        row,
+        column,
+        factors.left,
+        factors.right,
+        factors.labels,
+        terms,
+        bias,
+        total,
+        float(result[row, column]),
     )
 
 
@@ -84,19 +93,21 @@ def _factors(trace: "Trace", at: Address) -> _Factors:
     before = at.point.removesuffix(f".{point.point}")  # decoder.0.attention
     sublayer = before.removesuffix("_residual")
     match point.part, point.point:
-        case ("attention" | "cross_attention"), ("q" | "k" | "v") as letter if point.layer is not None:
+        case (("attention" | "cross_attention"), ("q" | "k" | "v") as letter) if point.layer is not None:
             left = f"{before}.input"
             if point.part == "cross_attention" and letter != "q":
                 left = "encoder.states"
             return _projection(trace, left, before, letter, at.head)
-        case ("attention" | "cross_attention"), "scores" if point.axes[-1] != "mixture" and point.layer is not None:
+        case (("attention" | "cross_attention"), "scores") if point.axes[-1] != "mixture" and point.layer is not None:
             q, k = trace.whole(f"{before}.q")[at.head], trace.whole(f"{before}.k")[at.head]
             return _Factors(f"{before}.q[{at.head}]", f"{before}.k[{at.head}]ᵀ", q, k.mT)
-        case ("attention" | "cross_attention"), "head_outputs" if trace.points[f"{before}.weights"].axes[-1] != "mixture":
+        case (("attention" | "cross_attention"), "head_outputs") if (
+            trace.points[f"{before}.weights"].axes[-1] != "mixture"
+        ):
             weights, v = trace.whole(f"{before}.weights")[at.head], trace.whole(f"{before}.v")[at.head]
             labels = trace.labels(trace.points[f"{before}.weights"].axes[-1])
             return _Factors(f"{before}.weights[{at.head}]", f"{before}.v[{at.head}]", weights, v, labels=labels)
-        case ("attention_residual" | "cross_attention_residual"), "added":
+        case (("attention_residual" | "cross_attention_residual"), "added"):
             return _projection(trace, f"{sublayer}.concatenation", sublayer, "o")
         case "feed_forward_residual", "added":
             return _projection(trace, f"{sublayer}.hidden", sublayer, "2")

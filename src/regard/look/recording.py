@@ -1,8 +1,8 @@
 """What passes the points of a network while it reads one sentence: recorded layer by layer, when someone asks.
 
-A target is read in one pass, as in training, which gives the same numbers as decoding it token by token (the contract of
-networks). One layer's taps are open at a time, and what was recorded is kept up to a bound; what was dropped is recorded
-anew when it is asked for again. So a trace of a large network does not fill the memory.
+A target is read in one pass, as in training, which gives the same numbers as decoding it token by token (the contract
+of networks). One layer's taps are open at a time, and what was recorded is kept up to a bound; what was dropped is
+recorded anew when it is asked for again. So a trace of a large network does not fill the memory.
 
 S source length · T target length
 """
@@ -45,7 +45,7 @@ class Recording:
         found = self._groups[point.group][_key(point)]
         return found if point.restated is None else point.restated(found)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def logits(self) -> Tensor:
         """The logits of what follows each token (T, V)."""
         return self.network.logits(self._decoded()).float()[0]
@@ -53,7 +53,7 @@ class Recording:
     def _size(self) -> int:
         return sum(tensor.numel() for group in self._groups.values() for tensor in group.values())
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _record(self, group: str) -> dict[str, Tensor]:
         members = {_key(point): point for point in self.points.values() if point.group == group}
         members = {key: point for key, point in members.items() if point.reads != "nothing"}

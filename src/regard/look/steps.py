@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.text.tokenizer import Tokenizer
@@ -47,7 +48,7 @@ def steps(logits: Tensor, read: Sequence[int], follows: Sequence[int], given: in
     """The steps of logits (T, V) after tokens that were read, given what follows each."""
     log_probabilities = logits.log_softmax(-1)
     entropies = -(log_probabilities.exp() * log_probabilities).nansum(-1)
-    index = log_probabilities.new_tensor(follows, dtype=int)
+    index = log_probabilities.new_tensor(follows, dtype=torch.long)
     chosen = log_probabilities.gather(1, index[:, None])  # (T, 1)
     ranks = (log_probabilities > chosen).sum(-1)
     top = log_probabilities.topk(min(TOP, logits.size(-1)), dim=-1)
@@ -64,8 +65,19 @@ def steps(logits: Tensor, read: Sequence[int], follows: Sequence[int], given: in
         strict=True,
     )
     return [
-        Step(n, before, after, number, n < given, log_probability, probability, rank, max(0.0, entropy), [
-            Candidate(*one) for one in zip(ids, tokenizer.pieces(ids), probabilities, strict=True)
-        ])
-        for n, (before, after, number, log_probability, probability, rank, entropy, ids, probabilities) in enumerate(rows)
+        Step(
+            n,
+            before,
+            after,
+            number,
+            n < given,
+            log_probability,
+            probability,
+            rank,
+            max(0.0, entropy),
+            [Candidate(*one) for one in zip(ids, tokenizer.pieces(ids), probabilities, strict=True)],
+        )
+        for n, (before, after, number, log_probability, probability, rank, entropy, ids, probabilities) in enumerate(
+            rows
+        )
     ]

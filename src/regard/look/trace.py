@@ -48,8 +48,8 @@ def look(subject: Subject, text: str, wish: Wish | Prompting | None = None, targ
     model = subject.config.model
     if not getattr(model, "look_ahead_mask", True):
         raise InputError(
-            f"{subject.name}: has no look-ahead mask, so reading a whole target is not what it computes token by token, "
-            "and there is no trace of it; train it with model.look_ahead_mask = true."
+            f"{subject.name}: has no look-ahead mask, so that reading a whole target is not what it computes token by "
+            "token, and there is no trace of it; train it with model.look_ahead_mask = true."
         )
     return Trace(subject, text, wish, write(subject, text, wish, target), target)
 
@@ -246,7 +246,6 @@ class Trace:
 
     def _about(self) -> dict[str, Any]:
         model = self.subject.config.model
-        transformer = isinstance(model, TransformerConfig)
         decoder = model.decoder_layers if isinstance(model, EncoderDecoder) else None
         return {
             "name": self.subject.name,
@@ -254,7 +253,7 @@ class Trace:
             "family": model.family,
             "layers": model.layers,
             "decoder_layers": decoder or model.layers,
-            "heads": model.heads if transformer else None,
+            "heads": model.heads if isinstance(model, TransformerConfig) else None,
             "width": model.width,
             "vocabulary": model.vocabulary,
             "parameters": sum(parameter.numel() for parameter in self.subject.network.parameters()),
@@ -326,5 +325,3 @@ def _head(values: Tensor, axes: tuple[str, ...], at: Address) -> Tensor:
     if at.head is None or at.head >= len(values):
         raise InputError(f"{at}: there is no head {at.head}; the heads are 0 to {len(values) - 1}.")
     return values[at.head]
-
-

@@ -43,7 +43,9 @@ def write(subject: Subject, text: str, wish: Wish | Prompting | None, target: st
     if model.continues:
         return _continued(subject, text, _wish(wish, Prompting, "Prompting, or none"), target)
     if target is not None:
-        raise InputError(f"{subject.name}: is of the kind {_family(subject)}, which writes nothing: leave the target out.")
+        raise InputError(
+            f"{subject.name}: is of the kind {_family(subject)}, which writes nothing: leave the target out."
+        )
     return Written(_encoder_ids(subject, text), None, [], 0)
 
 
