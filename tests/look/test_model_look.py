@@ -63,7 +63,7 @@ def test_gradients_are_those_of_the_loss_and_leave_nothing_behind(name: str) -> 
     rows = network.logits(network.decode(torch.tensor([written.read]), memory))[0].log_softmax(-1)
     total = -rows[torch.arange(len(rows)), torch.tensor(written.follows)].mean()
     assert float(total.detach()) == pytest.approx(loss, abs=1e-4)
-    total.backward()  # type: ignore[no-untyped-call]
+    total.backward()
     norm = math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters() if p.grad is not None))
     assert found.norm == pytest.approx(norm, rel=1e-4)
 

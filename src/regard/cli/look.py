@@ -1,0 +1,121 @@
+"""`regard look`: every step between a text and what a model makes of it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import check_text
+
+if TYPE_CHECKING:
+    from regard.look.trace import Trace
+    from regard.model import Model
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
+    text: Annotated[str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.")],
+    target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
+    beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
+    length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
+    length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="Print the numbers at an address, as decoder.1.cross_attention.weights[2]@3; repeatable."),
+    ] = None,
+    off: Annotated[
+        list[str] | None,
+        typer.Option(help="Decode again with this off, as decoder.1.cross_attention[2] or encoder.0; repeatable."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page that needs no network.", metavar="FILE")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: the outline and the tree of the search.")
+    ] = False,
+) -> None:
+    """Walk through a decode: tokens, every layer and head, every step, the search, the alignment."""
+    from regard.model import load
+
+    check_text("TEXT", text, empty=True)
+    check_text("--target", target or "", empty=True)
+    trace = traced(load(model), text, beam=beam, length_penalty=length_penalty, length=length, target=target)
+    if at:
+        _print_numbers(trace, at, as_json)
+    elif off:
+        _print_difference(trace, off, as_json)
+    elif html is not None:
+        _write_page(trace, html)
+    elif as_json:
+        print(trace.as_json())
+    else:
+        from regard.look.render.terminal import walk
+
+        console = _console()
+        for part in walk(trace):
+            console.print(part)
+
+
+def traced(
+    model: "Model",
+    text: str,
+    *,
+    beam: int = 4,
+    length_penalty: float = 0.6,
+    length: int = 20,
+    target: str | None = None,
+) -> "Trace":
+    """A trace, decoded as these options say."""
+    from regard.decoding.generator import Prompting
+    from regard.decoding.settings import Bounds, Sampling, Search
+    from regard.decoding.translator import Wish
+
+    if model.config.model.translates:
+        return model.look(text, Wish(Search(beam, length_penalty)), target=target)
+    if model.config.model.continues:
+        return model.look(text, Prompting(Sampling(temperature=0, bounds=Bounds(longest=length))), target=target)
+    return model.look(text, target=target)
+
+
+def _print_numbers(trace: "Trace", addresses: list[str], as_json: bool) -> None:
+    found = [trace.tensor(address) for address in addresses]
+    if as_json:
+        print(json.dumps([numbers.as_dict() for numbers in found], ensure_ascii=False))
+        return
+    from regard.look.render.numbers import shown
+
+    console = _console()
+    for numbers in found:
+        for part in shown(numbers):
+            console.print(part)
+
+
+def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None:
+    from regard.look.ablation import Change
+
+    found = trace.changed(*(Change.parse(change) for change in changes))
+    if as_json:
+        print(json.dumps(found.as_dict(), ensure_ascii=False))
+        return
+    from regard.look.render.numbers import difference
+
+    console = _console()
+    for part in difference(found):
+        console.print(part)
+
+
+def _write_page(trace: "Trace", path: Path) -> None:
+    from regard.cli.output import lines_to
+    from regard.look.render.html import page
+
+    content = page(trace)
+    with lines_to(path) as put:
+        put([content.rstrip("\n")])
+    print(f"{path} is one page that needs no network: open it in a browser.", file=sys.stderr)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    wide = not sys.stdout.isatty()  # in a pipe, nothing is broken to fit a screen
+    return Console(highlight=False, markup=False, emoji=False, width=200 if wide else None)
