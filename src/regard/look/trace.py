@@ -230,6 +230,18 @@ class Trace:
         """The outline and the tree."""
         return {**self.outline(), "tree": None if self.tree is None else self.tree.as_dict(self.subject.target)}
 
+    def as_html(self) -> str:
+        """One page that needs no network."""
+        from regard.look.render.html import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        """A notebook shows a trace as its page."""
+        from regard.look.render.html import notebook
+
+        return notebook(self)
+
     def labels(self, axis: str) -> list[str] | None:
         """What the places of an axis are called; None: they are only numbered."""
         if axis.startswith("source"):
