@@ -3,8 +3,12 @@
 import errno
 import math
 import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from regard.errors import ConfigError, DataError, InputError
 from regard.look.ablation import Change
@@ -29,7 +33,24 @@ STYLE: dict[str, Any] = {
     "ytick.color": SOFT,
     "svg.hashsalt": "regard",  # the same picture is the same file
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a token may be a dollar sign
 }
+
+
+P = ParamSpec("P")
+
+
+def _styled(draw: "Callable[Concatenate[Trace, P], Figure]") -> "Callable[Concatenate[Trace, P], Figure]":
+    """Draw in our style, without changing that of whoever asks."""
+
+    @wraps(draw)
+    def styled(trace: Trace, *arguments: P.args, **options: P.kwargs) -> "Figure":
+        import matplotlib as mpl
+
+        with mpl.rc_context(STYLE):
+            return draw(trace, *arguments, **options)
+
+    return styled
 
 
 def check(path: Path) -> None:
@@ -38,13 +59,14 @@ def check(path: Path) -> None:
         raise ConfigError(f"--output {path}: should end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
 
 
+@_styled
 def attention(trace: Trace, at: str | None = None) -> "Figure":
     """The weights of all heads of one attention, or of one head: `decoder.1.cross_attention[2]`.
 
     Without a place, the last cross-attention, else the last self-attention.
     """
     place = Change.parse(at) if at is not None else _last(trace)
-    name = ".".join(str(one) for one in (place.stack, place.layer, place.part, "weights") if one is not None)
+    name = f"{replace(place, head=None)}.weights"
     weights = trace.whole(name)  # (H, T, S)
     axes = trace.points[name].axes
     rows, columns = (trace.labels(axis) or [str(n) for n in range(weights.size(-1))] for axis in axes[1:])
@@ -63,6 +85,7 @@ def attention(trace: Trace, at: str | None = None) -> "Figure":
     return figure
 
 
+@_styled
 def alignment(trace: Trace) -> "Figure":
     """What the chosen head looks at, word by word, beside what leaving each word out costs."""
     found = trace.alignment()
@@ -76,10 +99,13 @@ def alignment(trace: Trace) -> "Figure":
     costs = found.costs.clamp(min=0).numpy()
     _matrix(right, costs, rows, columns, most=float(costs.max()) or 1.0, colour=ORANGE)
     right.set_title("cost of leaving the word out, in log p")
-    figure.suptitle("Attention is not explanation: the right-hand side is what matters", x=0.01, ha="left", fontsize=11)
+    figure.suptitle(
+        "Attention is not explanation: what the output depends on is on the right", x=0.01, ha="left", fontsize=11
+    )
     return figure
 
 
+@_styled
 def heads(trace: Trace) -> "Figure":
     """Every head by how spread its attention is and by what it costs to switch it off."""
     found = all_heads(trace)
@@ -109,7 +135,8 @@ def write(figure: "Figure", path: Path) -> None:
         try:
             import matplotlib as mpl
 
-            with mpl.rc_context(STYLE):
+            with mpl.rc_context(STYLE), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph")  # a letter that no font here has is a box
                 figure.savefig(draft, dpi=160, bbox_inches="tight", facecolor="white", metadata=dated)
             os.replace(draft, path)
         finally:
@@ -120,11 +147,9 @@ def write(figure: "Figure", path: Path) -> None:
 
 
 def _figure(width: float, height: float) -> "Figure":
-    import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    mpl.rcParams.update(STYLE)
     figure = Figure(figsize=(min(width, 40), min(height, 40)), layout="constrained")
     FigureCanvasAgg(figure)  # no window, no display
     return figure

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from regard.look.alignment import Alignment
-from regard.look.tree import Node, Tree
+from regard.look.tree import Node
 from regard.training.report.markup import Markup, tag
 
 LETTER = 8.6  # the width of a letter at 16 pixels, on the average
-MOST = 300  # nodes of a tree past which what was pruned is left out
+LINE = 21.0  # the height of a line in the tree
 
 
 def alignment_picture(found: Alignment) -> Markup:
@@ -79,42 +79,27 @@ def heat(
     return tag("figure", tag("figcaption", title), tag("div", drawn, class_="wide"))
 
 
-def tree_picture(tree: Tree, pieces: Callable[[Sequence[int]], list[str]]) -> Markup:
-    """Steps from left to right; what was chosen stands out, and what was pruned is faint."""
-    shown = tree.nodes if len(tree.nodes) <= MOST else [node for node in tree.nodes if node.state != "pruned"]
+def tree_picture(nodes: Sequence[Node], pieces: Callable[[Sequence[int]], list[str]]) -> Markup:
+    """Steps from left to right; what was chosen stands out, and what was pruned is faint. The root comes first."""
     children: dict[int, list[Node]] = {}
-    for node in shown[1:]:
+    for node in nodes[1:]:
         children.setdefault(node.parent or 0, []).append(node)
     heights: dict[int, float] = {}
-    count = _place(tree.nodes[0], children, heights, 0)
-    labels = dict(
-        zip([node.number for node in shown], ["", *pieces([node.token or 0 for node in shown[1:]])], strict=True)
+    count = _place(nodes[0], children, heights)
+    labels = {0: "•"} | dict(
+        zip((node.number for node in nodes[1:]), pieces([node.token or 0 for node in nodes[1:]]), strict=True)
     )
-    longest = max((len(label) for label in labels.values()), default=1)
-    step, line = max(88.0, 9.0 * longest + 30), 21.0
+    columns = _columns(nodes, labels)
     parts: list[Markup] = []
-    for node in sorted(shown, key=lambda node: node.best):
-        x, y = (node.step + 1) * step + 14, heights[node.number] * line + 16
+    for node in sorted(nodes, key=lambda node: node.best):
+        x, y = columns[node.step + 1], heights[node.number] * LINE + 16
         if node.parent is not None:
-            before = (node.step * step + 14 + 8 + 7.6 * len(labels[node.parent]), heights[node.parent] * line + 16)
-            middle = (before[0] + x - 6) / 2
-            curve = f"M{before[0]:.1f} {before[1]:.1f} C{middle:.1f} {before[1]:.1f} {middle:.1f} {y:.1f} {x - 6:.1f} {y:.1f}"
-            parts.append(tag("path", d=curve, class_=f"twig {_class(node)}"))
+            parts.append(_twig(node, columns[node.step] + _width(labels[node.parent]), heights[node.parent], x, y))
         about = f"{labels[node.number]}: log p {node.score:.3f}, worth {node.worth:.3f}, {node.state}"
         worth = f" {node.worth:.2f}" if node.state in ("finished", "cut") else ""
-        label = tag("tspan", worth, class_="worth")
-        text = tag(
-            "text",
-            tag("title", about),
-            labels[node.number] or "•",
-            label,
-            x=f"{x:.1f}",
-            y=f"{y + 4:.1f}",
-            class_=_class(node),
-        )
-        parts.append(text)
-    last = max(node.step for node in shown) + 1
-    width, height = last * step + 14 + 9 * longest + 70, count * line + 16
+        inside = (tag("title", about), labels[node.number], tag("tspan", worth, class_="worth"))
+        parts.append(tag("text", *inside, x=f"{x:.1f}", y=f"{y + 4:.1f}", class_=_class(node)))
+    width, height = columns[-1], count * LINE + 16
     drawn = tag(
         "svg",
         *parts,
@@ -124,12 +109,31 @@ def tree_picture(tree: Tree, pieces: Callable[[Sequence[int]], list[str]]) -> Ma
         role="img",
         aria_label="tree of the search",
     )
-    legend = tag(
-        "p",
-        *(tag("span", name, class_=f"state {name}") for name in ("chosen", "finished", "kept", "pruned")),
-        class_="states",
-    )
-    return tag("div", legend, tag("div", drawn, class_="wide"))
+    states = ["chosen", "finished", "kept", "pruned"]
+    there = {_class(node) for node in nodes}
+    legend = [tag("span", name, class_=f"state {name}") for name in states if name in there]
+    return tag("div", tag("p", *legend, class_="states"), tag("div", drawn, class_="wide"))
+
+
+def _columns(nodes: Sequence[Node], labels: dict[int, str]) -> list[float]:
+    """Where each step begins, and where all ends."""
+    found, x = [], 10.0
+    for step in range(-1, max(node.step for node in nodes) + 1):
+        found.append(x)
+        ended = any(node.step == step and node.state in ("finished", "cut") for node in nodes)
+        x += max(_width(labels[node.number]) for node in nodes if node.step == step) + (52 if ended else 0) + 24
+    return [*found, x]
+
+
+def _twig(node: Node, x: float, height: float, to_x: float, to_y: float) -> Markup:
+    y, to_x = height * LINE + 16, to_x - 5
+    middle = (x + to_x) / 2
+    curve = f"M{x:.1f} {y:.1f} C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+    return tag("path", d=curve, class_=f"twig {_class(node)}")
+
+
+def _width(label: str) -> float:
+    return 8.0 * len(label) + 6
 
 
 def _class(node: Node) -> str:
@@ -140,9 +144,9 @@ def _class(node: Node) -> str:
     )
 
 
-def _place(node: Node, children: dict[int, list[Node]], heights: dict[int, float], free: int) -> int:
-    """Give each leaf a line of its own, and each branch the line of its best child; the next free line."""
-    stack: list[tuple[Node, bool]] = [(node, False)]
+def _place(node: Node, children: dict[int, list[Node]], heights: dict[int, float]) -> int:
+    """Give each leaf a line of its own, and each branch the line of its best child; how many lines there are."""
+    free, stack = 0, [(node, False)]
     while stack:
         one, done = stack.pop()
         several = children.get(one.number, [])

@@ -11,6 +11,7 @@ from regard.look.trace import Trace
 from regard.look.words import Line
 from regard.training.report.markup import Markup, joined, table, tag
 
+BRANCHES = 400  # of a tree past which what was pruned is not drawn
 EMBEDDED = 300_000  # numbers that a page holds at most
 POINTS = ("scores", "scaled", "masked", "weights")
 PARTS = {"attention": "self-attention", "cross_attention": "cross-attention"}
@@ -50,13 +51,8 @@ def _header(trace: Trace) -> Markup:
     output = tag("p", trace.output, class_="output", dir="auto") if trace.steps else ""
     notes = [tag("p", note, class_="note warning") for note in trace.notes]
     forced = " of a target that was given" if trace.forced is not None else ""
-    kind = tag(
-        "p",
-        f"{what}{forced} by an {about['family']}"
-        if about["family"][0] in "aeiou"
-        else f"{what}{forced} by a {about['family']}",
-        class_="kind",
-    )
+    article = "an" if about["family"][0] in "aeiou" else "a"
+    kind = tag("p", f"{what}{forced} by {article} {about['family']}", class_="kind")
     return tag("header", kind, title, output, tag("p", facts, class_="summary"), *notes)
 
 
@@ -150,8 +146,12 @@ def _attention(trace: Trace) -> Markup:
         "Attention",
         note,
         cut,
-        tag("div", class_="gallery", id="gallery"),
-        tag("div", class_="detail", id="detail"),
+        tag(
+            "div",
+            tag("div", class_="gallery", id="gallery"),
+            tag("div", class_="detail", id="detail"),
+            class_="explorer",
+        ),
         tag("noscript", tag("p", "The pictures here are drawn by a script inside this page.", class_="note")),
     )
 
@@ -225,7 +225,7 @@ def _layers(trace: Trace) -> Markup:
                 )
     if not blocks:
         return Markup("")
-    note = "After each sub-layer a token's vector is brought to mean 0 and deviation 1, then given a learned gain and bias."
+    note = "A norm brings each token's vector to mean 0 and deviation 1, then gives it a learned gain and bias."
     return _section("Norms and feed-forward", note, *blocks)
 
 
@@ -254,10 +254,18 @@ def _search(trace: Trace) -> Markup:
     found = trace.written.found
     note = (
         f"A beam of {tree.search.width}: every beginning that was looked at. What was chosen has log p = "
-        f"{found.log_probability:.3f}, and is worth {found.score:.3f} after the length penalty, ((5 + length) / 6) to the "
-        f"power of {tree.search.length_penalty:g}."
+        f"{found.log_probability:.3f}, and is worth {found.score:.3f}: divided by the length penalty, ((5 + length) / 6) "
+        f"to the power of {tree.search.length_penalty:g}."
     )
-    return _section("Search", note, tree_picture(tree, trace.subject.target.pieces))
+    pieces = trace.subject.target.pieces
+    few = [node for node in tree.nodes if node.state != "pruned"]
+    content = [tree_picture(few, pieces)]
+    pruned = len(tree.nodes) - len(few)
+    if pruned > 0 and len(tree.nodes) <= BRANCHES:
+        content.append(
+            tag("details", tag("summary", f"with the {pruned} that were pruned"), tree_picture(tree.nodes, pieces))
+        )
+    return _section("Search", note, *content)
 
 
 def _heads(trace: Trace) -> Markup:

@@ -194,7 +194,7 @@ def _steps(trace: Trace) -> Iterator[RenderableType]:
 def _tree(trace: Trace, tree: Tree) -> Iterator[RenderableType]:
     """What was finished and the way there; what was pruned is counted."""
     search = tree.search
-    note = f"a beam of {search.width}; log p → what it is worth, the length penalty (α = {search.length_penalty:g}) applied"
+    note = f"a beam of {search.width}; log p → worth after the length penalty (α = {search.length_penalty:g})"
     yield heading("Search", note)
     children: dict[int, list[Node]] = {}
     for node in tree.nodes[1:]:
