@@ -94,7 +94,8 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
     m = folders["translator"]
     return {
         "regard: There is no text to look at: give a sentence.": (("look", m, " "), 1),
-        "regard: There is no point 'decoder.1.weights' in this network; the outline lists all of them.": (
+        "regard: There is no point 'decoder.1.weights' in this network (did you mean decoder.1.attention.weights?); "
+        "the outline lists all of them.": (
             ("look", m, "w5", "--at", "decoder.1.weights"),
             1,
         ),

@@ -2,16 +2,21 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import check_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from regard.look.trace import Trace
     from regard.model import Model
+
+WIDE = 10_000  # columns of a pipe, where nothing is broken to fit a screen
 
 
 def run(
@@ -51,9 +56,7 @@ def run(
     else:
         from regard.look.render.terminal import walk
 
-        console = _console()
-        for part in walk(trace):
-            console.print(part)
+        _print(walk(trace))
 
 
 def traced(
@@ -84,10 +87,7 @@ def _print_numbers(trace: "Trace", addresses: list[str], as_json: bool) -> None:
         return
     from regard.look.render.numbers import shown
 
-    console = _console()
-    for numbers in found:
-        for part in shown(numbers):
-            console.print(part)
+    _print(part for numbers in found for part in shown(numbers))
 
 
 def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None:
@@ -99,9 +99,7 @@ def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None
         return
     from regard.look.render.numbers import difference
 
-    console = _console()
-    for part in difference(found):
-        console.print(part)
+    _print(difference(found))
 
 
 def _write_page(trace: "Trace", path: Path) -> None:
@@ -114,8 +112,15 @@ def _write_page(trace: "Trace", path: Path) -> None:
     print(f"{path} is one page that needs no network: open it in a browser.", file=sys.stderr)
 
 
-def _console() -> Any:
+def _print(parts: "Iterable[RenderableType]") -> None:
+    """Print on standard output: sentences fit the terminal, tables are as wide as they must be."""
     from rich.console import Console
+    from rich.table import Table
 
-    wide = not sys.stdout.isatty()  # in a pipe, nothing is broken to fit a screen
-    return Console(highlight=False, markup=False, emoji=False, width=200 if wide else None)
+    console = Console(highlight=False, markup=False, emoji=False)
+    usual = console.width if sys.stdout.isatty() else WIDE
+    for part in parts:
+        console.width = usual
+        if isinstance(part, Table):
+            console.width = max(usual, console.measure(part, options=console.options.update(width=WIDE)).maximum)
+        console.print(part)

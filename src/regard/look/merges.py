@@ -33,7 +33,7 @@ def merges(text: str, tokenizer: Tokenizer) -> list[Building]:
     >>> from regard.text.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["amo amo"], TokenizerConfig(), vocabulary=300)
     >>> merges("amo", tokenizer)[0].stages
-    (('▁', 'a', 'm', 'o'), ('▁', 'am', 'o'), ('▁', 'amo'), ('▁amo',))
+    (('▁', 'a', 'm', 'o'), ('▁', 'am', 'o'), ('▁am', 'o'), ('▁amo',))
     """
     content = json.loads(tokenizer.to_json())
     model = content["model"]

@@ -254,8 +254,8 @@ def _search(trace: Trace) -> Markup:
     found = trace.written.found
     note = (
         f"A beam of {tree.search.width}: every beginning that was looked at. What was chosen has log p = "
-        f"{found.log_probability:.3f}, and is worth {found.score:.3f}, divided by the length penalty: ((5 + length) / 6) to "
-        f"the power of {tree.search.length_penalty:g}."
+        f"{found.log_probability:.3f}, and is worth {found.score:.3f}, divided by the length penalty: "
+        f"((5 + length) / 6) to the power of {tree.search.length_penalty:g}."
     )
     pieces = trace.subject.target.pieces
     few = [node for node in tree.nodes if node.state != "pruned"]
