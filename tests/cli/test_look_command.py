@@ -7,13 +7,17 @@ import pytest
 
 from commands import regard
 from random_models import SMALL, saved
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, ModelConfig
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
-    kinds = {"translator": EncoderDecoder(**SMALL), "writer": DecoderOnly(**SMALL), "encoder": EncoderOnly(**SMALL)}
+    kinds: dict[str, ModelConfig] = {
+        "translator": EncoderDecoder(**SMALL),
+        "writer": DecoderOnly(**SMALL),
+        "encoder": EncoderOnly(**SMALL),
+    }
     for name, model in kinds.items():
         saved(root / name, model)
     return {name: root / name for name in kinds}

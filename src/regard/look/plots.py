@@ -4,11 +4,11 @@ import errno
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import ConfigError, DataError, InputError
 from regard.look.ablation import Change
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 INK, SOFT, FAINT, BLUE, ORANGE = "#1b1c1e", "#5c6066", "#e3e4e1", "#2a6fc9", "#d9652b"
-STYLE: dict[str, Any] = {
+STYLE: Any = {  # of what matplotlib has settings for
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
@@ -37,20 +37,13 @@ STYLE: dict[str, Any] = {
 }
 
 
-P = ParamSpec("P")
+@contextmanager
+def _our_style() -> Iterator[None]:
+    """While it lasts, pictures look like ours; those of whoever asks look as before."""
+    import matplotlib as mpl
 
-
-def _styled(draw: "Callable[Concatenate[Trace, P], Figure]") -> "Callable[Concatenate[Trace, P], Figure]":
-    """Draw in our style, without changing that of whoever asks."""
-
-    @wraps(draw)
-    def styled(trace: Trace, *arguments: P.args, **options: P.kwargs) -> "Figure":
-        import matplotlib as mpl
-
-        with mpl.rc_context(STYLE):
-            return draw(trace, *arguments, **options)
-
-    return styled
+    with mpl.rc_context(STYLE):
+        yield
 
 
 def check(path: Path) -> None:
@@ -59,7 +52,7 @@ def check(path: Path) -> None:
         raise ConfigError(f"--output {path}: should end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
 
 
-@_styled
+@_our_style()
 def attention(trace: Trace, at: str | None = None) -> "Figure":
     """The weights of all heads of one attention, or of one head: `decoder.1.cross_attention[2]`.
 
@@ -85,7 +78,7 @@ def attention(trace: Trace, at: str | None = None) -> "Figure":
     return figure
 
 
-@_styled
+@_our_style()
 def alignment(trace: Trace) -> "Figure":
     """What the chosen head looks at, word by word, beside what leaving each word out costs."""
     found = trace.alignment()
@@ -105,7 +98,7 @@ def alignment(trace: Trace) -> "Figure":
     return figure
 
 
-@_styled
+@_our_style()
 def heads(trace: Trace) -> "Figure":
     """Every head by how spread its attention is and by what it costs to switch it off."""
     found = all_heads(trace)
@@ -133,9 +126,7 @@ def write(figure: "Figure", path: Path) -> None:
     dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     try:
         try:
-            import matplotlib as mpl
-
-            with mpl.rc_context(STYLE), warnings.catch_warnings():
+            with _our_style(), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Glyph")  # a letter that no font here has is a box
                 figure.savefig(draft, dpi=160, bbox_inches="tight", facecolor="white", metadata=dated)
             os.replace(draft, path)
@@ -147,12 +138,9 @@ def write(figure: "Figure", path: Path) -> None:
 
 
 def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(min(width, 40), min(height, 40)), layout="constrained")
-    FigureCanvasAgg(figure)  # no window, no display
-    return figure
+    return Figure(figsize=(min(width, 40), min(height, 40)), layout="constrained")  # of no window
 
 
 def _matrix(ax: Any, values: Any, rows: list[str], columns: list[str], *, most: float, colour: str = BLUE) -> None:

@@ -193,7 +193,7 @@ def _rounded(rows: list[list[float]]) -> list[list[float | None]]:
 
 def _layers(trace: Trace) -> Markup:
     """What norms measured and how many hidden units are on."""
-    blocks = []
+    blocks: list[Markup] = []
     for stack in ("encoder", "decoder"):
         labels = trace.labels("source" if stack == "encoder" else "target") or []
         layers = sorted(
