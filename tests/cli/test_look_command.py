@@ -116,11 +116,15 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", "nowhere", "w5"),
             3,
         ),
+        "regard: --at and --html ask for different things; give one of them at a time.": (
+            ("look", m, "w5", "--at", "encoder.states", "--html", "x.html"),
+            2,
+        ),
         "regard: a beam of 0 makes no sense; it should be 1 (greedy) to 1,000.": (("look", m, "w5", "--beam", "0"), 2),
     }
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(8))
 def test_what_is_wrong_is_one_sentence(folders: dict[str, Path], number: int) -> None:
     sentence, (arguments, code) = list(refusals(folders).items())[number]
     done = regard(*arguments)

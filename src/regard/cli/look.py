@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import check_text
+from regard.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,6 +43,9 @@ def run(
     """Walk through a decode: tokens, every layer and head, every step, the search, the alignment."""
     from regard.model import load
 
+    several = [name for name, given in (("--at", at), ("--off", off), ("--html", html)) if given]
+    if len(several) > 1:
+        raise ConfigError(f"{' and '.join(several)} ask for different things; give one of them at a time.")
     check_text("TEXT", text, empty=True)
     check_text("--target", target or "", empty=True)
     trace = traced(load(model), text, beam=beam, length_penalty=length_penalty, length=length, target=target)
