@@ -136,7 +136,7 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
         plots.write(plots.alignment(traced("encoder-decoder")), path)
         files.append(path.read_bytes())
     assert files[0] == files[1]
-    assert list(tmp_path.iterdir()) == [tmp_path / f"{name}.{suffix}" for name in "ab"] or len(files) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{suffix}", f"b.{suffix}"]
 
 
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "encoder-only", "recurrent encoder-decoder, dot"])

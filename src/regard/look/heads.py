@@ -28,6 +28,10 @@ class Head:
     entropy: float  # the mean over queries of the entropy of its weights, in nats: 0 looks at one token
     cost: float | None  # by how much log p(output) falls without it; None where nothing is written
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"name": str(self.change), **asdict(self)}
+
     @property
     def change(self) -> Change:
         """What switches it off."""
@@ -37,11 +41,6 @@ class Head:
 def heads(trace: "Trace") -> list[Head]:
     """Every head, in the order in which a sentence meets them; each costs one pass over the output."""
     return list(_heads(trace))
-
-
-def as_dict(found: list[Head]) -> list[dict[str, Any]]:
-    """For JSON."""
-    return [asdict(head) for head in found]
 
 
 def _heads(trace: "Trace") -> Iterator[Head]:

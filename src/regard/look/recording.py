@@ -7,6 +7,7 @@ recorded anew when it is asked for again. So a trace of a large network does not
 S source length · T target length
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -32,18 +33,23 @@ class Recording:
         self._read = None if read is None else torch.tensor([read], device=device)  # (1, T)
         self._memory: Memory | None = None
         self._groups: OrderedDict[str, dict[str, Tensor]] = OrderedDict()
+        self._turn = threading.RLock()
 
     def __call__(self, point: Point) -> Tensor:
         """What passed a point, the batch taken off: its axes are those that the point says."""
         if point.reads == "nothing" and point.restated is not None:
             return point.restated(torch.empty(0))
+        with self._turn:  # two that ask at the same time do not record at the same time
+            found = self._recorded(point)
+        return found if point.restated is None else point.restated(found)
+
+    def _recorded(self, point: Point) -> Tensor:
         if point.group not in self._groups:
             self._groups[point.group] = self._record(point.group)
             while len(self._groups) > 1 and self._size() > KEPT:
                 self._groups.popitem(last=False)
         self._groups.move_to_end(point.group)
-        found = self._groups[point.group][_key(point)]
-        return found if point.restated is None else point.restated(found)
+        return self._groups[point.group][_key(point)]
 
     @torch.no_grad()
     def logits(self) -> Tensor:

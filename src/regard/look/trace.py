@@ -14,6 +14,9 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.config import EncoderDecoder, TransformerConfig
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from regard.look.ablation import Change, Difference
     from regard.look.alignment import Alignment
     from regard.look.gradients import Gradients
+    from regard.look.heads import Head
     from regard.look.products import Product
 
 FORMAT = 1  # of the outline
@@ -184,6 +188,12 @@ class Trace:
 
         return compare(self, changes)
 
+    def heads(self) -> "list[Head]":
+        """Every head: how spread its attention is, and what it costs the output to switch it off."""
+        from regard.look.heads import heads
+
+        return heads(self)
+
     def gradients(self) -> "Gradients":
         """How strongly each part of the network would be pulled to make this output more probable."""
         from regard.look.gradients import gradients
@@ -319,7 +329,7 @@ class Trace:
         parts = spans(address, axes, shape, rows, columns, most)
         piece = values[tuple(slice(*span) for span in parts)]
         labels = tuple(self._labels(axis, span, step) for axis, span in zip(axes, parts, strict=True))
-        return Numbers(address, what, axes, shape, parts, labels, piece.detach().cpu().numpy())
+        return Numbers(address, what, axes, shape, parts, labels, _as_array(piece))
 
     def _labels(self, axis: str, span: Span, step: int | None) -> list[str] | None:
         start, stop = span
@@ -329,6 +339,12 @@ class Trace:
             start, stop = step, step + 1
         labels = self.labels(axis)
         return None if labels is None else labels[start:stop]
+
+
+def _as_array(piece: Tensor) -> NDArray[np.floating[Any]]:
+    """Numbers that numpy knows: it has none of 16 bits with the range of 32."""
+    found = piece.detach().cpu()
+    return found.float().numpy() if found.dtype == torch.bfloat16 else found.numpy()
 
 
 def _head(values: Tensor, axes: tuple[str, ...], at: Address) -> Tensor:
