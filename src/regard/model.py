@@ -29,6 +29,7 @@ from regard.text.parses import Parses, beside
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from regard.look.trace import Trace
     from regard.models import Network
 
 TOGETHER = 512  # lines of an iterator that are translated at once
@@ -178,6 +179,23 @@ class Model:
         pairs = [Pair(text.strip(), "", parse=parse) for text, parse in beside(texts, parses)]
         sources, facts = encode_parsed(pairs, self.tokenizer)
         return score_pairs(self.networks, sources, ids, tokens, facts)
+
+    def look(self, text: str, wish: Wish | Prompting | None = None, *, target: str | None = None) -> "Trace":
+        """Everything between a text and what the model makes of it: tokens, every number inside, every step.
+
+        With `target`, that text is forced instead of decoding one. Of several models, there is no one trace.
+        """
+        from regard.look.subject import Subject
+        from regard.look.trace import look
+
+        if len(self.folders) > 1:
+            raise ConfigError("a trace is of one network, and several vote here; load one of them to look at it.")
+        return look(
+            Subject(self.network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder)),
+            text,
+            wish,
+            target,
+        )
 
     def _translate_stream(
         self, texts: Iterator[str], wish: Wish, parses: Parses | None, engine: Name, precision: Precision

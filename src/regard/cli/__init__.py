@@ -20,7 +20,9 @@ from regard.cli import (
     generate,
     import_,
     lab,
+    look,
     model,
+    plot,
     score,
     train,
     translate,
@@ -44,6 +46,8 @@ app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
 app.command("average")(average.run)
 app.command("compare")(compare.run)
+app.command("look")(look.run)
+app.command("plot")(plot.run)
 app.command("model")(model.show)
 app.add_typer(config.app, name="config")
 app.command("lab")(lab.run)

@@ -45,6 +45,7 @@ def run(
     regard = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/regard") else "regard"
     print("\nNext:")
     print(f"  open {folder}/report.html in a browser: curves, scores, the best and the worst translations")
+    print(f"  {regard} look {folder} {shlex.quote(SENTENCES[0])}   every step of a translation, every number in it")
     print(f"  {regard} model {folder}/best               its parts and what they cost")
     print(f"  {regard} train translation --source yours.en --target yours.it --out runs/yours")
     print(f"  {regard} train gpt --data builtin:python-docs --out runs/python-docs")

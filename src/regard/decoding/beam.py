@@ -10,6 +10,7 @@ B sentences · K open hypotheses of each · n tokens written · S source length 
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -67,6 +68,22 @@ class Continuations:
         )
 
 
+class Observer(Protocol):
+    """Who wants to see a search as it goes. Sentences are numbered as they stand in the batch."""
+
+    def continued(self, sentences: list[int], best: Continuations, kept: Tensor) -> None:
+        """The continuations (B, 2K) looked at in a step, and the places (B, K) of those that stay open."""
+        ...
+
+    def finished(self, sentence: int, place: int, hypothesis: Hypothesis) -> None:
+        """The continuation at this place has ended, and is kept aside."""
+        ...
+
+    def cut(self, sentence: int, beam: int, hypothesis: Hypothesis) -> None:
+        """This open hypothesis is taken as it is, for want of anything that ended."""
+        ...
+
+
 @torch.inference_mode()
 def beam_search(
     predictor: Predictor,
@@ -77,6 +94,7 @@ def beam_search(
     *,
     source_real: Tensor | None = None,
     watch: bool = False,
+    observer: Observer | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each sentence, of at most `limits` (B,) tokens, the end included; the best first.
 
@@ -84,7 +102,7 @@ def beam_search(
     """
     watching = predictor.watched() if watch or search.coverage_penalty else nullcontext()
     with watching as attention:
-        return _search(predictor, limits, tokens, search, rules, source_real, attention)
+        return _search(predictor, limits, tokens, search, rules, source_real, attention, observer)
 
 
 def _search(
@@ -95,6 +113,7 @@ def _search(
     rules: list[Rule],
     source_real: Tensor | None,
     attention: Attention | None,
+    observer: Observer | None,
 ) -> list[list[Hypothesis]]:
     count, device, width = len(limits), limits.device, search.width
     aside = [Aside(search) for _ in range(count)]
@@ -121,9 +140,12 @@ def _search(
         best = continuations(logits, beams.scores, 2 * width)
         ends = best.token == tokens.end
         ended = ends[:, :width] & best.scores[:, :width].isfinite()
+        kept_open = _first_open(ends, width)
+        if observer is not None:
+            observer.continued(numbers, best, kept_open)
         if bool(ended.any()):
-            _keep_aside(beams.extended(best, looked), ended, numbers, aside, source_real)
-        going = best.at(_first_open(ends, width))
+            _keep_aside(beams.extended(best, looked), ended, numbers, aside, source_real, observer)
+        going = best.at(kept_open)
         origin = going.origin
         beams = beams.extended(_without_ends(going, tokens.end), looked)
 
@@ -133,7 +155,7 @@ def _search(
             if hope > aside[number].floor and not aside[number].is_full and step < room[number]:
                 going_on.append(place)
             elif not aside[number].hypotheses:
-                _keep_unended(beams, place, aside[number], source_real, number)
+                _keep_unended(beams, place, aside[number], source_real, number, observer)
         if not going_on:
             break
         rows = (torch.arange(open_now, device=device)[:, None] * alive + origin).flatten()
@@ -212,19 +234,32 @@ class Aside:
 
 
 def _keep_aside(
-    beams: Beams, ended: Tensor, numbers: list[int], aside: list[Aside], source_real: Tensor | None
+    beams: Beams,
+    ended: Tensor,
+    numbers: list[int],
+    aside: list[Aside],
+    source_real: Tensor | None,
+    observer: Observer | None,
 ) -> None:
     """Keep aside those of the extended hypotheses (B, 2K) that have ended (B, K)."""
     for place, beam in ended.nonzero().tolist():
         number = numbers[place]
-        aside[number].add(_hypothesis(beams, place, beam, aside[number], source_real, number, ended=True))
+        found = _hypothesis(beams, place, beam, aside[number], source_real, number, ended=True)
+        aside[number].add(found)
+        if observer is not None:
+            observer.finished(number, beam, found)
 
 
-def _keep_unended(beams: Beams, place: int, aside: Aside, source_real: Tensor | None, number: int) -> None:
+def _keep_unended(
+    beams: Beams, place: int, aside: Aside, source_real: Tensor | None, number: int, observer: Observer | None
+) -> None:
     """For want of anything that ended, keep what is open."""
     for beam in range(beams.scores.size(1)):
         if beam == 0 or bool(beams.scores[place, beam].isfinite()):
-            aside.add(_hypothesis(beams, place, beam, aside, source_real, number, ended=False))
+            found = _hypothesis(beams, place, beam, aside, source_real, number, ended=False)
+            aside.add(found)
+            if observer is not None:
+                observer.cut(number, beam, found)
 
 
 def _hypothesis(

@@ -93,7 +93,7 @@ class Generator:
         if wish.sampling.bounds.longest is None:
             bounds = replace(wish.sampling.bounds, longest=LENGTH)
             wish = replace(wish, sampling=replace(wish.sampling, bounds=bounds))
-        encoded = [self._encoded(prompt) for prompt in prompts]
+        encoded = [prompt_ids(prompt, self.config, self._tokenizer) for prompt in prompts]
         rows = [(ids, sample) for ids in encoded for sample in range(wish.samples)]
         into += [Continuation(prompt, sample) for prompt in prompts for sample in range(wish.samples)]
         if not rows:
@@ -125,10 +125,11 @@ class Generator:
             found.text += text
             yield Part(row, text)
 
-    def _encoded(self, prompt: str) -> list[int]:
-        """A text begins with its start token, if it is one that nothing else is meant by."""
-        tokens, ids = self.config.tokens, self._tokenizer.encode(prompt) if prompt else []
-        return [tokens.start, *ids] if tokens.start != tokens.end or not ids else ids
+
+def prompt_ids(prompt: str, config: Config, tokenizer: Tokenizer) -> list[int]:
+    """The ids of a prompt, which begins with the start token, if it is one that nothing else is meant by."""
+    tokens, ids = config.tokens, tokenizer.encode(prompt) if prompt else []
+    return [tokens.start, *ids] if tokens.start != tokens.end or not ids else ids
 
 
 class Spelling:

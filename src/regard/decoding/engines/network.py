@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from regard.config import Config
-from regard.decoding.beam import beam_search
+from regard.decoding.beam import Observer, beam_search
 from regard.decoding.engines.engine import Task, limits
 from regard.decoding.greedy import greedy
 from regard.decoding.predictor import Predictor
@@ -24,14 +24,24 @@ TOKENS = 4096  # of hypotheses that are followed side by side
 
 
 class NetworkEngine:
-    """Searches with one network, or with several that share their vocabulary; `check` is called between batches."""
+    """Searches with one network, or with several that share their vocabulary; `check` is called between batches.
+
+    An observer sees beam searches as they go; it numbers the sentences of a batch, so it is for one batch.
+    """
 
     name = "torch"
 
-    def __init__(self, networks: Sequence[Network], config: Config, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        config: Config,
+        check: Callable[[], None] = lambda: None,
+        observer: Observer | None = None,
+    ) -> None:
         self.networks = networks
         self.config = config
         self._check = check
+        self._observer = observer
         self._device = next(networks[0].parameters()).device
 
     def search(self, task: Task) -> list[list[Hypothesis]]:
@@ -66,4 +76,13 @@ class NetworkEngine:
             rules.append(Forced([task.prefixes[n] for n in examples]))
         if task.search.width == 1 and not task.watched and not task.search.coverage_penalty:
             return greedy(predictor, room, tokens, task.search, rules, scored=task.scored)
-        return beam_search(predictor, room, tokens, task.search, rules, source_real=real, watch=task.watched)
+        return beam_search(
+            predictor,
+            room,
+            tokens,
+            task.search,
+            rules,
+            source_real=real,
+            watch=task.watched,
+            observer=self._observer,
+        )

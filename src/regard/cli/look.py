@@ -1,0 +1,130 @@
+"""`regard look`: every step between a text and what a model makes of it."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import check_text
+from regard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from regard.look.trace import Trace
+    from regard.model import Model
+
+WIDE = 10_000  # columns of a pipe, where nothing is broken to fit a screen
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
+    text: Annotated[str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.")],
+    target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
+    beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
+    length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
+    length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="Print the numbers at an address, as decoder.1.cross_attention.weights[2]@3; repeatable."),
+    ] = None,
+    off: Annotated[
+        list[str] | None,
+        typer.Option(help="Decode again with this off, as decoder.1.cross_attention[2] or encoder.0; repeatable."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page that needs no network.", metavar="FILE")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: the outline and the tree of the search.")
+    ] = False,
+) -> None:
+    """Walk through a decode: tokens, every layer and head, every step, the search, the alignment."""
+    from regard.model import load
+
+    several = [name for name, given in (("--at", at), ("--off", off), ("--html", html)) if given]
+    if len(several) > 1:
+        raise ConfigError(f"{' and '.join(several)} ask for different things; give one of them at a time.")
+    check_text("TEXT", text, empty=True)
+    check_text("--target", target or "", empty=True)
+    trace = traced(load(model), text, beam=beam, length_penalty=length_penalty, length=length, target=target)
+    if at:
+        _print_numbers(trace, at, as_json)
+    elif off:
+        _print_difference(trace, off, as_json)
+    elif html is not None:
+        _write_page(trace, html)
+    elif as_json:
+        print(trace.as_json())
+    else:
+        from regard.look.render.terminal import walk
+
+        _print(walk(trace))
+
+
+def traced(
+    model: "Model",
+    text: str,
+    *,
+    beam: int = 4,
+    length_penalty: float = 0.6,
+    length: int = 20,
+    target: str | None = None,
+) -> "Trace":
+    """A trace, decoded as these options say."""
+    from regard.decoding.generator import Prompting
+    from regard.decoding.settings import Bounds, Sampling, Search
+    from regard.decoding.translator import Wish
+
+    if model.config.model.translates:
+        return model.look(text, Wish(Search(beam, length_penalty)), target=target)
+    if model.config.model.continues:
+        return model.look(text, Prompting(Sampling(temperature=0, bounds=Bounds(longest=length))), target=target)
+    return model.look(text, target=target)
+
+
+def _print_numbers(trace: "Trace", addresses: list[str], as_json: bool) -> None:
+    found = [trace.tensor(address) for address in addresses]
+    if as_json:
+        print(json.dumps([numbers.as_dict() for numbers in found], ensure_ascii=False))
+        return
+    from regard.look.render.numbers import shown
+
+    _print(part for numbers in found for part in shown(numbers))
+
+
+def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None:
+    from regard.look.ablation import Change
+
+    found = trace.changed(*(Change.parse(change) for change in changes))
+    if as_json:
+        print(json.dumps(found.as_dict(), ensure_ascii=False))
+        return
+    from regard.look.render.numbers import difference
+
+    _print(difference(found))
+
+
+def _write_page(trace: "Trace", path: Path) -> None:
+    from regard.cli.output import lines_to
+    from regard.look.render.html import page
+
+    content = page(trace)
+    with lines_to(path) as put:
+        put([content.rstrip("\n")])
+    print(f"{path} is one page that needs no network: open it in a browser.", file=sys.stderr)
+
+
+def _print(parts: "Iterable[RenderableType]") -> None:
+    """Print on standard output: sentences fit the terminal, tables are as wide as they must be."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    usual = console.width if sys.stdout.isatty() else WIDE
+    for part in parts:
+        console.width = usual
+        if isinstance(part, Table):
+            console.width = max(usual, console.measure(part, options=console.options.update(width=WIDE)).maximum)
+        console.print(part)

@@ -1,0 +1,38 @@
+"""`regard plot`: what a model looks at, as a picture."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import check_choice, check_text
+
+KINDS = ("attention", "alignment", "heads")
+
+
+def run(
+    what: Annotated[str, typer.Argument(help="attention, alignment or heads.", metavar="WHAT")],
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
+    text: Annotated[str, typer.Argument(help="The text to look at.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .png, .svg or .pdf file.", metavar="FILE")],
+    target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
+    beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
+    length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,
+    at: Annotated[
+        str | None, typer.Option(help="Which attention: decoder.1.cross_attention, or one head of it with [2].")
+    ] = None,
+) -> None:
+    """Draw attention weights, the alignment of words, or what all heads are worth."""
+    from regard.cli.look import traced
+    from regard.look import plots
+    from regard.model import load
+
+    check_choice("WHAT", what, KINDS)
+    check_text("TEXT", text, empty=True)
+    plots.check(output)
+    trace = traced(load(model), text, beam=beam, length=length, target=target)
+    if what == "attention":
+        figure = plots.attention(trace, at)
+    else:
+        figure = plots.alignment(trace) if what == "alignment" else plots.heads(trace)
+    plots.write(figure, output)

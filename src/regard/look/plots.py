@@ -1,0 +1,170 @@
+"""Pictures of a trace, by matplotlib: attention weights, the alignment of words, what all heads are worth."""
+
+import errno
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import ConfigError, DataError, InputError
+from regard.look.ablation import Change
+from regard.look.heads import heads as all_heads
+from regard.look.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+INK, SOFT, FAINT, BLUE, ORANGE = "#1b1c1e", "#5c6066", "#e3e4e1", "#2a6fc9", "#d9652b"
+STYLE: Any = {  # of what matplotlib has settings for
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": SOFT,
+    "axes.edgecolor": FAINT,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "svg.hashsalt": "regard",  # the same picture is the same file
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a token may be a dollar sign
+}
+
+
+@contextmanager
+def _our_style() -> Iterator[None]:
+    """While it lasts, pictures look like ours; those of whoever asks look as before."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        yield
+
+
+def check(path: Path) -> None:
+    """Refuse a file that matplotlib would not know how to write, before anything is computed."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--output {path}: should end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
+
+
+@_our_style()
+def attention(trace: Trace, at: str | None = None) -> "Figure":
+    """The weights of all heads of one attention, or of one head: `decoder.1.cross_attention[2]`.
+
+    Without a place, the last cross-attention, else the last self-attention.
+    """
+    place = Change.parse(at) if at is not None else _last(trace)
+    name = f"{replace(place, head=None)}.weights"
+    weights = trace.whole(name)  # (H, T, S)
+    axes = trace.points[name].axes
+    rows, columns = (trace.labels(axis) or [str(n) for n in range(weights.size(-1))] for axis in axes[1:])
+    if place.head is not None and place.head >= len(weights):
+        raise InputError(f"{place}: there is no head {place.head}; the heads are 0 to {len(weights) - 1}.")
+    shown = [place.head] if place.head is not None else list(range(len(weights)))
+    across = min(len(shown), 4)
+    down = math.ceil(len(shown) / across)
+    size = max(2.0, 0.24 * max(len(rows), len(columns)))
+    figure = _figure(across * (size + 0.9) + 0.4, down * (size + 0.9) + 0.5)
+    for n, head in enumerate(shown):
+        ax = figure.add_subplot(down, across, n + 1)
+        _matrix(ax, weights[head].detach().cpu().float().numpy(), rows, columns, most=1.0)
+        ax.set_title(f"head {head}")
+    figure.suptitle(f"{name}: row by row, where each token looks", x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+@_our_style()
+def alignment(trace: Trace) -> "Figure":
+    """What the chosen head looks at, word by word, beside what leaving each word out costs."""
+    found = trace.alignment()
+    rows = [word.text for word in found.target]
+    columns = [word.text for word in found.source]
+    size = max(2.4, 0.36 * max(len(rows), len(columns)))
+    figure = _figure(2 * (size + 1.3), size + 1.6)
+    left, right = figure.subplots(1, 2)
+    _matrix(left, found.weights.numpy(), rows, columns, most=1.0)
+    left.set_title(f"attention of {found.chosen.point.removesuffix('.weights')}[{found.chosen.head}]")
+    costs = found.costs.clamp(min=0).numpy()
+    _matrix(right, costs, rows, columns, most=float(costs.max()) or 1.0, colour=ORANGE)
+    right.set_title("cost of leaving the word out, in log p")
+    figure.suptitle(
+        "Attention is not explanation: what the output depends on is on the right", x=0.01, ha="left", fontsize=11
+    )
+    return figure
+
+
+@_our_style()
+def heads(trace: Trace) -> "Figure":
+    """Every head by how spread its attention is and by what it costs to switch it off."""
+    found = all_heads(trace)
+    if not found:
+        raise InputError("This network has no attention, so it has no heads to plot.")
+    costs = [head.cost or 0.0 for head in found]
+    figure = _figure(7.2, max(2.0, 0.22 * len(found) + 1.0))
+    left, right = figure.subplots(1, 2, sharey=True)
+    places = list(range(len(found)))[::-1]
+    left.barh(places, costs, color=BLUE, height=0.7)
+    left.set_yticks(places, [str(head.change) for head in found])
+    left.set_title("log p lost when it is off")
+    right.barh(places, [head.entropy for head in found], color=ORANGE, height=0.7)
+    right.set_title("entropy of its attention, nats")
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(length=0)
+    return figure
+
+
+def write(figure: "Figure", path: Path) -> None:
+    """Write a picture, whole or not at all; the same picture gives the same file."""
+    draft = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
+    kind = path.suffix.lower()[1:]
+    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    try:
+        try:
+            with _our_style(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph")  # a letter that no font here has is a box
+                figure.savefig(draft, dpi=160, bbox_inches="tight", facecolor="white", metadata=dated)
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        remedy = "make space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another place"
+        raise DataError(f"{path}: cannot be written ({error.strerror}); {remedy}.") from None
+
+
+def _figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(min(width, 40), min(height, 40)), layout="constrained")  # of no window
+
+
+def _matrix(ax: Any, values: Any, rows: list[str], columns: list[str], *, most: float, colour: str = BLUE) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    shades = LinearSegmentedColormap.from_list("share", ["#ffffff", colour])
+    ax.imshow(values, cmap=shades, vmin=0, vmax=most, aspect="equal")
+    ax.set_xticks(range(len(columns)), columns, rotation=60, ha="left", rotation_mode="anchor")
+    ax.set_yticks(range(len(rows)), rows)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    if len(rows) * len(columns) <= 400:
+        for row in range(len(rows)):
+            for column in range(len(columns)):
+                value = float(values[row, column])
+                if value >= 0.05 * most:
+                    shade = "white" if value > 0.55 * most else INK
+                    ax.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=6, color=shade)
+
+
+def _last(trace: Trace) -> Change:
+    names = [point for point in trace.points.values() if point.point == "weights"]
+    if not names:
+        raise InputError("This network has no attention, so it has no weights to plot.")
+    across = [point for point in names if point.part == "cross_attention"]
+    last = (across or names)[-1]
+    return Change(last.stack, last.layer, last.part)

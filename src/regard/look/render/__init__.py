@@ -1,0 +1,1 @@
+"""A trace as people read it: in the terminal, and as one page."""

@@ -1,0 +1,51 @@
+"""The numbers at one address, and the difference that a change makes, in the terminal."""
+
+from collections.abc import Iterator
+from itertools import product
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from regard.look.ablation import Difference
+from regard.look.numbers import Numbers
+from regard.look.render.matrix import bar, matrix, table
+
+WIDE = 12  # columns that are shown of units and vocabulary
+
+
+def shown(numbers: Numbers) -> Iterator[RenderableType]:
+    """A tensor as matrices, one for each place on its axes before the last two."""
+    sizes = " × ".join(
+        f"{size} {axis.replace('_', ' ')}" for size, axis in zip(numbers.shape, numbers.axes, strict=True)
+    )
+    yield Text.assemble((numbers.address, "bold"), f"  {numbers.what}  ", (f"({sizes})", "dim"))
+    values = numbers.values.reshape(1, -1) if numbers.values.ndim == 1 else numbers.values
+    labels = (None, numbers.labels[0]) if numbers.values.ndim == 1 else numbers.labels
+    rows = _labels(labels[-2], values.shape[-2], "" if numbers.values.ndim == 1 else None)
+    cut = values.shape[-1] if labels[-1] is not None and values.shape[-1] <= WIDE else min(WIDE, values.shape[-1])
+    columns = _labels(labels[-1], values.shape[-1], None)[:cut]
+    for place in product(*(range(size) for size in values.shape[:-2])):
+        if place:
+            yield Text(", ".join(f"{axis} {n}" for axis, n in zip(numbers.axes, place, strict=False)), style="italic")
+        yield matrix(rows, columns, values[place][:, :cut].tolist())
+    if cut < values.shape[-1]:
+        yield Text(f"the first {cut} of {values.shape[-1]} columns; --json gives all", style="dim")
+
+
+def difference(found: Difference) -> Iterator[RenderableType]:
+    """Both outputs, and the original one token by token."""
+    yield Text.assemble(("Changed: ", "dim"), ", ".join(found.changes))
+    yield Text.assemble(("before  ", "dim"), found.before)
+    yield Text.assemble(("after   ", "dim"), (found.after, "bold" if not found.same else ""))
+    cost = f"the original output's log p falls by {found.cost:.3f}"
+    same = "The output stays the same" if found.same else f"The outputs differ from step {found.first} on"
+    yield Text(f"{same}; {cost}.")
+    made = table("token", "p before", "p after", "", "divergence")
+    for step in found.steps:
+        before, after = (2.718281828459045**value for value in (step.before, step.after))
+        made.add_row(Text(step.token), f"{before:.3f}", f"{after:.3f}", bar(after, 12), f"{step.divergence:.3f}")
+    yield made
+
+
+def _labels(labels: list[str] | None, count: int, empty: str | None) -> list[str]:
+    return labels if labels is not None else [str(n) if empty is None else empty for n in range(count)]

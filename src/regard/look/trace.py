@@ -1,0 +1,355 @@
+"""A trace: everything between a sentence and its translation, from the very network that translates.
+
+The text is decoded once, as always. The trace then has the network read source and output again in one pass, as in
+training, which gives the same numbers as decoding token by token, and is the cheaper of the two; it does so layer by
+layer, when a number is asked for. Numbers have addresses (`regard.look.address`), and are given in pieces of bounded
+size.
+
+    trace = model.look("I love you very much.")
+    trace.steps[0].candidates
+    trace.tensor("decoder.1.cross_attention.weights[2]").values
+"""
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.config import EncoderDecoder, TransformerConfig
+from regard.config.complaint import nearest
+from regard.decoding.generator import Prompting
+from regard.decoding.translator import Wish
+from regard.errors import InputError
+from regard.look.address import Address
+from regard.look.matrices import matrices_of
+from regard.look.merges import Building, merges
+from regard.look.numbers import MOST, Numbers, Span, spans
+from regard.look.points import Point
+from regard.look.recording import Recording
+from regard.look.steps import Step, steps
+from regard.look.subject import Subject
+from regard.look.tree import Tree
+from regard.look.words import Line, line
+from regard.look.written import Written, write
+from regard.text.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from regard.look.ablation import Change, Difference
+    from regard.look.alignment import Alignment
+    from regard.look.gradients import Gradients
+    from regard.look.heads import Head
+    from regard.look.products import Product
+
+FORMAT = 1  # of the outline
+
+
+def look(subject: Subject, text: str, wish: Wish | Prompting | None = None, target: str | None = None) -> "Trace":
+    """Decode a text, or force a target, and keep the way to every number."""
+    model = subject.config.model
+    if not getattr(model, "look_ahead_mask", True):
+        raise InputError(
+            f"{subject.name}: has no look-ahead mask, so that reading a whole target is not what it computes token by "
+            "token, and there is no trace of it; train it with model.look_ahead_mask = true."
+        )
+    return Trace(subject, text, wish, write(subject, text, wish, target), target)
+
+
+class Trace:
+    """One decode, opened up. Made by `look`."""
+
+    def __init__(
+        self, subject: Subject, text: str, wish: Wish | Prompting | None, written: Written, target: str | None = None
+    ) -> None:
+        self.subject = subject
+        self.text = text
+        self.wish = wish
+        self.written = written
+        self.forced = target
+        self.recording = Recording(subject.network, written.source, written.read)
+
+    @property
+    def kind(self) -> str:
+        """`translation`, `continuation` or `encoding`."""
+        model = self.subject.config.model
+        return "translation" if model.translates else "continuation" if model.continues else "encoding"
+
+    @cached_property
+    def source(self) -> Line | None:
+        """What the encoder reads."""
+        ids = self.written.source
+        return None if ids is None else line(ids, self.subject.source, self.subject.config.tokens)
+
+    @cached_property
+    def target(self) -> Line | None:
+        """What was written, its end included; of a language model, all that follows the first token."""
+        if self.written.read is None:
+            return None
+        return line(self.written.follows, self.subject.target, self.subject.config.tokens)
+
+    @cached_property
+    def read(self) -> list[str]:
+        """The tokens that the decoder reads: the target, shifted right."""
+        return self.subject.target.pieces(self.written.read or [])
+
+    @property
+    def output(self) -> str:
+        """The text that was written."""
+        return self.subject.target.decode(self.written.follows[self.prompted :])
+
+    @cached_property
+    def merges(self) -> list[Building]:
+        """How the pieces of the text's words were put together."""
+        return merges(self.text.strip(), self.subject.source)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Every prediction."""
+        written = self.written
+        if written.read is None:
+            return []
+        return steps(self.recording.logits(), written.read, written.follows, written.given, self.subject.target)
+
+    @property
+    def tree(self) -> Tree | None:
+        """The tree of the search; None where nothing was searched."""
+        return self.written.tree
+
+    @property
+    def log_probability(self) -> float:
+        """Of all that was written or forced, the network's own."""
+        return sum(step.log_probability for step in self.steps)
+
+    @property
+    def points(self) -> dict[str, Point]:
+        """Where numbers can be read, by name."""
+        return self.recording.points
+
+    def whole(self, point: str) -> Tensor:
+        """All numbers of a point, whatever their count: for those who compute with them."""
+        return self.recording(self._point(point))
+
+    def tensor(
+        self,
+        address: str | Address,
+        *,
+        rows: Span | None = None,
+        columns: Span | None = None,
+        most: int = MOST,
+    ) -> Numbers:
+        """The numbers at an address, or a part of them: rows of the last axis but one, columns of the last.
+
+        At a step, rows are that step's, and keys and values are those that it could look at.
+        """
+        at = Address.parse(address) if isinstance(address, str) else address
+        point = self._point(at.point)
+        values = self._at_step(self.recording(point), point, at)
+        axes = point.axes
+        if at.head is not None:
+            values, axes = _head(values, axes, at), axes[1:]
+        return self._part(str(at), point.what, axes, values, rows, columns, most, at.step)
+
+    def weight(
+        self,
+        name: str,
+        *,
+        head: int | None = None,
+        rows: Span | None = None,
+        columns: Span | None = None,
+        most: int = MOST,
+    ) -> Numbers:
+        """A learned matrix, or a part of it, laid so that x · W reads as it is written: `encoder.0.attention.W_q`."""
+        known = matrices_of(self.subject.network)
+        if name not in known:
+            raise InputError(f"There is no matrix {name!r}{nearest(name, known)}; the outline lists all of them.")
+        values, axes, at = known[name].take().detach(), known[name].axes, Address(name, head)
+        if head is not None:
+            values, axes = _head(values, axes, at), axes[1:]
+        return self._part(str(at), "learned", axes, values, rows, columns, most)
+
+    def product(self, address: str | Address, row: int, column: int) -> "Product":
+        """One cell of a matrix product as its multiply-add list."""
+        from regard.look.products import product
+
+        return product(self, Address.parse(address) if isinstance(address, str) else address, row, column)
+
+    def alignment(self) -> "Alignment":
+        """Which words of the source go with which of the target, by cross-attention, and by leaving words out."""
+        from regard.look.alignment import align
+
+        return align(self)
+
+    def changed(self, *changes: "Change") -> "Difference":
+        """Decode again with heads or layers off, or with attention that was told where to look."""
+        from regard.look.ablation import compare
+
+        return compare(self, changes)
+
+    def heads(self) -> "list[Head]":
+        """Every head: how spread its attention is, and what it costs the output to switch it off."""
+        from regard.look.heads import heads
+
+        return heads(self)
+
+    def gradients(self) -> "Gradients":
+        """How strongly each part of the network would be pulled to make this output more probable."""
+        from regard.look.gradients import gradients
+
+        return gradients(self)
+
+    def outline(self) -> dict[str, Any]:
+        """Everything but the tensors, for JSON: what was read and written, each step, and what can be asked for."""
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "forced": self.forced is not None,
+            "text": self.text,
+            "output": self.output,
+            "model": self._about(),
+            "source": None if self.source is None else self.source.as_dict(),
+            "merges": [building.as_dict() for building in self.merges],
+            "target": None if self.target is None else self.target.as_dict(),
+            "read": self.read,
+            "steps": [step.as_dict() for step in self.steps],
+            "search": self._search(),
+            "aligns": self.subject.config.model.aligns,
+            "points": [point.as_dict() for point in self.points.values()],
+            "matrices": [matrix.as_dict() for matrix in matrices_of(self.subject.network).values()],
+            "notes": self.notes,
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know who compares this with other output."""
+        found = []
+        sentences = len(split_sentences(self.text)) if self.kind == "translation" else 1
+        if sentences > 1:
+            found.append(f"`regard translate` would take this text for {sentences} sentences; here it is read as one.")
+        if self.forced is None and not self.written.ended:
+            found.append("It did not come to its end: there was no more room.")
+        return found
+
+    def as_json(self, *, indent: int | None = None) -> str:
+        """The outline and the tree."""
+        return json.dumps(self.as_dict(), ensure_ascii=False, indent=indent, allow_nan=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outline and the tree."""
+        return {**self.outline(), "tree": None if self.tree is None else self.tree.as_dict(self.subject.target)}
+
+    def as_html(self) -> str:
+        """One page that needs no network."""
+        from regard.look.render.html import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        """A notebook shows a trace as its page."""
+        from regard.look.render.html import notebook
+
+        return notebook(self)
+
+    def labels(self, axis: str) -> list[str] | None:
+        """What the places of an axis are called; None: they are only numbered."""
+        if axis.startswith("source"):
+            return None if self.source is None else self.source.tokens
+        return self.read if axis.startswith("target") else None
+
+    def __repr__(self) -> str:
+        return f"<Trace of {self.text!r} → {self.output!r}: {len(self.steps)} steps, {len(self.points)} points>"
+
+    @property
+    def prompted(self) -> int:
+        """How many of the tokens that followed are a prompt's."""
+        return self.written.given if self.kind == "continuation" and self.forced is None else 0
+
+    def _about(self) -> dict[str, Any]:
+        model = self.subject.config.model
+        decoder = model.decoder_layers if isinstance(model, EncoderDecoder) else None
+        return {
+            "name": self.subject.name,
+            "kind": model.kind,
+            "family": model.family,
+            "layers": model.layers,
+            "decoder_layers": decoder or model.layers,
+            "heads": model.heads if isinstance(model, TransformerConfig) else None,
+            "width": model.width,
+            "vocabulary": model.vocabulary,
+            "parameters": sum(parameter.numel() for parameter in self.subject.network.parameters()),
+        }
+
+    def _search(self) -> dict[str, Any] | None:
+        found = self.written.found
+        if found is None or self.tree is None:
+            return None
+        return {
+            "width": self.tree.search.width,
+            "length_penalty": self.tree.search.length_penalty,
+            "score": found.log_probability,
+            "worth": found.score,
+            "ended": found.ended,
+        }
+
+    def _point(self, name: str) -> Point:
+        if name not in self.points:
+            close = nearest(name, self.points)
+            raise InputError(f"There is no point {name!r} in this network{close}; the outline lists all of them.")
+        return self.points[name]
+
+    def _at_step(self, values: Tensor, point: Point, at: Address) -> Tensor:
+        if at.step is None:
+            return values
+        count = len(self.read)
+        if not any(axis.startswith("target") for axis in point.axes) and point.stack != "decoder":
+            raise InputError(f"{at}: the encoder reads the source once, before the first step; leave the step out.")
+        if at.step >= count:
+            raise InputError(f"{at}: there is no step {at.step}; the steps are 0 to {count - 1}.")
+        for number, axis in enumerate(point.axes):
+            if axis == "target":
+                values = values.narrow(number, at.step, 1)
+            elif axis == "target_key":
+                values = values.narrow(number, 0, at.step + 1)
+        return values
+
+    def _part(
+        self,
+        address: str,
+        what: str,
+        axes: tuple[str, ...],
+        values: Tensor,
+        rows: Span | None,
+        columns: Span | None,
+        most: int,
+        step: int | None = None,
+    ) -> Numbers:
+        shape = tuple(values.shape)
+        parts = spans(address, axes, shape, rows, columns, most)
+        piece = values[tuple(slice(*span) for span in parts)]
+        labels = tuple(self._labels(axis, span, step) for axis, span in zip(axes, parts, strict=True))
+        return Numbers(address, what, axes, shape, parts, labels, _as_array(piece))
+
+    def _labels(self, axis: str, span: Span, step: int | None) -> list[str] | None:
+        start, stop = span
+        if axis == "vocabulary":
+            return self.subject.target.pieces(range(start, stop))
+        if axis == "target" and step is not None:
+            start, stop = step, step + 1
+        labels = self.labels(axis)
+        return None if labels is None else labels[start:stop]
+
+
+def _as_array(piece: Tensor) -> NDArray[np.floating[Any]]:
+    """Numbers that numpy knows: it has none of 16 bits with the range of 32."""
+    found = piece.detach().cpu()
+    return found.float().numpy() if found.dtype == torch.bfloat16 else found.numpy()
+
+
+def _head(values: Tensor, axes: tuple[str, ...], at: Address) -> Tensor:
+    if axes[0] != "head":
+        raise InputError(f"{at}: has no heads; its axes are {', '.join(axes)}.")
+    if at.head is None or at.head >= len(values):
+        raise InputError(f"{at}: there is no head {at.head}; the heads are 0 to {len(values) - 1}.")
+    return values[at.head]

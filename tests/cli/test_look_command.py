@@ -1,0 +1,131 @@
+"""`regard look` and `regard plot`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import regard
+from random_models import SMALL, saved
+from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, ModelConfig
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    kinds: dict[str, ModelConfig] = {
+        "translator": EncoderDecoder(**SMALL),
+        "writer": DecoderOnly(**SMALL),
+        "encoder": EncoderOnly(**SMALL),
+    }
+    for name, model in kinds.items():
+        saved(root / name, model)
+    return {name: root / name for name in kinds}
+
+
+@pytest.mark.parametrize("kind", ["translator", "writer", "encoder"])
+def test_every_kind_of_model_is_walked_through(folders: dict[str, Path], kind: str) -> None:
+    done = regard("look", folders[kind], "w5 w9 w12")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("w5 w9 w12")
+    assert "Encoder, layer 1" in done.out or "Decoder, layer 1" in done.out
+
+
+def test_json_is_the_outline_and_the_tree(folders: dict[str, Path]) -> None:
+    done = regard("look", folders["translator"], "w5 w9", "--json", "--beam", "2")
+    found = json.loads(done.out)
+    assert found["source"]["tokens"] == ["w5", "w9", "[EOS]"]
+    assert found["search"]["width"] == 2
+    assert found["tree"]["width"] == 2
+
+
+def test_numbers_at_an_address(folders: dict[str, Path]) -> None:
+    address = "decoder.1.cross_attention.weights[2]@0"
+    shown = regard("look", folders["translator"], "w5 w9", "--at", address)
+    (numbers,) = json.loads(regard("look", folders["translator"], "w5 w9", "--at", address, "--json").out)
+    assert numbers["labels"] == [["[SOS]"], ["w5", "w9", "[EOS]"]]
+    assert sum(numbers["values"][0]) == pytest.approx(1, abs=1e-5)
+    assert shown.out.startswith(
+        f"{address}  softmax along each row: how a token shares its attention  (1 target × 3 source"
+    )
+    wide = regard("look", folders["translator"], "w5 w9", "--at", "encoder.states", "--at", "encoder.0.attention.q")
+    assert "the first 12 of 24 columns; --json gives all" in wide.out
+    assert "head 3" in wide.out
+    one = regard("look", folders["translator"], "w5 w9", "--at", "encoder.0.attention_residual.mean")
+    assert one.out.startswith("encoder.0.attention_residual.mean  of each token's vector  (3 source)")
+
+
+def test_decoding_again_with_something_off(folders: dict[str, Path]) -> None:
+    arguments = (
+        "look",
+        folders["translator"],
+        "w5 w9",
+        "--off",
+        "decoder.1.cross_attention",
+        "--off",
+        "decoder.0.attention[1]",
+    )
+    found = json.loads(regard(*arguments, "--json").out)
+    assert found["changes"] == ["decoder.1.cross_attention", "decoder.0.attention[1]"]
+    shown = regard(*arguments).out
+    assert shown.startswith("Changed: decoder.1.cross_attention, decoder.0.attention[1]\n")
+    assert f"before  {found['before']}\n" in shown
+    assert f"falls by {found['cost']:.3f}." in shown
+
+
+def test_a_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
+    done = regard("look", folders["writer"], "w5 w9", "--length", "3", "--html", tmp_path / "x.html")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"{tmp_path / 'x.html'} is one page that needs no network: open it in a browser.\n"
+    assert (tmp_path / "x.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_a_target_is_forced(folders: dict[str, Path]) -> None:
+    found = json.loads(regard("look", folders["translator"], "w5 w9", "--target", "w4 w20", "--json").out)
+    assert found["forced"] is True
+    assert found["output"] == "w4 w20"
+    assert found["tree"] is None
+
+
+@pytest.mark.parametrize("what", ["attention", "alignment", "heads"])
+def test_pictures_are_written(folders: dict[str, Path], tmp_path: Path, what: str) -> None:
+    done = regard("plot", what, folders["translator"], "w5 w9 w12", "-o", tmp_path / "x.svg")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert "<svg" in (tmp_path / "x.svg").read_text("utf-8")
+
+
+def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], int]]:
+    m = folders["translator"]
+    return {
+        "regard: There is no text to look at: give a sentence.": (("look", m, " "), 1),
+        "regard: There is no point 'decoder.1.weights' in this network (did you mean decoder.1.attention.weights?); "
+        "the outline lists all of them.": (
+            ("look", m, "w5", "--at", "decoder.1.weights"),
+            1,
+        ),
+        "regard: WHAT heatmap: should be attention, alignment or heads.": (
+            ("plot", "heatmap", m, "w5", "-o", "x.png"),
+            2,
+        ),
+        "regard: --output x.gif: should end in .png, .svg or .pdf.": (("plot", "heads", m, "w5", "-o", "x.gif"), 2),
+        "regard: This network looks at no source, so there is nothing to align.": (
+            ("plot", "alignment", folders["writer"], "w5", "-o", "x.png"),
+            1,
+        ),
+        "regard: nowhere: is not a folder; give the path of a model folder, or of a run.": (
+            ("look", "nowhere", "w5"),
+            3,
+        ),
+        "regard: --at and --html ask for different things; give one of them at a time.": (
+            ("look", m, "w5", "--at", "encoder.states", "--html", "x.html"),
+            2,
+        ),
+        "regard: a beam of 0 makes no sense; it should be 1 (greedy) to 1,000.": (("look", m, "w5", "--beam", "0"), 2),
+    }
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_what_is_wrong_is_one_sentence(folders: dict[str, Path], number: int) -> None:
+    sentence, (arguments, code) = list(refusals(folders).items())[number]
+    done = regard(*arguments)
+    assert (done.code, done.out, done.err) == (code, "", f"{sentence}\n")

@@ -1,0 +1,74 @@
+"""`model.look`: forced targets are scored as `score` scores them, and what is decoded is what `translate` gives."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from family import DECODERS
+from looking import traced
+from random_models import SMALL, saved
+from regard.config import DecoderOnly, EncoderDecoder, RecurrentEncoderDecoder
+from regard.errors import ConfigError, InputError
+
+RECURRENT = RecurrentEncoderDecoder(vocabulary=29, width=24, layers=1)
+
+
+@pytest.mark.parametrize("model", [EncoderDecoder(**SMALL), RECURRENT], ids=["transformer", "recurrent"])
+def test_what_is_decoded_is_what_translate_gives(tmp_path: Path, model: EncoderDecoder) -> None:
+    saved(tmp_path / "m", model)
+    loaded = regard.load(tmp_path / "m")
+    for text in ("w5 w9 w12", "w20", "w7 w7 w8 w9 w28"):
+        assert loaded.look(text).output == loaded.translate([text], engine="torch")[0]
+
+
+def test_forced_targets_are_scored_as_score_scores_them(tmp_path: Path) -> None:
+    saved(tmp_path / "m", EncoderDecoder(**SMALL))
+    loaded = regard.load(tmp_path / "m")
+    trace = loaded.look("w5 w9 w12", target="w4 w4 w20")
+    scores = loaded.score(["w5 w9 w12"], ["w4 w4 w20"])[0]
+    assert [step.log_probability for step in trace.steps] == pytest.approx(scores, abs=1e-4)
+    assert all(step.given for step in trace.steps)
+    assert trace.tree is None
+    assert trace.output == "w4 w4 w20"
+
+
+def test_forced_texts_are_scored_as_score_scores_them(tmp_path: Path) -> None:
+    saved(tmp_path / "m", DecoderOnly(**SMALL))
+    loaded = regard.load(tmp_path / "m")
+    trace = loaded.look("", target="w4 w4 w20")
+    assert [step.log_probability for step in trace.steps] == pytest.approx(loaded.score(["w4 w4 w20"])[0], abs=1e-4)
+
+
+def test_several_that_vote_have_no_trace(tmp_path: Path) -> None:
+    for name in "ab":
+        saved(tmp_path / name, EncoderDecoder(**SMALL))
+    with pytest.raises(ConfigError) as found:
+        regard.load(tmp_path / "a", tmp_path / "b").look("w5")
+    assert str(found.value) == ("a trace is of one network, and several vote here; load one of them to look at it.")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_gradients_are_those_of_the_loss_and_leave_nothing_behind(name: str) -> None:
+    trace = traced(name)
+    found = trace.gradients()
+    assert found.loss == pytest.approx(-trace.log_probability / len(trace.steps), abs=1e-4)
+    assert sum(part.parameters for part in found.parts) == sum(p.numel() for p in trace.subject.network.parameters())
+    assert all(parameter.grad is None for parameter in trace.subject.network.parameters())
+    loss = -sum(step.log_probability for step in trace.steps) / len(trace.steps)
+    network, written = trace.subject.network, trace.written
+    memory = None if written.source is None else network.encode(torch.tensor([written.source]))
+    rows = network.logits(network.decode(torch.tensor([written.read]), memory))[0].log_softmax(-1)
+    total = -rows[torch.arange(len(rows)), torch.tensor(written.follows)].mean()
+    assert float(total.detach()) == pytest.approx(loss, abs=1e-4)
+    total.backward()
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters() if p.grad is not None))
+    assert found.norm == pytest.approx(norm, rel=1e-4)
+
+
+def test_an_encoder_has_no_loss() -> None:
+    with pytest.raises(InputError) as found:
+        traced("encoder-only").gradients()
+    assert str(found.value) == "This network predicts no tokens, so its output has no loss, and no gradient."

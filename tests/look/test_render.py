@@ -1,0 +1,175 @@
+"""A trace as people read it: the walk in the terminal, the page, the pictures."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from family import DECODERS, FAMILY
+from looking import TEXT, TRANSLATORS, traced
+from regard.errors import ConfigError, DataError, InputError
+from regard.look import plots
+from regard.look.render.html import notebook, page
+from regard.look.render.sections import EMBEDDED, attention_data
+from regard.look.render.terminal import CAUTION, walk
+from regard.look.trace import Trace
+
+
+def walked(trace: Trace) -> str:
+    console = Console(width=200, no_color=True, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        for part in walk(trace):
+            console.print(part)
+    return captured.get()
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_network_can_be_walked_through(name: str) -> None:
+    text = walked(traced(name))
+    assert text.startswith(TEXT)
+    assert FAMILY[name].family in text
+    assert ("Step by step" in text) == (name in DECODERS)
+    assert ("\nSearch" in text) == (name in TRANSLATORS)
+    assert ("nan" in text.split()) is False
+
+
+def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
+    trace = traced("encoder-decoder")
+    text = walked(trace)
+    headings = re.findall(
+        r"^(Tokens|(?:Encoder|Decoder)(?:, layer \d)?|Step by step|Search|Alignment|Heads)\b",
+        text,
+        flags=re.MULTILINE,
+    )
+    assert headings == [
+        "Tokens",
+        "Encoder",
+        "Encoder, layer 0",
+        "Encoder, layer 1",
+        "Decoder",
+        "Decoder, layer 0",
+        "Decoder, layer 1",
+        "Step by step",
+        "Search",
+        "Alignment",
+        "Heads",
+    ]
+    lines = [line.split() for line in text.splitlines()]
+    assert ["w5", "w5", "5"] in lines
+    assert ["[EOS]", "[EOS]", "3"] in lines
+    for step in trace.steps:
+        row = next(line for line in lines if line[:3] == [str(step.step), step.read, step.chosen])
+        assert f"{step.probability:.3f}" in row
+        assert f"{step.entropy:.2f}" in row
+    weights = trace.whole("decoder.1.cross_attention.weights")[0, 0]
+    most = int(weights.argmax())
+    assert trace.source is not None
+    assert f"{trace.source.tokens[most]} {float(weights[most]):.2f}" in text
+    assert f"log p = {trace.log_probability:.3f} in all" in text
+    assert CAUTION in text
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_page_of_every_network_loads_nothing_from_elsewhere(name: str) -> None:
+    content = page(traced(name))
+    assert "default-src 'none'" in unescape(content)
+    assert re.findall(r"https?:|//[a-z]|@import|url\(|<link|<img| src=|href=", _without_comments(content)) == []
+    assert content.count("<html") == content.count("</html>") == 1
+
+
+def _without_comments(content: str) -> str:
+    return re.sub(r"^// .*$", "", content, flags=re.MULTILINE)
+
+
+def test_what_a_user_typed_stays_text() -> None:
+    trace = traced("encoder-decoder", "w5 </script><b>w9")
+    content = page(trace)
+    assert "</script><b>" not in content
+    assert "w5 &lt;/script&gt;&lt;b&gt;w9" in content
+
+
+def test_the_page_holds_the_weights_of_every_head() -> None:
+    trace = traced("encoder-decoder")
+    (data,) = re.findall(r'<script type="application/json" id="attention-data">(.*?)</script>', page(trace))
+    attentions = {one["name"]: one for one in json.loads(data)["attentions"]}
+    assert list(attentions) == [
+        name.removesuffix(".weights") for name, point in trace.points.items() if point.point == "weights"
+    ]
+    for name, one in attentions.items():
+        shown = torch.tensor(one["points"]["weights"])
+        torch.testing.assert_close(shown, trace.whole(f"{name}.weights").float(), atol=1e-3, rtol=1e-3)
+        assert len(one["columns"]) == shown.size(-1)
+    assert attentions["decoder.0.attention"]["points"]["masked"][0][0][1] is None
+
+
+def test_a_page_holds_a_bounded_number_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = traced("encoder-decoder")
+    count = sum(trace.whole(name).numel() for name, point in trace.points.items() if point.point == "weights")
+    assert count < EMBEDDED
+    monkeypatch.setattr("regard.look.render.sections.EMBEDDED", count)
+    few = attention_data(trace)
+    assert few["note"] == "Only weights are here: scores would make the page too large."
+    assert {tuple(one["points"]) for one in few["attentions"]} == {("weights",)}
+    monkeypatch.setattr("regard.look.render.sections.EMBEDDED", count // 2)
+    fewer = attention_data(trace)
+    assert fewer["note"] == "Only the weights of the last layers are here: all would make the page too large."
+    assert 0 < len(fewer["attentions"]) < len(few["attentions"])
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
+    trace = traced("encoder-decoder")
+    shown = trace._repr_html_()
+    assert shown == notebook(trace)
+    (inside,) = re.findall(r'^<iframe srcdoc="([^"]*)"', shown)
+    assert unescape(inside) == trace.as_html()
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
+    files = []
+    for name in "ab":
+        path = tmp_path / f"{name}.{suffix}"
+        plots.write(plots.alignment(traced("encoder-decoder")), path)
+        files.append(path.read_bytes())
+    assert files[0] == files[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{suffix}", f"b.{suffix}"]
+
+
+@pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "encoder-only", "recurrent encoder-decoder, dot"])
+def test_attention_and_heads_of_every_kind_of_network_can_be_drawn(tmp_path: Path, name: str) -> None:
+    trace = traced(name)
+    for number, figure in enumerate((plots.attention(trace), plots.heads(trace))):
+        plots.write(figure, tmp_path / f"{number}.svg")
+        assert (tmp_path / f"{number}.svg").stat().st_size > 1000
+
+
+def test_a_plot_shows_the_heads_that_were_asked_for() -> None:
+    trace = traced("encoder-decoder")
+    assert len(plots.attention(trace).axes) == 4
+    one = plots.attention(trace, "encoder.1.attention[2]")
+    assert [axes.get_title(loc="left") for axes in one.axes] == ["head 2"]
+    assert [label.get_text() for label in one.axes[0].get_yticklabels()] == [*TEXT.split(), "[EOS]"]
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        plots.check(Path("x.gif"))
+    assert str(wrong.value) == "--output x.gif: should end in .png, .svg or .pdf."
+    nothing = traced("recurrent language model, LSTM")
+    with pytest.raises(InputError) as found:
+        plots.attention(nothing)
+    assert str(found.value) == "This network has no attention, so it has no weights to plot."
+    with pytest.raises(InputError) as found:
+        plots.heads(nothing)
+    assert str(found.value) == "This network has no attention, so it has no heads to plot."
+    with pytest.raises(InputError) as found:
+        plots.attention(traced("encoder-decoder"), "encoder.1.attention[9]")
+    assert str(found.value) == "encoder.1.attention[9]: there is no head 9; the heads are 0 to 3."
+    path = tmp_path / "missing" / "x.png"
+    with pytest.raises(DataError) as unwritten:
+        plots.write(plots.heads(traced("encoder-decoder")), path)
+    assert str(unwritten.value) == f"{path}: cannot be written (No such file or directory); choose another place."

@@ -1,0 +1,38 @@
+"""Traces of small random networks of every kind: what the tests of `look` share."""
+
+from typing import Any
+
+from family import DECODERS, FAMILY, make
+from random_models import words
+from regard.config import Config, ModelConfig, TransformerConfig
+from regard.decoding.generator import Prompting
+from regard.decoding.settings import Bounds, Sampling, Search
+from regard.decoding.translator import Wish
+from regard.look.subject import Subject
+from regard.look.trace import Trace, look
+from regard.text.tokenizer import Tokenizer
+
+TEXT = "w5 w9 w12 w7"
+SHORT = Search(bounds=Bounds(shortest=4, longest=7))
+TRANSLATORS = [name for name, config in DECODERS.items() if config.translates]
+WRITERS = [name for name, config in DECODERS.items() if config.continues]
+TRANSFORMERS = [name for name, config in FAMILY.items() if isinstance(config, TransformerConfig)]
+ALIGNING = [name for name, config in DECODERS.items() if config.aligns]
+
+
+def subject(model: ModelConfig, seed: int = 0) -> Subject:
+    """A random network in double precision, and tokenizers of numbered words."""
+    target = getattr(model, "target_vocabulary", None) or model.vocabulary
+    source_words, target_words = (Tokenizer(words(size)) for size in (model.vocabulary, target))
+    return Subject(make(model, seed), Config(model=model), source_words, target_words, "random")
+
+
+def traced(name: str, text: str = TEXT, seed: int = 0, **options: Any) -> Trace:
+    """A trace of a network of the family; searches and continuations are short."""
+    who = subject(FAMILY[name], seed)
+    wish: Wish | Prompting | None = None
+    if who.config.model.translates:
+        wish = Wish(options.pop("search", SHORT))
+    elif who.config.model.continues:
+        wish = Prompting(Sampling(temperature=0, bounds=Bounds(shortest=4, longest=4)))
+    return look(who, text, options.pop("wish", wish), **options)
