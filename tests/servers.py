@@ -11,8 +11,8 @@ import httpx
 import uvicorn
 
 from regard.decoding.translator import Translation, Wish
-from regard.serving.server import build_server, take_port, url_of
 from regard.serving.served import Served
+from regard.serving.server import build_server, take_port, url_of
 from regard.serving.service import Service
 
 PATIENCE = 20.0  # seconds after which a test has failed

@@ -140,7 +140,10 @@ def test_a_form_that_is_not_utf8_is_refused(server: Running) -> None:
         (b"q=\xff", "application/x-www-form-urlencoded"),
         (b"q=%ff&source=en", "application/x-www-form-urlencoded"),
         (b"&".join(b"q=1" for _ in range(2000)), "application/x-www-form-urlencoded"),
-        (b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n\xff\r\n--x--\r\n', "multipart/form-data; boundary=x"),
+        (
+            b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n\xff\r\n--x--\r\n',
+            "multipart/form-data; boundary=x",
+        ),
     ):
         found = server.post("/translate", content=body, headers={"content-type": kind})
         sentence = "The form cannot be read; send it as UTF-8, or send JSON."

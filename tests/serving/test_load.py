@@ -1,4 +1,4 @@
-"""Under load: who comes too late is told when to come back, who leaves is not worked for, who was accepted is answered."""
+"""Under load: who comes too late is told when to come back, who leaves costs nothing, who was accepted is answered."""
 
 import asyncio
 import threading
@@ -71,7 +71,11 @@ def test_whose_client_leaves_is_not_translated(echo: Echo) -> None:
                 left.cancel()
                 await asyncio.to_thread(until, lambda: waiting(server) == 3)
                 echo.gate.set()
-                assert [one.json()["translatedText"] for one in await asyncio.gather(*begun, stays)] == ["A", "B", "STAYS"]
+                assert [one.json()["translatedText"] for one in await asyncio.gather(*begun, stays)] == [
+                    "A",
+                    "B",
+                    "STAYS",
+                ]
 
         asyncio.run(scene())
         assert 'regard_cancelled_total{model="en-it"} 1' in server.get("/metrics").text
@@ -86,9 +90,7 @@ class Endless(Served):
         self.stopped = threading.Event()
         self.steps = 0
 
-    def write(
-        self, prompts: object, wish: Prompting, into: list[Continuation], seeded: bool
-    ) -> Iterator[Part]:
+    def write(self, prompts: object, wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
         into.append(Continuation("w4", 0))
         try:
             while not self.stopped.wait(0.002):

@@ -77,18 +77,34 @@ def test_a_stream_is_events(server: Running) -> None:
     [
         ({"prompt": "w4"}, 400, "model is missing."),
         ({"model": "wirter"}, 404, "There is no model 'wirter' here (did you mean writer?)."),
-        ({"model": "en-it"}, 400, "The model en-it is of the kind encoder-decoder Transformer: none that continues text."),
+        (
+            {"model": "en-it"},
+            400,
+            "The model en-it is of the kind encoder-decoder Transformer: none that continues text.",
+        ),
         ({"model": "writer", "prompt": [4, 5]}, 400, "prompt = [4, 5] should be a valid string."),
         ({"model": "writer", "max_tokens": 0}, 400, "max_tokens = 0 should be greater than or equal to 1."),
-        ({"model": "writer", "max_tokens": 1001}, 400, "max_tokens: 1,001 is more than this server's limit of 1,000; ask for less."),
-        ({"model": "writer", "n": 257}, 400, "prompts times n: 257 is more than this server's limit of 256; ask for less."),
-        ({"model": "writer", "prompt": "w" * 20_001}, 400, "characters of the prompt: 20,001 is more than this server's limit of 20,000; ask for less."),
+        (
+            {"model": "writer", "max_tokens": 1001},
+            400,
+            "max_tokens: 1,001 is more than this server's limit of 1,000; ask for less.",
+        ),
+        (
+            {"model": "writer", "n": 257},
+            400,
+            "prompts times n: 257 is more than this server's limit of 256; ask for less.",
+        ),
+        (
+            {"model": "writer", "prompt": "w" * 20_001},
+            400,
+            "characters of the prompt: 20,001 is more than this server's limit of 20,000; ask for less.",
+        ),
         ({"model": "writer", "temperature": 3}, 400, "temperature = 3 should be less than or equal to 2."),
         ({"model": "writer", "logprobs": 3}, 400, "logprobs is not supported here; leave it out."),
         ({"model": "writer", "suffix": "end"}, 400, "suffix is not supported here; leave it out."),
         ({"model": "writer", "best_of": 3}, 400, "best_of is not supported here; leave it out."),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_as_its_clients_read_it(
     server: Running, content: Any, status: int, sentence: str
 ) -> None:

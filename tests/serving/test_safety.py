@@ -4,6 +4,7 @@ import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from libretranslatepy import LibreTranslateAPI
@@ -102,9 +103,14 @@ class TestWhoCanReachIt:
     def test_this_machine_needs_none(self, host: str) -> None:
         assert decide_access(host, key=None).key is None
 
-    @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "localhost.evil"])
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "localhost.evil"]
+    )
     def test_a_name_that_is_not_ours_is_refused(self, server: Running, host: str) -> None:
-        for found in (server.get("/health", headers={"host": host}), server.post("/translate", ASKED, headers={"host": host})):
+        for found in (
+            server.get("/health", headers={"host": host}),
+            server.post("/translate", ASKED, headers={"host": host}),
+        ):
             sentence = "This server does not go by that name; use its address, or start it with --allow-host."
             assert (found.status_code, found.json()) == (421, {"error": sentence})
 
@@ -122,9 +128,9 @@ class TestOtherPages:
     """Pages from elsewhere may not ask, unless they were named."""
 
     def test_without_being_asked_for_no_page_is_let_in(self, server: Running) -> None:
-        for options in ({"json": ASKED}, {"data": ASKED}, {"content": b"q=w4", "headers": {}}):
-            headers = {"origin": PAGE, **options.pop("headers", {})}
-            found = server.client.post("/translate", headers=headers, **options)
+        asked: list[dict[str, Any]] = [{"json": ASKED}, {"data": ASKED}, {"content": b"q=w4"}]
+        for options in asked:
+            found = server.client.post("/translate", headers={"origin": PAGE}, **options)
             sentence = "Other pages may not ask this server; start it with --cors ORIGIN to allow it."
             assert (found.status_code, found.json()) == (403, {"error": sentence})
             assert "access-control-allow-origin" not in found.headers
@@ -135,7 +141,9 @@ class TestOtherPages:
         assert server.post("/translate", ASKED, headers={"origin": server.url}).is_success
 
     def test_a_page_that_was_named_is(self, locked: Running) -> None:
-        asked = locked.client.options("/v1/translate", headers={"origin": PAGE, "access-control-request-method": "POST"})
+        asked = locked.client.options(
+            "/v1/translate", headers={"origin": PAGE, "access-control-request-method": "POST"}
+        )
         assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, PAGE)
         assert asked.headers["access-control-allow-headers"] == "Authorization, Content-Type"
         found = locked.post("/translate", ASKED | {"api_key": KEY}, headers={"origin": PAGE})
@@ -196,7 +204,9 @@ class TestNothingLeaks:
         assert number in caplog.text
         assert "secret detail" in caplog.text
 
-    def test_a_failure_in_a_stream_is_its_last_event(self, models: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failure_in_a_stream_is_its_last_event(
+        self, models: list[Served], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from regard.decoding.generator import Part
 
         def fail(*_: object) -> object:

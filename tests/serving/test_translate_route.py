@@ -46,16 +46,28 @@ def test_what_only_torch_can_do_is_done_by_torch(server: Running) -> None:
         ({"text": "w4", "beam": 0}, "beam = 0 should be greater than or equal to 1."),
         ({"text": "w4", "beam": 17}, "beam: 17 is more than this server's limit of 16; ask for less."),
         ({"text": "w4", "beam": "wide"}, 'beam = "wide" should be a valid integer.'),
-        ({"text": "w4", "beam": 2, "nbest": 3}, "a beam of 2 gives at most as many translations, not 3; widen the beam."),
-        ({"text": "w4", "max_length": 1001}, "max_length: 1,001 is more than this server's limit of 1,000; ask for less."),
-        ({"text": "w4", "min_length": 9, "max_length": 8}, "a maximum length of 8 is less than the minimum length, 9; raise it."),
+        (
+            {"text": "w4", "beam": 2, "nbest": 3},
+            "a beam of 2 gives at most as many translations, not 3; widen the beam.",
+        ),
+        (
+            {"text": "w4", "max_length": 1001},
+            "max_length: 1,001 is more than this server's limit of 1,000; ask for less.",
+        ),
+        (
+            {"text": "w4", "min_length": 9, "max_length": 8},
+            "a maximum length of 8 is less than the minimum length, 9; raise it.",
+        ),
         ({"text": ["w4"] * 257}, "text: 257 is more than this server's limit of 256; ask for less."),
         ({"text": "w" * 20_001}, "characters: 20,001 is more than this server's limit of 20,000; ask for less."),
         ({"text": "w4", "length_penalty": 10**400}, None),
         ({"text": "w4", "deadline": 0}, "deadline = 0 should be greater than 0."),
-        ({"text": "w4", "model": "writer"}, "The model writer is of the kind decoder-only Transformer: none that translates."),
+        (
+            {"text": "w4", "model": "writer"},
+            "The model writer is of the kind decoder-only Transformer: none that translates.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(server: Running, content: Any, sentence: str | None) -> None:
     found = server.post("/v1/translate", content)
     assert found.status_code == 400
@@ -70,8 +82,10 @@ def test_a_model_that_is_not_there_is_not_found(server: Running) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["\x00", "w4\x00w5", "\u202e\u200b", "🏳️‍🌈", "e\u0301" * 50, "\ufffe", "\U0010ffff", "<script>", " " * 500])
-def test_odd_text_is_text(server: Running, text: str) -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["\x00", "w4\x00w5", "\u202e\u200b", "🏳️‍🌈", "e\u0301" * 50, "\ufffe", "\U0010ffff", "<script>", " " * 500]
+)
+def test_odd_text_is_text(server: Running, text: str) -> None:
     found = server.post("/v1/translate", {"text": text})
     assert found.status_code == 200
     assert found.json()["translations"][0]["source"] == text

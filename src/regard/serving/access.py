@@ -69,7 +69,7 @@ def decide_access(
             raise ConfigError(f"--cors {origin}: should be a page's origin such as https://example.org, or *.")
     known = {host.lower(), *(name.lower() for name in names)}
     if not is_loopback(host):
-        known |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        known.add(socket.gethostname().lower())  # no more: whoever asks for its full name may wait for long
     return Access(key, LOOPBACK_NAMES | known, frozenset(origins))
 
 

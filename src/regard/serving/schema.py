@@ -1,5 +1,6 @@
 """Pieces of the OpenAPI document, for routes that read their requests themselves."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -63,8 +64,12 @@ def answers(schema: Schema, *, error: Schema = ERROR, kind: str = "application/j
     return {200: good, **refusals}
 
 
-def takes(schema: Schema | type[BaseModel], *, form: bool = False) -> Schema:
-    """A request's body: JSON, and a form if clients may send one."""
+def takes(
+    schema: Schema | type[BaseModel], *, form: bool = False, choices: Mapping[str, Iterable[str]] | None = None
+) -> Schema:
+    """A request's body: JSON, and a form if clients may send one; for some fields, what there is to choose from."""
     plain = schema if isinstance(schema, dict) else schema.model_json_schema()
+    named = {name: {**TEXT, "enum": list(options)} for name, options in (choices or {}).items()}
+    plain = plain | {"properties": plain["properties"] | named}
     kinds = ["application/json", *(["application/x-www-form-urlencoded"] if form else [])]
     return {"requestBody": {"required": True, "content": {kind: {"schema": plain} for kind in kinds}}}

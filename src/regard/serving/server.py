@@ -16,12 +16,17 @@ KEEP_ALIVE = 30  # seconds that a connection may say nothing
 
 def take_port(host: str, port: int) -> socket.socket:
     """A socket at an address; port 0 is any that is free."""
+    if not 0 <= port <= 65535:  # else the system would take what is left of it modulo 65536
+        raise ServerError(f"there is no port {port}; choose one from 0 to 65535 with --port.")
+    taken: socket.socket | None = None
     try:
         (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         taken = socket.socket(family, kind)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(address)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
+        if taken is not None:
+            taken.close()
         raise ServerError(_why(host, port, error)) from None
     return taken
 
@@ -60,12 +65,9 @@ def serve(service: Service, taken: socket.socket, ready: Callable[[str], None]) 
         return
 
 
-def _why(host: str, port: int, error: Exception) -> str:
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EADDRINUSE:
+def _why(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is taken; choose another with --port, or 0 for any."
-    if number == errno.EACCES:
+    if error.errno == errno.EACCES:
         return f"port {port} of {host} may not be used by you; choose one above 1023 with --port."
-    if isinstance(error, OverflowError):
-        return f"there is no port {port}; choose one from 0 to 65535 with --port."
     return f"--host {host}: is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all of them."

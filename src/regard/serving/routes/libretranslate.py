@@ -26,8 +26,8 @@ DETECTED = obj("confidence", "language", confidence={"type": "number"}, language
 ASKED = obj(
     *("q", "source", "target"),
     q={**TEXTS, "description": "The text, or several."},
-    source={**TEXT, "description": "A language's code, or auto."},
-    target={**TEXT, "description": "A language's code."},
+    source=TEXT,
+    target=TEXT,
     format={**TEXT, "enum": ["text", "html"]},
     alternatives={**WHOLE, "minimum": 0},
     api_key=TEXT,
@@ -46,7 +46,14 @@ def router(service: Service) -> APIRouter:
     limits, beam = service.limits, service.beam
     plain = Wish(Search(width=beam))
 
-    @routes.post("/translate", summary="Translate", responses=answers(ANSWER), openapi_extra=takes(ASKED, form=True))
+    codes = _codes(service)
+
+    @routes.post(
+        "/translate",
+        summary="Translate",
+        responses=answers(ANSWER),
+        openapi_extra=takes(ASKED, form=True, choices={"source": ["auto", *codes], "target": codes}),
+    )
     async def translate(request: Request) -> Response:
         asked = await read_fields(request, limits)
         _check_key(asked, request, service)
@@ -86,10 +93,7 @@ def router(service: Service) -> APIRouter:
     )
     async def languages() -> Response:
         return as_json(
-            [
-                {"code": code, "name": name_of(code), "targets": sorted(set(_targets(code, service)))}
-                for code in _codes(service)
-            ]
+            [{"code": code, "name": name_of(code), "targets": sorted(set(_targets(code, service)))} for code in codes]
         )
 
     @routes.get(

@@ -27,12 +27,6 @@ UNSUPPORTED = ("suffix", "logit_bias", "logprobs", "presence_penalty", "frequenc
 SEEDS = 2**63
 
 
-class StreamOptions(BaseModel):
-    """How a stream is sent."""
-
-    include_usage: bool = False
-
-
 class Asked(BaseModel):
     """What is asked, as OpenAI names it, with `top_k`, `min_p` and `repetition_penalty` besides."""
 
@@ -49,7 +43,8 @@ class Asked(BaseModel):
     seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS)] | None = None
     echo: bool | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, Any] | None = None
+    """With `include_usage`, the last event but one counts tokens."""
     top_k: Annotated[int, Field(ge=1, le=10**6)] | None = None
     min_p: Annotated[float, Field(gt=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
@@ -78,7 +73,7 @@ def router(service: Service) -> APIRouter:
         "/v1/completions",
         summary="Go on with a text",
         responses=_with_stream(answers(ANSWER, error=OPENAI_ERROR)),
-        openapi_extra=takes(Asked),
+        openapi_extra=takes(Asked, choices={"model": list(service.desks)}),
     )
     async def completions(request: Request) -> Response:
         asked = _read(await read_body(request, limits))
@@ -128,7 +123,7 @@ async def _events(work: "_Work", parts: Stream[Part], deadline: float) -> AsyncI
             yield _event(work.chunk(part.text, part.row))
         for row, found in enumerate(work.found):
             yield _event(work.chunk("", row, "stop" if found.ended else "length"))
-        if work.asked.stream_options is not None and work.asked.stream_options.include_usage:
+        if (work.asked.stream_options or {}).get("include_usage"):
             yield _event({**work.head(), "choices": [], "usage": work.usage()})
         yield b"data: [DONE]\n\n"
     except Exception as error:

@@ -76,7 +76,7 @@ def router(service: Service) -> APIRouter:
         "/v1/translate",
         summary="Translate, with tokens, scores, alignments and alternatives",
         responses=answers(ANSWER),
-        openapi_extra=takes(Asked),
+        openapi_extra=takes(Asked, choices={"model": [model.name for model in service.translators]}),
     )
     async def translate(request: Request) -> Response:
         asked = _read(await read_body(request, limits))

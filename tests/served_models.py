@@ -1,15 +1,17 @@
-"""A translator and a writer with random weights, and a server that has both."""
+"""A translator each way and a writer, with random weights, and a server that has all of them, as fixtures."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from random_models import SMALL, saved
 from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
-from regard.serving.served import Served, load_all
-from regard.serving.service import Service
-from servers import Running, running
+
+if TYPE_CHECKING:  # what other tests need not wait for
+    from regard.serving.served import Served
+    from servers import Running
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +24,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def models(folders: dict[str, Path]) -> list[Served]:
+def models(folders: dict[str, Path]) -> "list[Served]":
+    from regard.serving.served import load_all
+
     found = load_all([str(folders[name]) for name in ("en-it", "it-en", "writer")])
     for model in found:
         model.warm_up()
@@ -30,6 +34,9 @@ def models(folders: dict[str, Path]) -> list[Served]:
 
 
 @pytest.fixture(scope="session")
-def server(models: list[Served]) -> Iterator[Running]:
+def server(models: "list[Served]") -> "Iterator[Running]":
+    from regard.serving.service import Service
+    from servers import running
+
     with running(Service(models)) as found:
         yield found
