@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from served_models import folders, models, server  # noqa: F401  # fixtures
+
 settings.register_profile("regard", deadline=None, derandomize=True, max_examples=25, database=None)
 settings.load_profile("regard")
 torch.set_num_threads(1)  # pytest already uses every core

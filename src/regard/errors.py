@@ -42,6 +42,10 @@ class RunFolderError(RunError):
     exit_code = 3
 
 
+class ServerError(RegardError):
+    """A server cannot begin, such as one whose port is taken."""
+
+
 class InterruptedRun(RegardError):  # noqa: N818  # nothing went wrong: the user asked for it
     """The user, or the system, asked a run to stop; everything was saved first."""
 

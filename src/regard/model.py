@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.config import Config
 from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, hindrance_to_search
@@ -148,10 +148,7 @@ class Model:
         if not self.config.model.continues:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which continues no text.")
         several = [prompts] if isinstance(prompts, str) else list(prompts)
-        hindrance = hindrance_to_sampling(
-            wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=self._has_room(several, wish.sampling)
-        )
-        name = decide(engine, self.config, hindrance)
+        name = self.writing_engine(several, wish, engine=engine, seeded=seeded)
         if name == "ctranslate2" and precision not in self._writers:
             from regard.decoding.engines.ctranslate2_writer import begin
 
@@ -159,6 +156,14 @@ class Model:
         begin_writing = self._writers[precision] if name == "ctranslate2" else self._begin_torch
         writer = Generator(begin_writing, self.config, self.tokenizer)
         return writer.stream(several, wish, into if into is not None else [])
+
+    def writing_engine(
+        self, prompts: Sequence[str], wish: Prompting, *, engine: Name = "auto", seeded: bool = True
+    ) -> Literal["torch", "ctranslate2"]:
+        """What continues such prompts."""
+        room = self._has_room(prompts, wish.sampling)
+        hindrance = hindrance_to_sampling(wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=room)
+        return decide(engine, self.config, hindrance)
 
     def score(
         self, texts: Sequence[str], targets: Sequence[str] | None = None, *, parses: Parses | None = None

@@ -24,6 +24,7 @@ from regard.cli import (
     model,
     plot,
     score,
+    serve,
     train,
     translate,
 )
@@ -42,6 +43,7 @@ app.command("demo")(demo.run)
 app.command("train")(train.run)
 app.command("translate")(translate.run)
 app.command("generate")(generate.run)
+app.command("serve")(serve.run)
 app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
 app.command("average")(average.run)

@@ -139,37 +139,9 @@ def _n_best(translation: "Translation", number: int) -> str:
 
 
 def _as_json(translation: "Translation", number: int) -> str:
-    sentences = [
-        {
-            "source": sentence.source,
-            "tokens": sentence.tokens,
-            "alternatives": [
-                {
-                    "text": one.text,
-                    "tokens": one.tokens,
-                    "score": round(one.score, DIGITS),
-                    "log_probability": round(one.log_probability, DIGITS),
-                    "token_scores": _rounded(one.token_scores or []),
-                    "ended": one.ended,
-                    "alignment": [_most(row) for row in (one.attention or [])[: len(one.tokens)]],
-                    "attention": [_rounded(row) for row in one.attention or []],
-                }
-                for one in sentence.alternatives
-            ],
-        }
-        for sentence in translation.sentences
-    ]
-    found = {"source": translation.source, "translation": translation.text, "sentences": sentences}
-    return json.dumps(found, ensure_ascii=False)
+    from regard.decoding.described import described
 
-
-def _rounded(numbers: Any) -> list[float]:
-    return [round(number, DIGITS) for number in numbers]
-
-
-def _most(row: Any) -> int:
-    """Which token of the source was looked at most."""
-    return max(range(len(row)), key=row.__getitem__)
+    return json.dumps(described(translation), ensure_ascii=False)
 
 
 def one_line(text: str) -> str:

@@ -29,10 +29,15 @@ def page(run: Run) -> str:
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("title", f"{run.name}: training report"),
-        tag("style", _own("style.css")),
+        tag("style", style()),
     )
     body = tag("body", tag("main", headline.header(run), *sections), tag("script", _own("hover.js")))
     return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def style() -> Markup:
+    """The style sheet, which other pages of regard's share."""
+    return _own("style.css")
 
 
 def _own(name: str) -> Markup:

@@ -1,0 +1,58 @@
+"""The application: routes, the guard before them, and the page."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from regard.serving.guard import Guard
+from regard.serving.refusal import Refusal
+from regard.serving.routes import ROUTERS
+from regard.serving.service import Service
+from regard.version import __version__
+
+PAGE = Path(__file__).parent / "page"  # files for browsers, where there are any
+
+
+def build_app(service: Service, page: Path = PAGE) -> FastAPI:
+    """The ASGI application for a service."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await service.close()
+
+    app = FastAPI(
+        title="regard",
+        version=__version__,
+        description="Translation and text generation with models of your own.",
+        docs_url=None,  # they load scripts from elsewhere; `routes/docs.py` does not
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    for router in ROUTERS:
+        app.include_router(router(service))
+    app.add_middleware(Guard, access=service.access, metrics=service.metrics)
+    app.add_exception_handler(HTTPException, _refused)
+    if (page / "index.html").is_file():
+        app.mount("/", StaticFiles(directory=page, html=True), name="page")
+    else:
+        app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What the router refuses by itself: paths and methods that are not there."""
+    assert isinstance(error, HTTPException)
+    path, method = request.url.path[:100], request.method
+    sentence = {
+        404: f"There is nothing at {path}; see /docs.",
+        405: f"{method} is not for {path}; see /docs.",
+    }.get(error.status_code, f"{error.detail}.")
+    content = Refusal(error.status_code, sentence).body(path)
+    return Response(content, error.status_code, dict(error.headers or {}), "application/json")

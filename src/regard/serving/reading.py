@@ -1,0 +1,79 @@
+"""Reading a request: its body, bounded in size and time, and the fields in it, as JSON or as a form."""
+
+import asyncio
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic_core import from_json
+from starlette.requests import Request
+
+from regard.serving.limits import Limits
+from regard.serving.refusal import Refusal
+
+FIELDS = 1000  # of a form
+BAD_JSON = "Invalid JSON format"  # as LibreTranslate says it
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The whole body of a request."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and (len(announced) > 15 or int(announced) > limits.body):
+        raise _too_large(limits)
+    parts, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(limits.deadline):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.body:
+                    raise _too_large(limits)
+                parts.append(part)
+    except TimeoutError:
+        raise Refusal(408, "The request did not come to its end in time; send it again.") from None
+    return b"".join(parts)
+
+
+async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
+    """The fields of a request: JSON, or a form as browsers and curl send it; else those in the address."""
+    body = await read_body(request, limits)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return read_json(body)
+    try:
+        if kind == "multipart/form-data":
+            return _parts(request.headers["content-type"], body)
+        text = body.decode("utf-8") or request.url.query
+        return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS))
+    except (ValueError, LookupError):
+        raise Refusal(400, "The form cannot be read; send it as UTF-8, or send JSON.") from None
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """A JSON object: no lone surrogates, no NaN, no bottomless nesting."""
+    try:
+        found = from_json(body, allow_inf_nan=False, cache_strings="none")
+    except ValueError:
+        raise Refusal(400, BAD_JSON) from None
+    if not isinstance(found, dict):
+        raise Refusal(400, BAD_JSON)
+    return found
+
+
+def _parts(content_type: str, body: bytes) -> dict[str, str]:
+    """The fields of a form in parts; files are not taken."""
+    message = BytesParser(policy=HTTP).parsebytes(
+        b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n" + body
+    )
+    found = {}
+    for part in message.iter_parts() if message.is_multipart() else ():
+        name = part.get_param("name", header="content-disposition")
+        content = part.get_payload(decode=True)
+        if isinstance(name, str) and isinstance(content, bytes) and part.get_filename() is None:
+            found[name] = content.decode("utf-8")
+    return found
+
+
+def _too_large(limits: Limits) -> Refusal:
+    headers = {"connection": "close"}  # what is left of the body is not read
+    return Refusal(413, f"The request is larger than {limits.body:,} bytes; send less at a time.", headers=headers)

@@ -1,0 +1,127 @@
+"""Our own `/v1/translate`: everything that is known about a translation, and how long it took."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from regard.decoding.described import described
+from regard.decoding.settings import Bounds, Search
+from regard.decoding.translator import LONGEST, Wish
+from regard.serving.answer import as_json
+from regard.serving.reading import read_body, read_json
+from regard.serving.refusal import Refusal, wrong_fields
+from regard.serving.schema import BOOLEAN, NUMBER, TEXT, WHOLE, answers, listed, obj, takes
+from regard.serving.service import Service
+from regard.serving.waiting import while_wanted
+
+Count = Annotated[int, Field(ge=0, le=10**6)]
+
+
+class Asked(BaseModel):
+    """What is asked; the names are those of the options of `regard translate`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    text: str | list[str]
+    """A text, or several."""
+    model: str | None = None
+    """Without it, the first translator."""
+    beam: Annotated[int, Field(ge=1)] | None = None
+    nbest: Annotated[int, Field(ge=1)] = 1
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
+    coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
+    patience: Annotated[float, Field(gt=0, le=100)] | None = None
+    min_length: Count = 1
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    prefix: str = ""
+    forbid: Annotated[list[str], Field(max_length=100)] = []
+    copy_unknown: bool = False
+    split: bool = True
+    longest: Annotated[int, Field(ge=1, le=LONGEST)] = LONGEST
+    scores: bool = False
+    """Whether the log-probability of each token is wanted."""
+    alignment: bool = False
+    """Whether it is wanted what each token looked at."""
+    deadline: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which the answer is of no use; at most the server's own deadline."""
+
+
+ALTERNATIVE = obj(
+    *("text", "tokens", "score", "log_probability", "token_scores", "ended", "alignment", "attention"),
+    text=TEXT,
+    tokens=listed(TEXT),
+    score=NUMBER,
+    log_probability=NUMBER,
+    token_scores=listed(NUMBER),
+    ended=BOOLEAN,
+    alignment=listed(WHOLE),
+    attention=listed(listed(NUMBER)),
+)
+SENTENCE = obj("source", "tokens", "alternatives", source=TEXT, tokens=listed(TEXT), alternatives=listed(ALTERNATIVE))
+TRANSLATION = obj("source", "translation", "sentences", source=TEXT, translation=TEXT, sentences=listed(SENTENCE))
+MILLISECONDS = {"type": "number"}
+TIMINGS = obj(*("waited_ms", "worked_ms", "together"), waited_ms=MILLISECONDS, worked_ms=MILLISECONDS, together=WHOLE)
+ANSWER = obj("model", "translations", "timings", model=TEXT, translations=listed(TRANSLATION), timings=TIMINGS)
+
+
+def router(service: Service) -> APIRouter:
+    """The route."""
+    routes = APIRouter(tags=["regard"])
+    limits = service.limits
+
+    @routes.post(
+        "/v1/translate",
+        summary="Translate, with tokens, scores, alignments and alternatives",
+        responses=answers(ANSWER),
+        openapi_extra=takes(Asked, choices={"model": [model.name for model in service.translators]}),
+    )
+    async def translate(request: Request) -> Response:
+        asked = _read(await read_body(request, limits))
+        model = service.named(asked.model, translates=True)
+        texts = asked.text if isinstance(asked.text, list) else [asked.text]
+        wish = _wish(asked, texts, service)
+        deadline = min(asked.deadline or limits.deadline, limits.deadline)
+        done = await while_wanted(request, service.batchers[model.name].submit(texts, wish), deadline)
+        timings = {
+            "waited_ms": round(1000 * done.waited, 2),
+            "worked_ms": round(1000 * done.worked, 2),
+            "together": done.together,
+        }
+        found = [described(translation) for translation in done.translations]
+        return as_json({"model": model.name, "translations": found, "timings": timings})
+
+    return routes
+
+
+def _read(body: bytes) -> Asked:
+    try:
+        return Asked.model_validate(read_json(body))
+    except ValidationError as error:
+        raise wrong_fields(error, list(Asked.model_fields)) from None
+
+
+def _wish(asked: Asked, texts: list[str], service: Service) -> Wish:
+    limits, beam = service.limits, asked.beam or max(service.beam, asked.nbest)
+    for name, given, most in (
+        ("text", len(texts), limits.texts),
+        ("characters", sum(map(len, (*texts, asked.prefix, *asked.forbid))), limits.characters),
+        ("beam", beam, limits.beam),
+        ("max_length", asked.max_length or 0, limits.tokens),
+        ("min_length", asked.min_length, limits.tokens),
+    ):
+        if given > most:
+            raise Refusal(400, f"{name}: {given:,} is more than this server's limit of {most:,}; ask for less.")
+    bounds = Bounds(asked.min_length, asked.max_length)
+    return Wish(
+        Search(beam, asked.length_penalty, asked.coverage_penalty, asked.patience, asked.nbest, bounds),
+        asked.split,
+        asked.longest,
+        asked.prefix,
+        tuple(word for word in asked.forbid if word),
+        scored=asked.scores,
+        watched=asked.alignment,
+        copy_unknown=asked.copy_unknown,
+    )

@@ -1,0 +1,132 @@
+"""A model that is served: its name, its languages, and who carries out what is asked of it.
+
+On the command line it is `folder`, `name=folder` or `name[en-it]=folder`.
+"""
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.decoding.engines.choice import Name
+from regard.decoding.engines.ctranslate2 import Precision
+from regard.decoding.generator import Continuation, Part, Prompting
+from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.translator import Translation, Wish
+from regard.errors import ConfigError
+from regard.model import Model, load
+from regard.serving import languages
+
+_WRITTEN = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
+_NAME = re.compile(r"[\w.@:-]{1,100}")
+
+
+class Asked(NamedTuple):
+    """A model as the command line names it."""
+
+    name: str
+    folder: Path
+    pair: tuple[str, str] | None
+
+
+def parse(text: str) -> Asked:
+    """Read `folder`, `name=folder` or `name[en-it]=folder`; `[zh-Hans:en]` where a code has a hyphen.
+
+    >>> parse("mine[en-it]=runs/demo")
+    Asked(name='mine', folder=PosixPath('runs/demo'), pair=('en', 'it'))
+    """
+    match = None if Path(text).is_dir() else _WRITTEN.fullmatch(text)
+    if match is None:
+        return Asked(Path(text).resolve().name, Path(text), None)
+    folder = Path(match["folder"])
+    pair = (match["source"], match["target"]) if match["source"] else None
+    return Asked(match["name"] or folder.resolve().name, folder, pair)
+
+
+class Served:
+    """A model with a name; for a translator, its languages too."""
+
+    def __init__(
+        self, name: str, model: Model, pair: tuple[str, str], engine: Name = "auto", precision: Precision = "int8"
+    ) -> None:
+        kind = model.config.model
+        if not kind.translates and not kind.continues:
+            raise ConfigError(f"{model.folder}: is of the kind {kind.family}, which writes no text; it is not served.")
+        self.name = name
+        self.model = model
+        self.source, self.target = pair
+        self.engine = engine
+        self.precision = precision
+        self.torch = threading.Lock()
+        """Whoever runs the torch network, or opens its taps, holds this: taps see everything that passes."""
+        self._loading = threading.Lock()
+
+    @property
+    def translates(self) -> bool:
+        """Whether it is a translator; else it goes on with texts."""
+        return self.model.config.model.translates
+
+    def translate(self, texts: Sequence[str], wish: Wish) -> list[Translation]:
+        """Translate texts; may be called from several threads at once."""
+        with self._loading:
+            ready = self.model.translator(wish, engine=self.engine, precision=self.precision)
+        with self.held(ready.engine.name):
+            return ready.translate(texts, wish)
+
+    def write(self, prompts: Sequence[str], wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
+        """Go on with prompts, part by part; several threads may do so at once, and take turns at the torch network."""
+        with self._loading:
+            options: dict[str, Any] = {"engine": self.engine, "seeded": seeded}
+            engine = self.model.writing_engine(prompts, wish, **options)
+            parts = self.model.stream(prompts, wish, into, precision=self.precision, **options)
+        try:
+            while True:
+                with self.held(engine):
+                    part = next(parts, None)
+                if part is None:
+                    return
+                yield part
+        finally:
+            parts.close()  # type: ignore[attr-defined]  # it is a generator
+
+    def warm_up(self) -> None:
+        """Load everything that the first request needs."""
+        if self.translates:
+            self.translate(["."], Wish())
+            return
+        sampling = Sampling(temperature=0.0, bounds=Bounds(longest=1))
+        for _ in self.write([""], Prompting(sampling), [], True):
+            pass
+
+    @contextmanager
+    def held(self, engine: str) -> Iterator[None]:
+        """While it lasts, an engine may run: the torch network for one caller at a time, CTranslate2 for all."""
+        if engine != "torch":
+            yield
+            return
+        with self.torch:
+            yield
+
+
+def load_all(
+    asked: Iterable[str],
+    *,
+    pair: tuple[str | None, str | None] = (None, None),
+    engine: Name = "auto",
+    precision: Precision = "int8",
+) -> list[Served]:
+    """The models that a command line names; `pair` is the languages of those that say none."""
+    found: dict[str, Served] = {}
+    for text in asked:
+        name, folder, own = parse(text)
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{text}: {name!r} is no name for a model; give one, as in en-it={folder}.")
+        if name in found:
+            raise ConfigError(f"{text}: there is a model called {name} already; give it another, as in other={folder}.")
+        model = load(folder)
+        guessed = own or languages.guess(folder)
+        languages_ = own or (pair[0] or guessed[0], pair[1] or guessed[1])
+        found[name] = Served(name, model, languages_, engine, precision)
+    return list(found.values())

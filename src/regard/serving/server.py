@@ -1,0 +1,73 @@
+"""The process that listens: it takes its port first, loads the models, then answers until it is told to stop."""
+
+import errno
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from regard.errors import ServerError
+from regard.serving.app import build_app
+from regard.serving.service import Service
+
+KEEP_ALIVE = 30  # seconds that a connection may say nothing
+
+
+def take_port(host: str, port: int) -> socket.socket:
+    """A socket at an address; port 0 is any that is free."""
+    if not 0 <= port <= 65535:  # else the system would take what is left of it modulo 65536
+        raise ServerError(f"there is no port {port}; choose one from 0 to 65535 with --port.")
+    taken: socket.socket | None = None
+    try:
+        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        taken = socket.socket(family, kind)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+    except OSError as error:
+        if taken is not None:
+            taken.close()
+        raise ServerError(_why(host, port, error)) from None
+    return taken
+
+
+def url_of(taken: socket.socket) -> str:
+    """The address of a socket, as a browser wants it."""
+    host, port = taken.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def build_server(service: Service) -> uvicorn.Server:
+    """A server that is ready to run."""
+    config = uvicorn.Config(
+        build_app(service),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE,
+        # every accepted request has its deadline; once that has passed, there is nothing left to wait for
+        timeout_graceful_shutdown=round(service.limits.deadline) + 1,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(service: Service, taken: socket.socket, ready: Callable[[str], None]) -> None:
+    """Load the models, say where they are, and answer until a signal; what was accepted is finished first."""
+    for model in service.models:
+        model.warm_up()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again when all is done
+    ready(url_of(taken))
+    try:
+        build_server(service).run(sockets=[taken])
+    except KeyboardInterrupt:
+        return
+
+
+def _why(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is taken; choose another with --port, or 0 for any."
+    if error.errno == errno.EACCES:
+        return f"port {port} of {host} may not be used by you; choose one above 1023 with --port."
+    return f"--host {host}: is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all of them."

@@ -1,0 +1,177 @@
+"""Under load: who comes too late is told when to come back, who leaves costs nothing, who was accepted is answered."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from regard.decoding.generator import Continuation, Part, Prompting
+from regard.decoding.settings import Search
+from regard.decoding.translator import Wish
+from regard.serving.limits import Limits
+from regard.serving.served import Served
+from regard.serving.service import Service
+from servers import PATIENCE, Echo, Running, running, until
+
+ASKED = {"q": "w4", "source": "en", "target": "it"}
+
+
+@pytest.fixture
+def echo(models: list[Served]) -> Echo:
+    return Echo(models[0])
+
+
+def waiting(server: Running) -> int:
+    line = next(line for line in server.get("/metrics").text.splitlines() if line.startswith("regard_waiting"))
+    return int(line.split()[-1])
+
+
+def test_a_full_queue_answers_429_and_when_to_come_back(echo: Echo) -> None:
+    echo.gate.clear()
+    with running(Service([echo], Limits(queue=2))) as server, ThreadPoolExecutor(2) as pool:
+        accepted = [pool.submit(server.post, "/translate", ASKED) for _ in range(2)]
+        until(lambda: waiting(server) == 2)
+        for path, asked in (("/translate", ASKED), ("/v1/translate", {"text": "w4"})):
+            found = server.post(path, asked)
+            sentence = "Slowdown: 2 requests are waiting already; try again in 1 s."
+            assert (found.status_code, found.json()) == (429, {"error": sentence})
+            assert found.headers["retry-after"] == "1"
+        ready = server.get("/readyz")
+        assert (ready.status_code, ready.json()) == (503, {"error": "The queue of en-it is full."})
+        echo.gate.set()
+        assert [one.result().json() for one in accepted] == [{"translatedText": "W4"}] * 2
+        assert server.get("/readyz").is_success
+        assert 'regard_refused_total{model="en-it"} 2' in server.get("/metrics").text
+
+
+def test_a_deadline_that_passes_is_told(echo: Echo) -> None:
+    echo.gate.clear()
+    with running(Service([echo], Limits(deadline=5))) as server:
+        found = server.post("/v1/translate", {"text": "w4", "deadline": 0.05})
+        sentence = "The answer was not ready within 0.05 s; ask for less, or try again later."
+        assert (found.status_code, found.json()) == (504, {"error": sentence})
+        assert waiting(server) == 0
+        echo.gate.set()
+
+
+def test_whose_client_leaves_is_not_translated(echo: Echo) -> None:
+    echo.gate.clear()
+    with running(Service([echo])) as server:
+
+        async def scene() -> None:
+            async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+                begun = [asyncio.ensure_future(client.post("/translate", json=ASKED | {"q": q})) for q in ("a", "b")]
+                await asyncio.to_thread(until, lambda: len(echo.seen) == 2)  # both workers have something to do
+                left = asyncio.ensure_future(client.post("/translate", json=ASKED | {"q": "left"}))
+                stays = asyncio.ensure_future(client.post("/translate", json=ASKED | {"q": "stays"}))
+                await asyncio.to_thread(until, lambda: waiting(server) == 4)
+                left.cancel()
+                await asyncio.to_thread(until, lambda: waiting(server) == 3)
+                echo.gate.set()
+                assert [one.json()["translatedText"] for one in await asyncio.gather(*begun, stays)] == [
+                    "A",
+                    "B",
+                    "STAYS",
+                ]
+
+        asyncio.run(scene())
+        assert 'regard_cancelled_total{model="en-it"} 1' in server.get("/metrics").text
+    assert not any("left" in batch for batch in echo.seen)
+
+
+class Endless(Served):
+    """A writer that writes until it is stopped."""
+
+    def __init__(self, model: Served) -> None:
+        super().__init__("endless", model.model, ("", ""))
+        self.stopped = threading.Event()
+        self.steps = 0
+
+    def write(self, prompts: object, wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
+        into.append(Continuation("w4", 0))
+        try:
+            while not self.stopped.wait(0.002):
+                self.steps += 1
+                yield Part(0, "w")
+        finally:
+            self.stopped.set()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_whose_client_leaves_is_no_longer_written_for(models: list[Served], stream: bool) -> None:
+    endless = Endless(models[2])
+    with running(Service([endless])) as server:
+
+        async def scene() -> None:
+            async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+                asked = {"model": "endless", "prompt": "w4", "stream": stream}
+                asking = asyncio.ensure_future(client.post("/v1/completions", json=asked))
+                await asyncio.to_thread(until, lambda: endless.steps > 3)
+                asking.cancel()
+
+        asyncio.run(scene())
+        assert endless.stopped.wait(PATIENCE)
+        until(lambda: waiting(server) == 0)
+
+
+@pytest.mark.parametrize(("stream", "status"), [(True, 200), (False, 504)])
+def test_writing_past_the_deadline_is_told_and_ends(models: list[Served], stream: bool, status: int) -> None:
+    endless = Endless(models[2])
+    with running(Service([endless], Limits(deadline=0.2))) as server:
+        found = server.post("/v1/completions", {"model": "endless", "prompt": "w4", "stream": stream})
+        assert found.status_code == status
+        assert "The answer was not ready within" in found.text
+    assert endless.stopped.is_set()
+
+
+def test_writers_have_a_queue_too(models: list[Served]) -> None:
+    service = Service([Endless(models[2])], Limits(queue=1, deadline=2))
+    with running(service) as server:
+        desk = service.desks["endless"]
+        desk._requests = desk._queue  # as if so many wrote
+        found = server.post("/v1/completions", {"model": "endless"})
+        assert (found.status_code, found.headers["retry-after"]) == (429, "1")
+        assert found.json()["error"]["code"] == "rate_limit_exceeded"
+        desk._requests = 0
+
+
+def test_a_shutdown_finishes_what_was_accepted(echo: Echo) -> None:
+    echo.gate.clear()
+    with ThreadPoolExecutor(3) as pool:
+        with running(Service([echo])) as server:
+            url = server.url
+            accepted = [pool.submit(httpx.post, f"{url}/translate", json=ASKED, timeout=PATIENCE) for _ in range(3)]
+            until(lambda: waiting(server) == 3)
+            server.server.should_exit = True
+            until(lambda: not _listens(url))
+            assert not any(one.done() for one in accepted)
+            echo.gate.set()
+        assert [one.result().json() for one in accepted] == [{"translatedText": "W4"}] * 3
+
+
+def test_many_clients_at_once_get_their_own_answers(server: Running, models: list[Served]) -> None:
+    texts = [f"w{4 + n % 25} w{4 + n * 7 % 25} w{4 + n * 3 % 25}" for n in range(120)]
+    alone = {text: models[0].translate([text], _wish(server))[0].text for text in texts}
+
+    async def scene() -> list[str]:
+        limits = httpx.Limits(max_connections=24)
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
+            asked = [client.post("/translate", json=ASKED | {"q": text}) for text in texts]
+            return [found.json()["translatedText"] for found in await asyncio.gather(*asked)]
+
+    assert asyncio.run(scene()) == [alone[text] for text in texts]
+
+
+def _wish(server: Running) -> Wish:
+    return Wish(Search(width=server.service.beam))
+
+
+def _listens(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/health", timeout=PATIENCE)
+    except httpx.ConnectError:
+        return False
+    return True

@@ -1,0 +1,268 @@
+"""Safe by default: who may ask, under which name, from which page, how much; and what never leaves."""
+
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from libretranslatepy import LibreTranslateAPI
+
+from regard.errors import ConfigError, DataError
+from regard.serving.access import Access, decide_access, read_key
+from regard.serving.app import build_app
+from regard.serving.limits import Limits
+from regard.serving.served import Served
+from regard.serving.service import Service
+from servers import Echo, Running, running
+
+KEY = "a key that nobody guesses"
+ASKED = {"q": "w4", "source": "en", "target": "it"}
+PAGE = "https://page.example"
+
+
+@pytest.fixture(scope="module")
+def locked(models: list[Served]) -> Iterator[Running]:
+    access = Access(KEY.encode(), origins=frozenset({PAGE}))
+    with running(Service(models, Limits(body=2000), access)) as found:
+        yield found
+
+
+class TestKey:
+    """With a key, nothing is done without it."""
+
+    def test_what_is_ours_wants_it_in_the_header(self, locked: Running) -> None:
+        for path in ("/v1/translate", "/v1/look"):
+            found = locked.post(path, {"text": "w4"})
+            sentence = "This server asks for an API key; send it as Authorization: Bearer KEY."
+            assert (found.status_code, found.json()) == (401, {"error": sentence})
+            assert found.headers["www-authenticate"] == "Bearer"
+        assert locked.get("/metrics").status_code == 401
+        assert locked.get("/metrics", headers={"authorization": f"Bearer {KEY}"}).status_code == 200
+        assert locked.post("/v1/translate", {"text": "w4"}, headers={"authorization": f"bearer {KEY}"}).is_success
+
+    def test_openais_clients_read_why(self, locked: Running) -> None:
+        error = locked.get("/v1/models", headers={"authorization": "Bearer wrong"}).json()["error"]
+        assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+
+    def test_libretranslates_clients_put_it_into_the_body(self, locked: Running) -> None:
+        assert LibreTranslateAPI(locked.url, api_key=KEY).translate("w4", "en", "it")
+        missing, wrong = locked.post("/translate", ASKED), locked.post("/detect", {"q": "w4", "api_key": "wrong"})
+        sentence = "Please contact the server operator to get an API key"
+        assert (missing.status_code, missing.json()) == (400, {"error": sentence})
+        assert (wrong.status_code, wrong.json()) == (403, {"error": "Invalid API key"})
+        assert locked.post("/translate", ASKED, params={"api_key": KEY}).is_success
+        assert locked.post("/translate", ASKED, headers={"authorization": f"Bearer {KEY}"}).is_success
+        for odd in (7, ["a"], {"a": 1}, "ключ"):
+            assert locked.post("/translate", ASKED | {"api_key": odd}).status_code == 403
+
+    def test_whether_it_lives_is_no_secret(self, locked: Running) -> None:
+        for path in ("/health", "/healthz", "/readyz", "/languages", "/docs", "/openapi.json"):
+            assert locked.get(path).is_success
+        assert locked.get("/frontend/settings").json()["keyRequired"] is True
+
+    def test_it_comes_from_a_file_or_from_the_environment(self, tmp_path: Path) -> None:
+        file = tmp_path / "key"
+        file.write_text(f"{KEY}\n")
+        assert read_key(file, "another one that is long enough") == KEY.encode()
+        assert read_key(None, KEY) == KEY.encode()
+        assert read_key(None, None) is None
+
+    def test_keys_that_cannot_be_used_get_a_sentence(self, tmp_path: Path) -> None:
+        file = tmp_path / "key"
+        with pytest.raises(DataError) as error:
+            read_key(file, None)
+        assert str(error.value) == (
+            f"{file}: cannot be read (No such file or directory); give the path of a file with a key."
+        )
+        file.write_bytes(b"\xff")
+        with pytest.raises(DataError) as error:
+            read_key(file, None)
+        assert str(error.value) == f"{file}: is not UTF-8 text; give the path of a file with a key."
+        with pytest.raises(ConfigError) as refused:
+            read_key(None, "short")
+        assert str(refused.value) == "REGARD_API_KEY: a key of 5 characters is easily guessed; take 16 or more."
+
+
+class TestWhoCanReachIt:
+    """Others reach it only with a key, or where someone said that they may."""
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "::", "example.org"])
+    def test_another_address_needs_a_key_or_a_word(self, host: str) -> None:
+        with pytest.raises(ConfigError) as error:
+            decide_access(host, key=None)
+        assert str(error.value) == (
+            f"--host {host}: others can reach this address; give --api-key-file or REGARD_API_KEY, "
+            "or say --open-to-all."
+        )
+        assert decide_access(host, key=b"k").key == b"k"
+        assert decide_access(host, key=None, open_to_all=True).key is None
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+    def test_this_machine_needs_none(self, host: str) -> None:
+        assert decide_access(host, key=None).key is None
+
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "localhost.evil"]
+    )
+    def test_a_name_that_is_not_ours_is_refused(self, server: Running, host: str) -> None:
+        for found in (
+            server.get("/health", headers={"host": host}),
+            server.post("/translate", ASKED, headers={"host": host}),
+        ):
+            sentence = "This server does not go by that name; use its address, or start it with --allow-host."
+            assert (found.status_code, found.json()) == (421, {"error": sentence})
+
+    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "[::1]:8000", "localhost."])
+    def test_our_own_names_are_good(self, server: Running, host: str) -> None:
+        assert server.get("/health", headers={"host": host}).is_success
+
+    def test_more_names_can_be_given(self) -> None:
+        access = decide_access("127.0.0.1", key=None, names=("Translate.Example",))
+        assert access.addresses("translate.example:443")
+        assert decide_access("0.0.0.0", key=b"k").addresses(socket.gethostname())
+
+
+class TestOtherPages:
+    """Pages from elsewhere may not ask, unless they were named."""
+
+    def test_without_being_asked_for_no_page_is_let_in(self, server: Running) -> None:
+        asked: list[dict[str, Any]] = [{"json": ASKED}, {"data": ASKED}, {"content": b"q=w4"}]
+        for options in asked:
+            found = server.client.post("/translate", headers={"origin": PAGE}, **options)
+            sentence = "Other pages may not ask this server; start it with --cors ORIGIN to allow it."
+            assert (found.status_code, found.json()) == (403, {"error": sentence})
+            assert "access-control-allow-origin" not in found.headers
+        assert server.client.options("/translate", headers={"origin": PAGE}).status_code == 403
+        assert "access-control-allow-origin" not in server.get("/health", headers={"origin": PAGE}).headers
+
+    def test_our_own_page_is(self, server: Running) -> None:
+        assert server.post("/translate", ASKED, headers={"origin": server.url}).is_success
+
+    def test_a_page_that_was_named_is(self, locked: Running) -> None:
+        asked = locked.client.options(
+            "/v1/translate", headers={"origin": PAGE, "access-control-request-method": "POST"}
+        )
+        assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, PAGE)
+        assert asked.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+        found = locked.post("/translate", ASKED | {"api_key": KEY}, headers={"origin": PAGE})
+        assert found.headers["access-control-allow-origin"] == PAGE
+        assert found.headers["vary"] == "Origin"
+        assert locked.post("/translate", ASKED, headers={"origin": "https://other.example"}).status_code == 403
+        refused = locked.post("/v1/translate", {"text": "w4"}, headers={"origin": PAGE})
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, PAGE)
+
+    @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "https://example.org/page"])
+    def test_what_is_no_origin_gets_a_sentence(self, origin: str) -> None:
+        with pytest.raises(ConfigError) as error:
+            decide_access("127.0.0.1", key=None, origins=(origin,))
+        assert str(error.value) == f"--cors {origin}: should be a page's origin such as https://example.org, or *."
+        assert Access(origins=frozenset("*")).allows("null")
+
+
+class TestLimits:
+    """A body has an end."""
+
+    def test_a_body_that_is_announced_too_large_is_not_read(self, locked: Running) -> None:
+        found = locked.post("/translate", ASKED | {"q": "w" * 3000})
+        sentence = "The request is larger than 2,000 bytes; send less at a time."
+        assert (found.status_code, found.json()) == (413, {"error": sentence})
+
+    def test_a_body_that_is_not_announced_is_read_up_to_the_limit(self, locked: Running) -> None:
+        endless = (b"x" * 500 for _ in range(100))
+        assert locked.post("/translate", content=endless).status_code == 413
+
+    def test_an_absurd_length_is_refused(self, locked: Running) -> None:
+        host, port = locked.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as raw:
+            raw.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999999999\r\n\r\n")
+            assert raw.recv(100).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+
+    def test_a_body_that_never_ends_is_given_up(self, models: list[Served]) -> None:
+        with running(Service(models[:1], Limits(deadline=0.2))) as slow:
+            host, port = slow.url.removeprefix("http://").split(":")
+            with socket.create_connection((host, int(port))) as raw:
+                raw.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq")
+                assert raw.recv(100).startswith(b"HTTP/1.1 408")
+
+
+class TestNothingLeaks:
+    """Failures are told in the log, not to clients."""
+
+    @pytest.mark.parametrize("path", ["/translate", "/v1/translate"])
+    def test_no_traceback_leaves(self, models: list[Served], caplog: pytest.LogCaptureFixture, path: str) -> None:
+        model = Echo(models[0])
+        model.failure = RuntimeError("secret detail in /home/someone/model.bin")
+        with running(Service([model])) as broken, caplog.at_level(logging.ERROR, "regard"):
+            found = broken.post(path, ASKED if path == "/translate" else {"text": "w4"})
+            assert broken.get("/health").is_success
+        assert found.status_code == 500
+        assert "failed here; the server's log has it under" in found.json()["error"]
+        assert not any(part in found.text for part in ("secret", "Traceback", "File", "home", "RuntimeError"))
+        number = found.json()["error"].split()[-1].rstrip(".")
+        assert number in caplog.text
+        assert "secret detail" in caplog.text
+
+    def test_a_failure_in_a_stream_is_its_last_event(
+        self, models: list[Served], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from regard.decoding.generator import Part
+
+        def fail(*_: object) -> object:
+            yield Part(0, "w9")
+            raise RuntimeError("secret")
+
+        monkeypatch.setattr(models[2], "write", fail)
+        with running(Service(models[2:])) as broken:
+            found = broken.post("/v1/completions", {"model": "writer", "prompt": "w4", "stream": True})
+        assert "w9" in found.text
+        assert '"message": "Something failed here."' in found.text
+        assert "secret" not in found.text
+        assert "[DONE]" not in found.text
+
+    def test_what_is_not_there_is_json_too(self, server: Running) -> None:
+        found = server.get("/../../etc/passwd")
+        assert (found.status_code, found.headers["content-type"]) == (404, "application/json")
+        found = server.get("/v1/translate")
+        assert (found.status_code, found.json()) == (405, {"error": "GET is not for /v1/translate; see /docs."})
+        assert found.headers["allow"] == "POST"
+
+    def test_every_answer_carries_its_policy(self, server: Running, locked: Running) -> None:
+        answers = [server.get("/health"), server.get("/none"), locked.post("/v1/translate", {}), server.get("/docs")]
+        for answer in answers:
+            assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in answer.headers
+
+
+class TestPages:
+    """Pages need nothing from elsewhere."""
+
+    def test_the_docs_load_nothing(self, server: Running) -> None:
+        assert server.get("/").headers["location"] == "/docs"
+        page = server.get("/docs")
+        assert page.headers["content-type"].startswith("text/html")
+        assert not any(part in page.text for part in ("http://", "https://", "src=", "<link", "<script", "@import"))
+        for path in ("/translate", "/v1/translate", "/v1/completions", "/metrics"):
+            assert path in page.text
+
+    def test_their_style_is_the_one_that_the_policy_allows(self, server: Running) -> None:
+        import base64
+        import hashlib
+
+        page = server.get("/docs")
+        style = page.text.partition("<style>")[2].partition("</style>")[0]
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in page.headers["content-security-policy"]
+
+    def test_files_of_a_page_are_served_at_the_root(self, models: list[Served], tmp_path: Path) -> None:
+        from starlette.testclient import TestClient
+
+        (tmp_path / "index.html").write_text("<h1>Hello</h1>")
+        client = TestClient(build_app(Service(models[:1]), tmp_path), base_url="http://localhost")
+        found = client.get("/")
+        assert found.text == "<h1>Hello</h1>"
+        assert "script-src 'self'" in found.headers["content-security-policy"]
+        assert client.get("/health").json() == {"status": "ok"}
+        assert client.get("/%2e%2e/secret").status_code == 404
