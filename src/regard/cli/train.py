@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
     "gpt": {"kind": "decoder-only"},
+    "elmo": {"kind": "bidirectional-language-model"},
 }
 
 
@@ -104,6 +105,7 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
     own = {
         "translation": {"builtin:phrasebook": {"valid": "-dev", "test": "-test"}},
         "gpt": {"builtin:python-docs": {"valid": "-dev"}},
+        "elmo": {"builtin:python-docs": {"valid": "-dev"}},
     }
     files = parts.get("train", {}).get("files", [])
     for name, suffix in own.get(what, {}).get(files[0], {}).items() if len(files) == 1 else ():
