@@ -105,6 +105,4 @@ def test_what_it_cannot_take_gets_a_sentence() -> None:
     assert str(refused.value) == "The ids have shape (2, 0); they should be (rows, length), with a token at least."
     with pytest.raises(ConfigError) as error:
         resolve(None, ["model.kind=bidirectional-language-model", "model.width=31"])
-    assert str(error.value) == (
-        "--set model.width=31: model.width = 31 has no half for each direction: use 32."
-    )
+    assert str(error.value) == ("--set model.width=31: model.width = 31 has no half for each direction: use 32.")

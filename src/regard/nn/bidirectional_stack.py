@@ -51,7 +51,9 @@ class BidirectionalStack(nn.Module):
         last real token; where documents share a row, at the last of each.
         """
         if ids.dim() != 2 or ids.size(1) == 0:
-            raise InputError(f"The ids have shape {tuple(ids.shape)}; they should be (rows, length), with a token at least.")
+            raise InputError(
+                f"The ids have shape {tuple(ids.shape)}; they should be (rows, length), with a token at least."
+            )
         real = unless_all(checked(real, ids.shape))
         documents = (facts or {}).get("documents")
         x = self._embedded(ids)
