@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
 
 import regard
 from family import VOCABULARY, Batch, batches, make
-from hypothesis import given
 from regard.config import BidirectionalLanguageModel
 from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network

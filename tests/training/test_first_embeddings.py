@@ -18,7 +18,7 @@ from regard.training.word_vectors import check_word_vectors, start_from_word_vec
 from small_runs import order, run, write_pairs
 
 WORDS = ["the", "cat", "sat"]
-KINDS = {config.kind: config for config in FAMILY.values()}
+KINDS: dict[str, ModelConfig] = {config.kind: config for config in FAMILY.values()}
 
 
 @pytest.fixture

@@ -60,7 +60,8 @@ def is_translator(model: "Model", given: "Corpus") -> bool:
     if not network.continues and not network.translates:
         article = "an" if network.family[0] in "aeiou" else "a"
         raise ConfigError(
-            f"{model.folder} is {article} {network.family}, which predicts no text; give a translator or a language model."
+            f"{model.folder} is {article} {network.family}, which predicts no text; "
+            "give a translator or a language model."
         )
     return network.translates
 

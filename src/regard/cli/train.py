@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli import word2vec
 from regard.cli.data import Files, files, named_files
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ def run(
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
         if skip_bad:
             parts["skip_bad"] = True
+        if what == "word2vec":
+            others = {"--valid": given["valid"], "--test": given["test"], "--preset": preset, "--resume": resume}
+            parts = {name: value for name, value in parts.items() if name in ("train", "skip_bad")}
+            word2vec.run(parts, others, settings or [], out, quiet)
+            return
         sources = _sources(what, preset, parts, settings or [], resume)
         place = _place(what, out)
         order = Order(sources, place, resume=resume, pick=what in NETWORKS, command=["regard", *sys.argv[1:]])

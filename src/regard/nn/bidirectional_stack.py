@@ -45,8 +45,9 @@ class BidirectionalStack(nn.Module):
         backwards: Tensor | None = None,
         facts: Mapping[str, Tensor] | None = None,
     ) -> list[Tensor]:
-        """ids (B, T) -> h_0, the embedding twice, then h_1 …, both directions side by side; each (B, T, C), zero at pads.
+        """ids (B, T) -> the layers, each (B, T, C): h_0 the embedding twice, then both directions side by side.
 
+        They are zero at pads.
         `backwards` (B, T) is what the backward direction reads, where that is not the same. It begins at each row's
         last real token; where documents share a row, at the last of each.
         """

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +71,10 @@ def write_word_vectors(path: Path, words: Collection[str], vectors: Vector) -> N
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            yield file
+            yield cast(BinaryIO, file)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise DataError(f"{path}: cannot be unpacked; get the whole file, or one that is not packed.") from None
     except OSError as error:
@@ -83,7 +83,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         ) from None
 
 
-def _lines(file: IO[bytes], first: bytes | None) -> Iterator[tuple[int, bytes]]:
+def _lines(file: BinaryIO, first: bytes | None) -> Iterator[tuple[int, bytes]]:
     """The lines that hold vectors, with their numbers."""
     if first is not None:
         yield 1, first.rstrip()

@@ -83,16 +83,16 @@ class BidirectionalModelling(LanguageModelling):
     """Training a bidirectional language model."""
 
     name = "bidirectional language model"
-    network: BidirectionalLanguageModel
 
     def __init__(self, config: Config, prepared: Prepared, network: BidirectionalLanguageModel) -> None:
         super().__init__(config, prepared, network)
+        self._both = network
         for part in (network.mixing, network.pooling):  # for later tasks to learn: nothing here depends on them
             part.requires_grad_(False)
 
     def objective(self) -> nn.Module:
         """Predict each token from those before it, and from those after it."""
-        return BothWays(self.network, self.config.training.label_smoothing)
+        return BothWays(self._both, self.config.training.label_smoothing)
 
     def batches(self, place: Place) -> Iterator[tuple[Place, TwoWayBatch]]:
         """Those of a language model, each token wanted twice."""
@@ -107,7 +107,7 @@ class BidirectionalModelling(LanguageModelling):
     @torch.no_grad()
     def _measure(self, part: Part, check: Check) -> Measured:
         """The loss of both directions, and the perplexity of each."""
-        objective, ahead, back, places = BothWays(self.network, 0.0), 0.0, 0.0, 0
+        objective, ahead, back, places = BothWays(self._both, 0.0), 0.0, 0.0, 0
         (column,) = part.store.columns
         tokens = self.config.training.batch_tokens
         device = next(self.network.parameters()).device
