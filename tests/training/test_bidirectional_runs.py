@@ -10,7 +10,8 @@ from hypothesis import given
 
 import regard
 from family import VOCABULARY, Batch, batches, make
-from regard.config import BidirectionalLanguageModel
+from regard.cli.data import is_translator
+from regard.config import BidirectionalLanguageModel, Corpus
 from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
 from regard.text.scan import Scan
@@ -104,3 +105,13 @@ def test_sizes_suit_the_amount_of_text() -> None:
     assert picked(100_000)["tokenizer.kind"] == "character"
     assert picked(10**9)["model.width"] == 1024
     assert picked(10**9)["tokenizer.kind"] == "byte-level"
+
+
+def test_it_predicts_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", text, *LEARN, "training.steps=1") / "best"
+    model = regard.load(folder)
+    with pytest.raises(ConfigError) as error:
+        is_translator(model, Corpus(files=(str(text),)))
+    assert str(error.value) == (
+        f"{folder} is a bidirectional language model, which predicts no text; give a translator or a language model."
+    )

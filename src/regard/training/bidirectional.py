@@ -47,21 +47,23 @@ class BothWays(nn.Module):
 
     def forward(self, batch: TwoWayBatch) -> Loss:
         """The loss of a batch, summed over the targets of both directions."""
-        ahead, back = self.directions(batch)
-        return Loss(ahead.smoothed + back.smoothed, ahead.plain + back.plain, ahead.targets + back.targets)
+        logits, wanted = self._predictions(batch)
+        return smoothed_cross_entropy(logits.flatten(0, 1), wanted.flatten(), self.label_smoothing)
 
     def directions(self, batch: TwoWayBatch) -> tuple[Loss, Loss]:
         """The loss forwards, and the loss backwards."""
-        hidden = self.network.both_ways(batch.target, batch.predicted, batch.target_real, batch.facts).flatten(0, 1)
-        following, before = batch.predicted.flatten(), batch.target.flatten()
-        if batch.target_real is not None:
-            wanted = batch.target_real.flatten().nonzero().squeeze(1)
-            hidden, following, before = (each.index_select(0, wanted) for each in (hidden, following, before))
-        logits = self.network.logits(hidden)  # (N, C) -> (N, 2, V)
-        return self._loss(logits[:, 0], following), self._loss(logits[:, 1], before)
+        logits, wanted = self._predictions(batch)
+        ahead, back = (smoothed_cross_entropy(logits[:, n], wanted[:, n], self.label_smoothing) for n in (0, 1))
+        return ahead, back
 
-    def _loss(self, logits: Tensor, targets: Tensor) -> Loss:
-        return smoothed_cross_entropy(logits, targets, self.label_smoothing)
+    def _predictions(self, batch: TwoWayBatch) -> tuple[Tensor, Tensor]:
+        """Logits (N, 2, V) of what follows and of what went before, and what they should say (N, 2)."""
+        hidden = self.network.both_ways(batch.target, batch.predicted, batch.target_real, batch.facts).flatten(0, 1)
+        wanted = torch.stack([batch.predicted, batch.target], dim=-1).flatten(0, 1)
+        if batch.target_real is not None:
+            places = batch.target_real.flatten().nonzero().squeeze(1)
+            hidden, wanted = hidden.index_select(0, places), wanted.index_select(0, places)
+        return self.network.logits(hidden), wanted  # (N, C) -> (N, 2, V)
 
 
 class BidirectionalKind(LanguageKind):

@@ -152,7 +152,8 @@ def _gensim() -> Callable[..., Any]:
         from gensim.models import Word2Vec
     except ImportError:
         raise ConfigError("word2vec needs gensim; install it with: pip install 'regard[word2vec]'.") from None
-    return Word2Vec
+    trainer: Callable[..., Any] = Word2Vec
+    return trainer
 
 
 def _write(path: Path, learned: Learned) -> None:
