@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.config import (
     AlibiPositions,
+    BidirectionalLanguageModel,
     BigBirdAttention,
     ClassHead,
     DecoderOnly,
@@ -128,6 +129,12 @@ ENCODERS: dict[str, ModelConfig] = {
     "encoder-only, Linformer": EncoderOnly(
         **_SMALL, attention=LinformerAttention(projected=3, length=40, sharing="layerwise")
     ),
+    "bidirectional, LSTM": BidirectionalLanguageModel(**_RECURRENT),
+    "bidirectional, GRU, untied": BidirectionalLanguageModel(
+        **_RECURRENT, cell="gru", share_output=False, output_bias=True, pooling="first-dense"
+    ),
+    "bidirectional, classes": BidirectionalLanguageModel(**_RECURRENT, head=ClassHead(labels=("bad", "good"))),
+    "bidirectional, tags": BidirectionalLanguageModel(**_RECURRENT, cell="rnn", head=TagHead(labels=("noun", "verb"))),
 }
 FAMILY = DECODERS | ENCODERS
 SPARSE = [  # those that, while a tap is open, also compute what they leave out

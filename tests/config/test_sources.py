@@ -102,7 +102,7 @@ def test_settings_survive_json(preset: str) -> None:
         (
             "model.kind=decoder",
             "model.kind = 'decoder' should be 'encoder-decoder', 'decoder-only', 'encoder-only', "
-            "'recurrent-encoder-decoder' or 'recurrent-language-model' "
+            "'recurrent-encoder-decoder', 'recurrent-language-model' or 'bidirectional-language-model' "
             "(did you mean decoder-only?).",
         ),
         (

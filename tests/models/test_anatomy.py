@@ -70,7 +70,7 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
     batch = Batch(ids, torch.ones_like(ids).bool(), ids, torch.ones_like(ids).bool())
     with open_taps(network), FlopCounterMode(display=False) as counter, torch.no_grad():  # torch cannot count inside
         states = hidden(network, batch)  # its fused kernel; open taps keep it out of the way
-        if network.decodes or getattr(FAMILY[name], "task", "") in ("masked", "tagging"):
+        if network.decodes or getattr(FAMILY[name], "task", "") in ("masked", "tagging", "bidirectional"):
             network.logits(states)
     assert anatomy(network, length).forward_flops * length == counter.get_total_flops()
 

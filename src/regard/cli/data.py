@@ -64,8 +64,10 @@ def is_translator(model: "Model", given: "Corpus") -> bool:
     if network.continues and given.source:
         raise ConfigError(f"{model.folder} is a language model, which reads --data, and not --source and --target.")
     if not network.continues and not network.translates:
+        article = "an" if network.family[0] in "aeiou" else "a"
         raise ConfigError(
-            f"{model.folder} is an {network.family}, which predicts no text; give a translator or a language model."
+            f"{model.folder} is {article} {network.family}, which predicts no text; "
+            "give a translator or a language model."
         )
     if network.translates:
         check_parses(network, given=bool(given.parses))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli import word2vec
 from regard.cli.data import Files, files, named_files
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
     "gpt": {"kind": "decoder-only"},
+    "elmo": {"kind": "bidirectional-language-model"},
 }
 
 
@@ -62,6 +64,11 @@ def run(
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
         if skip_bad:
             parts["skip_bad"] = True
+        if what == "word2vec":
+            others = {"--valid": given["valid"], "--test": given["test"], "--preset": preset, "--resume": resume}
+            parts = {name: value for name, value in parts.items() if name in ("train", "skip_bad")}
+            word2vec.run(parts, others, settings or [], out, quiet)
+            return
         sources = _sources(what, preset, parts, settings or [], resume)
         place = _place(what, out)
         order = Order(sources, place, resume=resume, pick=what in NETWORKS, command=["regard", *sys.argv[1:]])
@@ -107,6 +114,7 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
     own = {
         "translation": {"builtin:phrasebook": {"valid": "-dev", "test": "-test"}},
         "gpt": {"builtin:python-docs": {"valid": "-dev"}},
+        "elmo": {"builtin:python-docs": {"valid": "-dev"}},
     }
     files = parts.get("train", {}).get("files", [])
     for name, suffix in own.get(what, {}).get(files[0], {}).items() if len(files) == 1 else ():

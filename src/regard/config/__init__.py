@@ -8,6 +8,7 @@ from regard.config.data import Corpus, DataConfig
 from regard.config.heads import ClassHead, HeadConfig, NoHead, TagHead, TokenHead
 from regard.config.model import (
     AlibiPositions,
+    BidirectionalLanguageModel,
     BigBirdAttention,
     DecoderOnly,
     EncoderDecoder,
@@ -37,6 +38,7 @@ from regard.config.written import to_toml
 
 __all__ = [
     "AlibiPositions",
+    "BidirectionalLanguageModel",
     "BigBirdAttention",
     "ClassHead",
     "Config",

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.heads import HeadConfig, NoHead
+from regard.config.heads import HeadConfig, NoHead, TokenHead
 from regard.config.settings import Depth, Rate, Settings, Size, variant
 
 
@@ -256,9 +256,7 @@ class TransformerConfig(NetworkConfig):
     @classmethod
     def _mixtures_have_no_distance(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
         positions = info.data.get("positions")
-        if isinstance(attention, LinformerAttention) and isinstance(
-            positions, AlibiPositions | RelativePositions | SyntaxPositions
-        ):
+        if isinstance(attention, LinformerAttention) and isinstance(positions, AlibiPositions | RelativePositions):
             raise ValueError(
                 f"model.attention.kind = {attention.kind!r} looks at mixtures of tokens, which have no distance, and "
                 f"model.positions.kind = {positions.kind!r} needs one: use sinusoidal, learned, rotary or none"
@@ -463,8 +461,36 @@ class RecurrentLanguageModel(RecurrentConfig):
     kind: Literal["recurrent-language-model"] = "recurrent-language-model"
 
 
+class BidirectionalLanguageModel(Encodes, RecurrentConfig):
+    """A text encoder of two language models, one in each direction, whose layers are mixed (ELMo)."""
+
+    family: ClassVar[str] = "bidirectional language model"
+    trained_as: ClassVar[str] = "bidirectional"
+    kind: Literal["bidirectional-language-model"] = "bidirectional-language-model"
+    width: Size = 512
+    """The width of a token's vector: half of it is read forwards, half backwards, and embeddings have half of it."""
+    layers: Depth = 2
+    """Recurrent layers in each direction, one on top of the other; with the embedding, one more is mixed."""
+    dropout: Rate = 0.1
+    """On what comes out of the embedding and of each layer; never from step to step."""
+    head: HeadConfig = TokenHead()
+    """What is predicted: the tokens on both sides of each, a class of the text, a tag for each word, or nothing."""
+
+    @field_validator("width")
+    @classmethod
+    def _two_directions_need_two_halves(cls, width: int) -> int:
+        if width % 2:
+            raise ValueError(f"has no half for each direction: use {width + 1}")
+        return width
+
+
 ModelConfig = Annotated[
-    EncoderDecoder | DecoderOnly | EncoderOnly | RecurrentEncoderDecoder | RecurrentLanguageModel,
+    EncoderDecoder
+    | DecoderOnly
+    | EncoderOnly
+    | RecurrentEncoderDecoder
+    | RecurrentLanguageModel
+    | BidirectionalLanguageModel,
     Field(discriminator="kind"),
     variant("encoder-decoder"),
 ]

@@ -9,13 +9,16 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
 from regard.config.complaint import Source, complain, has_kind, nearest, tables
 from regard.config.schema import Config
+from regard.config.settings import Settings
 from regard.errors import ConfigError
+
+S = TypeVar("S", bound=Settings)
 
 
 def resolve(source: str | Path | None = None, sets: Iterable[str] = ()) -> Config:
@@ -35,13 +38,24 @@ def gather(source: str | Path | None = None, sets: Iterable[str] = ()) -> list[S
     return sources + [_read_set(assignment) for assignment in sets]
 
 
-def check(sources: Iterable[Source]) -> Config:
-    """Merge sources, later ones winning, into a valid `Config`; or complain about the first setting that is wrong."""
+@overload
+def check(sources: Iterable[Source]) -> Config: ...
+
+
+@overload
+def check(sources: Iterable[Source], schema: type[S]) -> S: ...
+
+
+def check(sources: Iterable[Source], schema: type[Settings] = Config) -> Settings:
+    """Merge sources, later ones winning, into a valid `Config`; or complain about the first setting that is wrong.
+
+    What is not trained as a network is has another `schema`.
+    """
     sources = list(sources)
     try:
-        return Config.model_validate(_merged(sources))
+        return schema.model_validate(_merged(sources))
     except ValidationError as error:
-        raise complain(error, Config, sources) from None
+        raise complain(error, schema, sources) from None
 
 
 def given(sources: Iterable[Source], setting: str) -> Any:

@@ -104,6 +104,8 @@ class TrainingConfig(Settings):
     """At the end, average the weights of the last so many validations (§6.1), and keep that if it is better."""
     patience: Count = 0
     """Stop after so many validations without improvement; 0 never stops early."""
+    embeddings: str | None = None
+    """A file of word vectors in the standard text format, from which the embeddings of tokens that are words begin."""
     seed: Count = 1
     """Everything random follows from it."""
     checkpoint_minutes: Rising = 5.0

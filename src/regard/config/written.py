@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regard.config.complaint import Source, origin
-from regard.config.schema import Config
+from regard.config.settings import Settings
 
 
-def to_toml(config: Config, sources: Sequence[Source] = ()) -> str:
+def to_toml(config: Settings, sources: Sequence[Source] = ()) -> str:
     """All settings as a TOML file that gives the same settings again; with sources, the origin of each beside it.
 
+    >>> from regard.config import Config
     >>> print(to_toml(Config()).partition("heads")[0])
     [model]
     kind = "encoder-decoder"

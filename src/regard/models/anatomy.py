@@ -11,10 +11,12 @@ from torch import nn
 
 from regard.models.network import Network
 from regard.nn import DensePooling, FirstPooling, MeanPooling, Output, Stack
+from regard.nn.bidirectional_stack import BidirectionalStack
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.readout import TextReadout
 from regard.nn.recurrent_stack import RecurrentStack
 from regard.nn.source_attention import SourceAttention
+from regard.nn.two_way_readout import TwoWayReadout
 
 BYTES = 4  # of a float32
 ONCE = MeanPooling | FirstPooling | DensePooling | TextReadout  # for all tokens of a text
@@ -92,7 +94,7 @@ def _rows(module: nn.Module) -> list[tuple[str, list[nn.Module]]]:
     match module:
         case Stack():
             return _stack(module)
-        case RecurrentStack():
+        case RecurrentStack() | BidirectionalStack():
             return module.parts
         case _:
             return [("", [module])]
@@ -126,6 +128,8 @@ def _flops(module: nn.Module, length: int) -> int:
                 total += 2 * part.weight.numel()
             case nn.RNNBase():
                 total += 2 * sum(weight.numel() for weight in part.parameters() if weight.dim() == 2)
+            case TwoWayReadout():  # each token meets its projection twice
+                total += 2 * part.output.weight.numel()
             case SourceAttention():
                 total += part.flops(length)
             case MultiHeadAttention():

@@ -9,6 +9,7 @@ from torch import nn
 from regard import nn as rn
 from regard.config import (
     AlibiPositions,
+    BidirectionalLanguageModel,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
@@ -27,7 +28,11 @@ from regard.models.attentions import full_attention, self_attention
 from regard.models.initialise import initialise
 from regard.models.network import Network
 from regard.models.readouts import readout
-from regard.models.recurrent_assembly import recurrent_encoder_decoder, recurrent_language_model
+from regard.models.recurrent_assembly import (
+    bidirectional_language_model,
+    recurrent_encoder_decoder,
+    recurrent_language_model,
+)
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 from regard.nn.embedding import token_table
 
@@ -90,6 +95,8 @@ def _assemble(config: ModelConfig) -> Network:
             return recurrent_encoder_decoder(config)
         case RecurrentLanguageModel():
             return recurrent_language_model(config)
+        case BidirectionalLanguageModel():
+            return bidirectional_language_model(config, POOLINGS[config.pooling](config.width))
         case _:
             raise TypeError(f"build takes the settings of a model, such as resolve('tiny').model, not {config!r}")
 

@@ -12,6 +12,7 @@ from regard.models.network import Network
 from regard.nn import CrossAttention, Output
 from regard.nn.multihead import MultiHeadAttention
 from regard.nn.source_attention import SourceAttention
+from regard.nn.two_way_readout import TwoWayReadout
 
 
 class Cost:
@@ -47,7 +48,7 @@ class Cost:
 
 def _matrices(parts: Iterable[nn.Module]) -> int:
     """Two for each entry of each matrix that a token's vector meets."""
-    kinds = nn.Linear | Output | nn.RNNBase
+    kinds = nn.Linear | Output | nn.RNNBase | TwoWayReadout  # the last uses its projection, counted already, again
     weights = [weight for part in parts if isinstance(part, kinds) for weight in part.parameters()]
     return sum(2 * weight.numel() for weight in weights if weight.dim() == 2)
 

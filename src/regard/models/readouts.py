@@ -9,9 +9,9 @@ from regard.nn.readout import LabelReadout, TextReadout, TokenReadout
 EPSILON = 1e-12  # of the norm before the projection (Devlin et al. 2019)
 
 
-def readout(config: Encodes, table: nn.Parameter) -> nn.Module | None:
-    """The head of an encoder whose tokens have the vectors `table` (V, C)."""
-    width = table.size(1)
+def readout(config: Encodes, table: nn.Parameter, width: int | None = None) -> nn.Module | None:
+    """The head of an encoder whose tokens have the vectors `table` (V, C), and come out `width` wide."""
+    width = width or table.size(1)
     match config.head:
         case NoHead():
             return None

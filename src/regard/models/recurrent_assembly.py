@@ -5,13 +5,23 @@ from collections.abc import Callable
 from torch import nn
 
 from regard import nn as rn
-from regard.config import RecurrentConfig, RecurrentEncoderDecoder, RecurrentLanguageModel
-from regard.models import recurrent
+from regard.config import (
+    BidirectionalLanguageModel,
+    RecurrentConfig,
+    RecurrentEncoderDecoder,
+    RecurrentLanguageModel,
+    TokenHead,
+)
+from regard.models import bidirectional, recurrent
+from regard.models.readouts import readout
 from regard.nn.attending import AttendingLayer
+from regard.nn.bidirectional_stack import BidirectionalStack
 from regard.nn.embedding import token_table
+from regard.nn.mixing import LayerMixing
 from regard.nn.recurrent import Cell, GRUCell, LSTMCell, RecurrentLayer, VanillaCell
 from regard.nn.recurrent_stack import RecurrentStack
 from regard.nn.source_attention import AdditiveScore, DotScore, GeneralScore, Score, SourceAttention
+from regard.nn.two_way_readout import TwoWayReadout
 
 CELLS: dict[str, type[Cell]] = {"rnn": VanillaCell, "lstm": LSTMCell, "gru": GRUCell}
 SCORES: dict[str, Callable[[int], Score]] = {
@@ -45,6 +55,28 @@ def recurrent_language_model(config: RecurrentLanguageModel) -> recurrent.Recurr
     """The language model that these settings describe."""
     table = token_table(config.vocabulary, config.width)
     return recurrent.RecurrentLanguageModel(_stack(config, table), _output(config, table))
+
+
+def bidirectional_language_model(
+    config: BidirectionalLanguageModel, pooling: nn.Module
+) -> bidirectional.BidirectionalLanguageModel:
+    """The encoder that these settings describe; each direction has half of its width."""
+    half = config.width // 2
+    table = token_table(config.vocabulary, half)
+    forwards, backwards = (
+        [RecurrentLayer(CELLS[config.cell], half, half) for _ in range(config.layers)] for _ in range(2)
+    )
+    embedding = rn.Embedding(table, rn.Positions(), dropout=config.dropout)
+    if isinstance(config.head, TokenHead):
+        head: nn.Module | None = TwoWayReadout(_output(config, table))
+    else:
+        head = readout(config, table, config.width)
+    return bidirectional.BidirectionalLanguageModel(
+        BidirectionalStack(embedding, forwards, backwards, config.dropout),
+        LayerMixing(1 + config.layers),
+        pooling,
+        head,
+    )
 
 
 def _stack(

@@ -6,7 +6,7 @@ not pass between the latter, so that both are settled before the first step, and
 B batch · T tokens · R sequences · L the longest of them
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,6 +42,15 @@ class Sequences:
         slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long, device=real.device)
         slots[number, place] = row * length + column
         return cls(slots, lengths, rows, real.shape)
+
+    def reversed(self) -> "Sequences":
+        """The same sequences, each read from its end to its beginning.
+
+        >>> Sequences.of(torch.tensor([[True, True, True], [True, True, False]])).reversed().slots[:, :2].tolist()
+        [[2, 1], [4, 3]]
+        """
+        place = torch.arange(self.slots.size(1), device=self.slots.device)
+        return replace(self, slots=self.slots.gather(1, (self.lengths[:, None] - 1 - place).clamp(min=0)))
 
     def gather(self, x: Tensor) -> Tensor:
         """(B, T, …) -> (R, L, …); what stands past a sequence's end means nothing."""

@@ -187,6 +187,21 @@ def _word(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tok
     return fast
 
 
+def word_splitter(config: TokenizerConfig) -> Callable[[str], list[str]]:
+    """What a `word` tokenizer makes tokens of, without their marks.
+
+    >>> word_splitter(TokenizerConfig(kind="word", lowercase=True))("Ciao, come va?")
+    ['ciao', ',', 'come', 'va', '?']
+    """
+    fast = _words(models.WordLevel(unk_token=UNKNOWN), config, punctuation=True)
+
+    def split(text: str) -> list[str]:
+        pieces = fast.pre_tokenizer.pre_tokenize_str(fast.normalizer.normalize_str(text))
+        return [word for piece, _ in pieces for word in piece.replace(WORD_START, " ").split()]
+
+    return split
+
+
 TRAINERS: dict[str, Callable[[Iterable[str], TokenizerConfig, int], tokenizers.Tokenizer]] = {
     "bpe": _bpe,
     "unigram": _unigram,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from regard.config import Config, Source, check, given
 from regard.errors import ConfigError
+from regard.training.bidirectional import BidirectionalKind
 from regard.training.language import LanguageKind
 from regard.training.task import Kind
 from regard.training.translation import TranslationKind
@@ -11,6 +12,7 @@ from regard.training.translation import TranslationKind
 KINDS: dict[str, Kind] = {  # by the task that a network is for
     "translation": TranslationKind(),
     "language": LanguageKind(),
+    "bidirectional": BidirectionalKind(),
 }
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from regard.config import Config, Corpus
 from regard.decoding.sampling import Writer
@@ -79,14 +80,14 @@ class LanguageModelling:
         self._plan = plan(column, self.context, training.batch_tokens, config.tokens, training.seed)
         self._cost = Cost(network)
 
-    def objective(self) -> NextToken:
+    def objective(self) -> nn.Module:
         """Predict each token from those before it."""
         return NextToken(self.network, self.config.training.label_smoothing)
 
     def batches(self, place: Place) -> Iterator[tuple[Place, TokenBatch]]:
         """Blocks of text, or documents packed into rows, shuffled each epoch."""
         for after, batch in self._plan.after(place):
-            yield after, _tensors(batch)
+            yield after, tensors(batch)
 
     @cached_property
     def batches_per_epoch(self) -> int:
@@ -95,9 +96,12 @@ class LanguageModelling:
 
     def flops(self, batch: TokenBatch) -> float:
         """Forward and backward, pads not counted; each token is taken to see its whole row."""
+        return self._cost.training(self._lengths(batch))
+
+    def _lengths(self, batch: TokenBatch) -> Tensor:
+        """How many real tokens each row has."""
         real = batch.target_real
-        lengths = real.sum(1) if real is not None else torch.full((len(batch.target),), batch.target.size(1))
-        return self._cost.training(lengths)
+        return real.sum(1) if real is not None else torch.full((len(batch.target),), batch.target.size(1))
 
     def describe(self, place: Place, batch: TokenBatch) -> str:
         """Its size, and how its first row begins."""
@@ -121,7 +125,7 @@ class LanguageModelling:
         device = next(self.network.parameters()).device
         for batch in sequential(column, self.context, training.batch_tokens, self.config.tokens, apart=self._apart):
             check()
-            loss = objective(_tensors(batch).to(device))
+            loss = objective(tensors(batch).to(device))
             total, targets = total + float(loss.plain), targets + loss.targets
         loss = total / targets
         scores = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
@@ -151,7 +155,8 @@ class LanguageModelling:
             yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(writer.text(0)))
 
 
-def _tensors(batch: LanguageBatch) -> TokenBatch:
+def tensors(batch: LanguageBatch) -> TokenBatch:
+    """A batch of text as an objective takes it."""
     return TokenBatch(
         target=torch.from_numpy(batch.ids),
         predicted=torch.from_numpy(batch.predicted),

@@ -126,6 +126,11 @@ AS_RECURRENT = [
     Pick("training.schedule.kind", "cosine", "a rise and a long fall suit recurrent networks"),
     Pick("training.schedule.peak", 2e-3, "what they bear while gradients are clipped"),
 ]
+BOTH_WAYS = [  # characters at most, width, dropout
+    (3_000_000, 256, 0.3),
+    (50_000_000, 512, 0.2),
+    (math.inf, 1024, 0.1),
+]
 AMOUNTS = [Scan(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
 CHARACTERS = {"character": 1.0, "word": 5.5}  # in a token; in a sub-word, about three and a half
 NOTHING_SAID = Said()
@@ -148,6 +153,26 @@ def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
         *(AS_RECURRENT if said.recurrent else []),
         *([Pick("model.positions.kind", "syntax", "the source comes with parses")] if said.parses else []),
         *_length(tokens, epochs, said),
+    ]
+
+
+def picks_for_both_ways(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+    """Settings of a bidirectional language model for so much text."""
+    _, width, dropout = next(size for size in BOTH_WAYS if scan.characters <= size[0])
+    by_character = scan.characters < 300_000
+    kind = said.tokenizer or ("character" if by_character else "byte-level")
+    reason = "too little text for sub-words" if by_character else "sub-words of bytes, which lose nothing"
+    tokens = scan.characters / CHARACTERS.get(kind, 3.5)
+    return [
+        Pick("model.width", width, f"{scan.characters:,} characters: {width // 2} for each direction"),
+        Pick("model.layers", 2, "as ELMo: the first tells more of grammar, the second more of meaning"),
+        Pick("model.dropout", dropout, "the less text, the more dropout"),
+        Pick("tokenizer.kind", kind, reason),
+        _vocabulary(scan.characters, kind),
+        Pick("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
+        Pick("training.schedule.kind", "cosine", "falls to nothing by the last step"),
+        Pick("training.schedule.peak", 1e-3, "what small language models bear"),
+        *_length(tokens, min(20, max(2, 60_000_000 / tokens)), said),
     ]
 
 

@@ -21,6 +21,7 @@ from regard.training.picks import AMOUNTS, NAME, Pick, said_in, source_of
 from regard.training.resume import changed
 from regard.training.run import Run
 from regard.training.task import Kind
+from regard.training.word_vectors import check_word_vectors
 
 SPOOL = "standard-input"
 
@@ -64,6 +65,7 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
         picks = _not_overruled(picks, config, sources)
         for pick in picks:
             display.note(f"{pick.setting} = {pick.value}: {pick.why}.")
+    check_word_vectors(config)
     key = key_of(at_hand(run, config, read=True))
     run.write(run.config.name, to_toml(config, sources))
     about = {

@@ -25,6 +25,7 @@ from regard.training.report import write_report
 from regard.training.run import Run
 from regard.training.settle import Order, at_hand, begin, config_of, go_on, now, prepared_folder, reporting
 from regard.training.task import Kind
+from regard.training.word_vectors import start_from_word_vectors
 
 __all__ = ["Order", "carry_out", "train"]
 
@@ -84,6 +85,8 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
         display.note(f"The tokenizer has {config.model.vocabulary:,} tokens; model.vocabulary = {asked} was the wish.")
     seed_step(config.training.seed, 0)
     network = build(config.model)
+    if config.training.embeddings is not None and not run.saved:
+        display.note(start_from_word_vectors(network, prepared.tokenizer, Path(config.training.embeddings)))
     task = kind.begin(config, prepared, network)
     ceiling = matmul_gflops(processes.device)
     loop = Loop(

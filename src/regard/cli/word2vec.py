@@ -1,0 +1,33 @@
+"""`regard train word2vec`: from text to word vectors."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+SHOWN = 5  # words whose neighbours are printed
+
+
+def run(data: dict[str, Any], others: dict[str, Any], settings: list[str], out: Path | None, quiet: bool) -> None:
+    """Train word vectors; `others` are options of `regard train` that mean nothing here, with what they were given."""
+    from regard.config import Source, gather
+    from regard.config.sources import check
+    from regard.config.word2vec import Word2VecRun
+    from regard.errors import ConfigError
+    from regard.training.display import LastingDisplay, display_for
+    from regard.training.word2vec import FILE, train_word2vec
+
+    for option, value in others.items():
+        if value:
+            raise ConfigError(f"{option} means nothing to word2vec, which learns from --data; leave it out.")
+    sources = [Source("the command", {"data": data}), *gather(None, settings)]
+    config = check(sources, Word2VecRun)
+    place = out or Path("runs") / "word2vec"
+    display = LastingDisplay(display_for(sys.stderr, quiet))
+    try:
+        learned = train_word2vec(config, place, sources, display, ["regard", *sys.argv[1:]])
+    finally:
+        display.close()
+    print(f"{len(learned.words):,} words of {config.word2vec.width} numbers, from {learned.read:,} words of text.")
+    for word in [word for word in learned.words if word.isalpha()][:SHOWN]:
+        print(f"near {word}: {' '.join(learned.nearest(word))}")
+    print(f"Vectors: {place / FILE}")

@@ -1,0 +1,135 @@
+"""The task of a bidirectional language model (ELMo): text in, an encoder out, measured by what it predicts both ways.
+
+Forwards it reads `[SOS] a b c` and predicts `a b c [EOS]`; backwards it reads `[EOS] c b a` and predicts `c b a [SOS]`.
+So what one direction reads is what the other predicts, and the batches are those of any language model.
+
+B rows · T their length · N real places · C model width · V vocabulary
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import Config
+from regard.models.bidirectional import BidirectionalLanguageModel
+from regard.models.network import Network
+from regard.text.batches import Place
+from regard.text.blocks import sequential
+from regard.text.prepare import Part, Prepared
+from regard.text.scan import Scan
+from regard.training.language import LanguageKind, LanguageModelling, tensors
+from regard.training.loss import Loss, smoothed_cross_entropy
+from regard.training.objective import TokenBatch
+from regard.training.picks import Pick, Said, picks_for_both_ways
+from regard.training.task import Check, Measured
+
+
+@dataclass(frozen=True)
+class TwoWayBatch(TokenBatch):
+    """Texts in which every token is to be predicted twice."""
+
+    @property
+    def targets(self) -> int:
+        """How many predictions there are, of both directions."""
+        return 2 * super().targets
+
+
+class BothWays(nn.Module):
+    """Predict each token from those before it, and from those after it."""
+
+    def __init__(self, network: BidirectionalLanguageModel, label_smoothing: float) -> None:
+        super().__init__()
+        self.network = network
+        self.label_smoothing = label_smoothing
+
+    def forward(self, batch: TwoWayBatch) -> Loss:
+        """The loss of a batch, summed over the targets of both directions."""
+        logits, wanted = self._predictions(batch)
+        return smoothed_cross_entropy(logits.flatten(0, 1), wanted.flatten(), self.label_smoothing)
+
+    def directions(self, batch: TwoWayBatch) -> tuple[Loss, Loss]:
+        """The loss forwards, and the loss backwards."""
+        logits, wanted = self._predictions(batch)
+        ahead, back = (smoothed_cross_entropy(logits[:, n], wanted[:, n], self.label_smoothing) for n in (0, 1))
+        return ahead, back
+
+    def _predictions(self, batch: TwoWayBatch) -> tuple[Tensor, Tensor]:
+        """Logits (N, 2, V) of what follows and of what went before, and what they should say (N, 2)."""
+        hidden = self.network.both_ways(batch.target, batch.predicted, batch.target_real, batch.facts).flatten(0, 1)
+        wanted = torch.stack([batch.predicted, batch.target], dim=-1).flatten(0, 1)
+        if batch.target_real is not None:
+            places = batch.target_real.flatten().nonzero().squeeze(1)
+            hidden, wanted = hidden.index_select(0, places), wanted.index_select(0, places)
+        return self.network.logits(hidden), wanted  # (N, C) -> (N, 2, V)
+
+
+class BidirectionalKind(LanguageKind):
+    """How a bidirectional language model comes about: from text, as any language model."""
+
+    name = "bidirectional language model"
+
+    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+        """Settings that suit so much text."""
+        return picks_for_both_ways(scan, said)
+
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> "BidirectionalModelling":
+        """The task itself."""
+        assert isinstance(network, BidirectionalLanguageModel)
+        return BidirectionalModelling(config, prepared, network)
+
+
+class BidirectionalModelling(LanguageModelling):
+    """Training a bidirectional language model."""
+
+    name = "bidirectional language model"
+
+    def __init__(self, config: Config, prepared: Prepared, network: BidirectionalLanguageModel) -> None:
+        super().__init__(config, prepared, network)
+        self._both = network
+        for part in (network.mixing, network.pooling):  # for later tasks to learn: nothing here depends on them
+            part.requires_grad_(False)
+
+    def objective(self) -> nn.Module:
+        """Predict each token from those before it, and from those after it."""
+        return BothWays(self._both, self.config.training.label_smoothing)
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, TwoWayBatch]]:
+        """Those of a language model, each token wanted twice."""
+        for after, batch in super().batches(place):
+            yield after, _both_ways(batch)
+
+    def flops(self, batch: TokenBatch) -> float:
+        """Forward and backward, pads not counted; both directions read and predict at every place."""
+        lengths = self._lengths(batch)
+        return self._cost.training(lengths, lengths)
+
+    @torch.no_grad()
+    def _measure(self, part: Part, check: Check) -> Measured:
+        """The loss of both directions, and the perplexity of each."""
+        objective, ahead, back, places = BothWays(self._both, 0.0), 0.0, 0.0, 0
+        (column,) = part.store.columns
+        tokens = self.config.training.batch_tokens
+        device = next(self.network.parameters()).device
+        for batch in sequential(column, self.context, tokens, self.config.tokens, apart=self._apart):
+            check()
+            forwards, backwards = objective.directions(_both_ways(tensors(batch)).to(device))
+            ahead, back = ahead + float(forwards.plain), back + float(backwards.plain)
+            places += forwards.targets
+        scores = {
+            "loss": (ahead + back) / (2 * places),
+            "perplexity": _perplexity((ahead + back) / (2 * places)),
+            "forward_perplexity": _perplexity(ahead / places),
+            "backward_perplexity": _perplexity(back / places),
+        }
+        return Measured(scores)
+
+
+def _both_ways(batch: TokenBatch) -> TwoWayBatch:
+    return TwoWayBatch(**{field.name: getattr(batch, field.name) for field in fields(batch)})
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700))

@@ -1,0 +1,117 @@
+"""`regard train elmo`: a bidirectional language model learns from text, in both directions."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+
+import regard
+from family import VOCABULARY, Batch, batches, make
+from regard.cli.data import is_translator
+from regard.config import BidirectionalLanguageModel, Corpus
+from regard.errors import ConfigError
+from regard.models.bidirectional import BidirectionalLanguageModel as Network
+from regard.text.scan import Scan
+from regard.training.bidirectional import BothWays, TwoWayBatch
+from regard.training.picks import picks_for_both_ways
+from regard.training.start import carry_out
+from small_runs import lines, order, run
+
+KIND = "model.kind=bidirectional-language-model"
+SENTENCES = ["the cat sat and the dog ran", "the sun rose", "a dog barked at the sun"]
+LEARN = [KIND, "tokenizer.kind=character", "training.label_smoothing=0.0"]
+
+
+def network_of() -> Network:
+    network = make(BidirectionalLanguageModel(vocabulary=VOCABULARY, width=16))
+    assert isinstance(network, Network)
+    return network
+
+
+def two_way(batch: Batch) -> TwoWayBatch:
+    return TwoWayBatch(batch.target, batch.target.roll(-1, 1), batch.target_real)
+
+
+@given(batch=batches())
+def test_the_loss_is_that_of_two_language_models(batch: Batch) -> None:
+    network, wanted = network_of(), two_way(batch)
+    loss = BothWays(network, 0.0)(wanted)
+    expected = 0.0
+    for row in range(len(batch.target)):
+        real = batch.target_real[row]
+        ids, following = wanted.target[row][real], wanted.predicted[row][real]
+        log_p = network.logits(network.both_ways(ids[None], following[None]))[0].detach().log_softmax(-1)
+        for place in range(len(ids)):
+            expected -= float(log_p[place, 0, following[place]] + log_p[place, 1, ids[place]])
+    assert float(loss.plain) == pytest.approx(expected)
+    assert loss.targets == wanted.targets == 2 * int(batch.target_real.sum())
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "book.txt"
+    path.write_text("\n\n".join(SENTENCES * 30))
+    return path
+
+
+@pytest.mark.parametrize("documents", ["joined", "apart"])
+def test_it_learns_both_ways_and_gives_vectors(documents: str, text: Path, tmp_path: Path) -> None:
+    settings = ["training.steps=150", "training.batch_tokens=600", f"data.documents={documents}"]
+    folder = run(tmp_path / "run", text, *LEARN, *settings, "model.width=64", "model.dropout=0.0")
+    best = json.loads((folder / "run.json").read_text())["results"]["best"]
+    assert best["forward_perplexity"] < 3  # of about 20 characters
+    assert best["backward_perplexity"] < 3
+    both = math.log(best["forward_perplexity"]) + math.log(best["backward_perplexity"])
+    assert best["loss"] == pytest.approx(both / 2)
+    model = regard.load(folder)
+    ids = torch.tensor([model.tokenizer.encode("the sun rose")])
+    assert model.network(ids).shape == (1, 64)
+
+
+def test_mixing_is_left_to_later_tasks(text: Path, tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", text, *LEARN, "training.steps=5")
+    network = regard.load(folder).network
+    assert isinstance(network, Network)
+    assert network.mixing.scalars.tolist() == [0.0, 0.0]
+    assert network.mixing.scale.tolist() == [1.0]
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(text: Path, tmp_path: Path) -> None:
+    settings = [*LEARN, "model.dropout=0.2", "validation.every=3"]
+    whole = run(tmp_path / "whole", text, *settings, "training.steps=6")
+    run(tmp_path / "parts", text, *settings, "training.steps=3")
+    parts = run(tmp_path / "parts", text, *settings, "training.steps=6", resume=True)
+
+    def losses(folder: Path) -> list[float]:
+        return [line["loss"] for line in lines(folder) if "loss" in line]
+
+    assert losses(whole) == losses(parts)
+
+
+def test_it_reads_text_and_not_pairs(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        carry_out(order(tmp_path / "run", text, KIND, f"data.train.source={text}", f"data.train.target={text}"))
+    assert str(error.value) == "a language model learns from --data; --source and --target are for translation."
+
+
+def test_sizes_suit_the_amount_of_text() -> None:
+    def picked(characters: int) -> dict[str, object]:
+        return {pick.setting: pick.value for pick in picks_for_both_ways(Scan(characters // 50, characters))}
+
+    assert picked(100_000)["model.width"] == 256
+    assert picked(100_000)["tokenizer.kind"] == "character"
+    assert picked(10**9)["model.width"] == 1024
+    assert picked(10**9)["tokenizer.kind"] == "byte-level"
+
+
+def test_it_predicts_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", text, *LEARN, "training.steps=1") / "best"
+    model = regard.load(folder)
+    with pytest.raises(ConfigError) as error:
+        is_translator(model, Corpus(files=(str(text),)))
+    assert str(error.value) == (
+        f"{folder} is a bidirectional language model, which predicts no text; give a translator or a language model."
+    )
