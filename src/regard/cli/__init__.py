@@ -16,6 +16,7 @@ from regard.cli import (
     demo,
     evaluate,
     export,
+    fill,
     generate,
     import_,
     lab,
@@ -39,6 +40,7 @@ app.command("demo")(demo.run)
 app.command("train")(train.run)
 app.command("translate")(translate.run)
 app.command("generate")(generate.run)
+app.command("fill")(fill.run)
 app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
 app.command("average")(average.run)
