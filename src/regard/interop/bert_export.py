@@ -1,4 +1,4 @@
-"""An encoder-only network as a `BertModel` or `BertForMaskedLM`, and for sentence-transformers how it makes one vector of a text."""
+"""An encoder-only network as a `BertModel` or a `BertForMaskedLM`; for sentence-transformers, how it pools too."""
 
 import math
 
