@@ -1,4 +1,4 @@
-"""Encoders that learn to guess hidden tokens: they learn, they resume, they fill holes, and what is wrong is a sentence."""
+"""Encoders that guess hidden tokens: they learn, resume and fill holes, and what is wrong is a sentence."""
 
 import json
 import random
@@ -116,7 +116,7 @@ def test_the_command_fills_line_for_line(learned: Path) -> None:
     assert rows[0][1].startswith("two 0.")
     told = json.loads(command_line("fill", learned, "--json", "--best", "2", stdin=b"one [MASK] three").out)
     assert told["text"] == "one two three"
-    assert [guess["text"] for guess in told["holes"][0]][0] == "two"
+    assert told["holes"][0][0]["text"] == "two"
     assert set(told["holes"][0][0]) == {"text", "token", "probability"}
 
 
@@ -218,7 +218,9 @@ def test_text_in_plain_files_is_one_stream_whose_line_ends_are_spaces(tmp_path: 
     ]
     out = run(tmp_path / "run", text, *ENCODER, *joined, "training.steps=3")
     (sample,) = lines(out, "samples.jsonl")
-    assert set(sample["reference"].split()) <= {*COUNT, *(word[-n:] for word in COUNT for n in range(1, 5))}
+    assert "\n" not in sample["reference"]
+    _, *inside, _ = sample["reference"].split(" ")  # the first and the last may be cut off
+    assert set(inside) <= {*COUNT}
 
 
 def test_the_pooling_has_no_part_in_it() -> None:

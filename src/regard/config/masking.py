@@ -16,7 +16,7 @@ class MaskingConfig(Settings):
     """The share of a text's tokens that is hidden, to be predicted from the others; in each text, one at least."""
     masked: Share = 0.8
     """Of these, the share in whose place the mask token is read."""
-    random: Share = 0.1
+    random: Share = Field(default=0.1, validate_default=True)
     """And the share in whose place a token drawn at random is read; the rest is read unchanged, and predicted too."""
     whole_words: bool = False
     """Hide all tokens of a word together, so that none can be guessed from the rest of its word."""
