@@ -1,5 +1,7 @@
 """Tokens are hidden as Devlin et al. (2019) say: the quick way equals the definition, and chance keeps its shares."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,9 +19,12 @@ from regard.text.tokenizer import MASK, Tokenizer, train_tokenizer
 TEXTS = ["the cat sat on the mat", "unbelievable cats, unthinkable dogs!", "don't [EOS] me: è così", "a"]
 SPECIAL = SpecialTokens(mask=4)
 NOT_TEXT = {0, 1, 2, 3, 4}
+KINDS: dict[str, dict[str, Any]] = {
+    kind: {"kind": kind} for kind in ("bpe", "unigram", "byte-level", "character", "word")
+}
 TOKENIZERS = {
-    kind: train_tokenizer(TEXTS * 3, TokenizerConfig(kind=kind), vocabulary=size, masked=True)
-    for kind, size in {"bpe": 300, "unigram": 300, "byte-level": 290, "character": 300, "word": 300}.items()  # type: ignore[arg-type]
+    kind: train_tokenizer(TEXTS * 3, TokenizerConfig(**settings), vocabulary=300, masked=True)
+    for kind, settings in KINDS.items()
 }
 Ids = NDArray[np.int64]
 

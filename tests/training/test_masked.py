@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import regard
 from commands import regard as command_line
-from regard.config import Config, DecoderOnly, EncoderOnly, Source, TokenHead, check
+from regard.config import Config, DecoderOnly, EncoderOnly, LearnedPositions, ModelConfig, Source, TokenHead, check
 from regard.errors import ConfigError, DataError, FolderError, InputError
 from regard.models import build, save
 from regard.training.masked import HiddenToken, MaskedBatch
@@ -139,8 +140,8 @@ def test_a_text_without_a_hole_or_beyond_all_positions_is_a_sentence(tmp_path: P
         heads=2,
         feed_forward=8,
         head=TokenHead(),
-        positions={"kind": "learned", "length": 5},
-    )  # type: ignore[arg-type]
+        positions=LearnedPositions(length=5),
+    )
     config = Config(model=model).model_copy(update={"tokens": Config().tokens.model_copy(update={"mask": 4})})
     save(tmp_path / "m", build(model), config, extra_files={"tokenizer.json": words()})
     ready = regard.load(tmp_path / "m")
@@ -163,12 +164,12 @@ def words(mask: str | None = "[MASK]") -> bytes:
 
 
 def test_models_that_guess_no_hidden_tokens_say_so(tmp_path: Path) -> None:
-    small = {"vocabulary": 7, "width": 8, "layers": 1, "heads": 2, "feed_forward": 8}
-    models_of = {
+    small: dict[str, Any] = {"vocabulary": 7, "width": 8, "layers": 1, "heads": 2, "feed_forward": 8}
+    models_of: dict[str, ModelConfig] = {
         "gpt": DecoderOnly(**small),
         "bare": EncoderOnly(**small),
         "blind": EncoderOnly(**small, head=TokenHead()),
-    }  # type: ignore[arg-type]
+    }
     for name, model in models_of.items():
         save(tmp_path / name, build(model), Config(model=model), extra_files={"tokenizer.json": words()})
     for name, kind in {"gpt": "decoder-only Transformer", "bare": "encoder-only Transformer"}.items():

@@ -60,7 +60,8 @@ class Masking:
 
     def may_hide(self, ids: NDArray[np.integer[Any]]) -> Bools:
         """True at the tokens that are text."""
-        return self._is_text[ids]
+        found: Bools = self._is_text[ids]
+        return found
 
     def starts(self, ids: Ids) -> Bools:
         """True at the tokens (B, T) that begin what is hidden as a whole: a word, or each a token by itself."""

@@ -6,9 +6,10 @@ B rows · T their length
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +123,7 @@ class Apart(Passages):
         return wrapped(rows, self.special)
 
 
-def wrapped(texts: list[NDArray[np.integer]], special: SpecialTokens) -> PassageBatch:  # type: ignore[type-arg]
+def wrapped(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokens) -> PassageBatch:
     """Texts as a batch, each between its start and its end.
 
     >>> wrapped([np.array([7, 8, 9]), np.array([5])], SpecialTokens()).ids.tolist()

@@ -29,7 +29,7 @@ class WordEdges:
 
     def starts(self, ids: NDArray[np.integer[Any]]) -> Bools:
         """True at the tokens (B, T) that begin a word; a row begins with one."""
-        found = self.opens[ids]
+        found: Bools = self.opens[ids]
         found[:, 0] = True
         found[:, 1:] |= self.closes[ids[:, :-1]]
         return found

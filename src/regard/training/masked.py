@@ -136,7 +136,8 @@ class MaskedModelling:
     def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
         assert isinstance(network, EncodingNetwork)
         self.config = config
-        self.network: EncodingNetwork = network
+        self.network: Network = network
+        self._encoder = network
         self.tokenizer = prepared.tokenizer
         self._valid, self._test = prepared.valid, prepared.test
         self._masking = Masking(config.training.masking, prepared.tokenizer, config.tokens)
@@ -147,7 +148,7 @@ class MaskedModelling:
 
     def objective(self) -> HiddenToken:
         """Predict hidden tokens."""
-        return HiddenToken(self.network, self.config.training.label_smoothing)
+        return HiddenToken(self._encoder, self.config.training.label_smoothing)
 
     def batches(self, place: Place) -> Iterator[tuple[Place, MaskedBatch]]:
         """Passages, shuffled each epoch, each time with other tokens hidden."""
@@ -182,7 +183,7 @@ class MaskedModelling:
 
     @torch.no_grad()
     def _measure(self, part: Part, check: Check) -> Measured:
-        objective, total, right, targets = HiddenToken(self.network, 0.0), 0.0, 0, 0
+        objective, total, right, targets = HiddenToken(self._encoder, 0.0), 0.0, 0, 0
         device = next(self.network.parameters()).device
         for number, batch in enumerate(self._passages(part).in_order()):
             check()
