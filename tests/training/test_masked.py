@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from regard.config import Config, DecoderOnly, EncoderOnly, LearnedPositions, Mo
 from regard.errors import ConfigError, DataError, FolderError, InputError
 from regard.models import build, save
 from regard.training.masked import HiddenToken, MaskedBatch
-from small_runs import lines, numbers, run
+from small_runs import command, lines, numbers, run
 
 COUNT = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 ENCODER = [
@@ -303,3 +305,31 @@ def test_pairs_are_for_translation(tmp_path: Path) -> None:
     done = command_line("train", "masked", "--source", "a", "--target", "b", "--out", tmp_path / "run")
     assert done.code == 2
     assert done.err.endswith("an encoder learns from --data; --source and --target are for translation.\n")
+
+
+def test_two_processes_equal_one_even_where_a_part_is_not_trained(data: Path, tmp_path: Path) -> None:
+    settings = [*SHORT, "training.steps=4", "validation.every=4", "model.pooling=first-dense"]
+    one = run(tmp_path / "one", data, *settings)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
+    call = [*launcher, *command(tmp_path / "two", data, *settings)[1:]]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    for left, right in zip(numbers(one), numbers(tmp_path / "two"), strict=True):
+        left, right = left.get("valid", left), right.get("valid", right)
+        assert right["loss"] == pytest.approx(left["loss"], abs=1e-5)
+        assert right.get("tokens") == left.get("tokens")
+
+
+def test_with_nothing_but_text_sizes_are_picked_and_said(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(counting(200)))
+    small = ["training.steps=2", "model.width=16", "model.layers=1", "model.feed_forward=16", "validation.samples=1"]
+    sets = [part for setting in small for part in ("--set", setting)]
+    done = command_line("train", "masked", "--data", text, "--out", tmp_path / "run", *sets)
+    assert done.code == 0, done.err
+    assert "model.norm_order = pre: trains without a long warm-up.\n" in done.err
+    assert "Encoder-only Transformer, " in done.err
+    assert "accuracy" in done.out
+    settled = json.loads((tmp_path / "run" / "best" / "config.json").read_text())
+    assert settled["model"]["head"]["kind"] == "tokens"
+    assert settled["tokens"]["mask"] == 4
