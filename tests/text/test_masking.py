@@ -145,6 +145,12 @@ def test_a_line_begins_a_word_in_byte_level_tokens() -> None:
     assert ["".join(word) for word in words] == ["the", "Ġcat", "Ċ", "sat"]
 
 
+def test_a_heading_of_byte_level_tokens_is_not_taken_for_pieces_of_bert() -> None:
+    tokenizer = train_tokenizer(["## the ##cat"] * 9, TokenizerConfig(kind="byte-level"), vocabulary=290, masked=True)
+    assert tokenizer.number("##") is not None
+    assert ["".join(word) for word in words_of(tokenizer, "## the ##cat")][-1] == "cat"
+
+
 def test_pieces_of_bert_that_go_on_with_a_word_are_part_of_it() -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK, "un", "##believ", "##able", ","]
     library = Library(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))

@@ -151,6 +151,9 @@ def test_a_text_without_a_hole_or_beyond_all_positions_is_a_sentence(tmp_path: P
         ready.fill(["a [MASK]", "a b"])
     assert str(error.value) == "text 2: has no [MASK] to fill; write [MASK] where a word is missing."
     with pytest.raises(InputError) as error:
+        ready.fill("a [MASK]", best=0)
+    assert str(error.value) == "best = 0: should be 1 or more."
+    with pytest.raises(InputError) as error:
         ready.fill("a b [MASK] a")
     assert str(error.value) == (
         "text 1: has 6 tokens with its start and end, but this network learned 5 positions; shorten it."

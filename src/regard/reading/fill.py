@@ -55,6 +55,8 @@ class Filler:
     def fill(self, texts: Sequence[str], best: int = 5) -> list[Filled]:
         """The so many most probable tokens for each hole of each text."""
         assert self.tokens.mask is not None  # `Model.fill` has looked
+        if best < 1:
+            raise InputError(f"best = {best}: should be 1 or more.")
         for number, text in enumerate(texts, start=1):
             if (why := self.why_not(text)) is not None:
                 raise InputError(f"text {number}: {why}.")

@@ -25,8 +25,7 @@ def encode_holes(tokenizer: Tokenizer, text: str, mask: int) -> list[int]:
 
 def _before_hole(tokenizer: Tokenizer, text: str) -> str:
     """In byte-level tokenizers, the space before a word is the word's: what fills the hole brings it along."""
-    spaces = tokenizer.number(SPACE) is not None and not tokenizer.marks_words
-    return text.removesuffix(" ") if spaces else text
+    return text.removesuffix(" ") if tokenizer.is_byte_level else text
 
 
 def show_holes(tokenizer: Tokenizer, ids: Sequence[int], holes: Collection[int]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from regard.config import Config, Corpus, DataConfig, Encodes, TokenHead
+from regard.config import Config, Corpus, DataConfig, Encodes
 from regard.errors import ConfigError, DataError
 from regard.text.blocks import store_documents
 from regard.text.corpus import Pair, documents
@@ -239,9 +239,10 @@ def _tokenizer(folder: Path, key: str, config: Config, texts: Callable[[], Itera
         if checksum != _checksum(path.read_bytes()):
             raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is made again.")
         return load_tokenizer(path)
-    masked = isinstance(config.model, Encodes) and isinstance(config.model.head, TokenHead)
     sample = islice(texts(), LEARNED_FROM)
-    learned = train_tokenizer(sample, config.tokenizer, config.model.vocabulary, masked=masked).to_json()
+    learned = train_tokenizer(
+        sample, config.tokenizer, config.model.vocabulary, masked=config.model.task == "masked"
+    ).to_json()
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         mark.unlink(missing_ok=True)

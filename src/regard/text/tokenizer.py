@@ -71,7 +71,7 @@ class Tokenizer:
 
         >>> tokenizer = train_tokenizer(["ti amo.", "amo"], TokenizerConfig(kind="word"))
         >>> tokenizer.pieces(tokenizer.encode(".")), tokenizer.pieces(tokenizer.encode_on("."))
-        (['[UNK]'], ['.'])
+        (['[UNK]', '.'], ['.'])
         """
         if not self.marks_words or not text or text[0].isspace():
             return self.encode(text)
@@ -82,6 +82,17 @@ class Tokenizer:
     def marks_words(self) -> bool:
         """Whether tokens say where a word starts, and nothing else about spaces and ends of lines."""
         return any(piece.startswith(WORD_START) for piece in self._fast.get_vocab())
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether tokens are made of bytes, each written as a character of its own: a space as `Ġ`."""
+        return "ByteLevel(" in str(self._fast.pre_tokenizer)
+
+    @property
+    def goes_on_with(self) -> str | None:
+        """What stands before a piece that goes on with a word, in vocabularies such as BERT's; None in others."""
+        model = self._fast.model
+        return model.continuing_subword_prefix if isinstance(model, models.WordPiece) else None
 
     def spelling(self) -> list[str]:
         """The text of each token by its id, with the space before it where it starts a word."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from regard.text.tokenizer import BYTES, WORD_START, Tokenizer
 
-SPACE, INSIDE = "Ġ", "##"  # a space of byte-level tokenizers, and what goes on with a word of BERT's
+SPACE = "Ġ"  # of byte-level tokenizers
 CONTROLS = range(0x100, 0x121)  # how byte-level tokenizers write the bytes up to the space
 Bools = NDArray[np.bool_]
 
@@ -46,10 +46,10 @@ def word_edges(tokenizer: Tokenizer, special: Iterable[int]) -> WordEdges:
     [[True, False, True, True, False, False]]
     """
     pieces = tokenizer.pieces(range(len(tokenizer)))
-    if any(piece.startswith(INSIDE) and piece != INSIDE for piece in pieces) and not tokenizer.marks_words:
-        opens = np.array([not piece.startswith(INSIDE) for piece in pieces])
+    if (inside := tokenizer.goes_on_with) is not None:
+        opens = np.array([not piece.startswith(inside) for piece in pieces])
         closes = np.zeros_like(opens)
-    elif tokenizer.number(SPACE) is not None and not tokenizer.marks_words:
+    elif tokenizer.is_byte_level:
         opens, closes = _edges(pieces, _in_words_as_bytes)
     else:
         opens, closes = _edges(pieces, str.isalnum)
