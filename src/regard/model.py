@@ -3,6 +3,7 @@
     model = regard.load("runs/en-it")
     model.translate(["I love you very much."])
     model.generate("Once upon a time")
+    model.fill("The man [MASK] a small dinosaur.")
 
 Everything is loaded when it is first needed: with the CTranslate2 engine, torch never is.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from regard.config import Config
 from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, hindrance_to_search
@@ -22,7 +23,7 @@ from regard.decoding.settings import Sampling
 from regard.decoding.translator import Translation, Translator, Wish, check_parses
 from regard.errors import ConfigError, FolderError
 from regard.interop.ctranslate2_limits import POSITIONS
-from regard.models.contents import TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
+from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
 from regard.text.corpus import Pair
 from regard.text.pairs import encode_parsed
 from regard.text.parses import Parses, beside
@@ -31,6 +32,7 @@ from regard.text.tokenizer import Tokenizer, load_tokenizer
 if TYPE_CHECKING:
     from regard.look.trace import Trace
     from regard.models import Network
+    from regard.reading.fill import Filled, Filler
 
 TOGETHER = 512  # lines of an iterator that are translated at once
 
@@ -156,6 +158,30 @@ class Model:
         begin_writing = self._writers[precision] if name == "ctranslate2" else self._begin_torch
         writer = Generator(begin_writing, self.config, self.tokenizer)
         return writer.stream(several, wish, into if into is not None else [])
+
+    @overload
+    def fill(self, texts: str, best: int = 5) -> "Filled": ...  # type: ignore[overload-overlap]  # a text is a sequence
+
+    @overload
+    def fill(self, texts: Sequence[str], best: int = 5) -> "list[Filled]": ...
+
+    def fill(self, texts: str | Sequence[str], best: int = 5) -> "Filled | list[Filled]":
+        """What may stand at each `[MASK]` of a text, or of each of several: so many tokens with their probabilities."""
+        return self.filler().fill([texts], best)[0] if isinstance(texts, str) else self.filler().fill(texts, best)
+
+    def filler(self) -> "Filler":
+        """What fills holes."""
+        from regard.reading.fill import Filler
+
+        model, tokens = self.config.model, self.config.tokens
+        if model.task != "masked":
+            raise ConfigError(
+                f"{self.folder}: is of the kind {model.family} and has no head that guesses hidden tokens; "
+                "train one with regard train masked."
+            )
+        if tokens.mask is None:
+            raise FolderError(f"{self.folder / CONFIG}: does not say which token is the mask; set tokens.mask in it.")
+        return Filler(self.networks, self.tokenizer, tokens, model.longest)
 
     def writing_engine(
         self, prompts: Sequence[str], wish: Prompting, *, engine: Name = "auto", seeded: bool = True

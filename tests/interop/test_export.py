@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BertModel,
@@ -34,6 +35,7 @@ from regard.config import (
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
+    TokenHead,
     TokenizerConfig,
     WindowAttention,
 )
@@ -162,6 +164,37 @@ def test_a_text_encoder_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_p
     again = load(tmp_path / "again").network
     assert isinstance(again, EncoderOnlyTransformer)
     assert torch.allclose(again.pool(again.encode(ids, real)), network.pool(memory), atol=TOLERANCE)
+
+
+GUESSING: dict[str, dict[str, Any]] = {
+    "GELU": {"activation": "gelu"},
+    "embeddings not scaled": {"activation": "gelu", "scale_embeddings": False},
+    "another activation": {"activation": "relu", "head": TokenHead(activation="relu")},
+    "a large epsilon": {"activation": "gelu", "norm_epsilon": 0.1, "head": TokenHead(norm_epsilon=0.1)},
+    "the first token through a dense layer": {"activation": "gelu", "pooling": "first-dense"},
+}
+
+
+@pytest.mark.parametrize("settings", GUESSING.values(), ids=GUESSING)
+@torch.no_grad()
+def test_an_encoder_that_guesses_words_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = EncoderOnly(**{**SMALL, "embedding_norm": True, "head": TokenHead(), **settings})
+    network, config = saved(tmp_path / "ours", model, mask=4)
+    assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "BertForMaskedLM"
+    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
+    ids, real = padded(sources(), config.tokens.pad)
+    expected = network.logits(network.encode(ids, real).states)
+    logits = theirs(input_ids=ids, attention_mask=real.long()).logits
+    assert float((logits - expected)[real].abs().max()) < TOLERANCE
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    assert tokenizer.mask_token_id == 4
+
+    import_folder(tmp_path / "theirs", tmp_path / "again")
+    again = load(tmp_path / "again")
+    assert (
+        float((again.network.logits(again.network.encode(ids, real).states) - expected)[real].abs().max()) < TOLERANCE
+    )
+    assert again.config.tokens == config.tokens
 
 
 @torch.no_grad()
@@ -393,6 +426,14 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
         NOWHERE,
     ),
     "BERT normalises embeddings, and this network does not": (EncoderOnly(**SMALL), NOWHERE),
+    "BERT's head has the activation of its layers, relu, and this network's gelu": (
+        EncoderOnly(**NORMED, head=TokenHead()),
+        NOWHERE,
+    ),
+    "BERT's head has the norm_epsilon of its layers, 1e-05, and this network's 0.1": (
+        EncoderOnly(**NORMED, activation="gelu", head=TokenHead(norm_epsilon=0.1)),
+        NOWHERE,
+    ),
 }
 
 

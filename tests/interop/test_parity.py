@@ -323,9 +323,49 @@ def test_a_gpt2_that_classifies_is_imported_without_its_head(tmp_path: Path) -> 
     assert report.left_out == (LeftOut("score.weight", "regard's GPT has no head that classifies texts"),)
 
 
+@pytest.mark.parametrize("kind", [BertForMaskedLM, BertForPreTraining], ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("seed", range(4))
+def test_berts_guesses_of_masked_words_equal_hugging_faces(kind: Any, seed: int, tmp_path: Path) -> None:
+    theirs = randomised(kind(bert_config(seed)), seed)
+    ours, report = imported(theirs, tmp_path)
+    ids, real = padded(seed, theirs.config.vocab_size)
+    with torch.no_grad():
+        found = theirs(input_ids=ids, attention_mask=real.long())
+        expected = found.logits if kind is BertForMaskedLM else found.prediction_logits
+        assert difference(ours.network.logits(ours.network.encode(ids, real).states), expected, real) < TOLERANCE
+    assert isinstance(ours.config.model, EncoderOnly)
+    assert ours.config.model.head.kind == "tokens"
+    assert {left.tensor.partition(".weight")[0].partition(".bias")[0] for left in report.left_out} <= {
+        "cls.seq_relationship"
+    }
+
+
+def test_a_bert_that_guesses_words_by_another_matrix_is_imported_without_its_head(tmp_path: Path) -> None:
+    theirs = randomised(BertForMaskedLM(bert_config(5, tie_word_embeddings=False)), 5)
+    ours, report = imported(theirs, tmp_path)
+    assert bert_difference(theirs.bert, ours, 5) < TOLERANCE
+    assert isinstance(ours.config.model, EncoderOnly)
+    assert ours.config.model.head.kind == "none"
+    assert {left.reason for left in report.left_out} == {
+        "regard's encoder guesses masked words with its embedding matrix, and this one has another"
+    }
+
+
+def test_second_copies_of_what_a_head_shares_are_no_news(tmp_path: Path) -> None:
+    theirs = randomised(BertForMaskedLM(bert_config(5)), 5)
+    theirs.save_pretrained(tmp_path / "theirs")
+
+    def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        matrix = tensors["bert.embeddings.word_embeddings.weight"].clone()
+        bias = tensors["cls.predictions.bias"].clone()
+        return {**tensors, "cls.predictions.decoder.weight": matrix, "cls.predictions.decoder.bias": bias}
+
+    rewrite(tmp_path / "theirs", copies)
+    assert import_folder(tmp_path / "theirs", tmp_path / "ours").left_out == ()
+
+
 BERTS = {
-    BertForMaskedLM: ("first", {"cls.predictions"}),
-    BertForPreTraining: ("first-dense", {"cls.predictions", "cls.seq_relationship"}),
+    BertForPreTraining: ("first-dense", {"cls.seq_relationship"}),
     BertForSequenceClassification: ("first-dense", {"classifier"}),
     BertForTokenClassification: ("first", {"classifier"}),
     BertForQuestionAnswering: ("first", {"qa_outputs"}),

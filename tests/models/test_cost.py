@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from family import DECODERS, SPARSE, facts_of, make
+from family import DECODERS, ENCODERS, SPARSE, facts_of, make
+from regard.models import EncoderOnlyTransformer
 from regard.models.cost import Cost
 from regard.nn import open_taps
 
@@ -19,6 +20,17 @@ def test_training_flops_equal_torchs_count(name: str) -> None:
     lengths = torch.full((3,), 5), torch.full((3,), 6) if network.encodes else None
     assert Cost(network).training(*lengths) == 3 * counter.get_total_flops()
     assert logits.size(1) == 5
+
+
+def test_an_encoder_that_guesses_hidden_tokens_costs_what_torch_counts() -> None:
+    config = ENCODERS["encoder-only, hidden tokens"].model_copy(update={"pooling": "first-dense"})
+    network = make(config)
+    assert isinstance(network, EncoderOnlyTransformer)
+    with open_taps(network), FlopCounterMode(display=False) as counter:
+        states = network.encode(torch.randint(4, 20, (3, 6))).states
+        network.logits(states[:, :2])  # two hidden tokens in each text
+    cost = Cost(network, apart_from=network.pooling)
+    assert cost.training(torch.full((3,), 2), torch.full((3,), 6)) == 3 * counter.get_total_flops()
 
 
 def test_pads_cost_nothing() -> None:

@@ -7,13 +7,22 @@ import pytest
 
 from regard.config import Config, Source, check
 from regard.text.scan import Scan
-from regard.training.picks import Pick, Said, picks_for_pairs, picks_for_text, said_in, source_of
+from regard.training.picks import (
+    Pick,
+    Said,
+    picks_for_encoder,
+    picks_for_pairs,
+    picks_for_text,
+    said_in,
+    source_of,
+)
 
 KINDS: list[tuple[Callable[[Scan, Said], list[Pick]], str]] = [
     (picks_for_pairs, "encoder-decoder"),
     (picks_for_text, "decoder-only"),
     (picks_for_pairs, "recurrent-encoder-decoder"),
     (picks_for_text, "recurrent-language-model"),
+    (picks_for_encoder, "encoder-only"),
 ]
 SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
 
@@ -44,7 +53,7 @@ def test_more_data_gets_a_larger_network_a_larger_vocabulary_and_less_dropout() 
 
 
 def test_every_pick_says_why() -> None:
-    for pick in [*picks_for_pairs(Scan(29_000, 3_600_000)), *picks_for_text(Scan(40_000, 1_100_000))]:
+    for pick in (pick for picks, kind in KINDS for pick in picks(Scan(29_000, 3_600_000), said(kind))):
         assert pick.why
         assert not pick.why.endswith(".")
 
@@ -97,8 +106,9 @@ def test_a_vocabulary_of_characters_is_not_said_to_be_of_sub_words() -> None:
 
 
 def test_the_context_that_the_user_said_has_positions() -> None:
-    picks = picks_for_text(Scan(1, 100), Said(context=512))
-    assert next(pick.value for pick in picks if pick.setting == "model.positions.length") == 512
+    for picked in (picks_for_text, picks_for_encoder):
+        picks = picked(Scan(1, 100), Said(context=512))
+        assert next(pick.value for pick in picks if pick.setting == "model.positions.length") == 512
 
 
 @pytest.mark.parametrize("wrong", [0, -3, "many", True, None, 1.5])

@@ -17,6 +17,7 @@ from regard.cli import (
     demo,
     evaluate,
     export,
+    fill,
     generate,
     import_,
     lab,
@@ -44,6 +45,7 @@ app.command("train")(train.run)
 app.command("translate")(translate.run)
 app.command("generate")(generate.run)
 app.command("serve")(serve.run)
+app.command("fill")(fill.run)
 app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
 app.command("average")(average.run)

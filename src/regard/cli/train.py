@@ -17,17 +17,19 @@ NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
     "gpt": {"kind": "decoder-only"},
     "elmo": {"kind": "bidirectional-language-model"},
+    "masked": {"kind": "encoder-only", "head": {"kind": "tokens"}},
 }
 
 
 def run(
     what: Annotated[
-        str | None, typer.Argument(help="translation, gpt, or a TOML file that says everything.", metavar="WHAT")
+        str | None,
+        typer.Argument(help="translation, gpt, masked, or a TOML file that says everything.", metavar="WHAT"),
     ] = None,
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
     parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U: places in the tree.")] = None,
-    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; for gpt, text.")] = None,
+    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; for gpt, masked and elmo, text.")] = None,
     valid_source: Annotated[Files, files("--valid-source", help="The same, to measure progress on.")] = None,
     valid_target: Annotated[Files, files("--valid-target", help="…")] = None,
     valid_parses: Annotated[Files, files("--valid-parses", help="…")] = None,
@@ -90,12 +92,17 @@ def _sources(
         parts = _own_splits(what, parts)
     elif what is not None:
         if preset is not None:
-            raise ConfigError(f"--preset {preset}: is for translation and gpt; in a file, write preset = {preset!r}.")
+            raise ConfigError(f"--preset {preset}: is for {_listed('and')}; in a file, write preset = {preset!r}.")
         sources = _file(what)
     elif not resume:
-        raise ConfigError("say what to train: regard train translation, regard train gpt, or a TOML file.")
+        raise ConfigError(f"say what to train: {', '.join(NETWORKS)}, or a TOML file.")
     sources += [Source("the command", {"data": parts})] if parts else []
     return sources + gather(None, settings)
+
+
+def _listed(word: str) -> str:
+    *names, last = NETWORKS
+    return f"{', '.join(names)} {word} {last}"
 
 
 def _place(what: str | None, out: Path | None) -> Path:
@@ -115,6 +122,7 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
         "translation": {"builtin:phrasebook": {"valid": "-dev", "test": "-test"}},
         "gpt": {"builtin:python-docs": {"valid": "-dev"}},
         "elmo": {"builtin:python-docs": {"valid": "-dev"}},
+        "masked": {"builtin:python-docs": {"valid": "-dev"}},
     }
     files = parts.get("train", {}).get("files", [])
     for name, suffix in own.get(what, {}).get(files[0], {}).items() if len(files) == 1 else ():
@@ -129,7 +137,7 @@ def _file(what: str) -> "list[Source]":
 
     if not what.endswith(".toml") and not Path(what).is_file():
         hint = " (give it to --preset)" if what in preset_names() else nearest(what, NETWORKS)
-        raise ConfigError(f"{what!r} is not something to train{hint}; say translation, gpt, or give a TOML file.")
+        raise ConfigError(f"{what!r} is not something to train{hint}; say {', '.join(NETWORKS)}, or give a TOML file.")
     return gather(Path(what))
 
 

@@ -27,6 +27,10 @@ class TokenHead(Settings):
     """Each token that is hidden is predicted from what stands around it."""
 
     kind: Literal["tokens"] = "tokens"
+    activation: Literal["relu", "gelu", "gelu-tanh", "swish"] = "gelu"
+    """Of the dense layer before the projection."""
+    norm_epsilon: Annotated[float, Field(gt=0)] = 1e-5
+    """Of the norm after it."""
 
 
 class _Labelled(Settings):

@@ -5,11 +5,12 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.data import DataConfig
-from regard.config.model import EncoderDecoder, ModelConfig
+from regard.config.model import EncoderDecoder, Encodes, ModelConfig
 from regard.config.settings import Settings
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import TrainingConfig, ValidationConfig
 
+OF_LABELS = ("accuracy",)  # metrics of what an encoder's head predicts
 TokenId = Annotated[int, Field(ge=0)]
 
 
@@ -20,6 +21,8 @@ class SpecialTokens(Settings):
     unknown: TokenId = 1
     start: TokenId = 2
     end: TokenId = 3
+    mask: TokenId | None = None
+    """Stands where a token is hidden; only encoders that learn to guess hidden tokens have it."""
 
 
 class Config(Settings):
@@ -43,7 +46,7 @@ class Config(Settings):
         if model is not None:
             size = max(model.vocabulary, getattr(model, "target_vocabulary", None) or 0)
             for name, number in tokens:
-                if number >= size:
+                if number is not None and number >= size:
                     raise ValueError(f"tokens.{name} = {number} is past the last token of model.vocabulary = {size}")
         return tokens
 
@@ -88,6 +91,10 @@ class Config(Settings):
     def _the_metric_can_be_measured(cls, validation: ValidationConfig, info: ValidationInfo) -> ValidationConfig:
         model, metric = info.data.get("model"), validation.metric
         if metric == "loss" or model is None:
+            return validation
+        if metric in OF_LABELS:
+            if not isinstance(model, Encodes):
+                raise ValueError(f"validation.metric = {metric!r} is for encoders, but model.kind = {model.kind!r}")
             return validation
         if not model.translates:
             raise ValueError(f"validation.metric = {metric!r} is for translators, but model.kind = {model.kind!r}")

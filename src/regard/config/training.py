@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from regard.config.masking import MaskingConfig
 from regard.config.settings import Rate, Settings, Size, variant
 
 Positive = Annotated[float, Field(gt=0)]
@@ -91,6 +92,8 @@ class TrainingConfig(Settings):
     """Batches whose gradients are added up for one update. Several processes share each batch, and change nothing."""
     label_smoothing: Rate = 0.1
     """How much of the probability asked for is spread over the vocabulary (§5.4)."""
+    masking: MaskingConfig = MaskingConfig()
+    """Encoders with head = "tokens": which tokens they must guess."""
     optimizer: OptimizerConfig = Adam()
     """How a gradient becomes an update."""
     schedule: ScheduleConfig = InverseSquareRoot()
@@ -121,7 +124,7 @@ class ValidationConfig(Settings):
 
     every: Size = 1000
     """Steps between two validations."""
-    metric: Literal["loss", "bleu", "chrf"] = "loss"
+    metric: Literal["loss", "bleu", "chrf", "accuracy"] = "loss"
     """Which score decides what is best, when to stop early and when a plateau is reached."""
     sentences: Count = 500
     """How many sentences are translated for BLEU and chrF; 0 skips them."""

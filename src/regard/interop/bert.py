@@ -2,15 +2,20 @@
 
 from pathlib import Path
 
-from regard.config import EncoderOnly, LearnedPositions, SpecialTokens
-from regard.interop.family import Plan, activation, token_or
+from regard.config import EncoderOnly, LearnedPositions, NoHead, SpecialTokens, TokenHead
+from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import Row, module, under
 from regard.interop.sentence_transformers import POOLING, read_pooling
-from regard.interop.source import TheirSettings, read_weights
+from regard.interop.source import TheirSettings, Weights, read_weights
 from regard.interop.tokenizers import Tokenizers, bert_tokenizer, special_names
 
 EMBEDDING, OUTPUT = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
 POOLER = "bert.pooler.dense.weight"
+GUESSES = [  # the head that guesses masked words; its matrix is the embedding
+    *module("head.dense", "cls.predictions.transform.dense"),
+    *module("head.norm", "cls.predictions.transform.LayerNorm"),
+    Row("head.output.bias", ("cls.predictions.bias",)),
+]
 LAYER = [
     *module("attention.query_key_value", *(f"attention.self.{name}" for name in ("query", "key", "value"))),
     *module("attention.output", "attention.output.dense"),
@@ -22,7 +27,7 @@ LAYER = [
 COUNTERS = r"bert\.embeddings\.(position_ids|token_type_ids)"
 OLD_NAMES = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"}
 HEADS = {
-    "cls.predictions.": "regard's encoder has no head that guesses masked words",
+    "cls.predictions.": "regard's encoder guesses masked words with its embedding matrix, and this one has another",
     "cls.seq_relationship.": "regard's encoder has no head that guesses the next sentence",
     "classifier.": "regard's encoder has no head that classifies",
     "qa_outputs.": "regard's encoder has no head that finds answers",
@@ -43,6 +48,7 @@ def bert_table(model: EncoderOnly) -> list[Row]:
         *module("encoder.embedding.norm", "bert.embeddings.LayerNorm"),
         *(row for n in range(model.layers) for row in under(LAYER, f"encoder.layers.{n}.", f"bert.encoder.layer.{n}.")),
         *(module("pooling.dense", "bert.pooler.dense") if model.pooling == "first-dense" else []),
+        *(GUESSES if isinstance(model.head, TokenHead) else []),
     ]
 
 
@@ -56,14 +62,15 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
     if EMBEDDING not in weights.tensors and OUTPUT in weights.tensors:  # tied, and stored under its other name
         weights.tensors[EMBEDDING] = weights.tensors.pop(OUTPUT)
     pooling, notes = read_pooling(folder)
+    inner, epsilon = activation(settings, "hidden_act", "gelu"), settings.epsilon("layer_norm_eps", 1e-12)
     model = EncoderOnly(
         vocabulary=vocabulary,
         width=width,
         layers=settings.layers("num_hidden_layers", 12),
         heads=settings.heads("num_attention_heads", 12, "hidden_size", width),
         feed_forward=settings.size("intermediate_size", 3072),
-        activation=activation(settings, "hidden_act", "gelu"),
-        norm_epsilon=settings.epsilon("layer_norm_eps", 1e-12),
+        activation=inner,
+        norm_epsilon=epsilon,
         embedding_norm=True,
         positions=LearnedPositions(length=settings.size("max_position_embeddings", 512)),
         dropout=settings.rate("hidden_dropout_prob", 0.1),
@@ -72,10 +79,24 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
         scale_embeddings=False,
         segments=settings.size("type_vocab_size", 2),
         pooling=pooling or ("first-dense" if POOLER in weights.tensors else "first"),
+        head=TokenHead(activation=inner, norm_epsilon=epsilon) if _guesses_words(weights) else NoHead(),
     )
     tokenizers = bert_tokenizer(folder)
     tokens = _special_tokens(folder, settings, vocabulary, tokenizers, notes)
     return Plan(model, tokens, bert_table(model), weights, tokenizers, COUNTERS, HEADS, notes)
+
+
+def _guesses_words(weights: Weights) -> bool:
+    """Whether there is a head that guesses masked words, all of it, by the embedding; second copies are put away."""
+    tensors = weights.tensors
+    if not all(name in tensors for row in GUESSES for name in row.theirs):
+        return False
+    for copy, original in ((OUTPUT, EMBEDDING), ("cls.predictions.decoder.bias", "cls.predictions.bias")):
+        if copy in tensors and not same(tensors[copy], tensors.get(original, tensors[copy])):
+            return False
+    for copy in (OUTPUT, "cls.predictions.decoder.bias"):
+        tensors.pop(copy, None)
+    return True
 
 
 def _special_tokens(
@@ -92,4 +113,5 @@ def _special_tokens(
             ("sep_token", 102, "the end of a text"),
         )
     )
-    return SpecialTokens(pad=pad, unknown=unknown, start=start, end=end)
+    mask = tokenizers.id_of(special_names(folder, mask_token="[MASK]")["mask_token"])
+    return SpecialTokens(pad=pad, unknown=unknown, start=start, end=end, mask=mask)

@@ -1,8 +1,8 @@
-"""An encoder-only network as a `BertModel`, and for sentence-transformers how it makes one vector of a text."""
+"""An encoder-only network as a `BertModel` or a `BertForMaskedLM`; for sentence-transformers, how it pools too."""
 
 import math
 
-from regard.config import Config, EncoderOnly
+from regard.config import Config, EncoderOnly, TokenHead
 from regard.interop.bert import bert_table
 from regard.interop.equivalents import Tensors, even_heads, position_table, with_all_biases
 from regard.interop.mapping import to_theirs
@@ -19,8 +19,22 @@ def why_not_bert(model: EncoderOnly) -> str | None:
             "BERT normalises after each sub-layer, and this network before": model.norm_order == "pre",
             **what_no_class_holds(model, "BERT"),
             "BERT normalises embeddings, and this network does not": not model.embedding_norm,
+            **_what_the_head_hinders(model),
         }
     )
+
+
+def _what_the_head_hinders(model: EncoderOnly) -> dict[str, bool]:
+    head = model.head
+    if not isinstance(head, TokenHead):
+        return {}
+    return {
+        f"BERT's head has the activation of its layers, {model.activation}, and this network's {head.activation}": (
+            head.activation != model.activation
+        ),
+        f"BERT's head has the norm_epsilon of its layers, {model.norm_epsilon:g}, and this network's "
+        f"{head.norm_epsilon:g}": head.norm_epsilon != model.norm_epsilon,
+    }
 
 
 def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
@@ -32,9 +46,13 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
         "encoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "encoder.embedding.positions.weight": positions,
     }
+    guesses = isinstance(model.head, TokenHead)
+    if guesses and model.scale_embeddings:  # their output matrix is the embedding that is written larger
+        smaller = {name: tensors[name] / math.sqrt(model.width) for name in ("head.norm.weight", "head.norm.bias")}
+        tensors = {**tensors, **smaller}
     theirs = to_theirs(bert_table(model), tensors)
     settings = {
-        "architectures": ["BertModel"],
+        "architectures": ["BertForMaskedLM" if guesses else "BertModel"],
         "model_type": "bert",
         "vocab_size": model.vocabulary,
         "hidden_size": model.width,
@@ -54,8 +72,11 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "model_max_length": len(positions),
     }
-    bare = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
-    return Theirs(settings, bare, (tokens.start,), (tokens.end,), special, tokenizer, files=_pooling(model))
+    if tokens.mask is not None:
+        special["mask_token"] = tokens.mask
+    if not guesses:
+        theirs = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
+    return Theirs(settings, theirs, (tokens.start,), (tokens.end,), special, tokenizer, files=_pooling(model))
 
 
 def _pooling(model: EncoderOnly) -> dict[str, object]:

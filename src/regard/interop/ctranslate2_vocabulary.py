@@ -23,7 +23,8 @@ def vocabularies(config: Config, source: Tokenizer | None, target: Tokenizer | N
     size = config.model.vocabulary
     written = config.model.target_vocabulary if isinstance(config.model, EncoderDecoder) else None
     targets = names(target or source, written or size)
-    special = {number: targets[number] for _, number in config.tokens if number < min(size, len(targets))}
+    numbers = [number for _, number in config.tokens if number is not None]
+    special = {number: targets[number] for number in numbers if number < min(size, len(targets))}
     return Vocabularies(names(source or target, size, special), targets)
 
 

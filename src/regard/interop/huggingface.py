@@ -111,10 +111,14 @@ def _known_tokens(plan: Plan) -> SpecialTokens:
     """The special tokens; for one whose id the network does not know, the end of a text stands in, with a note."""
     size = max(plan.model.vocabulary, getattr(plan.model, "target_vocabulary", None) or 0)
     end = plan.tokens.end if plan.tokens.end < size else size - 1
-    unknown = {name: number for name, number in plan.tokens if number >= size}
+    unknown = {name: number for name, number in plan.tokens if number is not None and number >= size}
+    mask = unknown.pop("mask", None)  # nothing can stand in for it
+    if mask is not None:
+        plan.notes.append(f"The mask token has id {mask}, past the network's last, {size - 1}; it is left out.")
     for name, number in unknown.items():
         plan.notes.append(f"The {name} token has id {number}, past the network's last, {size - 1}; {end} stands in.")
-    return plan.tokens.model_copy(update=dict.fromkeys(unknown, end))
+    without = {"mask": None} if mask is not None else {}
+    return plan.tokens.model_copy(update=dict.fromkeys(unknown, end) | without)
 
 
 def _left_out(plan: Plan) -> tuple[LeftOut, ...]:

@@ -50,7 +50,8 @@ def _settings(tokenizer: Tokenizer, theirs: Theirs) -> dict[str, Any]:
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "split_special_tokens": not others,  # "[EOS]" in a text is text; but a language code, say, is meant as one
+        # "[EOS]" in a text is text; but a language code, say, is meant as one, and so is a mask
+        "split_special_tokens": not others and "mask_token" not in named,
         **theirs.tokenizer,
         **{name: token for name, token in named.items() if token is not None},
     }

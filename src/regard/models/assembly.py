@@ -1,7 +1,6 @@
 """From settings to a network: the one place where a variant's name becomes an object."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import nn
@@ -24,6 +23,7 @@ from regard.config import (
     SyntaxPositions,
     TransformerConfig,
 )
+from regard.models.activations import ACTIVATIONS
 from regard.models.attentions import full_attention, self_attention
 from regard.models.initialise import initialise
 from regard.models.network import Network
@@ -36,12 +36,6 @@ from regard.models.recurrent_assembly import (
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 from regard.nn.embedding import token_table
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
-    "swish": nn.SiLU,
-}
 POOLINGS: dict[str, Callable[[int], nn.Module]] = {
     "mean": lambda width: rn.MeanPooling(),
     "first": lambda width: rn.FirstPooling(),

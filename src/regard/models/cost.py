@@ -18,7 +18,8 @@ from regard.nn.two_way_readout import TwoWayReadout
 class Cost:
     """Counts a network's parts once, and then any batch quickly."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, apart_from: nn.Module | None = None) -> None:
+        """`apart_from`: a part of the network that is not used."""
         attentions = [(name, part) for name, part in network.named_modules() if isinstance(part, MultiHeadAttention)]
         cross = [part for _, part in attentions if isinstance(part, CrossAttention)]
         encoder = dict(network.named_children()).get("encoder") if network.encodes else None
@@ -27,7 +28,8 @@ class Cost:
         keys = [key for part in looking if isinstance(key := getattr(part.score, "key", None), nn.Linear)]
         on_memory = _matrices([*(part.key_value for part in cross), *keys])
         self._per_source = reading + on_memory
-        self._per_target = _matrices(network.modules()) - reading - on_memory
+        unused = _matrices(apart_from.modules()) if apart_from is not None else 0
+        self._per_target = _matrices(network.modules()) - reading - on_memory - unused
         self._reading = [part for name, part in attentions if encoder is not None and name.startswith("encoder.")]
         self._crossing = cross
         self._looking = looking

@@ -4,9 +4,8 @@ from torch import nn
 
 from regard import nn as rn
 from regard.config import ClassHead, Encodes, NoHead, TagHead, TokenHead
+from regard.models.activations import ACTIVATIONS
 from regard.nn.readout import LabelReadout, TextReadout, TokenReadout
-
-EPSILON = 1e-12  # of the norm before the projection (Devlin et al. 2019)
 
 
 def readout(config: Encodes, table: nn.Parameter, width: int | None = None) -> nn.Module | None:
@@ -15,9 +14,9 @@ def readout(config: Encodes, table: nn.Parameter, width: int | None = None) -> n
     match config.head:
         case NoHead():
             return None
-        case TokenHead():
-            norm = nn.LayerNorm(width, eps=EPSILON)
-            return TokenReadout(nn.Linear(width, width), nn.GELU(), norm, rn.Output(table, bias=True))
+        case TokenHead(activation=activation, norm_epsilon=epsilon):
+            norm = nn.LayerNorm(width, eps=epsilon)
+            return TokenReadout(nn.Linear(width, width), ACTIVATIONS[activation](), norm, rn.Output(table, bias=True))
         case ClassHead(labels=labels, dropout=dropout):
             return TextReadout(width, len(labels), dropout)
         case TagHead(labels=labels, dropout=dropout):

@@ -21,7 +21,16 @@ from regard.text.documents import check_lossless_lines, store_documents
 from regard.text.packing import pack
 from regard.text.store import Column
 
-__all__ = ["Blocks", "LanguageBatch", "Packed", "Stream", "check_lossless_lines", "sequential", "store_documents"]
+__all__ = [
+    "Blocks",
+    "LanguageBatch",
+    "Packed",
+    "Stream",
+    "check_lossless_lines",
+    "pieces_of",
+    "sequential",
+    "store_documents",
+]
 
 Ids = NDArray[np.int64]
 SEGMENT = 32  # blocks that are cut out of the stream side by side; one of them has a seam
@@ -193,7 +202,7 @@ class Packed(_Epochs):
     def spans(self, epoch: int) -> Ids:
         """The documents of an epoch, packed, the rows in random order."""
         random = np.random.default_rng([self.seed, epoch])
-        pieces = _pieces(self.stream.ends, self.length)
+        pieces = pieces_of(self.stream.ends, self.length)
         pieces = pieces[random.permutation(len(pieces))]  # among equally long ones, chance decides who shares a row
         rows = pack(pieces[:, 1] - pieces[:, 0], self.length)
         return _in_rows(np.column_stack([rows, pieces]), random.permutation(rows.max() + 1)[rows])
@@ -237,10 +246,10 @@ def _blocks(size: int, length: int, phases: Ids) -> Ids:
     return np.concatenate([until, again])
 
 
-def _pieces(ends: Ids, length: int) -> Ids:
+def pieces_of(ends: Ids, length: int) -> Ids:
     """Documents that end at these places, in pieces of at most `length`: (K, 2), start and end.
 
-    >>> _pieces(np.array([2, 7]), length=3).tolist()
+    >>> pieces_of(np.array([2, 7]), length=3).tolist()
     [[0, 2], [2, 5], [5, 7]]
     """
     starts = np.concatenate([[0], ends[:-1]])

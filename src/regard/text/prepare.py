@@ -6,6 +6,7 @@ again with the same key reads nothing anew.
 
 import json
 import os
+import re
 import shutil
 import sys
 import zlib
@@ -15,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from regard.config import Config, Corpus, DataConfig
+from regard.config import Config, Corpus, DataConfig, Encodes
 from regard.errors import ConfigError, DataError
 from regard.text.blocks import store_documents
 from regard.text.corpus import Pair, documents
@@ -86,10 +87,11 @@ class Prepared:
 def key_of(config: Config) -> str:
     """The key of the data: the same files and settings give the same."""
     data = config.data
-    settings = {
+    settings: dict[str, Any] = {
         "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"dropout"}),
         "vocabulary": config.model.vocabulary,
         "kind": config.model.kind,
+        **({"task": config.model.task} if isinstance(config.model, Encodes) else {}),
         "data": data.model_dump(mode="json", include={"held_out", "skip_bad", "longest", "ratio"}),
         "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.parts],
     }
@@ -183,12 +185,16 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
     )
 
 
-def prepare_documents(folder: Path, key: str, config: Config, report: Report) -> Prepared:
-    """Tokenizer and stores for a language model."""
+def prepare_documents(folder: Path, key: str, config: Config, report: Report, *, spaced: bool = False) -> Prepared:
+    """Tokenizer and stores for a language model; `spaced`: ends of lines and the like become single spaces."""
     data = config.data
 
+    def read(corpus: Corpus, faults: Faults) -> Iterator[Iterator[str]]:
+        found = documents(corpus.files, faults)
+        return (map(_single_spaces, document) for document in found) if spaced else found
+
     def texts() -> Iterator[str]:
-        return chain.from_iterable(documents(data.train.files, Faults(data.skip_bad)))
+        return chain.from_iterable(read(data.train, Faults(data.skip_bad)))
 
     tokenizer = _tokenizer(folder, key, config, texts)
 
@@ -196,8 +202,8 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report) ->
         def build(place: Path) -> None:
             faults = Faults(data.skip_bad)
             about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
-            read = documents(corpus.files, faults)
-            store_documents(place, read, tokenizer, about, lambda count: report(f"tokenising {name}", count))
+            found = read(corpus, faults)
+            store_documents(place, found, tokenizer, about, lambda count: report(f"tokenising {name}", count))
 
         return Part(_nonempty(store_for(folder / name, key, build), name))
 
@@ -208,6 +214,10 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report) ->
         first, last = split_tail(train.store, data.held_out)
         train, valid = replace(train, store=first), Part(last)
     return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
+
+
+def _single_spaces(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
 
 
 def _held_out_share(config: Config) -> float:
@@ -251,7 +261,10 @@ def _tokenizer(folder: Path, key: str, config: Config, texts: Callable[[], Itera
         if checksum != _checksum(path.read_bytes()):
             raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is made again.")
         return load_tokenizer(path)
-    learned = train_tokenizer(islice(texts(), LEARNED_FROM), config.tokenizer, config.model.vocabulary).to_json()
+    sample = islice(texts(), LEARNED_FROM)
+    learned = train_tokenizer(
+        sample, config.tokenizer, config.model.vocabulary, masked=config.model.task == "masked"
+    ).to_json()
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         mark.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ literal `▁` becomes a space. Characters and words that a `character` or `word`
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from regard.config.tokenizer import TokenizerConfig
 from regard.errors import DataError
 
 SPECIALS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # their ids are their places, as in `SpecialTokens`
+MASK = "[MASK]"  # comes after them, in vocabularies for encoders that learn to guess hidden tokens
 UNKNOWN = SPECIALS[SpecialTokens().unknown]
 WORD_START = "▁"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -70,10 +72,38 @@ class Tokenizer:
             for start, end in encoding.offsets
         ]
 
+    def encode_on(self, text: str) -> list[int]:
+        """The ids of a text that goes on right where something else ends: it is not marked as the start of a word.
+
+        >>> tokenizer = train_tokenizer(["ti amo.", "amo"], TokenizerConfig(kind="word"))
+        >>> tokenizer.pieces(tokenizer.encode(".")), tokenizer.pieces(tokenizer.encode_on("."))
+        (['[UNK]', '.'], ['.'])
+        """
+        if not self.marks_words or not text or text[0].isspace():
+            return self.encode(text)
+        found = self._fast.encode(f"[{text}", add_special_tokens=False)  # such a bracket is always a token of its own
+        return [number for number, (start, _) in zip(found.ids, found.offsets, strict=True) if start > 0]
+
+    @cached_property
+    def marks_words(self) -> bool:
+        """Whether tokens say where a word starts, and nothing else about spaces and ends of lines."""
+        return any(piece.startswith(WORD_START) for piece in self._fast.get_vocab())
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether tokens are made of bytes, each written as a character of its own: a space as `Ġ`."""
+        return "ByteLevel(" in str(self._fast.pre_tokenizer)
+
+    @property
+    def goes_on_with(self) -> str | None:
+        """What stands before a piece that goes on with a word, in vocabularies such as BERT's; None in others."""
+        model = self._fast.model
+        return model.continuing_subword_prefix if isinstance(model, models.WordPiece) else None
+
     def spelling(self) -> list[str]:
         """The text of each token by its id, with the space before it where it starts a word."""
         pieces = self.pieces(range(len(self)))
-        if any(piece.startswith(WORD_START) for piece in pieces):
+        if self.marks_words:
             return [piece.replace(WORD_START, " ") for piece in pieces]
         return [self.decode([number]) for number in range(len(pieces))]
 
@@ -110,6 +140,7 @@ NAMES = {  # of special tokens, as tokenizers call them
     "start": ("[SOS]", "[BOS]", "<s>", "[CLS]", "<|startoftext|>"),
     "end": ("[EOS]", "</s>", "[SEP]", "<|endoftext|>"),
 }
+MASKS = (MASK, "<mask>")  # only some tokenizers have one, and nothing else can stand in for it
 
 
 def special_tokens(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
@@ -119,13 +150,18 @@ def special_tokens(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
     end = found["end"]
     if end is None:
         raise DataError(f"{path}: has no token that ends a text, such as {' or '.join(NAMES['end'])}; add one.")
-    return {what: end if number is None else number for what, number in found.items()}
+    masks = [number for name in MASKS if (number := tokenizer.number(name)) is not None]
+    return {what: end if number is None else number for what, number in found.items()} | (
+        {"mask": masks[0]} if masks else {}
+    )
 
 
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, vocabulary: int = 8000) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], config: TokenizerConfig, vocabulary: int = 8000, *, masked: bool = False
+) -> Tokenizer:
     """Learn a tokenizer of at most `vocabulary` tokens, the special ones included, from texts, which are read once.
 
-    `character` has as many tokens as the texts have characters.
+    `character` has as many tokens as the texts have characters. With `masked`, there is a special token more, `[MASK]`.
 
     The same texts give the same tokenizer, except for `unigram`, whose scores the library finds only to about 0.001.
 
@@ -133,57 +169,66 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, vocabulary: i
     >>> tokenizer.decode(tokenizer.encode("ti amo molto"))
     'ti amo molto'
     """
-    return Tokenizer(TRAINERS[config.kind](texts, config, vocabulary))
+    return Tokenizer(TRAINERS[config.kind](texts, config, vocabulary, [*SPECIALS, *([MASK] if masked else [])]))
 
 
-def _bpe(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
+def _bpe(texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]) -> tokenizers.Tokenizer:
     learned = _words(models.BPE(), config)
-    size = max(vocabulary - len(BYTES), len(SPECIALS))
-    learned.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, **_TRAINER))
+    size = max(vocabulary - len(BYTES), len(special))
+    learned.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, special_tokens=special, **_TRAINER))
     model = json.loads(learned.to_str())["model"]
-    pieces = [*SPECIALS, *BYTES, *(piece for piece in model["vocab"] if piece not in {*SPECIALS, *BYTES})]
+    pieces = [*special, *BYTES, *(piece for piece in model["vocab"] if piece not in {*special, *BYTES})]
     numbered = {piece: number for number, piece in enumerate(pieces)}
     merges = [tuple(merge) for merge in model["merges"]]
-    return _words(models.BPE(numbered, merges, unk_token=UNKNOWN, byte_fallback=True), config, spelled=True)
+    return _spelled(models.BPE(numbered, merges, unk_token=UNKNOWN, byte_fallback=True), config, special)
 
 
-def _unigram(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
+def _unigram(
+    texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]
+) -> tokenizers.Tokenizer:
     learned = _words(models.Unigram(), config)
-    size = max(vocabulary - len(BYTES), len(SPECIALS))
-    learned.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=size, unk_token=UNKNOWN, **_TRAINER))
+    size = max(vocabulary - len(BYTES), len(special))
+    trainer = trainers.UnigramTrainer(vocab_size=size, unk_token=UNKNOWN, special_tokens=special, **_TRAINER)
+    learned.train_from_iterator(texts, trainer)
     scored = json.loads(learned.to_str())["model"]["vocab"]
-    pieces = [(piece, score) for piece, score in scored if piece not in {*SPECIALS, *BYTES}]
+    pieces = [(piece, score) for piece, score in scored if piece not in {*special, *BYTES}]
     pieces.sort(key=lambda entry: (-entry[1], entry[0]))  # the library leaves equal ones in any order
-    scores = [(piece, 0.0) for piece in [*SPECIALS, *BYTES]] + pieces
+    scores = [(piece, 0.0) for piece in [*special, *BYTES]] + pieces
     model = models.Unigram(scores, unk_id=SPECIALS.index(UNKNOWN), byte_fallback=True)
-    return _words(model, config, spelled=True)
+    return _spelled(model, config, special)
 
 
-def _byte_level(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
+def _byte_level(
+    texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]
+) -> tokenizers.Tokenizer:
     fast = tokenizers.Tokenizer(models.BPE())
     fast.normalizer = _normalizer(config)
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    fast.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, **_TRAINER))
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, special_tokens=special, **_TRAINER)
+    fast.train_from_iterator(texts, trainer)
     return fast
 
 
-def _character(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
+def _character(
+    texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]
+) -> tokenizers.Tokenizer:
     normalizer = _normalizer(config)
     characters = sorted({character for text in texts for character in normalizer.normalize_str(text)})
-    numbered = {token: number for number, token in enumerate([*SPECIALS, *characters])}
+    numbered = {token: number for number, token in enumerate([*special, *characters])}
     fast = tokenizers.Tokenizer(models.WordLevel(numbered, unk_token=UNKNOWN))
     fast.normalizer = normalizer
     fast.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
     fast.decoder = decoders.Fuse()
-    fast.add_special_tokens(SPECIALS)
+    fast.add_special_tokens(special)
     return fast
 
 
-def _word(texts: Iterable[str], config: TokenizerConfig, vocabulary: int) -> tokenizers.Tokenizer:
+def _word(texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]) -> tokenizers.Tokenizer:
     fast = _words(models.WordLevel(unk_token=UNKNOWN), config, punctuation=True)
-    fast.train_from_iterator(texts, trainers.WordLevelTrainer(vocab_size=vocabulary, **_TRAINER))
+    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=special, **_TRAINER)
+    fast.train_from_iterator(texts, trainer)
     return fast
 
 
@@ -202,20 +247,18 @@ def word_splitter(config: TokenizerConfig) -> Callable[[str], list[str]]:
     return split
 
 
-TRAINERS: dict[str, Callable[[Iterable[str], TokenizerConfig, int], tokenizers.Tokenizer]] = {
+TRAINERS: dict[str, Callable[[Iterable[str], TokenizerConfig, int, list[str]], tokenizers.Tokenizer]] = {
     "bpe": _bpe,
     "unigram": _unigram,
     "byte-level": _byte_level,
     "character": _character,
     "word": _word,
 }
-_TRAINER: dict[str, Any] = {"special_tokens": SPECIALS, "show_progress": False}
+_TRAINER: dict[str, Any] = {"show_progress": False}
 
 
-def _words(
-    model: models.Model, config: TokenizerConfig, *, spelled: bool = False, punctuation: bool = False
-) -> tokenizers.Tokenizer:
-    """A tokenizer that marks where words start; `spelled`: what it has no piece for is spelled in bytes."""
+def _words(model: models.Model, config: TokenizerConfig, *, punctuation: bool = False) -> tokenizers.Tokenizer:
+    """A tokenizer that marks where words start."""
     fast = tokenizers.Tokenizer(model)
     tidy = [normalizers.Replace(WORD_START, " "), normalizers.Strip()]
     fast.normalizer = normalizers.Sequence([_normalizer(config), *tidy])
@@ -223,10 +266,15 @@ def _words(
     bracket = pre_tokenizers.Split(tokenizers.Regex(r"[\[<]"), "isolated")
     alone = pre_tokenizers.Punctuation() if punctuation else bracket
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(WORD_START, "always"), alone])
-    unmarked = decoders.Metaspace(WORD_START, "always")
-    fast.decoder = decoders.Sequence([decoders.ByteFallback(), unmarked]) if spelled else unmarked
-    if spelled:
-        fast.add_special_tokens(SPECIALS)
+    fast.decoder = decoders.Metaspace(WORD_START, "always")
+    return fast
+
+
+def _spelled(model: models.Model, config: TokenizerConfig, special: list[str]) -> tokenizers.Tokenizer:
+    """The same, but what it has no piece for is spelled in bytes."""
+    fast = _words(model, config)
+    fast.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(WORD_START, "always")])
+    fast.add_special_tokens(special)
     return fast
 
 

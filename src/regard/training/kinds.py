@@ -6,6 +6,7 @@ from regard.config import Config, Source, check, given
 from regard.errors import ConfigError
 from regard.training.bidirectional import BidirectionalKind
 from regard.training.language import LanguageKind
+from regard.training.masked import MaskedKind
 from regard.training.task import Kind
 from regard.training.translation import TranslationKind
 
@@ -13,6 +14,7 @@ KINDS: dict[str, Kind] = {  # by the task that a network is for
     "translation": TranslationKind(),
     "language": LanguageKind(),
     "bidirectional": BidirectionalKind(),
+    "masked": MaskedKind(),
 }
 
 

@@ -131,6 +131,11 @@ BOTH_WAYS = [  # characters at most, width, dropout
     (50_000_000, 512, 0.2),
     (math.inf, 1024, 0.1),
 ]
+ENCODERS = [
+    _Size(3_000_000, "a small encoder", 128, 4, 4, 512, 0.1),
+    _Size(50_000_000, "a medium encoder", 256, 6, 8, 1024, 0.1),
+    _Size(math.inf, "a larger encoder", 384, 6, 6, 1536, 0.1),
+]
 AMOUNTS = [Scan(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
 CHARACTERS = {"character": 1.0, "word": 5.5}  # in a token; in a sub-word, about three and a half
 NOTHING_SAID = Said()
@@ -206,6 +211,31 @@ def _gpt(said: Said) -> list[Pick]:
         Pick("training.optimizer.weight_decay", 0.1, "as GPT"),
         Pick("training.schedule.kind", "cosine", "as GPT"),
         Pick("training.schedule.peak", 1e-3, "what small language models bear"),
+    ]
+
+
+def picks_for_encoder(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+    """Settings of an encoder that learns to guess hidden tokens of so much text."""
+    size = next(size for size in ENCODERS if scan.characters <= size.most)
+    kind = said.tokenizer or "bpe"
+    tokens = scan.characters / CHARACTERS.get(kind, 3.5)
+    return [
+        *_network(size, f"{scan.characters:,} characters: {size.name}"),
+        Pick("model.activation", "gelu", "as BERT"),
+        Pick("model.norm_order", "pre", "trains without a long warm-up"),
+        Pick("model.positions.kind", "learned", "as BERT"),
+        Pick("model.positions.length", said.context or 128, "the passage: what it sees at once"),
+        Pick("model.scale_embeddings", False, "as BERT"),
+        Pick("tokenizer.kind", kind, "sub-words, which know where a word starts"),
+        _vocabulary(scan.characters, kind),
+        Pick("training.label_smoothing", 0.0, "a guess is judged by its probability"),
+        Pick("training.clip", 1.0, "as BERT"),
+        Pick("training.optimizer.kind", "adamw", "as BERT"),
+        Pick("training.optimizer.weight_decay", 0.01, "as BERT"),
+        Pick("training.schedule.kind", "cosine", "falls to zero, as BERT's rate does"),
+        Pick("training.schedule.peak", 1e-3, "what small encoders bear"),
+        # a pass teaches a seventh of what it teaches a language model, which predicts every token
+        *_length(tokens, min(100, max(4, 200_000_000 / tokens)), said),
     ]
 
 

@@ -10,6 +10,7 @@ from regard.config import Config, Source, check
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build
 from regard.text.prepare import Prepared
+from regard.text.tokenizer import MASK
 from regard.training.allocator import keep_freed_memory
 from regard.training.checkpoint import Checkpoint, checkpoints
 from regard.training.display import Display, LastingDisplay
@@ -159,7 +160,10 @@ def _fitted(config: Config, prepared: Prepared) -> Config:
     model = config.model.model_dump(mode="json") | {"vocabulary": len(tokenizer)}
     if model.get("target_vocabulary"):
         raise ConfigError("model.target_vocabulary cannot be trained: one tokenizer serves both sides; leave it out.")
-    values = config.model_dump(mode="json") | {"model": model}
+    tokens = config.tokens.model_dump(mode="json")
+    if config.model.task == "masked" and config.tokens.mask is None:
+        tokens["mask"] = tokenizer.number(MASK)
+    values = config.model_dump(mode="json") | {"model": model, "tokens": tokens}
     return check([Source("the tokenizer", values)])
 
 

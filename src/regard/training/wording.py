@@ -32,6 +32,8 @@ def score_text(key: str, value: float) -> str:
         return f"{value:.1f}"
     if key == "exact":
         return f"{value:.0%}"
+    if key == "accuracy":
+        return f"{value:.1%}"
     if key in COUNTS:
         return f"{value:,.0f}"
     if key == "perplexity":

@@ -61,6 +61,11 @@ def _charts(run: Run) -> list[Chart]:
             from_zero=False,
             factors=4,
         ),
+        chart(
+            "Accuracy",
+            "validation, share of predictions that are right",
+            Series("accuracy", _points(valid, "accuracy")),
+        ),
         chart("Learning rate", "", Series("rate", _points(run.training, "rate"))),
         chart("Speed", "tokens per second", Series("tokens/s", _points(run.training, "tokens_per_second"))),
         chart("Share of the ceiling", "% of this machine's fastest matrix product", Series("share, %", share)),
@@ -98,7 +103,7 @@ def _validations(run: Run) -> Markup:
         for place, line in enumerate(reversed(run.validation))
         if place % every == 0 or line["step"] == best  # counted from the last, which is always there
     ][::-1]
-    keys = [key for key in ("loss", "perplexity", "bits_per_byte", "bleu", "chrf") if _ever(picked, key)]
+    keys = [key for key in ("loss", "perplexity", "bits_per_byte", "bleu", "chrf", "accuracy") if _ever(picked, key)]
     rows = []
     for line in picked:
         values = [number(record(line["valid"]).get(key)) for key in keys]

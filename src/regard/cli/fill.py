@@ -1,0 +1,76 @@
+"""`regard fill`: lines with holes in, what may stand in the holes out."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.data import say_skipped
+
+if TYPE_CHECKING:
+    from regard.reading.fill import Filled, Filler
+    from regard.text.faults import Faults
+    from regard.text.lines import Line
+
+TOGETHER = 256  # lines that are filled at once where there are so many
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
+    input: Annotated[str, typer.Option("--input", "-i", help="A file of lines; `.gz` too.", metavar="FILE")] = "-",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", metavar="FILE")
+    ] = None,
+    best: Annotated[int, typer.Option(min=1, help="Tokens shown for each hole, the most probable first.")] = 5,
+    ensemble: Annotated[
+        list[Path] | None, typer.Option(help="Another model that votes on every token; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Give an empty line for one that cannot be filled, rather than stop.")
+    ] = False,
+) -> None:
+    """Fill the holes of lines such as "The man [MASK] a dinosaur.", one for one and in order.
+
+    A line comes back filled; after tabs, the most probable tokens of each hole with their probabilities.
+    """
+    from regard.cli.output import lines_to
+    from regard.model import load
+    from regard.text.arriving import arriving
+    from regard.text.faults import Faults
+    from regard.text.lines import read_lines
+
+    filler = load(model, *(ensemble or [])).filler()
+    if input == "-" and sys.stdin is not None and sys.stdin.isatty():
+        print("Type a sentence with [MASK] in it and Enter; Ctrl-D ends.", file=sys.stderr)
+    faults = Faults(skip_bad)
+    write = _as_json if as_json else _as_text
+    with lines_to(output) as put:
+        for several in arriving(read_lines(input, faults), TOGETHER):
+            fit = [line.text for line in several if _fits(filler, line, faults) and line.text is not None]
+            found = {filled.source: write(filled) for filled in filler.fill(fit, best)}
+            put(found.get(line.text or "", "") for line in several)
+    say_skipped(faults)
+
+
+def _fits(filler: "Filler", line: "Line", faults: "Faults") -> bool:
+    """Whether a line was read and can be filled; one that cannot is a fault."""
+    why = filler.why_not(line.text) if line.text is not None else None
+    if why is not None:
+        faults.add("cannot be filled", f"{line.place}: {why}")
+    return line.text is not None and why is None
+
+
+def _as_text(filled: "Filled") -> str:
+    holes = [", ".join(f"{guess.text} {guess.probability:.3f}" for guess in ranked) for ranked in filled.holes]
+    return "\t".join([filled.text.replace("\n", " "), *holes])
+
+
+def _as_json(filled: "Filled") -> str:
+    holes = [
+        [{"text": one.text, "token": one.token, "probability": round(one.probability, 4)} for one in ranked]
+        for ranked in filled.holes
+    ]
+    return json.dumps({"source": filled.source, "text": filled.text, "holes": holes}, ensure_ascii=False)

@@ -1,0 +1,246 @@
+"""The task of masked-token modelling: text in, an encoder out that guesses hidden tokens, as BERT is pre-trained.
+
+B passages · T their length · N hidden tokens · C model width · V vocabulary
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.config import Config, Corpus
+from regard.errors import ConfigError, DataError
+from regard.models.cost import Cost
+from regard.models.network import EncodingNetwork, Network
+from regard.reading.fill import guess
+from regard.text.batches import Place
+from regard.text.documents import LOSSLESS
+from regard.text.holes import show_holes
+from regard.text.masking import Draws, Hidden, Masking
+from regard.text.passages import AROUND, Apart, Joined, PassageBatch, Passages
+from regard.text.prepare import Part, Prepared, prepare_documents
+from regard.text.scan import Report, Scan, scan_documents
+from regard.text.store import Column
+from regard.text.tokenizer import MASKS, load_tokenizer
+from regard.training.display import Sample
+from regard.training.language import CONTEXT
+from regard.training.loss import Loss, smoothed_cross_entropy
+from regard.training.objective import Batch
+from regard.training.picks import Pick, Said, picks_for_encoder
+from regard.training.random import generator
+from regard.training.task import Check, Measured
+
+SAMPLE = 24  # tokens of a text that is shown
+
+
+class MaskedKind:
+    """How an encoder that guesses hidden tokens comes about."""
+
+    name = "masked-token model"
+
+    def check(self, config: Config) -> None:
+        """Text has no other side; a tokenizer that is given must have a mask; a passage holds one token at least."""
+        for part, option in zip(config.data.parts, ("--", "--valid-", "--test-"), strict=True):
+            if part.source:
+                own = "--data" if option == "--" else option.removesuffix("-")
+                raise ConfigError(
+                    f"an encoder learns from {own}; {option}source and {option}target are for translation."
+                )
+        if config.tokenizer.file is not None and config.tokens.mask is None:
+            raise DataError(
+                f"{config.tokenizer.file}: has no token to hide others behind, such as {' or '.join(MASKS)}; "
+                "add one, or leave tokenizer.file out to learn a tokenizer that has."
+            )
+        if context_of(config) <= AROUND:
+            raise ConfigError(
+                f"data.context = {context_of(config)} leaves no room for text between its start and its end; "
+                f"use {AROUND + 1} or more."
+            )
+
+    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+        """Read the text once."""
+        return scan_documents(corpus, skip_bad, report)
+
+    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+        """Settings that suit so much text."""
+        return picks_for_encoder(scan, said)
+
+    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+        """Make tokenizer and stores."""
+        given = config.tokenizer.file
+        marked = load_tokenizer(Path(given)).marks_words if given else config.tokenizer.kind not in LOSSLESS
+        return prepare_documents(folder, key, config, report, spaced=marked)
+
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> "MaskedModelling":
+        """The task itself."""
+        return MaskedModelling(config, prepared, network)
+
+
+def context_of(config: Config) -> int:
+    """How many tokens are read at once, start and end included."""
+    return config.data.context or config.model.longest or CONTEXT
+
+
+@dataclass(frozen=True)
+class MaskedBatch(Batch):
+    """Passages some of whose tokens are hidden."""
+
+    ids: Tensor  # (B, T) what the encoder reads
+    original: Tensor  # (B, T) what stood there
+    chosen: Tensor  # (B, T) True at the tokens that are to be predicted
+    real: Tensor  # (B, T) False at pads
+
+    @property
+    def examples(self) -> int:
+        """How many passages."""
+        return len(self.ids)
+
+    @property
+    def targets(self) -> int:
+        """How many tokens are hidden."""
+        return int(self.chosen.sum())
+
+
+class HiddenToken(nn.Module):
+    """Predict each hidden token from the passage around it."""
+
+    def __init__(self, network: EncodingNetwork, label_smoothing: float) -> None:
+        super().__init__()
+        self.network = network
+        self.label_smoothing = label_smoothing
+        network.pooling.requires_grad_(False)  # nothing here teaches it, so processes have no gradient to wait for
+
+    def forward(self, batch: MaskedBatch) -> Loss:
+        """The loss of a batch, summed over its hidden tokens."""
+        logits, hidden = self.logits(batch)
+        return smoothed_cross_entropy(logits, hidden, self.label_smoothing)
+
+    def logits(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+        """Logits (N, V) at the hidden tokens, and what they are (N,)."""
+        real = None if bool(batch.real.all()) else batch.real
+        states = self.network.encode(batch.ids, real).states.flatten(0, 1)  # (B·T, C)
+        wanted = batch.chosen.flatten().nonzero().squeeze(1)
+        return self.network.logits(states.index_select(0, wanted)), batch.original.flatten().index_select(0, wanted)
+
+
+class MaskedModelling:
+    """Training an encoder to guess hidden tokens."""
+
+    name = "masked-token model"
+
+    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+        assert isinstance(network, EncodingNetwork)
+        self.config = config
+        self.network: Network = network
+        self._encoder = network
+        self.tokenizer = prepared.tokenizer
+        self._valid, self._test = prepared.valid, prepared.test
+        self._masking = Masking(config.training.masking, prepared.tokenizer, config.tokens)
+        for name, part in prepared.parts.items():
+            self._check_text(part.store.columns[0], name)
+        self._plan = self._passages(prepared.train, config.training.seed)
+        self._cost = Cost(network, apart_from=network.pooling)
+
+    def objective(self) -> HiddenToken:
+        """Predict hidden tokens."""
+        return HiddenToken(self._encoder, self.config.training.label_smoothing)
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, MaskedBatch]]:
+        """Passages, shuffled each epoch, each time with other tokens hidden."""
+        for after, batch in self._plan.after(place):
+            random = generator(self.config.training.seed, after.epoch, after.batch)
+            hidden = self._masking.hide(batch.ids, Draws.of(batch.ids.shape, random))
+            if hidden.chosen.any():  # unless all is unknown
+                yield after, _tensors(batch, hidden)
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """As many as the first epoch has."""
+        return self._plan.batches_per_epoch
+
+    def flops(self, batch: MaskedBatch) -> float:
+        """Forward and backward, pads not counted; only hidden tokens are predicted."""
+        return self._cost.training(batch.chosen.sum(1), batch.real.sum(1))
+
+    def describe(self, place: Place, batch: MaskedBatch) -> str:
+        """Its size, and how its first passage begins."""
+        first = self.tokenizer.decode(batch.original[0, :20].tolist())
+        rows, length = batch.ids.shape
+        return f"epoch {place.epoch + 1}, batch {place.batch}: {rows} rows of {length} tokens, the first {first!r}…"
+
+    def validate(self, check: Check) -> Measured:
+        """How well hidden tokens of the validation text are predicted, always the same ones, and a few texts filled."""
+        return self._measure(self._valid, check)
+
+    def test(self, check: Check) -> Measured | None:
+        """The same for the test text."""
+        return self._measure(self._test, check) if self._test is not None else None
+
+    @torch.no_grad()
+    def _measure(self, part: Part, check: Check) -> Measured:
+        objective, total, right, targets = HiddenToken(self._encoder, 0.0), 0.0, 0, 0
+        device = next(self.network.parameters()).device
+        for number, batch in enumerate(self._passages(part).in_order()):
+            check()
+            hidden = self._masking.hide(batch.ids, Draws.of(batch.ids.shape, generator(number)))
+            logits, wanted = objective.logits(_tensors(batch, hidden).to(device))
+            total += float(smoothed_cross_entropy(logits, wanted).plain)
+            right += int((logits.argmax(-1) == wanted).sum())
+            targets += len(wanted)
+        loss = total / targets
+        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right / targets}
+        return Measured(scores, list(self._samples(part, check)))
+
+    def _samples(self, part: Part, check: Check) -> Iterator[Sample]:
+        """Places in the text, always the same ones, with tokens behind the mask, and with the best guesses instead."""
+        (column,), count = part.store.columns, self.config.validation.samples
+        masked = self.config.training.masking.model_copy(update={"masked": 1.0, "random": 0.0})
+        masking = Masking(masked, self.tokenizer, self.config.tokens)
+        for number in range(count):
+            check()
+            ids = _near(column, number * len(column.ids) // count, min(SAMPLE, context_of(self.config) - AROUND))
+            hidden = masking.hide(ids[None], Draws.of((1, len(ids)), generator(number)))
+            places = np.flatnonzero(hidden.chosen).tolist()
+            if not places:
+                continue
+            (guesses,) = guess([self.network], [hidden.read[0].tolist()], self.config.tokens, best=1)
+            filled = ids.copy()
+            filled[places] = [ranked[0][0] for ranked in guesses]
+            asked = show_holes(self.tokenizer, ids.tolist(), places)
+            yield Sample(asked, self.tokenizer.decode(ids.tolist()), self.tokenizer.decode(filled.tolist()))
+
+    def _passages(self, part: Part, seed: int = 0) -> Passages:
+        (column,) = part.store.columns
+        kind = Apart if self.config.data.documents == "apart" else Joined
+        return kind(column, context_of(self.config), self.config.training.batch_tokens, self.config.tokens, seed)
+
+    def _check_text(self, column: Column, name: str) -> None:
+        """Complain where there is not one token to hide."""
+        step = 2**16
+        if not any(self._masking.may_hide(column.ids[n : n + step]).any() for n in range(0, len(column.ids), step)):
+            raise DataError(
+                f"data.{name} has no token that the tokenizer knows, so none can be hidden; give more text."
+            )
+
+
+def _near(column: Column, begin: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """So many tokens of the document at a place, from there on or, where it ends too soon, as many as it has."""
+    document = int(np.searchsorted(column.ends, begin, side="right"))
+    first = int(column.ends[document - 1]) if document else 0
+    end = min(begin + length, int(column.ends[document]))
+    return column.ids[max(first, end - length) : end].astype(np.int64)
+
+
+def _tensors(batch: PassageBatch, hidden: Hidden) -> MaskedBatch:
+    parts: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {
+        "ids": hidden.read,
+        "original": batch.ids,
+        "chosen": hidden.chosen,
+        "real": batch.real,
+    }
+    return MaskedBatch(**{name: torch.from_numpy(part) for name, part in parts.items()})
