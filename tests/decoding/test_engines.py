@@ -82,6 +82,13 @@ def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 7])
+@pytest.mark.parametrize("patience", [5e-324, 0.1, 0.3])
+def test_no_patience_is_too_small(translator: Path, width: int, patience: float) -> None:
+    (found,) = regard.load(translator).translations(["w4 w5"], Wish(Search(width, patience=patience)))
+    assert found.text
+
+
 def test_int8_translates_too(translator: Path) -> None:
     found = regard.load(translator).translate(LINES)
     assert len(found) == len(LINES)

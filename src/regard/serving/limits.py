@@ -21,5 +21,5 @@ class Limits:
     """Requests that wait for each model; the next is told to come back later."""
     deadline: float = 30.0
     """Seconds after which a request is given up."""
-    budget: int = 4_096
+    budget: int = 1_024
     """Tokens of all hypotheses in a batch, by a rough count."""

@@ -11,6 +11,7 @@ from regard.errors import ServerError
 from regard.serving.app import build_app
 from regard.serving.service import Service
 
+BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE = 30  # seconds that a connection may say nothing
 
 
@@ -46,6 +47,7 @@ def build_server(service: Service) -> uvicorn.Server:
         server_header=False,
         proxy_headers=False,
         ws="none",
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE,
         # every accepted request has its deadline; once that has passed, there is nothing left to wait for
         timeout_graceful_shutdown=round(service.limits.deadline) + 1,
@@ -58,6 +60,7 @@ def serve(service: Service, taken: socket.socket, ready: Callable[[str], None]) 
     for model in service.models:
         model.warm_up()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again when all is done
+    taken.listen(BACKLOG)  # whoever reads the line may come at once
     ready(url_of(taken))
     try:
         build_server(service).run(sockets=[taken])

@@ -67,7 +67,7 @@ class CTranslate2Engine:
     def _begin(self, task: Task, group: Sequence[int], longest: Sequence[int]) -> list[Any]:
         search, bounds = task.search, task.search.bounds
         width, pieces, names = search.width, self._loaded.source, self._loaded.target
-        patience = search.patience or PATIENCE
+        patience = max(search.patience or PATIENCE, 1.001 / width)  # it wants room for at least one that has ended
         results: list[Any] = self._loaded.runner.translate_batch(
             [[pieces[number] for number in task.sources[n]] for n in group],
             beam_size=width,
