@@ -11,6 +11,7 @@ from family import DECODERS
 from looking import traced
 from random_models import SMALL, saved
 from regard.config import DecoderOnly, EncoderDecoder, RecurrentEncoderDecoder
+from regard.decoding.settings import Bounds, Search
 from regard.errors import ConfigError, InputError
 
 RECURRENT = RecurrentEncoderDecoder(vocabulary=29, width=24, layers=1)
@@ -72,3 +73,11 @@ def test_an_encoder_has_no_loss() -> None:
     with pytest.raises(InputError) as found:
         traced("encoder-only").gradients()
     assert str(found.value) == "This network predicts no tokens, so its output has no loss, and no gradient."
+
+
+def test_notes_say_what_differs_from_translate() -> None:
+    assert traced("encoder-decoder", target="w4 w5").notes == []
+    assert traced("decoder-only").notes == []
+    several = traced("encoder-decoder", "W5 w9. W7 w12.", search=Search(bounds=Bounds(shortest=3, longest=3)))
+    assert several.notes[0] == "`regard translate` would take this text for 2 sentences; here it is read as one."
+    assert several.written.ended or several.notes[1] == "It did not come to its end: there was no more room."

@@ -228,7 +228,7 @@ class Trace:
         sentences = len(split_sentences(self.text)) if self.kind == "translation" else 1
         if sentences > 1:
             found.append(f"`regard translate` would take this text for {sentences} sentences; here it is read as one.")
-        if self.forced is None and not self.written.ended:
+        if self.kind == "translation" and self.forced is None and not self.written.ended:
             found.append("It did not come to its end: there was no more room.")
         return found
 

@@ -58,7 +58,8 @@ def _header(trace: Trace) -> Markup:
 
 def _tokens(trace: Trace) -> Markup:
     rows: list[Markup] = []
-    for name, line in (("read", trace.source), ("written", trace.target)):
+    written = "text" if trace.kind == "continuation" else "written"
+    for name, line in (("read", trace.source), (written, trace.target)):
         if line is not None:
             rows.append(tag("div", tag("h3", name), _chips(line), class_="side"))
     built = [building for building in trace.merges if len(building.stages) > 2]
