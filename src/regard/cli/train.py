@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
     "gpt": {"kind": "decoder-only"},
+    "classify": {"kind": "encoder-only", "head": {"kind": "classes"}},
+    "tag": {"kind": "encoder-only", "head": {"kind": "tags"}},
 }
 
 
 def run(
     what: Annotated[
-        str | None, typer.Argument(help="translation, gpt, or a TOML file that says everything.", metavar="WHAT")
+        str | None,
+        typer.Argument(help="translation, gpt, classify, tag, or a TOML file that says everything.", metavar="WHAT"),
     ] = None,
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
-    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; for gpt, text.")] = None,
+    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; for gpt, text; labels.")] = None,
     valid_source: Annotated[Files, files("--valid-source", help="The same, to measure progress on.")] = None,
     valid_target: Annotated[Files, files("--valid-target", help="…")] = None,
     valid: Annotated[Files, files("--valid", help="… without it, a part of the data is held out.")] = None,
@@ -32,6 +35,10 @@ def run(
     test_target: Annotated[Files, files("--test-target", help="…")] = None,
     test: Annotated[Files, files("--test", help="…")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/WHAT without it.")] = None,
+    start_from: Annotated[
+        str | None,
+        typer.Option("--from", help="Start from a model: its network, weights and tokenizer.", metavar="MODEL"),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Settings to build on; `regard model` lists them.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, such as training.steps=5000; may be repeated.")
@@ -59,7 +66,8 @@ def run(
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
         if skip_bad:
             parts["skip_bad"] = True
-        sources = _sources(what, preset, parts, settings or [], resume)
+        said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}
+        sources = _sources(what, preset, said, settings or [], resume)
         place = _place(what, out)
         order = Order(sources, place, resume=resume, pick=what in NETWORKS, command=["regard", *sys.argv[1:]])
         finished = carry_out(order, display_for(sys.stderr, quiet))
@@ -68,7 +76,7 @@ def run(
 
 
 def _sources(
-    what: str | None, preset: str | None, parts: dict[str, Any], settings: list[str], resume: bool
+    what: str | None, preset: str | None, said: dict[str, Any], settings: list[str], resume: bool
 ) -> "list[Source]":
     """Where settings come from, the later places to win."""
     from regard.config import Source, gather
@@ -77,15 +85,19 @@ def _sources(
     sources: list[Source] = []
     if what is not None and what in NETWORKS:
         sources = [Source(f"regard train {what}", {"model": NETWORKS[what]}), *gather(preset)]
-        parts = _own_splits(what, parts)
+        said = {**said, "data": _own_splits(what, said.get("data", {}))}
     elif what is not None:
         if preset is not None:
             raise ConfigError(f"--preset {preset}: is for translation and gpt; in a file, write preset = {preset!r}.")
         sources = _file(what)
     elif not resume:
-        raise ConfigError("say what to train: regard train translation, regard train gpt, or a TOML file.")
-    sources += [Source("the command", {"data": parts})] if parts else []
+        raise ConfigError(f"say what to train: regard train {', '.join(NETWORKS)}, or a TOML file.")
+    sources += [Source("the command", said)] if any(said.values()) else []
     return sources + gather(None, settings)
+
+
+def _start(folder: str | None) -> dict[str, Any]:
+    return {} if folder is None else {"start_from": folder}
 
 
 def _place(what: str | None, out: Path | None) -> Path:
@@ -104,6 +116,7 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
     own = {
         "translation": {"builtin:phrasebook": {"valid": "-dev", "test": "-test"}},
         "gpt": {"builtin:python-docs": {"valid": "-dev"}},
+        "classify": {"builtin:phrasebook-topics": {"valid": "-dev", "test": "-test"}},
     }
     files = parts.get("train", {}).get("files", [])
     for name, suffix in own.get(what, {}).get(files[0], {}).items() if len(files) == 1 else ():
@@ -118,7 +131,7 @@ def _file(what: str) -> "list[Source]":
 
     if not what.endswith(".toml") and not Path(what).is_file():
         hint = " (give it to --preset)" if what in preset_names() else nearest(what, NETWORKS)
-        raise ConfigError(f"{what!r} is not something to train{hint}; say translation, gpt, or give a TOML file.")
+        raise ConfigError(f"{what!r} is not something to train{hint}; say {', '.join(NETWORKS)}, or give a TOML file.")
     return gather(Path(what))
 
 

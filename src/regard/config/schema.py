@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.data import DataConfig
-from regard.config.model import EncoderDecoder, ModelConfig
+from regard.config.model import LABELLING, EncoderDecoder, ModelConfig
 from regard.config.settings import Settings
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import TrainingConfig, ValidationConfig
@@ -72,11 +72,29 @@ class Config(Settings):
             raise ValueError("training.schedule.warmup = 0 needs training.schedule.peak: the paper's follows from it")
         return training
 
+    @field_validator("training")
+    @classmethod
+    def _what_is_frozen_has_learned(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+        model = info.data.get("model")
+        if training.frozen and training.start_from is None:
+            raise ValueError(
+                "training.frozen = True needs training.start_from: what is left as it is must have learned"
+            )
+        if training.frozen and model is not None and model.task not in LABELLING.values():
+            raise ValueError(f"training.frozen = True is for heads of labels, but model.kind = {model.kind!r} has none")
+        return training
+
     @field_validator("validation")
     @classmethod
     def _the_metric_can_be_measured(cls, validation: ValidationConfig, info: ValidationInfo) -> ValidationConfig:
         model, metric = info.data.get("model"), validation.metric
         if metric == "loss" or model is None:
+            return validation
+        if metric in ("accuracy", "macro_f1"):
+            if model.task not in LABELLING.values():
+                raise ValueError(
+                    f"validation.metric = {metric!r} is for labels, but model.kind = {model.kind!r} has none"
+                )
             return validation
         if not model.translates:
             raise ValueError(f"validation.metric = {metric!r} is for translators, but model.kind = {model.kind!r}")

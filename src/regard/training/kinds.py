@@ -4,13 +4,17 @@ from collections.abc import Sequence
 
 from regard.config import Config, Source, check, given
 from regard.errors import ConfigError
+from regard.training.classification import ClassificationKind
 from regard.training.language import LanguageKind
+from regard.training.tagging import TaggingKind
 from regard.training.task import Kind
 from regard.training.translation import TranslationKind
 
 KINDS: dict[str, Kind] = {  # by the task that a network is for
     "translation": TranslationKind(),
     "language": LanguageKind(),
+    "classification": ClassificationKind(),
+    "tagging": TaggingKind(),
 }
 
 

@@ -24,6 +24,7 @@ from regard.training.random import seed_step
 from regard.training.report import write_report
 from regard.training.run import Run
 from regard.training.settle import Order, at_hand, begin, config_of, go_on, now, reporting
+from regard.training.start_from import fill_from, freeze
 from regard.training.task import Kind
 
 __all__ = ["Order", "carry_out", "train"]
@@ -84,6 +85,10 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
         display.note(f"The tokenizer has {config.model.vocabulary:,} tokens; model.vocabulary = {asked} was the wish.")
     seed_step(config.training.seed, 0)
     network = build(config.model)
+    if config.training.start_from is not None and not run.saved:
+        display.note(fill_from(network, config))
+    if config.training.frozen:
+        freeze(network)
     task = kind.begin(config, prepared, network)
     ceiling = matmul_gflops(processes.device)
     loop = Loop(
@@ -150,9 +155,17 @@ def _prepare(run: Run, kind: Kind, config: Config, key: str, display: Display, w
 
 
 def _fitted(config: Config, prepared: Prepared) -> Config:
-    """The settings of the network, whose vocabulary is the tokenizer's."""
-    tokenizer = prepared.tokenizer
-    model = config.model.model_dump(mode="json") | {"vocabulary": len(tokenizer)}
+    """The settings of the network, whose vocabulary is the tokenizer's, and whose labels are those of the data."""
+    model = config.model.model_dump(mode="json")
+    if config.training.start_from is None:
+        model["vocabulary"] = len(prepared.tokenizer)
+    elif len(prepared.tokenizer) > config.model.vocabulary:
+        raise ConfigError(
+            f"{config.training.start_from}: its tokenizer has {len(prepared.tokenizer):,} tokens, but its network knows "
+            f"{config.model.vocabulary:,}; start from a whole model."
+        )
+    if prepared.labels:
+        model["head"] = {**model["head"], "labels": list(prepared.labels)}
     if model.get("target_vocabulary"):
         raise ConfigError("model.target_vocabulary cannot be trained: one tokenizer serves both sides; leave it out.")
     values = config.model_dump(mode="json") | {"model": model}

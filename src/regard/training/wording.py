@@ -4,7 +4,15 @@ import math
 import unicodedata
 from collections.abc import Mapping
 
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "bits_per_byte": "bits per byte", "exact": "exact match"}
+NAMES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+    "bits_per_byte": "bits per byte",
+    "exact": "exact match",
+    "macro_f1": "macro-F1",
+    "span_f1": "span F1",
+}
 COUNTS = ("sentences", "tokens", "bytes")
 
 # An override of the writing direction that is never closed would turn the rest of the screen around.
@@ -32,6 +40,8 @@ def score_text(key: str, value: float) -> str:
         return f"{value:.1f}"
     if key == "exact":
         return f"{value:.0%}"
+    if key in ("accuracy", "macro_f1", "span_f1"):
+        return f"{value:.1%}"
     if key in COUNTS:
         return f"{value:,.0f}"
     if key == "perplexity":

@@ -55,6 +55,12 @@ def _charts(run: Run) -> list[Chart]:
             Series("chrF", _points(valid, "chrf"), 2),
         ),
         chart(
+            "Accuracy and macro-F1",
+            "validation, 0 to 1",
+            Series("accuracy", _points(valid, "accuracy"), 1),
+            Series("macro-F1", _points(valid, "macro_f1"), 2),
+        ),
+        chart(
             "Bits per byte",
             "validation",
             Series("bits per byte", _points(valid, "bits_per_byte")),
@@ -98,7 +104,11 @@ def _validations(run: Run) -> Markup:
         for place, line in enumerate(reversed(run.validation))
         if place % every == 0 or line["step"] == best  # counted from the last, which is always there
     ][::-1]
-    keys = [key for key in ("loss", "perplexity", "bits_per_byte", "bleu", "chrf") if _ever(picked, key)]
+    keys = [
+        key
+        for key in ("loss", "accuracy", "macro_f1", "span_f1", "perplexity", "bits_per_byte", "bleu", "chrf")
+        if _ever(picked, key)
+    ]
     rows = []
     for line in picked:
         values = [number(record(line["valid"]).get(key)) for key in keys]
