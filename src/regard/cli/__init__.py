@@ -12,8 +12,10 @@ import typer
 
 from regard.cli import (
     average,
+    classify,
     config,
     demo,
+    embed,
     evaluate,
     export,
     generate,
@@ -39,6 +41,8 @@ app.command("demo")(demo.run)
 app.command("train")(train.run)
 app.command("translate")(translate.run)
 app.command("generate")(generate.run)
+app.command("classify")(classify.run)
+app.command("embed")(embed.run)
 app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
 app.command("average")(average.run)

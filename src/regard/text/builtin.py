@@ -1,5 +1,5 @@
-"""Corpora that come with the package: `builtin:phrasebook`, `builtin:phrasebook-topics`, `builtin:python-docs` and their
-held-out parts.
+"""Corpora that come with the package: `builtin:phrasebook`, `builtin:phrasebook-topics`, `builtin:python-docs`, and
+their held-out parts.
 
 The phrasebook is ours: English and Italian sentence pairs; its topics are its English sentences, each labelled with the
 chapter that it is from. The documents are what Python itself carries for `help()`:

@@ -1,9 +1,9 @@
 """Tagged sentences in columns, as CoNLL's: a word a line with its tag, and a blank line after each sentence.
 
 Columns are apart by tabs or by spaces. The word is the first and the tag the last of them, unless `data.column` says
-which; in `.conllu` files the word is the second, the tag the fourth (UPOS), and lines whose number is no whole one, such
-as 4-5 or 8.1 (words that stand for several, or for none), are passed over. A line `-DOCSTART-` begins a document, and one that begins
-with `# ` before a sentence's first word is a comment.
+which; in `.conllu` files the word is the second, the tag the fourth (UPOS), and lines whose number is no whole one, as
+4-5 or 8.1 (words that stand for several, or for none), are passed over. A line `-DOCSTART-` begins a document, and one
+that begins with `# ` before a sentence's first word is a comment.
 """
 
 from collections.abc import Iterable, Iterator

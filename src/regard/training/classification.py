@@ -66,7 +66,7 @@ class Classification(Labelling):
     def measure(self, part: Part, check: Check) -> Measured:
         """Loss, accuracy, macro-F1 and the confusion matrix."""
         found = self.predictions(part.store, check)
-        table = confusion(self.labels, map(int, found.right), map(int, found.given))
+        table = confusion(self.labels, *([int(row[0]) for row in rows] for rows in (found.right, found.given)))
         scores = class_scores(found.loss, table) | {"sentences": len(part.store)}
         pairs = part.pairs()
         rows = _rated(pairs, found, self.labels)

@@ -1,4 +1,4 @@
-"""What training a classifier and training a tagger have in common: batches by length, and a look at every prediction."""
+"""What training classifiers and taggers has in common: batches by length, and a look at every prediction."""
 
 from abc import abstractmethod
 from collections.abc import Iterator

@@ -161,8 +161,8 @@ def _fitted(config: Config, prepared: Prepared) -> Config:
         model["vocabulary"] = len(prepared.tokenizer)
     elif len(prepared.tokenizer) > config.model.vocabulary:
         raise ConfigError(
-            f"{config.training.start_from}: its tokenizer has {len(prepared.tokenizer):,} tokens, but its network knows "
-            f"{config.model.vocabulary:,}; start from a whole model."
+            f"{config.training.start_from}: its tokenizer has {len(prepared.tokenizer):,} tokens, but its network "
+            f"knows {config.model.vocabulary:,}; start from a whole model."
         )
     if prepared.labels:
         model["head"] = {**model["head"], "labels": list(prepared.labels)}

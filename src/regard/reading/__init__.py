@@ -1,0 +1,1 @@
+"""What a text encoder is used for: vectors of texts, labels of texts, tags of words."""
