@@ -17,8 +17,6 @@ from transformers import (
     BertForMaskedLM,
     BertForPreTraining,
     BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
     BertModel,
     GPT2Config,
     GPT2ForSequenceClassification,
@@ -326,8 +324,6 @@ def test_a_gpt2_that_classifies_is_imported_without_its_head(tmp_path: Path) -> 
 BERTS = {
     BertForMaskedLM: ("first", {"cls.predictions"}),
     BertForPreTraining: ("first-dense", {"cls.predictions", "cls.seq_relationship"}),
-    BertForSequenceClassification: ("first-dense", {"classifier"}),
-    BertForTokenClassification: ("first", {"classifier"}),
     BertForQuestionAnswering: ("first", {"qa_outputs"}),
 }
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from regard.config import EncoderOnly, LearnedPositions, SpecialTokens
+from regard.interop.bert_labels import label_rows, read_label_head
 from regard.interop.family import Plan, activation, token_or
 from regard.interop.mapping import Row, module, under
 from regard.interop.sentence_transformers import POOLING, read_pooling
@@ -24,7 +25,7 @@ OLD_NAMES = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".Layer
 HEADS = {
     "cls.predictions.": "regard's encoder has no head that guesses masked words",
     "cls.seq_relationship.": "regard's encoder has no head that guesses the next sentence",
-    "classifier.": "regard's encoder has no head that classifies",
+    "classifier.": "regard's encoder has no head that classifies so",
     "qa_outputs.": "regard's encoder has no head that finds answers",
     "bert.pooler.": f"{POOLING} asks for another pooling",
 }
@@ -43,6 +44,7 @@ def bert_table(model: EncoderOnly) -> list[Row]:
         *module("encoder.embedding.norm", "bert.embeddings.LayerNorm"),
         *(row for n in range(model.layers) for row in under(LAYER, f"encoder.layers.{n}.", f"bert.encoder.layer.{n}.")),
         *(module("pooling.dense", "bert.pooler.dense") if model.pooling == "first-dense" else []),
+        *label_rows(model),
     ]
 
 
@@ -56,6 +58,7 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
     if EMBEDDING not in weights.tensors and OUTPUT in weights.tensors:  # tied, and stored under its other name
         weights.tensors[EMBEDDING] = weights.tensors.pop(OUTPUT)
     pooling, notes = read_pooling(folder)
+    head = read_label_head(settings, weights)
     model = EncoderOnly(
         vocabulary=vocabulary,
         width=width,
@@ -71,6 +74,7 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
         attention_bias=True,
         scale_embeddings=False,
         segments=settings.size("type_vocab_size", 2),
+        head=head,
         pooling=pooling or ("first-dense" if POOLER in weights.tensors else "first"),
     )
     tokenizers = bert_tokenizer(folder)

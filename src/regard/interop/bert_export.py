@@ -2,8 +2,9 @@
 
 import math
 
-from regard.config import Config, EncoderOnly
+from regard.config import ClassHead, Config, EncoderOnly, TagHead
 from regard.interop.bert import bert_table
+from regard.interop.bert_labels import label_rows, label_settings
 from regard.interop.equivalents import Tensors, even_heads, position_table, with_all_biases
 from regard.interop.mapping import to_theirs
 from regard.interop.sentence_transformers import MODULES, OURS, POOLING
@@ -19,6 +20,9 @@ def why_not_bert(model: EncoderOnly) -> str | None:
             "BERT normalises after each sub-layer, and this network before": model.norm_order == "pre",
             **what_no_class_holds(model, "BERT"),
             "BERT normalises embeddings, and this network does not": not model.embedding_norm,
+            "BERT classifies the first token through a dense layer, and this network pools otherwise": (
+                isinstance(model.head, ClassHead) and model.pooling != "first-dense"
+            ),
         }
     )
 
@@ -32,6 +36,8 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
         "encoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "encoder.embedding.positions.weight": positions,
     }
+    if isinstance(model.head, TagHead):
+        model = model.model_copy(update={"pooling": "first"})  # their tagger has none
     theirs = to_theirs(bert_table(model), tensors)
     settings = {
         "architectures": ["BertModel"],
@@ -48,12 +54,15 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.attention_dropout,
         "pad_token_id": tokens.pad,
+        **label_settings(model),
     }
     special = {"pad_token": tokens.pad, "unk_token": tokens.unknown, "cls_token": tokens.start, "sep_token": tokens.end}
     tokenizer = {
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "model_max_length": len(positions),
     }
+    if label_rows(model):
+        return Theirs(settings, theirs, (tokens.start,), (tokens.end,), special, tokenizer)
     bare = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
     return Theirs(settings, bare, (tokens.start,), (tokens.end,), special, tokenizer, files=_pooling(model))
 

@@ -91,8 +91,8 @@ def _word(line: Line, cells: list[str], form: Format, faults: Faults) -> tuple[s
     needed = max(2, form.word + 1, form.tag + 1)
     if len(cells) < needed:
         count = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
-        wanted = "word and tag" if needed == 2 else f"{needed} columns, or set data.column"
-        faults.add("too few columns", f"{line.place}: has {count}; write {wanted} on each line")
+        wanted = "word and tag" if needed == 2 else f"{needed} columns, in which data.column is"
+        faults.add("too few columns", f"{line.place}: has {count}; write {wanted}, on each line")
         return None
     word, tag = cells[form.word], cells[form.tag]
     if not word or not tag:
