@@ -7,7 +7,7 @@ from pathlib import Path
 from regard.config import gather
 from regard.training.start import Order, carry_out
 
-WORDS = "the cat dog bird sees likes eats a red big fish is".split()
+WORDS = ["the", "cat", "dog", "bird", "sees", "likes", "eats", "a", "red", "big", "fish", "is"]
 SMALL = [
     "model.kind=encoder-only",
     "model.vocabulary=320",

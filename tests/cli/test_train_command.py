@@ -102,7 +102,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        ([], 2, "say what to train: regard train translation, regard train gpt, or a TOML file."),
+        ([], 2, "say what to train: regard train translation, gpt, classify, tag, or a TOML file."),
         (["translation", "--source", "a.en"], 2, "--target is missing: a translator needs both sides, line by line."),
         (
             ["translation", "--data", "a.tsv", "--valid-target", "b"],
@@ -113,13 +113,14 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
         (
             ["translator"],
             2,
-            "'translator' is not something to train (did you mean translation?); say translation, gpt, or give a TOML "
-            "file.",
+            "'translator' is not something to train (did you mean translation?); say translation, gpt, classify, tag, "
+            "or give a TOML file.",
         ),
         (
             ["tiny"],
             2,
-            "'tiny' is not something to train (give it to --preset); say translation, gpt, or give a TOML file.",
+            "'tiny' is not something to train (give it to --preset); say translation, gpt, classify, tag, or give a "
+            "TOML file.",
         ),
         (["--resume"], 2, "--resume: say which run with --out."),
         (["--resume", "--out", "nowhere"], 2, "nowhere: holds no run to go on with; check --out."),

@@ -85,6 +85,10 @@ def run(
     loaded, faults = load(model), Faults(skip_bad)
     options = Options(beam, length_penalty, engine, precision, output)
     found: Evaluation | Likelihood | LabelScores
+    if loaded.config.model.task != "tagging":
+        kind = "translator" if loaded.config.model.translates else "language model"
+        named = "classifier" if loaded.config.model.task == "classification" else kind
+        _refuse({"column": column}, loaded, named, "taggers")
     with closing(display_for(sys.stderr, quiet)) as display:
         if loaded.config.model.task in LABELLING.values():
             _refuse({**asdict(options), "context": context}, loaded, "classifier or tagger", "translators")
