@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from regard.config import (
 from regard.models import build, save
 from regard.text.tokenizer import train_tokenizer
 
-SIZES = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 24}
+SIZES: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 24}
 MODELS: dict[str, ModelConfig] = {
     "classifier": EncoderOnly(**SIZES, positions=LearnedPositions(length=8), head=ClassHead(labels=("bad", "good"))),
     "tagger": EncoderOnly(**SIZES, head=TagHead(labels=("O", "B-X", "I-X"))),

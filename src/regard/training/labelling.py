@@ -68,8 +68,9 @@ class Labelling:
         return len(self._plan.epoch(0))
 
     def flops(self, batch: LabelBatch) -> float:
-        """Forward and backward, pads not counted."""
-        return self._cost.training((batch.labels != UNSCORED).sum(1), batch.lengths)
+        """Forward and backward, pads not counted; of a frozen network forward only, which is a third of it."""
+        both = self._cost.training((batch.labels != UNSCORED).sum(1), batch.lengths)
+        return both / 3 if self.config.training.frozen else both
 
     def describe(self, place: Place, batch: LabelBatch) -> str:
         """Its size, and its first text."""

@@ -35,13 +35,15 @@ def _charts(run: Run) -> list[Chart]:
     valid = [{"step": line["step"], **record(line["valid"])} for line in run.validation]
     share = [(step, 100 * value) for step, value in _points(run.training, "share")]
 
+    what = "label" if run.outputs.get("confusion") or "accuracy" in (valid[-1] if valid else {}) else "token"
+
     def chart(title: str, unit: str, *series: Series, **how: Any) -> Chart:
         return Chart(title, unit, series, run.last_step, run.best_step, **how)
 
     return [
         chart(
             "Loss",
-            "negative log-likelihood per token, in nats" if plain or not smoothed else "per token, in nats",
+            f"negative log-likelihood per {what}, in nats" if plain or not smoothed else f"per {what}, in nats",
             training,
             Series("validation", _points(valid, "loss"), 1),
             from_zero=False,
@@ -68,7 +70,7 @@ def _charts(run: Run) -> list[Chart]:
             factors=4,
         ),
         chart("Learning rate", "", Series("rate", _points(run.training, "rate"))),
-        chart("Speed", "tokens per second", Series("tokens/s", _points(run.training, "tokens_per_second"))),
+        chart("Speed", f"{what}s per second", Series(f"{what}s/s", _points(run.training, "tokens_per_second"))),
         chart("Share of the ceiling", "% of this machine's fastest matrix product", Series("share, %", share)),
         chart(
             "Gradient norm",
