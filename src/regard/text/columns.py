@@ -9,6 +9,7 @@ that begins with `# ` before a sentence's first word is a comment.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from regard.errors import DataError
 from regard.text.faults import Faults
 from regard.text.lines import Line, damage_first, read_lines
 
@@ -56,7 +57,11 @@ class Format:
 
 def tagged(files: Iterable[str], column: int | None, faults: Faults) -> Iterator[Tagged]:
     """The sentences of files, in order; one with a fault is left out as a whole."""
+    from regard.text.builtin import is_builtin
+
     for file in files:
+        if is_builtin(file):
+            raise DataError(f"{file}: has no tags, and nothing that comes with regard has; give a file.")
         with damage_first(file):
             yield from _sentences(read_lines(file, faults), Format.of(file, column), faults)
 
