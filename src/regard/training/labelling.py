@@ -45,6 +45,8 @@ class Labelling:
         self.config = config
         self.network: Network = network
         self._reader = network
+        if self.words:  # nothing is pooled; processes that train together wait for whatever can learn
+            network.pooling.requires_grad_(False)
         self.tokenizer = prepared.tokenizer
         self.labels = prepared.labels
         self.segments = config.model.segments if isinstance(config.model, EncoderOnly) else 0
