@@ -30,9 +30,15 @@ from regard.text.parses import Parses, beside
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from regard.look.trace import Trace
     from regard.models import Network
+    from regard.reading.classify import Classified
+    from regard.reading.embed import Pooling
     from regard.reading.fill import Filled, Filler
+    from regard.reading.reader import Reader, Text
 
 TOGETHER = 512  # lines of an iterator that are translated at once
 
@@ -227,6 +233,44 @@ class Model:
             wish,
             target,
         )
+
+    @cached_property
+    def reader(self) -> "Reader":
+        """What gives vectors and labels to texts, where the model is an encoder."""
+        from regard.reading.reader import Reader
+
+        return Reader.of(self.network, self.config, self.tokenizer, str(self.folder))
+
+    def classify(self, texts: "Text | Sequence[Text]") -> Any:
+        """The label of a text, or of each of several; a pair of texts is a tuple of two."""
+        if isinstance(texts, str | tuple):
+            return self.classifications([texts])[0].label
+        return [found.label for found in self.classifications(texts)]
+
+    def classifications(self, texts: "Sequence[Text]") -> "list[Classified]":
+        """The label of each text, with the probabilities of all."""
+        from regard.reading.classify import classify
+
+        return classify(self.reader, texts, str(self.folder))
+
+    def tag(self, sentences: "Sequence[str | Sequence[str]]") -> "list[list[tuple[str, str]]]":
+        """The words of each sentence with their tags; sentences are lists of words, or words apart by spaces."""
+        from regard.reading.tag import tag
+
+        words = [one.split() if isinstance(one, str) else list(one) for one in sentences]
+        return [
+            list(zip(*both, strict=True)) for both in zip(words, tag(self.reader, words, str(self.folder)), strict=True)
+        ]
+
+    def embed(
+        self, texts: "Text | Sequence[Text]", *, pooling: "Pooling | None" = None, normalise: bool = False
+    ) -> "NDArray[np.float32]":
+        """The vector of a text (C,), or one for each of several (N, C)."""
+        from regard.reading.embed import embed
+
+        one = isinstance(texts, str | tuple)
+        found = embed(self.reader, [texts] if one else texts, pooling, normalise=normalise).vectors  # type: ignore[list-item]
+        return found[0] if one else found
 
     def _translate_stream(
         self, texts: Iterator[str], wish: Wish, parses: Parses | None, engine: Name, precision: Precision

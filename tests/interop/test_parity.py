@@ -17,8 +17,6 @@ from transformers import (
     BertForMaskedLM,
     BertForPreTraining,
     BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
     BertModel,
     GPT2Config,
     GPT2ForSequenceClassification,
@@ -366,8 +364,6 @@ def test_second_copies_of_what_a_head_shares_are_no_news(tmp_path: Path) -> None
 
 BERTS = {
     BertForPreTraining: ("first-dense", {"cls.seq_relationship"}),
-    BertForSequenceClassification: ("first-dense", {"classifier"}),
-    BertForTokenClassification: ("first", {"classifier"}),
     BertForQuestionAnswering: ("first", {"qa_outputs"}),
 }
 

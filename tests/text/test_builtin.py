@@ -12,6 +12,7 @@ from regard.text.faults import Faults
 
 ALL = (
     "builtin:phrasebook, builtin:phrasebook-dev, builtin:phrasebook-test, "
+    "builtin:phrasebook-topics, builtin:phrasebook-topics-dev, builtin:phrasebook-topics-test, "
     "builtin:python-docs and builtin:python-docs-dev"
 )
 

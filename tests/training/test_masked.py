@@ -272,7 +272,7 @@ def test_accuracy_is_for_encoders() -> None:
     with pytest.raises(ConfigError) as error:
         check([Source("my.toml", {"validation": {"metric": "accuracy"}})])
     assert str(error.value) == (
-        "my.toml: validation.metric = 'accuracy' is for encoders, but model.kind = 'encoder-decoder'."
+        "my.toml: validation.metric = 'accuracy' is for labels, but model.kind = 'encoder-decoder' has none."
     )
 
 

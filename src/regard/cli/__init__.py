@@ -12,9 +12,11 @@ import typer
 
 from regard.cli import (
     average,
+    classify,
     compare,
     config,
     demo,
+    embed,
     evaluate,
     export,
     fill,
@@ -46,6 +48,8 @@ app.command("translate")(translate.run)
 app.command("generate")(generate.run)
 app.command("serve")(serve.run)
 app.command("fill")(fill.run)
+app.command("classify")(classify.run)
+app.command("embed")(embed.run)
 app.command("evaluate")(evaluate.run)
 app.command("score")(score.run)
 app.command("average")(average.run)

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from regard.decoding.engines.choice import Name
     from regard.decoding.engines.ctranslate2 import Precision
     from regard.decoding.translator import Wish
+    from regard.evaluation.labels import Confusion, LabelScores
     from regard.evaluation.likelihood import Likelihood
     from regard.evaluation.translation import Evaluation
     from regard.model import Model
     from regard.text.faults import Faults
     from regard.training.display import Display
+
+WIDEST = 12  # labels that a table of all against all has room for
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,20 @@ def run(
         int | None,
         typer.Option(min=1, help="Tokens that a language model sees at once; as many as it has positions for, or 256."),
     ] = None,
+    column: Annotated[
+        int | None, typer.Option(min=1, help="For a tagger: which column has the tag; the last unless said.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip and count lines that cannot be used, rather than stop.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
 ) -> None:
-    """Measure a translator by BLEU, chrF, TER, loss and perplexity; a language model by loss and bits per byte."""
+    """Measure a translator by BLEU, chrF, TER, loss and perplexity; a language model by loss and bits per byte.
+
+    A classifier or a tagger is measured by accuracy and macro-F1, and by which labels it takes for which.
+    """
+    from regard.config.model import LABELLING
     from regard.model import load
     from regard.text.faults import Faults
     from regard.training.display import display_for
@@ -75,9 +85,16 @@ def run(
     given = corpus(source, target, data, parses=parses)
     loaded, faults = load(model), Faults(skip_bad)
     options = Options(beam, length_penalty, engine, precision, output)
-    found: Evaluation | Likelihood
+    found: Evaluation | Likelihood | LabelScores
+    if loaded.config.model.task != "tagging":
+        kind = "translator" if loaded.config.model.translates else "language model"
+        named = "classifier" if loaded.config.model.task == "classification" else kind
+        _refuse({"column": column}, loaded, named, "taggers")
     with closing(display_for(sys.stderr, quiet)) as display:
-        if is_translator(loaded, given):
+        if loaded.config.model.task in LABELLING.values():
+            _refuse({**asdict(options), "context": context}, loaded, "classifier or tagger", "translators")
+            how, found = _labels(loaded, given, column, faults, display)
+        elif is_translator(loaded, given):
             _refuse({"context": context}, loaded, "translator", "language models")
             how, found = _translations(loaded, given, options, faults, display)
         else:
@@ -89,7 +106,8 @@ def run(
         print(json.dumps(about, indent=2, ensure_ascii=False))
         return
     print(f"{loaded.folder} on {', '.join(given.names)}")
-    print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in how.items()))
+    if how:
+        print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in how.items()))
     _show(found)
 
 
@@ -139,6 +157,23 @@ def _text(
     return {"context": context}, evaluate(model, texts, ", ".join(given.names), context, display.counting)
 
 
+def _labels(
+    model: "Model", given: "Corpus", column: int | None, faults: "Faults", display: "Display"
+) -> "tuple[dict[str, Any], LabelScores]":
+    """How the labels of texts, or the tags of words, agree with those that are right."""
+    from regard.evaluation.labelled import evaluate_tags, evaluate_texts
+    from regard.text.columns import tagged
+    from regard.text.labelled import labelled
+
+    if given.source:
+        raise ConfigError(f"{model.folder} predicts labels, and reads --data, not --source and --target.")
+    name = ", ".join(given.names)
+    if model.config.model.task == "tagging":
+        sentences = tagged(given.files, column, faults)
+        return {}, evaluate_tags(model.reader, sentences, name, faults, display.counting)
+    return {}, evaluate_texts(model.reader, labelled(given.files, faults), name, faults, display.counting)
+
+
 def _wish(options: Options) -> "Wish":
     """A pair may be several sentences, and is translated as it was learned: not taken apart."""
     from regard.decoding.settings import Search
@@ -181,17 +216,20 @@ def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
         raise DataError(f"{path}: cannot be written ({error.strerror}); choose another --output.") from None
 
 
-def _show(found: "Evaluation | Likelihood") -> None:
+def _show(found: "Evaluation | Likelihood | LabelScores") -> None:
     """The scores, what they mean, and where there is more than one kind of sentence, those by length."""
+    from regard.evaluation.labels import LabelScores
     from regard.evaluation.translation import Evaluation
     from regard.training.wording import score_name, score_text
 
     about = found.as_dict()
-    counts = {key: about[key] for key in ("sentences", "tokens", "bytes") if key in about}
+    counts = {key: about[key] for key in ("sentences", "tokens", "bytes", "cut") if key in about}
     table = new_table("score", "")
     for key, value in {**about["scores"], **counts}.items():
         table.add_row(score_name(key), score_text(key, value))
     print_table(table)
+    if isinstance(found, LabelScores):
+        _show_confusion(found.confusion)
     if isinstance(found, Evaluation):
         for key, signature in found.signatures.items():
             print(f"{score_name(key)} signature: {signature}")
@@ -200,3 +238,13 @@ def _show(found: "Evaluation | Likelihood") -> None:
             scores = [score_text(key, value) for key, value in (("bleu", bucket.bleu), ("chrf", bucket.chrf))]
             lengths.add_row(bucket.words, f"{bucket.sentences:,}", *scores)
         print_table(lengths)
+
+
+def _show_confusion(found: "Confusion") -> None:
+    """How often each label was given, a row for each that is right; of many labels only their F1."""
+    columns = [str(label) for label in found.labels] if len(found.labels) <= WIDEST else []
+    table = new_table("right ↓  given →", *columns, "F1")
+    for label, row in zip(found.labels, found.counts.tolist(), strict=True):
+        f1 = found.f1[label]
+        table.add_row(label, *(f"{count:,}" for count in row if columns), "–" if f1 is None else f"{f1:.1%}")
+    print_table(table)

@@ -49,6 +49,26 @@ def lines_to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
             os.unlink(draft)
 
 
+def bytes_to(output: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    output = output.resolve()
+    with _told(output):
+        descriptor, draft = tempfile.mkstemp(prefix=f".{output.name}-", dir=output.parent)
+    try:
+        with _told(output):
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            mask = os.umask(0o077)
+            os.umask(mask)
+            os.chmod(draft, 0o666 & ~mask)
+            os.replace(draft, output)
+    finally:
+        with suppress(OSError):
+            os.unlink(draft)
+
+
 def _print(lines: Iterable[str]) -> None:
     if sys.stdout is None:
         raise DataError("standard output: is closed; give it somewhere to go, or use --output.")
@@ -67,7 +87,9 @@ def _told(output: Path) -> Iterator[None]:
 
 
 @contextmanager
-def progress_over(input: str, output: Path | None) -> Iterator[Callable[[Sequence["Line"]], None]]:
+def progress_over(
+    input: str, output: Path | None, what: str = "translating"
+) -> Iterator[Callable[[Sequence["Line"]], None]]:
     """What tells how much of a file is done, on a terminal whose output is elsewhere."""
     seen = input != "-" and (output is not None or not sys.stdout.isatty()) and sys.stderr.isatty()
     if not seen:
@@ -77,9 +99,9 @@ def progress_over(input: str, output: Path | None) -> Iterator[Callable[[Sequenc
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     total = _count(input)
-    columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task("translating", total=total)
+        task = bar.add_task(what, total=total)
         yield lambda lines: bar.advance(task, len(lines))
 
 

@@ -18,18 +18,20 @@ NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "gpt": {"kind": "decoder-only"},
     "elmo": {"kind": "bidirectional-language-model"},
     "masked": {"kind": "encoder-only", "head": {"kind": "tokens"}},
+    "classify": {"kind": "encoder-only", "head": {"kind": "classes"}},
+    "tag": {"kind": "encoder-only", "head": {"kind": "tags"}},
 }
 
 
 def run(
     what: Annotated[
         str | None,
-        typer.Argument(help="translation, gpt, masked, or a TOML file that says everything.", metavar="WHAT"),
+        typer.Argument(help="translation, gpt, elmo, masked, classify, tag, word2vec, or a TOML file.", metavar="WHAT"),
     ] = None,
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
     parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U: places in the tree.")] = None,
-    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; for gpt, masked and elmo, text.")] = None,
+    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; text; labelled texts.")] = None,
     valid_source: Annotated[Files, files("--valid-source", help="The same, to measure progress on.")] = None,
     valid_target: Annotated[Files, files("--valid-target", help="…")] = None,
     valid_parses: Annotated[Files, files("--valid-parses", help="…")] = None,
@@ -39,6 +41,10 @@ def run(
     test_parses: Annotated[Files, files("--test-parses", help="…")] = None,
     test: Annotated[Files, files("--test", help="…")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/WHAT without it.")] = None,
+    start_from: Annotated[
+        str | None,
+        typer.Option("--from", help="Start from a model: its network, weights and tokenizer.", metavar="MODEL"),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Settings to build on; `regard model` lists them.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, such as training.steps=5000; may be repeated.")
@@ -71,7 +77,8 @@ def run(
             parts = {name: value for name, value in parts.items() if name in ("train", "skip_bad")}
             word2vec.run(parts, others, settings or [], out, quiet)
             return
-        sources = _sources(what, preset, parts, settings or [], resume)
+        said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}
+        sources = _sources(what, preset, said, settings or [], resume)
         place = _place(what, out)
         order = Order(sources, place, resume=resume, pick=what in NETWORKS, command=["regard", *sys.argv[1:]])
         finished = carry_out(order, display_for(sys.stderr, quiet))
@@ -80,7 +87,7 @@ def run(
 
 
 def _sources(
-    what: str | None, preset: str | None, parts: dict[str, Any], settings: list[str], resume: bool
+    what: str | None, preset: str | None, said: dict[str, Any], settings: list[str], resume: bool
 ) -> "list[Source]":
     """Where settings come from, the later places to win."""
     from regard.config import Source, gather
@@ -89,20 +96,24 @@ def _sources(
     sources: list[Source] = []
     if what is not None and what in NETWORKS:
         sources = [Source(f"regard train {what}", {"model": NETWORKS[what]}), *gather(preset)]
-        parts = _own_splits(what, parts)
+        said = {**said, "data": _own_splits(what, said.get("data", {}))}
     elif what is not None:
         if preset is not None:
             raise ConfigError(f"--preset {preset}: is for {_listed('and')}; in a file, write preset = {preset!r}.")
         sources = _file(what)
     elif not resume:
         raise ConfigError(f"say what to train: {', '.join(NETWORKS)}, or a TOML file.")
-    sources += [Source("the command", {"data": parts})] if parts else []
+    sources += [Source("the command", said)] if any(said.values()) else []
     return sources + gather(None, settings)
 
 
 def _listed(word: str) -> str:
     *names, last = NETWORKS
     return f"{', '.join(names)} {word} {last}"
+
+
+def _start(folder: str | None) -> dict[str, Any]:
+    return {} if folder is None else {"start_from": folder}
 
 
 def _place(what: str | None, out: Path | None) -> Path:
@@ -123,6 +134,7 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
         "gpt": {"builtin:python-docs": {"valid": "-dev"}},
         "elmo": {"builtin:python-docs": {"valid": "-dev"}},
         "masked": {"builtin:python-docs": {"valid": "-dev"}},
+        "classify": {"builtin:phrasebook-topics": {"valid": "-dev", "test": "-test"}},
     }
     files = parts.get("train", {}).get("files", [])
     for name, suffix in own.get(what, {}).get(files[0], {}).items() if len(files) == 1 else ():

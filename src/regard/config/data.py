@@ -25,7 +25,8 @@ class Corpus(Settings):
     parses: Files = ()
     """Dependency parses of `source` in CoNLL-U, sentence by line; one file for each of `source`."""
     files: Files = ()
-    """Pairs as TSV or JSON Lines; for a language model, plain text or JSON Lines; or `builtin:phrasebook` and such."""
+    """Pairs as TSV or JSON Lines; for a language model, plain text or JSON Lines; or `builtin:phrasebook` and such.
+    For a classifier, labels and texts as TSV or JSON Lines; for a tagger, words and tags in columns."""
 
     @property
     def given(self) -> bool:
@@ -54,13 +55,16 @@ class DataConfig(Settings):
     skip_bad: bool = False
     """Skip and count lines that cannot be used, rather than stop at the first."""
     longest: Size = 256
-    """Pairs with more tokens on a side are left out, and counted."""
+    """Pairs with more tokens on a side are left out, and counted; texts to classify are cut there, sentences to tag
+    divided."""
     ratio: Annotated[float, Field(ge=1)] = 3.0
     """Pairs whose one side has more tokens than this many times the other's are left out, and counted."""
     context: Size | None = None
     """Tokens that a language model reads at once; without it, as many as it learns positions for, or 256."""
     documents: Literal["joined", "apart"] = "joined"
     """Language models: `joined`, one stream of text cut into blocks; `apart`, documents that cannot see each other."""
+    column: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Taggers: which column has the tag, counted from 1; without it the last, and of CoNLL-U the fourth."""
 
     @property
     def parts(self) -> tuple[Corpus, Corpus, Corpus]:

@@ -5,12 +5,15 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.data import DataConfig
-from regard.config.model import EncoderDecoder, Encodes, ModelConfig
+from regard.config.model import LABELLING, EncoderDecoder, ModelConfig
 from regard.config.settings import Settings
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import TrainingConfig, ValidationConfig
 
-OF_LABELS = ("accuracy",)  # metrics of what an encoder's head predicts
+OF_LABELS = {  # metrics of what an encoder's head predicts, and the tasks that are measured by them
+    "accuracy": (*LABELLING.values(), "masked"),
+    "macro_f1": tuple(LABELLING.values()),
+}
 TokenId = Annotated[int, Field(ge=0)]
 
 
@@ -82,8 +85,22 @@ class Config(Settings):
     @classmethod
     def _the_schedule_can_be_followed(cls, training: TrainingConfig) -> TrainingConfig:
         schedule = training.schedule
+        if training.start_from is not None and training.embeddings is not None:
+            raise ValueError("training.embeddings and training.start_from both say how embeddings begin: drop one")
         if schedule.peak is None and schedule.warmup == 0:
             raise ValueError("training.schedule.warmup = 0 needs training.schedule.peak: the paper's follows from it")
+        return training
+
+    @field_validator("training")
+    @classmethod
+    def _what_is_frozen_has_learned(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+        model = info.data.get("model")
+        if training.frozen and training.start_from is None:
+            raise ValueError(
+                "training.frozen = True needs training.start_from: what is left as it is must have learned"
+            )
+        if training.frozen and model is not None and model.task not in LABELLING.values():
+            raise ValueError(f"training.frozen = True is for heads of labels, but model.kind = {model.kind!r} has none")
         return training
 
     @field_validator("validation")
@@ -93,8 +110,10 @@ class Config(Settings):
         if metric == "loss" or model is None:
             return validation
         if metric in OF_LABELS:
-            if not isinstance(model, Encodes):
-                raise ValueError(f"validation.metric = {metric!r} is for encoders, but model.kind = {model.kind!r}")
+            if model.task not in OF_LABELS[metric]:
+                raise ValueError(
+                    f"validation.metric = {metric!r} is for labels, but model.kind = {model.kind!r} has none"
+                )
             return validation
         if not model.translates:
             raise ValueError(f"validation.metric = {metric!r} is for translators, but model.kind = {model.kind!r}")

@@ -109,6 +109,10 @@ class TrainingConfig(Settings):
     """Stop after so many validations without improvement; 0 never stops early."""
     embeddings: str | None = None
     """A file of word vectors in the standard text format, from which the embeddings of tokens that are words begin."""
+    start_from: str | None = None
+    """A model folder, or a run's, whose network and tokenizer training starts from."""
+    frozen: bool = False
+    """Train only the head, and leave the rest of the network as `start_from` has it."""
     seed: Count = 1
     """Everything random follows from it."""
     checkpoint_minutes: Rising = 5.0
@@ -124,7 +128,7 @@ class ValidationConfig(Settings):
 
     every: Size = 1000
     """Steps between two validations."""
-    metric: Literal["loss", "bleu", "chrf", "accuracy"] = "loss"
+    metric: Literal["loss", "bleu", "chrf", "accuracy", "macro_f1"] = "loss"
     """Which score decides what is best, when to stop early and when a plateau is reached."""
     sentences: Count = 500
     """How many sentences are translated for BLEU and chrF; 0 skips them."""

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from regard.config import EncoderOnly, LearnedPositions, NoHead, SpecialTokens, TokenHead
+from regard.config import EncoderOnly, LearnedPositions, SpecialTokens, TokenHead
+from regard.interop.bert_labels import label_rows, read_label_head
 from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import Row, module, under
 from regard.interop.sentence_transformers import POOLING, read_pooling
@@ -29,7 +30,7 @@ OLD_NAMES = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".Layer
 HEADS = {
     "cls.predictions.": "regard's encoder guesses masked words with its embedding matrix, and this one has another",
     "cls.seq_relationship.": "regard's encoder has no head that guesses the next sentence",
-    "classifier.": "regard's encoder has no head that classifies",
+    "classifier.": "regard's encoder has no head that classifies so",
     "qa_outputs.": "regard's encoder has no head that finds answers",
     "bert.pooler.": f"{POOLING} asks for another pooling",
 }
@@ -49,6 +50,7 @@ def bert_table(model: EncoderOnly) -> list[Row]:
         *(row for n in range(model.layers) for row in under(LAYER, f"encoder.layers.{n}.", f"bert.encoder.layer.{n}.")),
         *(module("pooling.dense", "bert.pooler.dense") if model.pooling == "first-dense" else []),
         *(GUESSES if isinstance(model.head, TokenHead) else []),
+        *label_rows(model),
     ]
 
 
@@ -63,6 +65,7 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
         weights.tensors[EMBEDDING] = weights.tensors.pop(OUTPUT)
     pooling, notes = read_pooling(folder)
     inner, epsilon = activation(settings, "hidden_act", "gelu"), settings.epsilon("layer_norm_eps", 1e-12)
+    labels = read_label_head(settings, weights)
     model = EncoderOnly(
         vocabulary=vocabulary,
         width=width,
@@ -79,7 +82,7 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
         scale_embeddings=False,
         segments=settings.size("type_vocab_size", 2),
         pooling=pooling or ("first-dense" if POOLER in weights.tensors else "first"),
-        head=TokenHead(activation=inner, norm_epsilon=epsilon) if _guesses_words(weights) else NoHead(),
+        head=TokenHead(activation=inner, norm_epsilon=epsilon) if _guesses_words(weights) else labels,
     )
     tokenizers = bert_tokenizer(folder)
     tokens = _special_tokens(folder, settings, vocabulary, tokenizers, notes)

@@ -2,8 +2,9 @@
 
 import math
 
-from regard.config import Config, EncoderOnly, TokenHead
+from regard.config import ClassHead, Config, EncoderOnly, TagHead, TokenHead
 from regard.interop.bert import bert_table
+from regard.interop.bert_labels import label_rows, label_settings
 from regard.interop.equivalents import Tensors, even_heads, position_table, with_all_biases
 from regard.interop.mapping import to_theirs
 from regard.interop.sentence_transformers import MODULES, OURS, POOLING
@@ -20,6 +21,9 @@ def why_not_bert(model: EncoderOnly) -> str | None:
             **what_no_class_holds(model, "BERT"),
             "BERT normalises embeddings, and this network does not": not model.embedding_norm,
             **_what_the_head_hinders(model),
+            "BERT classifies the first token through a dense layer, and this network pools otherwise": (
+                isinstance(model.head, ClassHead) and model.pooling != "first-dense"
+            ),
         }
     )
 
@@ -50,6 +54,8 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
     if guesses and model.scale_embeddings:  # their output matrix is the embedding that is written larger
         smaller = {name: tensors[name] / math.sqrt(model.width) for name in ("head.norm.weight", "head.norm.bias")}
         tensors = {**tensors, **smaller}
+    if isinstance(model.head, TagHead):
+        model = model.model_copy(update={"pooling": "first"})  # their tagger has none
     theirs = to_theirs(bert_table(model), tensors)
     settings = {
         "architectures": ["BertForMaskedLM" if guesses else "BertModel"],
@@ -66,6 +72,7 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.attention_dropout,
         "pad_token_id": tokens.pad,
+        **label_settings(model),
     }
     special = {"pad_token": tokens.pad, "unk_token": tokens.unknown, "cls_token": tokens.start, "sep_token": tokens.end}
     tokenizer = {
@@ -74,9 +81,10 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
     }
     if tokens.mask is not None:
         special["mask_token"] = tokens.mask
-    if not guesses:
-        theirs = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
-    return Theirs(settings, theirs, (tokens.start,), (tokens.end,), special, tokenizer, files=_pooling(model))
+    if guesses or label_rows(model):
+        return Theirs(settings, theirs, (tokens.start,), (tokens.end,), special, tokenizer)
+    bare = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
+    return Theirs(settings, bare, (tokens.start,), (tokens.end,), special, tokenizer, files=_pooling(model))
 
 
 def _pooling(model: EncoderOnly) -> dict[str, object]:

@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from regard.config import Config, DecoderOnly, EncoderDecoder
+from regard.config import Config, DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.models.contents import TARGET_TOKENIZER, TOKENIZER
 
+HEADS = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
 TEXT = "I love you very much"
 
 
@@ -41,6 +42,8 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
     """Lines that run a model exported for transformers."""
     kinds = {EncoderDecoder: "AutoModelForSeq2SeqLM", DecoderOnly: "AutoModelForCausalLM"}
     kind = kinds.get(type(config.model), "AutoModel")
+    if isinstance(config.model, EncoderOnly):
+        kind = HEADS.get(config.model.head.kind, kind)
     loaded = f"model = {kind}.from_pretrained({_quoted(folder)})"
     if not (folder / TOKENIZER).exists():
         return [f"from transformers import {kind}", loaded]
@@ -50,6 +53,8 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
         f"tokenizer = AutoTokenizer.from_pretrained({_quoted(folder)})",
         f'ids = tokenizer({_quoted(TEXT)}, return_tensors="pt")',
     ]
+    if kind in HEADS.values():
+        return [*lines, "print(model(**ids).logits.softmax(-1))"]
     if kind == "AutoModel":
         return [*lines, "print(model(**ids).last_hidden_state)"]
     target = "tokenizer"

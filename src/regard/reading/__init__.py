@@ -1,1 +1,1 @@
-"""What a text encoder tells about texts: the words that are missing in them."""
+"""What a text encoder is used for: vectors of texts, labels of texts, tags of words, words that are missing."""

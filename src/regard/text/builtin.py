@@ -1,6 +1,8 @@
-"""Corpora that come with the package: `builtin:phrasebook`, `builtin:python-docs` and their held-out parts.
+"""Corpora that come with the package: `builtin:phrasebook`, `builtin:phrasebook-topics`, `builtin:python-docs`, and
+their held-out parts.
 
-The phrasebook is ours: English and Italian sentence pairs. The documents are what Python itself carries for `help()`:
+The phrasebook is ours: English and Italian sentence pairs; its topics are its English sentences, each labelled with the
+chapter that it is from. The documents are what Python itself carries for `help()`:
 the chapters of its language reference, about 460,000 characters.
 """
 
@@ -13,6 +15,7 @@ from regard.config.complaint import nearest
 from regard.errors import DataError
 from regard.text import phrasebook
 from regard.text.corpus import Pair
+from regard.text.labelled import Labelled
 from regard.text.phrasebook.splits import Split
 from regard.version import __version__
 
@@ -22,6 +25,7 @@ PAIRS: dict[str, Split] = {
     "builtin:phrasebook-dev": "dev",
     "builtin:phrasebook-test": "test",
 }
+TOPICS: dict[str, Split] = {name.replace("phrasebook", "phrasebook-topics"): split for name, split in PAIRS.items()}
 DOCUMENTS = {"builtin:python-docs": False, "builtin:python-docs-dev": True}  # whether it is the held-out part
 HELD_OUT = 20  # every so-manieth topic is held out
 
@@ -43,15 +47,28 @@ def builtin_pairs(name: str) -> Iterator[Pair]:
     """
     _check(name)
     if name not in PAIRS:
-        raise DataError(f"{name}: holds documents, not sentence pairs; for pairs there is {_listed(PAIRS)}.")
+        raise DataError(f"{name}: holds {_what(name)}, not sentence pairs; for pairs there is {_listed(PAIRS)}.")
     return (Pair(pair.source, pair.target) for pair in phrasebook.split(PAIRS[name]))
+
+
+def builtin_labelled(name: str) -> Iterator[Labelled]:
+    """The labelled texts of this name.
+
+    >>> next(builtin_labelled("builtin:phrasebook-topics"))
+    Labelled(label='places', text='The waitresses will go to London', second=None, place='builtin:phrasebook-topics:1')
+    """
+    _check(name)
+    if name not in TOPICS:
+        raise DataError(f"{name}: holds {_what(name)}, not labelled texts; for such there is {_listed(TOPICS)}.")
+    split = phrasebook.split(TOPICS[name])
+    return (Labelled(pair.topic, pair.source, place=f"{name}:{n}") for n, pair in enumerate(split, start=1))
 
 
 def builtin_documents(name: str) -> Iterator[Iterator[str]]:
     """The documents of this name, each a stream of text."""
     _check(name)
     if name not in DOCUMENTS:
-        raise DataError(f"{name}: holds sentence pairs, not documents; for documents there is {_listed(DOCUMENTS)}.")
+        raise DataError(f"{name}: holds {_what(name)}, not documents; for documents there is {_listed(DOCUMENTS)}.")
     topics = _topics(name)
     return (iter([topics[topic]]) for n, topic in enumerate(sorted(topics)) if (n % HELD_OUT == 0) == DOCUMENTS[name])
 
@@ -63,11 +80,15 @@ def version_of(name: str) -> str:
 
 
 def _check(name: str) -> None:
-    known = [*PAIRS, *DOCUMENTS]
+    known = [*PAIRS, *TOPICS, *DOCUMENTS]
     if name not in known:
         guess = nearest(name.removeprefix(PREFIX), [option.removeprefix(PREFIX) for option in known])
         guess = guess.replace("did you mean ", f"did you mean {PREFIX}")  # what all have in common says nothing
         raise DataError(f"{name}: does not come with regard{guess}; there is {_listed(known)}.")
+
+
+def _what(name: str) -> str:
+    return "sentence pairs" if name in PAIRS else "labelled texts" if name in TOPICS else "documents"
 
 
 def _topics(name: str) -> dict[str, str]:

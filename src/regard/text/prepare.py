@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from regard.config import Config, Corpus, DataConfig, Encodes
+from regard.config import ClassHead, Config, Corpus, DataConfig, Encodes, TagHead
 from regard.errors import ConfigError, DataError
 from regard.text.blocks import store_documents
 from regard.text.corpus import Pair, documents
@@ -32,6 +32,10 @@ from regard.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 
 LEARNED_FROM = 2_000_000  # texts that a tokenizer is learned from, at most; more would not change it
 UNBOUNDED = 2**31
+CUT, DIVIDED = (
+    "cut",
+    "divided",
+)  # what befalls texts that are longer than can be read at once, rather than to be left out
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ class Part:
     def left_out(self) -> Iterator[str]:
         """A sentence for each reason for which something is missing."""
         for reason, count in self.store.counts.items():
-            if reason not in ("read", "kept"):
+            if reason in (CUT, DIVIDED):
+                yield f"{count:,} {reason}: longer than can be read at once"
+            elif reason not in ("read", "kept"):
                 yield f"{count:,} left out: {reason}"
         examples = self.store.about.get("examples_of", {})
         for reason, count in self.store.about.get("skipped", {}).items():
@@ -76,6 +82,7 @@ class Prepared:
     train: Part
     valid: Part
     test: Part | None
+    labels: tuple[str, ...] = ()  # what can be predicted, where that is not tokens
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -88,16 +95,26 @@ def key_of(config: Config) -> str:
     """The key of the data: the same files and settings give the same."""
     data = config.data
     settings: dict[str, Any] = {
-        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"dropout"}),
+        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"dropout", "file"}),  # its content counts
         "vocabulary": config.model.vocabulary,
         "kind": config.model.kind,
         **({"task": config.model.task} if isinstance(config.model, Encodes) else {}),
         "data": data.model_dump(mode="json", include={"held_out", "skip_bad", "longest", "ratio"}),
         "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.parts],
+        **_labelling(config),
     }
     if any(part.parses for part in data.parts):
         settings["parses"] = [len(part.parses) for part in data.parts]
     return fingerprint([*data.names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
+
+
+def _labelling(config: Config) -> dict[str, Any]:
+    """What prepared data depend on where texts have labels."""
+    model = config.model
+    if not isinstance(model, Encodes) or not isinstance(model.head, ClassHead | TagHead):
+        return {}
+    head, tokens = model.head.model_dump(mode="json", exclude={"dropout"}), config.tokens.model_dump(mode="json")
+    return {"head": head, "tokens": tokens, "readable": model.longest, "column": config.data.column}
 
 
 def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:

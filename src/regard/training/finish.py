@@ -49,7 +49,8 @@ def finish(loop: Loop) -> Results:
             scores["test"] = measured.scores
         else:
             measured = loop.task.validate(loop.check)
-    return Results(scores, dict(measured.signatures), dict(measured.ranked))
+    outputs = dict(measured.ranked) | ({"confusion": dict(measured.confusion)} if measured.confusion else {})
+    return Results(scores, dict(measured.signatures), outputs)
 
 
 def _best(loop: Loop) -> dict[str, Tensor]:

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from regard.config import Config, Source, check, given
 from regard.errors import ConfigError
 from regard.training.bidirectional import BidirectionalKind
+from regard.training.classification import ClassificationKind
 from regard.training.language import LanguageKind
 from regard.training.masked import MaskedKind
+from regard.training.tagging import TaggingKind
 from regard.training.task import Kind
 from regard.training.translation import TranslationKind
 
@@ -15,6 +17,8 @@ KINDS: dict[str, Kind] = {  # by the task that a network is for
     "language": LanguageKind(),
     "bidirectional": BidirectionalKind(),
     "masked": MaskedKind(),
+    "classification": ClassificationKind(),
+    "tagging": TaggingKind(),
 }
 
 

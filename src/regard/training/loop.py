@@ -237,9 +237,9 @@ class Loop:
             self.run.append("samples.jsonl", {"step": state.step, **texts})
 
     def gain(self, scores: dict[str, float], over: dict[str, float]) -> float:
-        """How much better scores are than others, by the metric that decides."""
-        metric = self.config.validation.metric
-        return over[metric] - scores[metric] if metric == "loss" else scores[metric] - over[metric]
+        """How much better scores are than others, by the metric that decides; where that is equal, by the loss."""
+        metric, less_loss = self.config.validation.metric, over["loss"] - scores["loss"]
+        return less_loss if metric == "loss" else scores[metric] - over[metric] or less_loss
 
     def _keep_weights(self) -> None:
         kept = self.state.kept

@@ -53,6 +53,7 @@ class Said:
     recurrent: bool = False  # whether the network is one
     validation: bool = False  # whether there is data for it
     parses: bool = False  # whether there are any beside the source
+    tuning: bool = False  # whether the network has learned something before
 
     @property
     def batch(self) -> int:
@@ -86,6 +87,7 @@ def said_in(sources: Sequence[Source]) -> Said:
         recurrent=isinstance(network, str) and network.startswith("recurrent"),
         validation=isinstance(valid, Mapping) and any(valid.values()),
         parses=bool(parses),
+        tuning=isinstance(given(sources, "training.start_from"), str),
     )
 
 
@@ -135,6 +137,11 @@ ENCODERS = [
     _Size(3_000_000, "a small encoder", 128, 4, 4, 512, 0.1),
     _Size(50_000_000, "a medium encoder", 256, 6, 8, 1024, 0.1),
     _Size(math.inf, "a larger encoder", 384, 6, 6, 1536, 0.1),
+]
+READERS = [
+    _Size(100_000, "a small encoder", 128, 2, 4, 256, 0.2),
+    _Size(1_000_000, "a medium encoder", 256, 4, 4, 1024, 0.1),
+    _Size(math.inf, "a larger encoder", 512, 6, 8, 2048, 0.1),
 ]
 AMOUNTS = [Scan(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
 CHARACTERS = {"character": 1.0, "word": 5.5}  # in a token; in a sub-word, about three and a half
@@ -239,6 +246,53 @@ def picks_for_encoder(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     ]
 
 
+def picks_for_classes(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+    """Settings of a classifier for so many labelled texts."""
+    return [
+        *_picks_for_labels(scan, said, "texts"),
+        Pick("model.segments", 2, "tells a second text from the first, where there are pairs"),
+        Pick("validation.metric", "accuracy", "what counts is how many are right"),
+    ]
+
+
+def picks_for_tags(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+    """Settings of a tagger for so many tagged sentences."""
+    return [
+        *_picks_for_labels(scan, said, "sentences"),
+        Pick("validation.metric", "macro_f1", "a rare tag counts as much as a frequent one"),
+    ]
+
+
+def _picks_for_labels(scan: Scan, said: Said, what: str) -> list[Pick]:
+    size = next(size for size in READERS if scan.examples <= size.most)
+    kind = said.tokenizer or "bpe"
+    tokens = scan.characters / CHARACTERS.get(kind, 3.5)
+    share = _held_out(scan.examples, least=0.1)
+    held_out = [Pick("data.held_out", share, f"about {share * scan.examples:,.0f} {what} for validation")]
+    if said.tuning:
+        how = [
+            Pick("training.schedule.peak", 1e-4, "what was learned before should bend, not break"),
+            *_length(tokens, min(10, max(3, 300_000 / max(1, scan.examples))), said, least=200),
+        ]
+    else:
+        how = [
+            *_network(size, f"{scan.examples:,} {what}: {size.name}"),
+            Pick("model.activation", "gelu", "as BERT"),
+            Pick("model.norm_order", "pre", "trains without a long warm-up"),
+            _vocabulary(scan.characters, kind),
+            Pick("training.schedule.peak", 5e-4, "what small encoders bear"),
+            *_length(tokens, min(20, max(3, 2_000_000 / max(1, scan.examples))), said),
+        ]
+    return [
+        *how,
+        *([] if said.validation else held_out),
+        Pick("training.label_smoothing", 0.0, "so that probabilities mean what they say"),
+        Pick("training.clip", 1.0, "as BERT"),
+        Pick("training.optimizer.kind", "adamw", "as BERT"),
+        Pick("training.schedule.kind", "cosine", "falls to nothing, so that the end is calm"),
+    ]
+
+
 def _network(size: _Size, why: str) -> list[Pick]:
     shape = {"layers": size.layers, "heads": size.heads, "feed_forward": size.feed_forward}
     return [
@@ -248,15 +302,15 @@ def _network(size: _Size, why: str) -> list[Pick]:
     ]
 
 
-def _length(tokens: float, epochs: float, said: Said) -> list[Pick]:
+def _length(tokens: float, epochs: float, said: Said, least: int = 1000) -> list[Pick]:
     """How long to train on so many tokens, where so many passes over them do good, and what follows from it."""
-    steps = _round(min(100_000, max(1000, epochs * tokens / said.batch)))
+    steps = _round(min(100_000, max(least, epochs * tokens / said.batch)))
     passes = max(1, round(steps * said.batch / tokens))
     picked = Pick("training.steps", steps, f"about {passes:,} pass{'es' if passes > 1 else ''} over the data")
     taken = said.steps or steps
     if said.epochs is not None:
         taken = max(1, min(taken, math.ceil(said.epochs * tokens / said.batch)))
-    every = said.every or min(taken, _round(max(100, taken / 20)))
+    every = said.every or min(taken, _round(max(least / 10, taken / 20)))
     times = max(1, taken // every)
     patience = max(2, round(times / 4))
     return [
@@ -282,9 +336,9 @@ def _vocabulary(characters: int, kind: str) -> Pick:
     return Pick("model.vocabulary", size, why)
 
 
-def _held_out(examples: int) -> float:
-    """A twentieth, and no more than about two thousand pairs."""
-    return round(min(0.05, 2000 / max(1, examples)), 6)
+def _held_out(examples: int, least: float = 0.05) -> float:
+    """A twentieth or so, and no more than about two thousand examples."""
+    return round(min(least, 2000 / max(1, examples)), 6)
 
 
 def _round(number: float) -> int:

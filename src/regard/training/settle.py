@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from regard.config import Config, DataConfig, Source, check, to_toml
 from regard.config.complaint import origin
 from regard.config.written import leaves
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
+from regard.models.contents import TOKENIZER
 from regard.text.prepare import key_of, spooled
 from regard.text.scan import Report
 from regard.text.tokenizer import load_tokenizer, special_tokens
@@ -20,6 +22,7 @@ from regard.training.kinds import kind_of, kind_said
 from regard.training.picks import AMOUNTS, NAME, Pick, said_in, source_of
 from regard.training.resume import changed
 from regard.training.run import Run
+from regard.training.start_from import check_same_network, start_source, start_tokenizer
 from regard.training.task import Kind
 from regard.training.word_vectors import check_word_vectors
 
@@ -44,8 +47,14 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     run.clear()
     (run.folder / SPOOL).unlink(missing_ok=True)  # what came through standard input of an attempt that never began
     sources = list(order.sources)
+    first = start_source(sources)
+    if first is not None:  # above what a command stands for, below all that the user says
+        sources = [*sources[:1], first, *sources[1:]] if order.pick else [first, *sources]
     config = _whatever_the_data(sources) if order.pick else check(sources)
-    if config.tokenizer.file is not None:
+    if config.training.start_from is not None:
+        check_same_network(config, sources)
+        run.write(TOKENIZER, start_tokenizer(config.training.start_from))
+    elif config.tokenizer.file is not None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
         config = _whatever_the_data(sources) if order.pick else check(sources)
     kind = kind_of(config)
@@ -157,8 +166,11 @@ def prepared_folder(run: Run, config: Config, key: str) -> Path:
 
 
 def at_hand(run: Run, config: Config, *, read: bool) -> Config:
-    """The settings with standard input replaced by a copy of what came through it."""
-    return config.model_copy(update={"data": spooled(config.data, run.folder / SPOOL, read=read)})
+    """The settings with what a run keeps of its own: what came through standard input, the tokenizer it starts with."""
+    kept: dict[str, Any] = {"data": spooled(config.data, run.folder / SPOOL, read=read)}
+    if config.training.start_from is not None:
+        kept["tokenizer"] = config.tokenizer.model_copy(update={"file": str(run.folder / TOKENIZER)})
+    return config.model_copy(update=kept)
 
 
 def reporting(run: Run, display: Display, wish: Wish) -> Report:

@@ -25,6 +25,7 @@ from regard.training.random import seed_step
 from regard.training.report import write_report
 from regard.training.run import Run
 from regard.training.settle import Order, at_hand, begin, config_of, go_on, now, prepared_folder, reporting
+from regard.training.start_from import fill_from, freeze
 from regard.training.task import Kind
 from regard.training.word_vectors import start_from_word_vectors
 
@@ -86,8 +87,12 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
         display.note(f"The tokenizer has {config.model.vocabulary:,} tokens; model.vocabulary = {asked} was the wish.")
     seed_step(config.training.seed, 0)
     network = build(config.model)
+    if config.training.start_from is not None and not run.saved:
+        display.note(fill_from(network, config))
     if config.training.embeddings is not None and not run.saved:
         display.note(start_from_word_vectors(network, prepared.tokenizer, Path(config.training.embeddings)))
+    if config.training.frozen:
+        freeze(network)
     task = kind.begin(config, prepared, network)
     ceiling = matmul_gflops(processes.device)
     loop = Loop(
@@ -155,14 +160,22 @@ def _prepare(run: Run, kind: Kind, config: Config, key: str, display: Display, w
 
 
 def _fitted(config: Config, prepared: Prepared) -> Config:
-    """The settings of the network, whose vocabulary is the tokenizer's."""
-    tokenizer = prepared.tokenizer
-    model = config.model.model_dump(mode="json") | {"vocabulary": len(tokenizer)}
+    """The settings of the network, whose vocabulary is the tokenizer's, and whose labels are those of the data."""
+    model = config.model.model_dump(mode="json")
+    if config.training.start_from is None:
+        model["vocabulary"] = len(prepared.tokenizer)
+    elif len(prepared.tokenizer) > config.model.vocabulary:
+        raise ConfigError(
+            f"{config.training.start_from}: its tokenizer has {len(prepared.tokenizer):,} tokens, but its network "
+            f"knows {config.model.vocabulary:,}; start from a whole model."
+        )
+    if prepared.labels:
+        model["head"] = {**model["head"], "labels": list(prepared.labels)}
     if model.get("target_vocabulary"):
         raise ConfigError("model.target_vocabulary cannot be trained: one tokenizer serves both sides; leave it out.")
     tokens = config.tokens.model_dump(mode="json")
     if config.model.task == "masked" and config.tokens.mask is None:
-        tokens["mask"] = tokenizer.number(MASK)
+        tokens["mask"] = prepared.tokenizer.number(MASK)
     values = config.model_dump(mode="json") | {"model": model, "tokens": tokens}
     return check([Source("the tokenizer", values)])
 

@@ -30,6 +30,7 @@ class Measured:
     samples: Sequence[Sample] = ()
     signatures: Mapping[str, str] = field(default_factory=dict)
     ranked: Mapping[str, Sequence[Mapping[str, str | float]]] = field(default_factory=dict)  # best, worst, random
+    confusion: Mapping[str, Any] = field(default_factory=dict)  # labels, and how often each was taken for each
 
 
 B = TypeVar("B", bound=Batch)

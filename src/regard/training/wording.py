@@ -4,8 +4,16 @@ import math
 import unicodedata
 from collections.abc import Mapping
 
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "bits_per_byte": "bits per byte", "exact": "exact match"}
-COUNTS = ("sentences", "tokens", "bytes")
+NAMES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+    "bits_per_byte": "bits per byte",
+    "exact": "exact match",
+    "macro_f1": "macro-F1",
+    "span_f1": "span F1",
+}
+COUNTS = ("sentences", "tokens", "bytes", "cut")
 
 # An override of the writing direction that is never closed would turn the rest of the screen around.
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -32,7 +40,7 @@ def score_text(key: str, value: float) -> str:
         return f"{value:.1f}"
     if key == "exact":
         return f"{value:.0%}"
-    if key == "accuracy":
+    if key in ("accuracy", "macro_f1", "span_f1"):
         return f"{value:.1%}"
     if key in COUNTS:
         return f"{value:,.0f}"

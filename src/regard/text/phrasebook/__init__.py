@@ -17,7 +17,7 @@ does without is aligned to the verb whose ending says it, an article or preposit
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import get_args
 
@@ -40,6 +40,7 @@ class Pair(corpus.Pair):
     """An English sentence, its Italian, and which of their words belong together."""
 
     alignment: tuple[tuple[int, int], ...]
+    topic: str = field(default="", repr=False, compare=False)  # the chapter of the grammar that it is from
 
 
 def pairs() -> Iterator[Pair]:
@@ -60,7 +61,7 @@ def pairs() -> Iterator[Pair]:
         mark = sentence.mark if sentence.mark != "." or full_stop else ""
         end = (Word(mark, ("mark",)),) if mark else ()
         translations[source] = target
-        yield Pair(source + mark, target + mark, align(english + end, italian + end))
+        yield Pair(source + mark, target + mark, align(english + end, italian + end), sentence.topic)
         if len(translations) == COUNT:
             return
 

@@ -1,6 +1,7 @@
 """The whole grammar: every kind of sentence, and how often it is drawn."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from regard.text.phrasebook.chapters import (
     activities,
@@ -45,7 +46,7 @@ _WEIGHTS: dict[Callable[[Dice], Sentence], int] = {
 }  # fmt: skip
 _DRAWN = tuple(chapter for chapter, weight in _WEIGHTS.items() for _ in range(weight))
 
-FIRST_SENTENCE = tell(Clause(I, FEELINGS["love"], YOU, degree=VERY_MUCH))
+FIRST_SENTENCE = replace(tell(Clause(I, FEELINGS["love"], YOU, degree=VERY_MUCH)), topic="people")
 
 
 def sentences() -> Iterator[Sentence]:
@@ -53,4 +54,5 @@ def sentences() -> Iterator[Sentence]:
     yield FIRST_SENTENCE
     dice = Dice(seed=1)
     while True:
-        yield dice.pick(_DRAWN)(dice)
+        chapter = dice.pick(_DRAWN)
+        yield replace(chapter(dice), topic=chapter.__module__.rpartition(".")[2])

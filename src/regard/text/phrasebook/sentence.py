@@ -15,6 +15,7 @@ class Sentence:
 
     phrase: Phrase
     mark: str = "."
+    topic: str = ""  # the chapter that it is from
 
 
 COMMA, STOP, ASKED = phrase(",", ","), phrase(".", "."), phrase("?", "?")

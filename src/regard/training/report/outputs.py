@@ -47,7 +47,9 @@ def _card(found: Record) -> Markup:
     same = bool(reference) and output == reference
     rows = _asked(_text(found, "source"), _text(found, "prompt"), reference)
     rows.append(_row("output", marked(output, reference) if reference else joined(output), "output"))
+    probability = number(found.get("probability"))
     verdict = "exact match" if same else f"chrF {score:.1f}" if score is not None else ""
+    verdict = f"probability {probability:.0%}" if probability is not None else verdict
     return tag("dl", *rows, tag("div", verdict, class_="verdict") if verdict else "", class_="sample")
 
 

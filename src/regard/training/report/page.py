@@ -2,7 +2,7 @@
 
 from importlib import resources
 
-from regard.training.report import facts, headline, outputs, progress
+from regard.training.report import confusion, facts, headline, outputs, progress
 from regard.training.report.folder import Run
 from regard.training.report.markup import Markup, tag
 
@@ -14,6 +14,7 @@ def page(run: Run) -> str:
     sections = [
         headline.scores(run),
         progress.curves(run),
+        confusion.confusion(run),
         outputs.outputs(run),
         outputs.changes(run),
         facts.data(run),

@@ -35,13 +35,15 @@ def _charts(run: Run) -> list[Chart]:
     valid = [{"step": line["step"], **record(line["valid"])} for line in run.validation]
     share = [(step, 100 * value) for step, value in _points(run.training, "share")]
 
+    what = "label" if run.outputs.get("confusion") or "accuracy" in (valid[-1] if valid else {}) else "token"
+
     def chart(title: str, unit: str, *series: Series, **how: Any) -> Chart:
         return Chart(title, unit, series, run.last_step, run.best_step, **how)
 
     return [
         chart(
             "Loss",
-            "negative log-likelihood per token, in nats" if plain or not smoothed else "per token, in nats",
+            f"negative log-likelihood per {what}, in nats" if plain or not smoothed else f"per {what}, in nats",
             training,
             Series("validation", _points(valid, "loss"), 1),
             from_zero=False,
@@ -53,6 +55,12 @@ def _charts(run: Run) -> list[Chart]:
             "validation, 0 to 100",
             Series("BLEU", _points(valid, "bleu"), 1),
             Series("chrF", _points(valid, "chrf"), 2),
+        ),
+        chart(
+            "Accuracy and macro-F1",
+            "validation, 0 to 1",
+            Series("accuracy", _points(valid, "accuracy"), 1),
+            Series("macro-F1", _points(valid, "macro_f1"), 2),
         ),
         chart(
             "Bits per byte",
@@ -67,7 +75,7 @@ def _charts(run: Run) -> list[Chart]:
             Series("accuracy", _points(valid, "accuracy")),
         ),
         chart("Learning rate", "", Series("rate", _points(run.training, "rate"))),
-        chart("Speed", "tokens per second", Series("tokens/s", _points(run.training, "tokens_per_second"))),
+        chart("Speed", f"{what}s per second", Series(f"{what}s/s", _points(run.training, "tokens_per_second"))),
         chart("Share of the ceiling", "% of this machine's fastest matrix product", Series("share, %", share)),
         chart(
             "Gradient norm",
@@ -103,7 +111,11 @@ def _validations(run: Run) -> Markup:
         for place, line in enumerate(reversed(run.validation))
         if place % every == 0 or line["step"] == best  # counted from the last, which is always there
     ][::-1]
-    keys = [key for key in ("loss", "perplexity", "bits_per_byte", "bleu", "chrf", "accuracy") if _ever(picked, key)]
+    keys = [
+        key
+        for key in ("loss", "accuracy", "macro_f1", "span_f1", "perplexity", "bits_per_byte", "bleu", "chrf")
+        if _ever(picked, key)
+    ]
     rows = []
     for line in picked:
         values = [number(record(line["valid"]).get(key)) for key in keys]

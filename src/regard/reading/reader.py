@@ -1,0 +1,84 @@
+"""Texts in, what an encoder makes of them out: framed as in training, in batches of about equal length.
+
+B texts of a batch · S tokens · C model width · L labels
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.config import ClassHead, Config, EncoderOnly, Encodes, TagHead
+from regard.errors import ConfigError
+from regard.models.network import EncodingNetwork, Memory, Network
+from regard.text.batches import Batches
+from regard.text.framing import Frame, Framed, batch_of_framed, word_texts
+from regard.text.tokenizer import Tokenizer
+
+Text = str | tuple[str, str]  # one text, or a pair of them
+TOKENS = 4096  # in a batch
+
+
+@dataclass(frozen=True)
+class Reader:
+    """An encoder with its tokenizer."""
+
+    network: EncodingNetwork
+    config: Config
+    tokenizer: Tokenizer
+
+    @classmethod
+    def of(cls, network: Network, config: Config, tokenizer: Tokenizer, who: str) -> "Reader":
+        """The reader of a network, which must be an encoder; `who` it is, for the complaint."""
+        if not isinstance(network, EncodingNetwork):
+            raise ConfigError(f"{who}: is of the kind {config.model.family}, which gives no vectors for texts.")
+        return cls(network, config, tokenizer)
+
+    @property
+    def frame(self) -> Frame:
+        """What stands around texts, and how many tokens the network reads."""
+        return Frame.of(self.config.tokens, self.config.model.longest)
+
+    def framed(self, texts: Sequence[Text]) -> list[Framed]:
+        """Texts as the network reads them; those that are longer than it can read are cut."""
+        pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+        firsts = self.tokenizer.encode_all([first for first, _ in pairs])
+        seconds = iter(self.tokenizer.encode_all([second for _, second in pairs if second is not None]))
+        return [
+            self.frame.around(first, None if second is None else next(seconds))
+            for first, (_, second) in zip(firsts, pairs, strict=True)
+        ]
+
+    def divided(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], list[int]]]]:
+        """The words of each sentence as rows of ids, each with the places where words begin."""
+        pieces = iter(self.tokenizer.encode_all([text for words in sentences for text in word_texts(words)]))
+        for words in sentences:
+            yield list(self.frame.divided([next(pieces) for _ in words], self.config.tokens.unknown))
+
+    @torch.no_grad()
+    def read(self, rows: Sequence[Framed]) -> Iterator[tuple[NDArray[np.int64], Memory]]:
+        """What the network makes of framed rows: the numbers of some of them, and their memory, batch by batch."""
+        if not rows:
+            return
+        lengths = np.array([[len(row.ids) for row in rows]])
+        device = next(self.network.parameters()).device
+        segments = self.config.model.segments if isinstance(self.config.model, EncoderOnly) else 0
+        for some in Batches(lengths, TOKENS).epoch(0):
+            ids = [np.array(rows[n].ids, np.int64) for n in some]
+            batch = batch_of_framed(ids, [rows[n].second for n in some], self.config.tokens.pad)
+            facts = {"segments": torch.from_numpy(batch.segments).to(device)} if segments > 1 else None
+            tokens, real = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.real))
+            yield some, self.network.encode(tokens, real, facts)
+
+
+def labels_of(reader: Reader, head: type[ClassHead] | type[TagHead], who: str) -> tuple[str, ...]:
+    """The labels of a network that has such a head; a complaint where it has another, or none."""
+    model = reader.config.model
+    found = model.head if isinstance(model, Encodes) else None
+    if isinstance(found, head):
+        return found.labels
+    wanted, command = ("texts", "classify") if head is ClassHead else ("words", "tag")
+    has = f"its head is for {found.kind}" if found is not None and found.kind != "none" else "it has no head"
+    raise ConfigError(f"{who}: cannot label {wanted}, because {has}; train one with regard train {command}.")

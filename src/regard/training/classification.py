@@ -1,0 +1,98 @@
+"""The task of classification: labelled texts, or pairs of texts, in; a network out that labels others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.config import Config, Corpus
+from regard.evaluation.labels import class_scores, confusion
+from regard.models.network import Network
+from regard.text.corpus import Pair
+from regard.text.framing import batch_of_framed
+from regard.text.pairs import Ids
+from regard.text.prepare import Part, Prepared
+from regard.text.prepare_labelled import prepare_labelled, scan_labelled
+from regard.text.scan import Report, Scan
+from regard.text.store import TokenStore
+from regard.training.display import Sample
+from regard.training.labelling import SHOWN, Labelling, Predictions, only_files
+from regard.training.labels import LabelBatch, label_batch
+from regard.training.picks import Pick, Said, picks_for_classes
+from regard.training.random import generator
+from regard.training.task import Check, Measured
+
+
+class ClassificationKind:
+    """How a classifier comes about."""
+
+    name = "classification"
+
+    def check(self, config: Config) -> None:
+        """Labels stand beside the texts."""
+        only_files(config, "a classifier")
+
+    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+        """Read the texts once."""
+        return scan_labelled(corpus, skip_bad, report)
+
+    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+        """Settings that suit so many texts."""
+        return picks_for_classes(scan, said)
+
+    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+        """Make tokenizer and stores."""
+        return prepare_labelled(folder, key, config, report)
+
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> "Classification":
+        """The task itself."""
+        return Classification(config, prepared, network)
+
+
+class Classification(Labelling):
+    """Training a classifier."""
+
+    name = "classification"
+
+    def batch(self, store: TokenStore, examples: Ids) -> LabelBatch:
+        """Framed texts, and a label for each."""
+        texts, labels, seconds = store.columns
+        rows = [texts[n] for n in examples]
+        framed = batch_of_framed(rows, [int(seconds[n][0]) for n in examples], self.config.tokens.pad)
+        numbers = np.array([[int(labels[n][0])] for n in examples], np.int64)
+        return label_batch(framed, torch.from_numpy(numbers), self.segments)
+
+    def measure(self, part: Part, check: Check) -> Measured:
+        """Loss, accuracy, macro-F1 and the confusion matrix."""
+        found = self.predictions(part.store, check)
+        table = confusion(self.labels, *([int(row[0]) for row in rows] for rows in (found.right, found.given)))
+        scores = class_scores(found.loss, table) | {"sentences": len(part.store)}
+        pairs = part.pairs()
+        rows = _rated(pairs, found, self.labels)
+        shown = [
+            Sample(str(row["source"]), str(row["reference"]), f"{row['output']} ({row['probability']:.0%})")
+            for row in rows[: self.config.validation.samples]
+        ]
+        ratings = [float(granted[0]) for granted in found.granted]
+        return Measured(scores, shown, ranked=ranked(rows, ratings), confusion=table.as_dict())
+
+
+def ranked(rows: Sequence[dict[str, str | float]], ratings: Sequence[float]) -> dict[str, list[dict[str, str | float]]]:
+    """The best, the worst and some random rows by their ratings; of equally good ones, the longer."""
+    order = sorted(range(len(rows)), key=lambda n: (-ratings[n], -len(str(rows[n]["source"]))))
+    chosen = generator(0).permutation(len(rows))[:SHOWN]
+    best, worst = [rows[n] for n in order[:SHOWN]], [rows[n] for n in order[::-1][:SHOWN]]
+    return {"best": best, "worst": worst, "random": [rows[n] for n in chosen]}
+
+
+def _rated(pairs: Sequence[Pair], found: Predictions, labels: Sequence[str]) -> list[dict[str, str | float]]:
+    return [
+        {
+            "source": pair.source.replace("\t", " | "),
+            "reference": pair.target,
+            "output": labels[int(given[0])],
+            "probability": round(float(sure[0]), 4),
+        }
+        for pair, given, sure in zip(pairs, found.given, found.sure, strict=True)
+    ]

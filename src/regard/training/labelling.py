@@ -1,0 +1,132 @@
+"""What training classifiers and taggers has in common: batches by length, and a look at every prediction."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.config import Config, EncoderOnly
+from regard.errors import ConfigError
+from regard.models.cost import Cost
+from regard.models.network import EncodingNetwork, Network
+from regard.text.batches import Batches, Place
+from regard.text.pairs import Ids
+from regard.text.prepare import Part, Prepared
+from regard.text.store import TokenStore
+from regard.training.labels import UNSCORED, LabelBatch, PredictLabels
+from regard.training.task import Check, Measured
+
+SHOWN = 5  # texts in each list of the report
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The labels of every example of a store, in its order: the right ones, the given ones, and how sure of both."""
+
+    right: list[NDArray[np.int64]]
+    given: list[NDArray[np.int64]]
+    sure: list[NDArray[np.float64]]  # the probability of what was given
+    granted: list[NDArray[np.float64]]  # the probability of what is right
+    loss: float  # nats per label
+
+
+class Labelling:
+    """Training a network to predict labels."""
+
+    name = ""
+    words = False  # whether there is a label for each word, rather than for each text
+
+    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+        assert isinstance(network, EncodingNetwork)
+        self.config = config
+        self.network: Network = network
+        self._reader = network
+        if self.words:  # nothing is pooled; processes that train together wait for whatever can learn
+            network.pooling.requires_grad_(False)
+        self.tokenizer = prepared.tokenizer
+        self.labels = prepared.labels
+        self.segments = config.model.segments if isinstance(config.model, EncoderOnly) else 0
+        self._valid, self._test = prepared.valid, prepared.test
+        self._store = prepared.train.store
+        self._plan = self._batches(self._store, config.training.seed)
+        self._cost = Cost(network)
+
+    def objective(self) -> PredictLabels:
+        """Predict labels."""
+        return PredictLabels(self._reader, self.config.training.label_smoothing, words=self.words)
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, LabelBatch]]:
+        """Texts of about equal length, shuffled each epoch."""
+        for after, examples in self._plan.after(place):
+            yield after, self.batch(self._store, examples)
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """As many as the first epoch has."""
+        return len(self._plan.epoch(0))
+
+    def flops(self, batch: LabelBatch) -> float:
+        """Forward and backward, pads not counted; of a frozen network forward only, which is a third of it."""
+        both = self._cost.training((batch.labels != UNSCORED).sum(1), batch.lengths)
+        return both / 3 if self.config.training.frozen else both
+
+    def describe(self, place: Place, batch: LabelBatch) -> str:
+        """Its size, and its first text."""
+        first = self.tokenizer.decode(batch.ids[0][batch.real[0]].tolist())
+        return (
+            f"epoch {place.epoch + 1}, batch {place.batch}: {len(batch.ids)} texts of up to {batch.ids.size(1)} "
+            f"tokens, the first {first!r}"
+        )
+
+    def validate(self, check: Check) -> Measured:
+        """Measure on the validation data."""
+        return self.measure(self._valid, check)
+
+    def test(self, check: Check) -> Measured | None:
+        """The same on the test data."""
+        return self.measure(self._test, check) if self._test is not None else None
+
+    @abstractmethod
+    def batch(self, store: TokenStore, examples: Ids) -> LabelBatch:
+        """The batch of these examples of a store."""
+
+    @abstractmethod
+    def measure(self, part: Part, check: Check) -> Measured:
+        """What the network makes of a part of the data."""
+
+    @torch.no_grad()
+    def predictions(self, store: TokenStore, check: Check) -> Predictions:
+        """What the network predicts for every example."""
+        objective, total, count = PredictLabels(self._reader, 0.0, words=self.words), 0.0, 0
+        device = next(self.network.parameters()).device
+        found: dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]] = {}
+        for examples in self._batches(store).epoch(0):
+            check()
+            batch = self.batch(store, examples).to(device)
+            scored = batch.labels != UNSCORED
+            right = batch.labels[scored]
+            p = objective.logits(batch).double().softmax(-1)  # (N, L)
+            granted = p.gather(1, right[:, None]).squeeze(1)
+            sure, given = p.max(-1)
+            total, count = total - float(granted.clamp(min=1e-300).log().sum()), count + len(right)
+            bounds = np.cumsum(scored.sum(1).cpu().numpy())[:-1]
+            parts = [np.split(tensor.cpu().numpy(), bounds) for tensor in (right, given, sure, granted)]
+            found |= {int(n): tuple(row) for n, *row in zip(examples, *parts, strict=True)}
+        columns = zip(*(found[n] for n in range(len(store))), strict=True)
+        rights, givens, sures, granteds = (list(column) for column in columns)
+        return Predictions(rights, givens, sures, granteds, total / max(1, count))
+
+    def _batches(self, store: TokenStore, seed: int = 0) -> Batches:
+        return Batches(store.columns[0].lengths[None], self.config.training.batch_tokens, seed)
+
+
+def only_files(config: Config, what: str) -> None:
+    """Complain about aligned files, which have no place for labels."""
+    for part, option in zip(config.data.parts, ("--", "--valid-", "--test-"), strict=True):
+        if part.source or part.target:
+            own = "--data" if option == "--" else option.removesuffix("-")
+            raise ConfigError(f"{what} learns from {own}; {option}source and {option}target are for translation.")

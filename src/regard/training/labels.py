@@ -1,0 +1,70 @@
+"""Predicting labels: batches of framed texts with one label each, or one for each word, and what is to be learned.
+
+B texts · S tokens · N labels to predict · C model width · L labels
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.network import EncodingNetwork
+from regard.text.framing import FramedBatch
+from regard.training.loss import Loss, smoothed_cross_entropy
+from regard.training.objective import Batch
+
+UNSCORED = -1  # in place of a label: nothing is predicted here
+
+
+@dataclass(frozen=True)
+class LabelBatch(Batch):
+    """Texts, and what is to be said of them."""
+
+    ids: Tensor  # (B, S)
+    real: Tensor  # (B, S)
+    labels: Tensor  # (B, 1), or of each token (B, S); UNSCORED where there is none
+    facts: Mapping[str, Tensor] | None = None  # (B, S)
+
+    @property
+    def examples(self) -> int:
+        """How many texts."""
+        return len(self.ids)
+
+    @property
+    def targets(self) -> int:
+        """How many labels are to be predicted."""
+        return int((self.labels != UNSCORED).sum())
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many tokens each text has (B,)."""
+        return self.real.sum(1)
+
+
+def label_batch(framed: FramedBatch, labels: Tensor, segments: int) -> LabelBatch:
+    """The tensors of a batch; which text is the second is told to networks that learn so."""
+    facts = {"segments": torch.from_numpy(framed.segments)} if segments > 1 else None
+    return LabelBatch(torch.from_numpy(framed.ids), torch.from_numpy(framed.real), labels, facts)
+
+
+class PredictLabels(nn.Module):
+    """Predict the label of each text, or with `words` the tag of each word."""
+
+    def __init__(self, network: EncodingNetwork, label_smoothing: float, *, words: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.label_smoothing = label_smoothing
+        self.words = words
+
+    def logits(self, batch: LabelBatch) -> Tensor:
+        """(N, L) for all labels that are to be predicted, text by text."""
+        memory = self.network.encode(batch.ids, batch.real, batch.facts)
+        if not self.words:
+            return self.network.logits(self.network.pool(memory))
+        wanted = (batch.labels != UNSCORED).flatten().nonzero().squeeze(1)
+        return self.network.logits(memory.states.flatten(0, 1).index_select(0, wanted))
+
+    def forward(self, batch: LabelBatch) -> Loss:
+        """The loss of a batch, summed over its labels."""
+        return smoothed_cross_entropy(self.logits(batch), batch.labels[batch.labels != UNSCORED], self.label_smoothing)

@@ -1,0 +1,130 @@
+"""Fine-tuning: training that starts from a model folder rather than from nothing.
+
+The network's settings and its tokenizer come from the folder, and so do all weights but those of a head, or a pooling,
+that the folder has none of, or another. From the first checkpoint on, a run no longer needs the folder.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.config import Config, Encodes, Source, check, given
+from regard.config.complaint import origin
+from regard.config.written import leaves
+from regard.errors import ConfigError, FolderError
+from regard.models.contents import CONFIG, TOKENIZER, WEIGHTS, model_folder, read_config
+from regard.models.network import Network
+from regard.models.weights import read_tensors, shape, tensors_of
+from regard.text.tokenizer import load_tokenizer
+
+OF_THE_TASK = ("head.", "pooling.")  # what tensors are called that may be new
+FREE = (  # settings that do not make what was learned mean something else
+    "model.dropout",
+    "model.attention_dropout",
+    "model.activation_dropout",
+    "model.head",
+    "model.pooling",
+)
+
+
+def start_source(sources: Sequence[Source]) -> Source | None:
+    """The settings of the network that training starts from, if sources say there is one."""
+    said = given(sources, "training.start_from")
+    if not isinstance(said, str):
+        return None
+    folder = model_folder(said)
+    config = read_config(folder)
+    asked = given(sources, "model.kind")
+    if isinstance(asked, str) and asked != config.model.kind and not (_reads(asked) and _is_reader(config)):
+        raise ConfigError(
+            f"{folder}: is of the kind {config.model.family}, but model.kind = {asked!r} is asked for; "
+            "start from a model of that kind."
+        )
+    if given(sources, "tokenizer.file") is not None:
+        raise ConfigError(
+            f"tokenizer.file: the tokenizer comes with {folder}, which training starts from; leave it out."
+        )
+    values = config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)
+    head = given(sources, "model.head")
+    wanted = head.get("kind") if isinstance(head, dict) else head
+    if wanted is not None and wanted != values["model"].get("head", {}).get("kind"):
+        values["model"].pop("head", None)  # its labels are not those of another kind of head
+    return Source(str(folder / CONFIG), values)
+
+
+def check_same_network(config: Config, sources: Sequence[Source]) -> None:
+    """Complain about a setting that the network which training starts from does not have."""
+    assert config.training.start_from is not None
+    folder = model_folder(config.training.start_from)
+    theirs = _settings(read_config(folder))
+    for path, now in _settings(config).items():
+        name, was = ".".join(path), theirs.get(path)
+        if was != now and not any(name == free or name.startswith(f"{free}.") for free in FREE):
+            found = origin([path], sources)
+            where = f"{found}: " if found else ""
+            raise ConfigError(
+                f"{where}{name} = {now!r} differs from that of {folder}, which training starts from and which has "
+                f"{was!r}; leave it out."
+            )
+
+
+def start_tokenizer(folder: str) -> str:
+    """The content of the `tokenizer.json` that training starts with."""
+    path = model_folder(folder) / TOKENIZER
+    if not path.exists():
+        raise FolderError(f"{path}: is missing, so training cannot start from this model; copy the folder again.")
+    return load_tokenizer(path).to_json().decode()
+
+
+@torch.no_grad()
+def fill_from(network: Network, config: Config) -> str:
+    """Give a network the weights of the folder that training starts from; a sentence on what is new."""
+    assert config.training.start_from is not None
+    folder = model_folder(config.training.start_from)
+    theirs, path = read_tensors(folder / WEIGHTS), folder / WEIGHTS
+    if not _same_head(config, read_config(folder)):
+        theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith("head.")}
+    new = []
+    for name, tensor in tensors_of(network).items():
+        if name not in theirs:
+            if not name.startswith(OF_THE_TASK):
+                raise FolderError(f"{path}: has no tensor {name}, which {CONFIG} asks for.")
+            new.append(name)
+        elif theirs[name].shape != tensor.shape:
+            raise FolderError(
+                f"{path}: has {name} of shape {shape(theirs[name])}, but training asks for {shape(tensor)}."
+            )
+        else:
+            tensor.copy_(theirs[name])
+    parts = sorted({name.partition(".")[0] for name in new})
+    return f"Starting from {folder}" + (f", with a new {' and a new '.join(parts)}." if parts else ".")
+
+
+def freeze(network: nn.Module) -> None:
+    """Let training change nothing but the head, and what pools for it."""
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name.startswith(OF_THE_TASK))
+
+
+def _settings(config: Config) -> dict[tuple[str, ...], Any]:
+    return dict(leaves(config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)))
+
+
+def _same_head(ours: Config, theirs: Config) -> bool:
+    """Whether two heads predict the same."""
+    heads = [config.model.head if isinstance(config.model, Encodes) else None for config in (ours, theirs)]
+    one, other = ((head.kind, getattr(head, "labels", ())) if head is not None else None for head in heads)
+    return one == other
+
+
+def _is_reader(config: Config) -> bool:
+    return isinstance(config.model, Encodes)
+
+
+def _reads(kind: str) -> bool:
+    try:
+        return _is_reader(check([Source("", {"model": {"kind": kind}})]))
+    except ConfigError:
+        return False

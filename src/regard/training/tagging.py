@@ -1,0 +1,95 @@
+"""The task of tagging: sentences whose words have tags in; a network out that tags the words of others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.config import Config, Corpus
+from regard.evaluation.labels import confusion, tag_scores
+from regard.models.network import Network
+from regard.text.framing import batch_of_framed
+from regard.text.pairs import Ids, pad
+from regard.text.prepare import Part, Prepared
+from regard.text.prepare_labelled import prepare_tagged, scan_tagged
+from regard.text.scan import Report, Scan
+from regard.text.store import TokenStore
+from regard.training.classification import ranked
+from regard.training.display import Sample
+from regard.training.labelling import Labelling, only_files
+from regard.training.labels import LabelBatch, label_batch
+from regard.training.picks import Pick, Said, picks_for_tags
+from regard.training.task import Check, Measured
+
+
+class TaggingKind:
+    """How a tagger comes about."""
+
+    name = "tagging"
+
+    def check(self, config: Config) -> None:
+        """Tags stand beside the words."""
+        only_files(config, "a tagger")
+
+    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+        """Read the sentences once."""
+        return scan_tagged(corpus, skip_bad, report)
+
+    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+        """Settings that suit so many sentences."""
+        return picks_for_tags(scan, said)
+
+    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+        """Make tokenizer and stores."""
+        return prepare_tagged(folder, key, config, report)
+
+    def begin(self, config: Config, prepared: Prepared, network: Network) -> "Tagging":
+        """The task itself."""
+        return Tagging(config, prepared, network)
+
+
+class Tagging(Labelling):
+    """Training a tagger."""
+
+    name = "tagging"
+    words = True
+
+    def batch(self, store: TokenStore, examples: Ids) -> LabelBatch:
+        """Framed sentences, and a tag at the first sub-word of each word."""
+        texts, marks = store.columns
+        framed = batch_of_framed([texts[n] for n in examples], [0] * len(examples), self.config.tokens.pad)
+        tags, _ = pad([marks[n] for n in examples], pad_id=0)  # 0: not scored
+        return label_batch(framed, torch.from_numpy(tags - 1), self.segments)
+
+    def measure(self, part: Part, check: Check) -> Measured:
+        """Loss, accuracy and macro-F1 of words, F1 of spans where the tags mark such, and the confusion matrix."""
+        found = self.predictions(part.store, check)
+        flat = [np.concatenate(rows) for rows in (found.right, found.given)]
+        table = confusion(self.labels, *(rows.tolist() for rows in flat))
+        pairs = part.pairs()
+        sizes = [len(pair.source.split(" ")) for pair in pairs]  # a long sentence is several examples
+        right, given = (_sentences(rows.tolist(), sizes, self.labels) for rows in flat)
+        scores = tag_scores(found.loss, table, right, given) | {"sentences": len(pairs)}
+        rows: list[dict[str, str | float]] = [
+            {"source": pair.source, "reference": " ".join(wanted), "output": " ".join(tags)}
+            for pair, wanted, tags in zip(pairs, right, given, strict=True)
+        ]
+        shown = [
+            Sample(str(row["source"]), str(row["reference"]), str(row["output"]))
+            for row in rows[: self.config.validation.samples]
+        ]
+        ratings = [
+            float(np.mean([a == b for a, b in zip(*two, strict=True)])) for two in zip(right, given, strict=True)
+        ]
+        return Measured(scores, shown, ranked=ranked(rows, ratings), confusion=table.as_dict())
+
+
+def _sentences(numbers: Sequence[int], sizes: Sequence[int], labels: Sequence[str]) -> list[list[str]]:
+    """The tags of words that stand in a row, sentence by sentence."""
+    tags = iter(numbers)
+    return [[labels[next(tags)] for _ in range(size)] for size in sizes]
+
+
+def _agreement(one: Sequence[str], other: Sequence[str]) -> float:
+    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)

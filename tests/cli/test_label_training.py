@@ -1,0 +1,95 @@
+"""`regard train classify` and `regard train tag` from files alone, and from a model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import regard
+from labelled_runs import followers, negations, write_columns, write_table
+from regard.cli.train import _own_splits
+
+TINY = [
+    part
+    for setting in ("model.width=16", "model.layers=1", "model.heads=2", "model.feed_forward=24", "training.steps=6",
+                    "training.batch_tokens=256", "validation.every=3", "training.threads=1")
+    for part in ("--set", setting)
+]  # fmt: skip
+
+
+def test_a_classifier_from_a_file_and_another_from_the_first(tmp_path: Path) -> None:
+    data = write_table(tmp_path / "train.tsv", [("label", "sentence"), *negations(120)])
+    done = regard("train", "classify", "--data", data, "--out", tmp_path / "first", *TINY)
+    assert done.code == 0, done.err
+    assert "validation.metric = accuracy: what counts is how many are right." in done.err
+    assert "data.held_out = 0.1: about 12 texts for validation." in done.err
+    assert "macro-F1" in done.out
+
+    more = ["--set", "training.steps=2", "--set", "model.dropout=0.0"]
+    done = regard(
+        "train", "classify", "--data", data, "--from", tmp_path / "first", "--out", tmp_path / "second", *more
+    )
+    assert done.code == 0, done.err
+    assert f"Starting from {tmp_path / 'first' / 'best'}." in done.err
+    assert "model.width" not in done.err
+    assert "training.schedule.peak = 0.0001: what was learned before should bend, not break." in done.err
+    model = json.loads((tmp_path / "second" / "best" / "config.json").read_text())["model"]
+    assert (model["width"], model["head"]["labels"]) == (16, ["negated", "plain"])
+
+
+def test_a_tagger_from_columns(tmp_path: Path) -> None:
+    data = write_columns(tmp_path / "train.conll", followers(80))
+    done = regard("train", "tag", "--data", data, "--valid", data, "--out", tmp_path / "run", *TINY)
+    assert done.code == 0, done.err
+    assert "span F1" in done.out
+    head = json.loads((tmp_path / "run" / "best" / "config.json").read_text())["model"]["head"]
+    assert head == {"kind": "tags", "labels": ["B-AFTER", "O"], "dropout": 0.1}
+
+
+def test_the_topics_bring_their_own_splits() -> None:
+    given = {"train": {"files": ["builtin:phrasebook-topics"]}}
+    assert _own_splits("classify", given) == {
+        **given,
+        "valid": {"files": ["builtin:phrasebook-topics-dev"]},
+        "test": {"files": ["builtin:phrasebook-topics-test"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (
+            ["classify", "--data", "a.tsv", "--from", "nowhere"],
+            3,
+            "nowhere: is not a folder; give the path of a model folder, or of a run.",
+        ),
+        (
+            ["classify", "--source", "a", "--target", "b"],
+            2,
+            "a classifier learns from --data; --source and --target are for translation.",
+        ),
+        (["tag", "--data", "/dev/null"], 3, "/dev/null: has nothing to learn from; give more text."),
+        (
+            ["classify", "--data", "builtin:phrasebook"],
+            3,
+            "builtin:phrasebook: holds sentence pairs, not labelled texts; for such there is "
+            "builtin:phrasebook-topics, builtin:phrasebook-topics-dev and builtin:phrasebook-topics-test.",
+        ),
+        (
+            ["tag", "--data", "builtin:phrasebook"],
+            3,
+            "builtin:phrasebook: has no tags, and nothing that comes with regard has; give a file.",
+        ),
+        (
+            ["tag", "--data", "a.conll", "--set", "data.column=0"],
+            2,
+            "--set data.column=0: data.column = 0 should be greater than or equal to 1.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = regard("train", *arguments, "--out", "run")
+    assert (done.code, done.err) == (code, f"regard: {sentence}\n")

@@ -1,0 +1,179 @@
+"""`regard classify`, `regard embed` and `regard evaluate` of labels: what they print, and what they complain about."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from commands import regard
+from labelled_runs import WORDS
+from regard.config import (
+    ClassHead,
+    Config,
+    DecoderOnly,
+    EncoderOnly,
+    LearnedPositions,
+    ModelConfig,
+    TagHead,
+    TokenizerConfig,
+)
+from regard.models import build, save
+from regard.text.tokenizer import train_tokenizer
+
+SIZES: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 24}
+MODELS: dict[str, ModelConfig] = {
+    "classifier": EncoderOnly(**SIZES, positions=LearnedPositions(length=8), head=ClassHead(labels=("bad", "good"))),
+    "tagger": EncoderOnly(**SIZES, head=TagHead(labels=("O", "B-X", "I-X"))),
+    "gpt": DecoderOnly(**SIZES),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer([" ".join(WORDS)], TokenizerConfig(kind="word"), vocabulary=50)
+    for name, model in MODELS.items():
+        model = model.model_copy(update={"vocabulary": len(tokenizer)})
+        files = {"tokenizer.json": tokenizer.to_json()}
+        save(folder / name, build(model), Config(model=model), extra_files=files)
+    return folder
+
+
+def test_a_label_a_line(models: Path) -> None:
+    done = regard("classify", models / "classifier", stdin=b"the cat\n\na dog\tsees\n")
+    assert done.code == 0, done.err
+    first, empty, pair, end = done.out.split("\n")
+    assert (empty, end) == ("", "")
+    assert {first, pair} <= {"bad", "good"}
+
+
+def test_probabilities_and_json_tell_all_labels(models: Path) -> None:
+    done = regard("classify", models / "classifier", "--probabilities", stdin=b"the cat\n")
+    label, *each = done.out.strip().split("\t")
+    assert {name.partition(":")[0] for name in each} == {"bad", "good"}
+    assert each[0].startswith(f"{label}:")
+    found = json.loads(regard("classify", models / "classifier", "--json", stdin=b"the\tcat\n").out)
+    assert (found["text"], found["second"], found["label"]) == ("the", "cat", label)
+    assert sum(found["probabilities"].values()) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_tagger_prints_columns(models: Path) -> None:
+    done = regard("classify", models / "tagger", stdin=b"the cat\nsees\n")
+    rows = done.out.split("\n")
+    assert [row.partition("\t")[0] for row in rows] == ["the", "cat", "", "sees", "", ""]
+    found = json.loads(regard("classify", models / "tagger", "--json", stdin=b"the cat\n").out)
+    assert found["words"] == ["the", "cat"]
+    assert len(found["tags"]) == len(found["probabilities"]) == 2
+
+
+def test_texts_that_were_cut_are_mentioned_once(models: Path) -> None:
+    long = ("cat " * 30 + "\n").encode()
+    for command in ("classify", "embed"):
+        done = regard(command, models / "classifier", stdin=long * 2)
+        assert done.err == "regard: 2 texts were longer than 8 tokens, and read up to there.\n"
+
+
+def test_vectors_are_the_same_in_every_format(models: Path, tmp_path: Path) -> None:
+    texts = b"the cat\na dog sees\n"
+    printed = regard("embed", models / "classifier", stdin=texts).out
+    expected = np.array([[float(number) for number in line.split("\t")] for line in printed.strip().split("\n")])
+    assert expected.shape == (2, 16)
+    for name in ("x.npy", "x.safetensors", "x.jsonl", "x.tsv"):
+        done = regard("embed", models / "classifier", "-o", tmp_path / name, stdin=texts)
+        assert (done.code, done.out) == (0, "")
+    lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == ["the cat", "a dog sees"]
+    found = {
+        "npy": np.load(tmp_path / "x.npy"),
+        "safetensors": load_file(tmp_path / "x.safetensors")["vectors"],
+        "jsonl": np.array([line["vector"] for line in lines]),
+        "tsv": np.loadtxt(tmp_path / "x.tsv"),
+    }
+    for vectors in found.values():
+        assert np.allclose(vectors, expected, atol=1e-6)
+
+
+def test_a_classifier_is_evaluated(models: Path, tmp_path: Path) -> None:
+    data = tmp_path / "test.tsv"
+    data.write_text("label\tsentence\ngood\tthe cat\nbad\ta dog\ngood\tthe fish\n")
+    done = regard("evaluate", models / "classifier", "--data", data, "--quiet")
+    assert done.code == 0, done.err
+    assert "accuracy" in done.out
+    assert "macro-F1" in done.out
+    assert "right ↓  given →" in done.out
+    found = json.loads(regard("evaluate", models / "classifier", "--data", data, "--json", "--quiet").out)
+    assert found["sentences"] == 3
+    assert np.trace(found["confusion"]["counts"]) / 3 == pytest.approx(found["scores"]["accuracy"])
+
+
+def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) -> None:
+    data = tmp_path / "test.conll"
+    data.write_text("the NN B-X\ncat NN I-X\n\nsees VB O\n")
+    found = json.loads(regard("evaluate", models / "tagger", "--data", data, "--json", "--quiet").out)
+    assert set(found["scores"]) == {"loss", "accuracy", "macro_f1", "span_f1"}
+    assert sum(map(sum, found["confusion"]["counts"])) == 3
+    done = regard("evaluate", models / "tagger", "--data", data, "--column", "2", "--quiet")
+    assert done.code == 3
+    assert done.err == (
+        f"regard: {data}:1: has the label 'NN', which the model does not know; correct it, or skip such lines with "
+        "--skip-bad.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["classify", "gpt"], 2, "gpt: is of the kind decoder-only Transformer, which gives no vectors for texts."),
+        (["embed", "gpt"], 2, "gpt: is of the kind decoder-only Transformer, which gives no vectors for texts."),
+        (
+            ["embed", "classifier", "--pooling", "men"],
+            2,
+            "--pooling men: should be mean, first or first-dense (did you mean mean?).",
+        ),
+        (
+            ["embed", "classifier", "-o", "x.csv"],
+            2,
+            "--output x.csv: should end in .npy, .safetensors, .jsonl or .tsv.",
+        ),
+        (
+            ["embed", "classifier", "--pooling", "first-dense"],
+            2,
+            "--pooling first-dense: this model has learned no dense layer for it; use mean or first.",
+        ),
+        (["embed", "classifier", "-i", "gone.txt"], 3, "gone.txt: is not there; check the path."),
+        (
+            ["evaluate", "classifier", "--source", "a", "--target", "b"],
+            2,
+            "classifier predicts labels, and reads --data, not --source and --target.",
+        ),
+        (
+            ["evaluate", "classifier", "--data", "a", "--beam", "3"],
+            2,
+            "--beam: is for translators, but classifier is a classifier or tagger; drop it.",
+        ),
+        (
+            ["evaluate", "gpt", "--data", "a", "--column", "3"],
+            2,
+            "--column: is for taggers, but gpt is a language model; drop it.",
+        ),
+        (
+            ["evaluate", "classifier", "--data", "/dev/null"],
+            3,
+            "/dev/null: has no texts to evaluate a model on; give some.",
+        ),
+        (
+            ["evaluate", "tagger", "--data", "/dev/null"],
+            3,
+            "/dev/null: has no sentences to evaluate a model on; give some.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], code: int, sentence: str, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(models)
+    done = regard(*arguments)
+    assert (done.code, done.err) == (code, f"regard: {sentence}\n")

@@ -1,0 +1,78 @@
+"""Small labelled data for the tests, and small runs on them."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard.config import gather
+from regard.training.start import Order, carry_out
+
+WORDS = ["the", "cat", "dog", "bird", "sees", "likes", "eats", "a", "red", "big", "fish", "is"]
+SMALL = [
+    "model.kind=encoder-only",
+    "model.vocabulary=320",
+    "model.width=32",
+    "model.layers=1",
+    "model.heads=4",
+    "model.feed_forward=64",
+    "model.norm_order=pre",
+    "model.dropout=0.0",
+    "tokenizer.kind=word",
+    "training.batch_tokens=400",
+    "training.label_smoothing=0.0",
+    "training.schedule.kind=cosine",
+    "training.schedule.peak=0.005",
+    "training.schedule.warmup=20",
+    "training.checkpoint_minutes=0",
+    "training.threads=1",
+    "training.log_every=1",
+    "data.held_out=0.1",
+    "validation.samples=1",
+]
+
+
+def negations(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Sentences with or without "not", which is all that their labels tell."""
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        words = draw.choices(WORDS, k=draw.randint(3, 7))
+        negated = draw.random() < 0.5
+        if negated:
+            words[draw.randrange(len(words))] = "not"
+        found.append(("negated" if negated else "plain", " ".join(words)))
+    return found
+
+
+def likenesses(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
+    """Pairs of words, the same or different."""
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        one, other = draw.sample(WORDS[:6], 2)
+        same = draw.random() < 0.5
+        found.append(("same" if same else "different", one, one if same else other))
+    return found
+
+
+def followers(count: int, seed: int = 0) -> list[list[tuple[str, str]]]:
+    """Sentences in which a word's tag depends on the word before it."""
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        words = draw.choices(["red", "cat", "dog", "a", "big"], k=draw.randint(2, 6))
+        tags = ["O", *("B-AFTER" if word == "red" else "O" for word in words[:-1])]
+        found.append(list(zip(words, tags, strict=True)))
+    return found
+
+
+def write_table(path: Path, rows: Sequence[Sequence[str]]) -> Path:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def write_columns(path: Path, sentences: Sequence[Sequence[tuple[str, str]]]) -> Path:
+    path.write_text("".join("".join(f"{w} {t}\n" for w, t in one) + "\n" for one in sentences), "utf-8")
+    return path
+
+
+def run(out: Path, data: Path, *settings: str, head: str = "classes", resume: bool = False) -> Path:
+    given = [*SMALL, f"model.head={head}", f"data.train.files={data}", *settings]
+    return carry_out(Order(gather(None, given), out, resume=resume)).folder

@@ -1,0 +1,65 @@
+"""Settings picked for labelled data: valid whatever its size, and gentler where a network has learned before."""
+
+import itertools
+
+import pytest
+
+from regard.config import Config, Source, check
+from regard.text.scan import Scan
+from regard.training.picks import Said, picks_for_classes, picks_for_tags, said_in, source_of
+
+KINDS = {picks_for_classes: "classes", picks_for_tags: "tags"}
+SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
+
+
+def settled(examples: int, picks: object, said: Said | None = None, *more: Source) -> Config:
+    for known, head in KINDS.items():
+        if known is picks:
+            found = known(Scan(examples, 60 * examples), said or Said())
+            return check([Source("", {"model": {"kind": "encoder-only", "head": head}}), source_of(found), *more])
+    raise AssertionError(picks)
+
+
+@pytest.mark.parametrize("tuning", [False, True])
+@pytest.mark.parametrize("examples", SIZES)
+def test_picks_are_valid_for_any_amount_of_data(examples: int, tuning: bool) -> None:
+    for picks in KINDS:
+        config = settled(examples, picks, Said(tuning=tuning))
+        assert config.training.steps >= config.validation.every
+        assert config.training.schedule.warmup < config.training.steps
+        assert config.training.patience >= 2
+
+
+def test_more_data_gets_a_larger_network_and_less_dropout() -> None:
+    for picks in KINDS:
+        sizes = [settled(examples, picks).model for examples in SIZES]
+        for smaller, larger in itertools.pairwise(sizes):
+            assert smaller.width <= larger.width
+            assert smaller.vocabulary <= larger.vocabulary
+            assert smaller.dropout >= larger.dropout
+
+
+def test_what_has_learned_before_is_trained_shorter_and_more_gently() -> None:
+    for picks in KINDS:
+        fresh, tuned = settled(5000, picks), settled(5000, picks, Said(tuning=True))
+        assert tuned.training.steps < fresh.training.steps
+        assert (tuned.training.schedule.peak or 0) < (fresh.training.schedule.peak or 0)
+        settings = {pick.setting for pick in picks(Scan(5000, 300_000), Said(tuning=True))}
+        assert not settings & {"model.width", "model.vocabulary", "model.layers"}
+
+
+def test_every_pick_says_why() -> None:
+    for picks in KINDS:
+        for pick in picks(Scan(29_000, 3_600_000), Said()):
+            assert pick.why
+            assert not pick.why.endswith(".")
+
+
+def test_nothing_is_held_out_where_there_is_validation_data() -> None:
+    for picks in KINDS:
+        assert "data.held_out" not in {pick.setting for pick in picks(Scan(9, 90), Said(validation=True))}
+
+
+def test_a_model_to_start_from_is_noticed() -> None:
+    assert said_in([Source("", {"training": {"start_from": "runs/x"}})]).tuning
+    assert not said_in([]).tuning

@@ -1,0 +1,308 @@
+"""Classifiers and taggers learn, resume exactly, and start from what was learned before."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from labelled_runs import SMALL, followers, likenesses, negations, run, write_columns, write_table
+from regard.config import ClassHead, gather
+from regard.errors import ConfigError, DataError, InterruptedRun
+from regard.models.weights import read_tensors
+from regard.training.loop import Loop
+from regard.training.run import Run
+from regard.training.start import Order, carry_out
+from regard.training.start_from import fill_from
+from small_runs import SETTINGS, lines, numbers, write_pairs
+from small_runs import run as translator
+
+STEPS = ["training.steps=200", "validation.every=100"]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier")
+    test = write_table(folder / "test.tsv", negations(60, seed=1))
+    data = write_table(folder / "train.tsv", negations(500))
+    return run(folder / "run", data, *STEPS, f"data.test.files={test}", "validation.metric=accuracy")
+
+
+def results(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text())["results"]
+    return found
+
+
+def test_a_classifier_learns_what_its_labels_tell(classifier: Path) -> None:
+    assert results(classifier)["test"]["accuracy"] > 0.95
+    assert results(classifier)["test"]["macro_f1"] > 0.95
+    assert results(classifier)["test"]["sentences"] == 60
+
+
+def test_labels_end_up_in_the_model_folder_in_alphabetical_order(classifier: Path) -> None:
+    head = json.loads((classifier / "best" / "config.json").read_text())["model"]["head"]
+    assert head["labels"] == ["negated", "plain"]
+    assert head["kind"] == "classes"
+
+
+def test_outputs_samples_and_report_show_labels_and_the_confusion_matrix(classifier: Path) -> None:
+    outputs = json.loads((classifier / "outputs.json").read_text())
+    assert outputs["confusion"]["labels"] == ["negated", "plain"]
+    assert sum(map(sum, outputs["confusion"]["counts"])) == 60
+    assert set(outputs["worst"][0]) == {"source", "reference", "output", "probability"}
+    sample = lines(classifier, "samples.jsonl")[-1]
+    assert re.fullmatch(r"(plain|negated) \(\d+%\)", sample["output"])
+    report = (classifier / "report.html").read_text()
+    assert 'class="confusion"' in report
+    assert "macro-F1" in report
+    assert "Accuracy and macro-F1" in report
+
+
+def test_a_classifier_of_pairs_compares_them(tmp_path: Path) -> None:
+    data = write_table(tmp_path / "pairs.tsv", likenesses(400))
+    valid = write_table(tmp_path / "valid.tsv", likenesses(60, seed=1))
+    folder = run(
+        tmp_path / "run", data, "training.steps=300", "validation.every=300", "model.segments=2",
+        "model.layers=2", f"data.valid.files={valid}",
+    )  # fmt: skip
+    assert results(folder)["best"]["accuracy"] > 0.9
+    assert regard.load(folder).classify([("cat", "cat"), ("cat", "dog")]) == ["same", "different"]
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tagger")
+    data = write_columns(folder / "train.conll", followers(400))
+    return run(folder / "run", data, *STEPS, "model.layers=2", "validation.metric=macro_f1", head="tags")
+
+
+def test_a_tagger_learns_tags_that_depend_on_a_neighbour(tagger: Path) -> None:
+    best = results(tagger)["best"]
+    assert best["accuracy"] > 0.95
+    assert best["macro_f1"] > 0.9
+    assert best["span_f1"] > 0.9
+    assert regard.load(tagger).tag(["red cat a dog"]) == [
+        [("red", "O"), ("cat", "B-AFTER"), ("a", "O"), ("dog", "O")]
+    ]  # fmt: skip
+
+
+def interrupted(step: int, begin: Callable[[], object]) -> None:
+    """Begin a run, and stop it after some step, as a kill would."""
+    original = Loop.step
+
+    def step_and_stop(loop: Loop) -> None:
+        if loop.state.step == step:
+            raise InterruptedRun("stopped")
+        original(loop)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "step", step_and_stop)
+        with pytest.raises(InterruptedRun):
+            begin()
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    data = write_table(tmp_path / "a.tsv", negations(80))
+    few = ["training.steps=8", "validation.every=4", "model.dropout=0.1"]
+    whole = run(tmp_path / "whole", data, *few)
+    interrupted(5, lambda: run(tmp_path / "parts", data, *few))
+    parts = run(tmp_path / "parts", data, *few, resume=True)
+    assert numbers(parts) == numbers(whole)
+    tensors = [(folder / "best" / "model.safetensors").read_bytes() for folder in (whole, parts)]
+    assert tensors[0] == tensors[1]
+
+
+def test_texts_that_are_too_long_are_cut_and_counted(tmp_path: Path) -> None:
+    data = write_table(tmp_path / "a.tsv", [*negations(80), ("plain", "cat " * 40)])
+    folder = run(tmp_path / "run", data, "training.steps=1", "data.longest=16")
+    counts = json.loads((folder / "run.json").read_text())["data"]
+    assert counts["train"].get("cut", 0) + counts["valid"].get("cut", 0) <= 1
+    assert counts["train"]["read"] == counts["train"]["kept"]
+
+
+def test_sentences_that_are_too_long_are_divided_and_every_word_is_scored(tmp_path: Path) -> None:
+    data = write_columns(tmp_path / "a.conll", [*followers(40), [("cat", "O")] * 30])
+    folder = run(
+        tmp_path / "run", data, "training.steps=1", "model.positions.kind=learned", "model.positions.length=16",
+        f"data.valid.files={data}", head="tags",
+    )  # fmt: skip
+    counts = json.loads((folder / "run.json").read_text())["data"]
+    assert counts["valid"] == {"read": 41, "kept": 41, "divided": 1}
+    words = sum(map(len, followers(40))) + 30
+    assert sum(map(sum, json.loads((folder / "outputs.json").read_text())["confusion"]["counts"])) == words
+
+
+# fine-tuning
+
+SHORT = ["training.steps=15", "validation.every=15", "training.schedule.peak=0.001", "training.schedule.warmup=2"]
+
+
+def test_fine_tuning_beats_training_from_nothing(classifier: Path, tmp_path: Path) -> None:
+    renamed = [("no" if label == "negated" else "yes", text) for label, text in negations(300, seed=5)]
+    data = write_table(tmp_path / "b.tsv", renamed)
+    scratch = run(tmp_path / "scratch", data, *SHORT)
+    sets = [*SHORT, f"training.start_from={classifier}", "model.head.labels=[]"]
+    better = run(tmp_path / "tuned", data, *sets, "model.vocabulary=17")
+    assert results(better)["best"]["accuracy"] > results(scratch)["best"]["accuracy"] + 0.1
+    assert json.loads((better / "best" / "config.json").read_text())["model"]["head"]["labels"] == ["no", "yes"]
+
+
+def tuned(out: Path, data: Path, start: Path, *settings: str, head: str = "classes", resume: bool = False) -> Run:
+    """A short run that starts from a model, and says nothing of its own about the network but its head."""
+    said = [setting for setting in SMALL if not setting.startswith(("model.", "tokenizer."))]
+    given = [*said, *SHORT, f"data.train.files={data}", f"training.start_from={start}", *settings]
+    given += [f"model.head={head}"] if head else []
+    return carry_out(Order(gather(None, given), out, resume=resume))
+
+
+def test_a_run_needs_the_model_it_started_from_only_at_its_start(classifier: Path, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    shutil.copytree(classifier / "best", start)
+    data = write_table(tmp_path / "a.tsv", negations(80))
+    interrupted(5, lambda: tuned(tmp_path / "run", data, start))
+    shutil.rmtree(start)
+    shutil.move(tmp_path / "run", tmp_path / "moved")
+    finished = carry_out(Order([], tmp_path / "moved", resume=True))
+    assert results(finished.folder)["best"]["step"] == 15
+
+
+def test_a_head_of_the_same_labels_is_kept_and_another_is_new(classifier: Path, tagger: Path, tmp_path: Path) -> None:
+    start = regard.load(classifier).config
+    same = read_tensors(classifier / "best" / "model.safetensors")
+    for labels, equal in ((["negated", "plain"], True), (["no", "yes"], False)):
+        model = start.model.model_copy(update={"head": ClassHead(labels=tuple(labels))})
+        training = start.training.model_copy(update={"start_from": str(classifier)})
+        config = start.model_copy(update={"model": model, "training": training})
+        network = regard.build(model)
+        said = fill_from(network, config)
+        assert said.endswith("best." if equal else "best, with a new head.")
+        assert torch.equal(network.state_dict()["encoder.embedding.weight"], same["encoder.embedding.weight"])
+        assert torch.equal(network.state_dict()["head.dense.weight"], same["head.dense.weight"]) == equal
+
+
+def test_a_frozen_network_learns_with_its_head_alone(classifier: Path, tmp_path: Path) -> None:
+    renamed = [("no" if label == "negated" else "yes", text) for label, text in negations(200, seed=5)]
+    data = write_table(tmp_path / "b.tsv", renamed)
+    folder = tuned(
+        tmp_path / "run", data, classifier, "training.frozen=true", "model.head.labels=[]", "training.steps=40"
+    ).folder
+    before, after = (read_tensors(path / "best" / "model.safetensors") for path in (classifier, folder))
+    changed = {name for name in after if not torch.equal(before[name], after[name])}
+    assert changed == {"head.dense.weight", "head.dense.bias"}
+    assert results(folder)["best"]["accuracy"] > 0.9
+
+
+def test_translators_and_language_models_start_from_others_too(tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs.tsv", 60)
+    first = translator(tmp_path / "first", pairs, "training.steps=2", "validation.sentences=0")
+    said = [setting for setting in SETTINGS if not setting.startswith("model.")]
+    given = [*said, f"data.train.files={pairs}", "data.held_out=0.1", f"training.start_from={first}"]
+    second = carry_out(Order(gather(None, [*given, "training.steps=1", "validation.sentences=0"]), tmp_path / "second"))
+    assert (second.folder / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
+    assert regard.load(second.folder).config.model == regard.load(first).config.model
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["model.width=64"],
+            "--set model.width=64: model.width = 64 differs from that of START, which training starts from and which "
+            "has 32; leave it out.",
+        ),
+        (
+            ["model.kind=decoder-only"],
+            "START: is of the kind encoder-only Transformer, but model.kind = 'decoder-only' is asked for; start from "
+            "a model of that kind.",
+        ),
+        (
+            ["tokenizer.file=t.json"],
+            "tokenizer.file: the tokenizer comes with START, which training starts from; leave it out.",
+        ),
+    ],
+)
+def test_what_cannot_be_fine_tuned_is_one_sentence(
+    settings: list[str], sentence: str, classifier: Path, tmp_path: Path
+) -> None:
+    data = write_table(tmp_path / "a.tsv", negations(20))
+    with pytest.raises(ConfigError) as error:
+        tuned(tmp_path / "run", data, classifier, *settings, head="")
+    assert str(error.value).replace(str(classifier / "best"), "START") == sentence
+
+
+def test_dropout_may_change_where_training_starts_from_a_model(classifier: Path, tmp_path: Path) -> None:
+    data = write_table(tmp_path / "a.tsv", negations(60))
+    folder = tuned(tmp_path / "run", data, classifier, "model.dropout=0.3", "training.steps=1").folder
+    assert regard.load(folder).config.model.dropout == 0.3
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "sentence"),
+    [
+        ("x\ta\nx\tb\n", [], "train.tsv: has no other label than 'x'; a classifier needs two labels at least."),
+        (
+            "x\ta b\ny\tb a\n",
+            ["data.valid.files=valid.tsv"],
+            "valid.tsv:2: has the label 'z', which is none of those to learn (x, y); correct it, or skip such lines "
+            "with --skip-bad.",
+        ),
+        (
+            "x\ta b\ny\tb a\n",
+            ["model.head.labels=['x', 'w']", "data.valid.files=train.tsv"],
+            "train.tsv:2: has the label 'y', which is none of those to learn (x, w); correct it, or skip such lines "
+            "with --skip-bad.",
+        ),
+        (
+            "x\ta b\ny\tb a\n",
+            ["data.held_out=0.000001"],
+            "no text was held out for validation, because there are too few different ones; raise data.held_out, "
+            "which is 1e-06, or give --valid.",
+        ),
+    ],
+)
+def test_labels_that_cannot_be_learned_are_one_sentence(
+    content: str, settings: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.tsv").write_text(content)
+    Path("valid.tsv").write_text("x\tc\nz\td\n")
+    with pytest.raises(DataError) as error:
+        run(tmp_path / "run", Path("train.tsv"), *settings)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["training.frozen=true"],
+            "--set training.frozen=true: training.frozen = True needs training.start_from: what is left as it is must "
+            "have learned.",
+        ),
+        (
+            ["validation.metric=accuracy", "model.kind=decoder-only"],
+            "--set model.kind=decoder-only: validation.metric = 'accuracy' is for labels, but model.kind = "
+            "'decoder-only' has none.",
+        ),
+        (["model.head.labels=['a', 'a']", "model.head.kind=tags"], "model.head.labels = ['a', 'a'] has 'a' twice."),
+        (
+            ["model.kind=encoder-only", "model.head=tags", "data.train.source=a", "data.train.target=b"],
+            "a tagger learns from --data; --source and --target are for translation.",
+        ),
+        (
+            ["model.kind=encoder-only", "model.head=classes", "data.test.source=a", "data.test.target=b"],
+            "a classifier learns from --test; --test-source and --test-target are for translation.",
+        ),
+    ],
+)
+def test_settings_that_contradict_labels_are_one_sentence(settings: list[str], sentence: str, tmp_path: Path) -> None:
+    if "model.head.kind=tags" in settings:
+        settings = ["model.kind=encoder-only", "model.head.kind=tags", settings[0]]
+    with pytest.raises(ConfigError) as error:
+        carry_out(Order(gather(None, [*settings, "data.train.files=a.tsv"]), tmp_path / "run"))
+    assert str(error.value).endswith(sentence)
