@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -206,23 +206,17 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
     """Tokenizer and stores for a language model; `spaced`: ends of lines and the like become single spaces."""
     data = config.data
 
-    def read(corpus: Corpus, faults: Faults) -> Iterator[Iterator[str]]:
-        found = documents(corpus.files, faults)
-        return (map(_single_spaces, document) for document in found) if spaced else found
-
     def texts() -> Iterator[str]:
-        return chain.from_iterable(read(data.train, Faults(data.skip_bad)))
+        return chain.from_iterable(_read(data.train.files, Faults(data.skip_bad), spaced=spaced))
 
     tokenizer = tokenizer_for(folder, key, config, texts)
 
     def part(name: str, corpus: Corpus) -> Part:
-        def build(place: Path) -> None:
-            faults = Faults(data.skip_bad)
-            about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
-            found = read(corpus, faults)
-            store_documents(place, found, tokenizer, about, lambda count: report(f"tokenising {name}", count))
+        def progress(count: int) -> None:
+            report(f"tokenising {name}", count)
 
-        return Part(nonempty(store_for(folder / name, key, build), name))
+        faults = Faults(data.skip_bad)
+        return documents_part(folder / name, name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
 
     train = part("train", data.train)
     if data.valid.given:
@@ -231,6 +225,31 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
         first, last = split_tail(train.store, data.held_out)
         train, valid = replace(train, store=first), Part(last)
     return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
+
+
+def documents_part(
+    folder: Path,
+    name: str,
+    files: Sequence[str],
+    tokenizer: Tokenizer,
+    faults: Faults,
+    progress: Callable[[int], None],
+    *,
+    key: str = "",
+    spaced: bool = False,
+) -> Part:
+    """The tokens of documents, kept in a folder under a key."""
+
+    def build(place: Path) -> None:
+        about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
+        store_documents(place, _read(files, faults, spaced=spaced), tokenizer, about, progress)
+
+    return Part(nonempty(store_for(folder, key, build), name))
+
+
+def _read(files: Iterable[str], faults: Faults, *, spaced: bool) -> Iterator[Iterator[str]]:
+    found = documents(files, faults)
+    return (map(_single_spaces, document) for document in found) if spaced else found
 
 
 def _single_spaces(text: str) -> str:

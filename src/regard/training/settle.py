@@ -67,7 +67,8 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
         check_command(config, order.what)
     kind.check(config)
     if not config.data.train.given:
-        raise ConfigError("there is nothing to learn from; give --source and --target, or --data.")
+        aligned = "--source and --target, or " if config.model.translates else ""
+        raise ConfigError(f"there is nothing to learn from; give {aligned}--data.")
     data, report = at_hand(run, config, read=True).data, reporting(run, display, wish)
     _look_at_what_measures(kind, data, display, report)
     picks: list[Pick] = []
