@@ -227,6 +227,11 @@ class Model:
 
         if len(self.folders) > 1:
             raise ConfigError("a trace is of one network, and several vote here; load one of them to look at it.")
+        if self.config.model.reads_parses:
+            raise ConfigError(
+                f"{self.folder}: has syntax positions and reads a parse with every sentence, which a trace has no "
+                "place for; look at a model with other positions."
+            )
         return look(
             Subject(self.network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder)),
             text,

@@ -170,6 +170,8 @@ def _predictions(
     from regard.training.language import context_of
     from regard.training.measuring import measure_text
 
+    if given.source:
+        raise ConfigError(f"{model.folder} predicts tokens of a text, and reads --data, not --source and --target.")
     data = model.config.data.model_copy(update={"context": _context(model, context), "train": given})
     config = model.config.model_copy(update={"data": data})
     kind_of(config).check(config)

@@ -21,8 +21,10 @@ WIDE = 10_000  # columns of a pipe, where nothing is broken to fit a screen
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
-    text: Annotated[str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.")],
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
+    text: Annotated[
+        str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.", metavar="TEXT")
+    ],
     target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,

@@ -160,7 +160,7 @@ def _file(what: str) -> "list[Source]":
 
 def print_results(run: "Run") -> None:
     """What came out, and where it is."""
-    from regard.training.wording import scores_line
+    from regard.training.wording import score_name, scores_line
 
     about = run.read_about()
     results = about.get("results", {})
@@ -170,6 +170,6 @@ def print_results(run: "Run") -> None:
             scores = {key: value for key, value in results[name].items() if key != "step"}
             print(f"{title}{step}: {scores_line(scores)}")
     for name, signature in about.get("signatures", {}).items():
-        print(f"{name} signature: {signature}")
+        print(f"{score_name(name)} signature: {signature}")
     print(f"Model:  {run.folder / 'best'}")
     print(f"Report: {run.folder / 'report.html'}")

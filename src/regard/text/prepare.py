@@ -216,7 +216,9 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
             report(f"tokenising {name}", count)
 
         faults = Faults(data.skip_bad)
-        return documents_part(folder / name, name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
+        found = documents_part(folder / name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
+        nonempty(found.store, name)
+        return found
 
     train = part("train", data.train)
     if data.valid.given:
@@ -229,7 +231,6 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
 
 def documents_part(
     folder: Path,
-    name: str,
     files: Sequence[str],
     tokenizer: Tokenizer,
     faults: Faults,
@@ -244,7 +245,7 @@ def documents_part(
         about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
         store_documents(place, _read(files, faults, spaced=spaced), tokenizer, about, progress)
 
-    return Part(nonempty(store_for(folder, key, build), name))
+    return Part(store_for(folder, key, build))
 
 
 def _read(files: Iterable[str], faults: Faults, *, spaced: bool) -> Iterator[Iterator[str]]:

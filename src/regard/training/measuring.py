@@ -7,9 +7,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.config import Config
+from regard.errors import DataError
 from regard.models.network import Network
 from regard.text.faults import Faults
-from regard.text.prepare import Part, Prepared, documents_part
+from regard.text.prepare import Prepared, documents_part
 from regard.text.tokenizer import Tokenizer
 from regard.training.kinds import KINDS
 
@@ -40,6 +41,8 @@ def measure_text(
     config = config.model_copy(update={"validation": config.validation.model_copy(update={"samples": 0})})
     spaced = config.model.task == "masked" and tokenizer.marks_words
     with TemporaryDirectory(prefix="regard-") as folder:
-        part: Part = documents_part(Path(folder), "text", files, tokenizer, faults, report, spaced=spaced)
+        part = documents_part(Path(folder) / "text", files, tokenizer, faults, report, spaced=spaced)
+        if len(part.store) == 0:
+            raise DataError(f"{', '.join(files)}: has no text to evaluate a model on; give some.")
         task = KINDS[config.model.task].begin(config, Prepared(tokenizer, part, part, None), network.eval())
         return TextScores(task.validate(lambda: None).scores, len(part.store.columns[0].ids))
