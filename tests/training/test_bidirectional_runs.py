@@ -113,6 +113,6 @@ def test_it_writes_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         is_translator(model, Corpus(files=(str(text),)))
     assert str(error.value) == (
-        f"{folder} is a bidirectional language model, which writes no text (regard evaluate measures what it predicts); "
-        "give a translator or a language model."
+        f"{folder} is a bidirectional language model, which writes no text (regard evaluate measures what it "
+        "predicts); give a translator or a language model."
     )

@@ -36,7 +36,7 @@ def check_command(config: Config, what: str) -> None:
     if COMMANDS[task] == what:
         return
     head = f" with model.head = {config.model.head.kind!r}" if isinstance(config.model, Encodes) else ""
-    other = "leave model.kind and model.head out" if config.training.start_from is None else "start from another model"
+    other = "give other settings" if config.training.start_from is None else "start from another model"
     raise ConfigError(
         f"regard train {what}: model.kind = {config.model.kind!r}{head} is for regard train {COMMANDS[task]}; "
         f"use that, or {other}."
