@@ -126,8 +126,18 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["classify", "gpt"], 2, "gpt: is of the kind decoder-only Transformer, which gives no vectors for texts."),
-        (["embed", "gpt"], 2, "gpt: is of the kind decoder-only Transformer, which gives no vectors for texts."),
+        (
+            ["classify", "gpt"],
+            2,
+            "gpt: is of the kind decoder-only Transformer, which gives no vectors and no labels for texts; "
+            "give an encoder, as regard train masked, elmo, classify and tag make them.",
+        ),
+        (
+            ["embed", "gpt"],
+            2,
+            "gpt: is of the kind decoder-only Transformer, which gives no vectors and no labels for texts; "
+            "give an encoder, as regard train masked, elmo, classify and tag make them.",
+        ),
         (
             ["embed", "classifier", "--pooling", "men"],
             2,

@@ -192,7 +192,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
             [],
             b"w4",
             2,
-            "bert is an encoder-only Transformer, which predicts no text; give a translator or a language model.",
+            "bert is an encoder-only Transformer, which writes no text; give a translator or a language model.",
         ),
         (
             "gpt",

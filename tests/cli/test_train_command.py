@@ -102,7 +102,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        ([], 2, "say what to train: translation, gpt, elmo, masked, classify, tag, or a TOML file."),
+        ([], 2, "say what to train: translation, gpt, elmo, masked, classify, tag, word2vec, or a TOML file."),
         (["translation", "--source", "a.en"], 2, "--target is missing: a translator needs both sides, line by line."),
         (
             ["translation", "--data", "a.tsv", "--valid-target", "b"],
@@ -114,13 +114,13 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
             ["translator"],
             2,
             "'translator' is not something to train (did you mean translation?); "
-            "say translation, gpt, elmo, masked, classify, tag, or give a TOML file.",
+            "say translation, gpt, elmo, masked, classify, tag, word2vec, or give a TOML file.",
         ),
         (
             ["tiny"],
             2,
             "'tiny' is not something to train (give it to --preset); "
-            "say translation, gpt, elmo, masked, classify, tag, or give a TOML file.",
+            "say translation, gpt, elmo, masked, classify, tag, word2vec, or give a TOML file.",
         ),
         (["--resume"], 2, "--resume: say which run with --out."),
         (["--resume", "--out", "nowhere"], 2, "nowhere: holds no run to go on with; check --out."),

@@ -107,11 +107,12 @@ def test_sizes_suit_the_amount_of_text() -> None:
     assert picked(10**9)["tokenizer.kind"] == "byte-level"
 
 
-def test_it_predicts_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
+def test_it_writes_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", text, *LEARN, "training.steps=1") / "best"
     model = regard.load(folder)
     with pytest.raises(ConfigError) as error:
         is_translator(model, Corpus(files=(str(text),)))
     assert str(error.value) == (
-        f"{folder} is a bidirectional language model, which predicts no text; give a translator or a language model."
+        f"{folder} is a bidirectional language model, which writes no text (regard evaluate measures what it "
+        "predicts); give a translator or a language model."
     )

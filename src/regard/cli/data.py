@@ -64,9 +64,9 @@ def is_translator(model: "Model", given: "Corpus") -> bool:
     if network.continues and given.source:
         raise ConfigError(f"{model.folder} is a language model, which reads --data, and not --source and --target.")
     if not network.continues and not network.translates:
-        article = "an" if network.family[0] in "aeiou" else "a"
+        other = " (regard evaluate measures what it predicts)" if network.task else ""
         raise ConfigError(
-            f"{model.folder} is {article} {network.family}, which predicts no text; "
+            f"{model.folder} is {an(network.family)}, which writes no text{other}; "
             "give a translator or a language model."
         )
     if network.translates:
@@ -76,6 +76,15 @@ def is_translator(model: "Model", given: "Corpus") -> bool:
             f"{given.files[0]}: holds pairs without parses; give --source, --target and --parses instead."
         )
     return network.translates
+
+
+def an(what: str) -> str:
+    """Something with its article.
+
+    >>> an("encoder-only Transformer"), an("language model")
+    ('an encoder-only Transformer', 'a language model')
+    """
+    return f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
 
 
 def say_skipped(faults: "Faults") -> None:

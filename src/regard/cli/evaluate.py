@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from regard.cli.data import Files, corpus, files, is_translator, say_skipped
+from regard.cli.data import Files, an, corpus, files, is_translator, say_skipped
 from regard.cli.tables import new_table, print_table
 from regard.errors import ConfigError, DataError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regard.model import Model
     from regard.text.faults import Faults
     from regard.training.display import Display
+    from regard.training.measuring import TextScores
 
 WIDEST = 12  # labels that a table of all against all has room for
 
@@ -47,7 +48,7 @@ def run(
     parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U, for syntax positions.")] = None,
     data: Annotated[
         Files,
-        files("--data", help="Pairs as TSV or JSON Lines, or builtin:phrasebook-test; for a language model, text."),
+        files("--data", help="Pairs as TSV or JSON Lines, or builtin:phrasebook-test; text; labelled texts."),
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses that are followed: 4, or 1 for greedy.")] = None,
     length_penalty: Annotated[
@@ -62,7 +63,7 @@ def run(
     output: Annotated[Path | None, typer.Option(help="Write the translations here.", metavar="FILE")] = None,
     context: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens that a language model sees at once; as many as it has positions for, or 256."),
+        typer.Option(min=1, help="Tokens of a text that are read at once; as many as it has positions for, or 256."),
     ] = None,
     column: Annotated[
         int | None, typer.Option(min=1, help="For a tagger: which column has the tag; the last unless said.")
@@ -75,25 +76,31 @@ def run(
 ) -> None:
     """Measure a translator by BLEU, chrF, TER, loss and perplexity; a language model by loss and bits per byte.
 
-    A classifier or a tagger is measured by accuracy and macro-F1, and by which labels it takes for which.
+    A classifier or a tagger is measured by accuracy and macro-F1, and by which labels it takes for which; an encoder
+    that learns from text by the perplexity of what it predicts: hidden tokens, or for ELMo both directions.
     """
     from regard.config.model import LABELLING
     from regard.model import load
     from regard.text.faults import Faults
     from regard.training.display import display_for
+    from regard.training.measuring import MEASURED
 
     given = corpus(source, target, data, parses=parses)
     loaded, faults = load(model), Faults(skip_bad)
     options = Options(beam, length_penalty, engine, precision, output)
-    found: Evaluation | Likelihood | LabelScores
+    found: Evaluation | Likelihood | LabelScores | TextScores
     if loaded.config.model.task != "tagging":
         kind = "translator" if loaded.config.model.translates else "language model"
-        named = "classifier" if loaded.config.model.task == "classification" else kind
+        named = loaded.config.model.family if loaded.config.model.task in MEASURED else kind
+        named = "classifier" if loaded.config.model.task == "classification" else named
         _refuse({"column": column}, loaded, named, "taggers")
     with closing(display_for(sys.stderr, quiet)) as display:
         if loaded.config.model.task in LABELLING.values():
             _refuse({**asdict(options), "context": context}, loaded, "classifier or tagger", "translators")
             how, found = _labels(loaded, given, column, faults, display)
+        elif loaded.config.model.task in MEASURED:
+            _refuse(asdict(options), loaded, loaded.config.model.family, "translators")
+            how, found = _predictions(loaded, given, context, faults, display)
         elif is_translator(loaded, given):
             _refuse({"context": context}, loaded, "translator", "language models")
             how, found = _translations(loaded, given, options, faults, display)
@@ -115,7 +122,8 @@ def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> 
     """Complain about an option that means nothing for such a model: it would be ignored."""
     option = next((name for name, value in said.items() if value is not None), None)
     if option is not None:
-        raise ConfigError(f"--{option.replace('_', '-')}: is for {others}, but {model.folder} is a {kind}; drop it.")
+        what = f"--{option.replace('_', '-')}: is for {others}"
+        raise ConfigError(f"{what}, but {model.folder} is {an(kind)}; drop it.")
 
 
 def _translations(
@@ -149,12 +157,38 @@ def _text(
     from regard.text.corpus import documents
     from regard.training.language import CONTEXT
 
-    learned = model.config.model.longest
-    context = context or learned or CONTEXT
-    if learned is not None and context > learned:
-        raise ConfigError(f"--context {context}: this network learned {learned:,} positions; lower it.")
+    context = _context(model, context) or model.config.model.longest or CONTEXT
     texts = documents(given.files, faults)
     return {"context": context}, evaluate(model, texts, ", ".join(given.names), context, display.counting)
+
+
+def _predictions(
+    model: "Model", given: "Corpus", context: int | None, faults: "Faults", display: "Display"
+) -> "tuple[dict[str, Any], TextScores]":
+    """How the text was read, and how well its tokens are predicted."""
+    from regard.training.kinds import kind_of
+    from regard.training.language import context_of
+    from regard.training.measuring import measure_text
+
+    if given.source:
+        raise ConfigError(f"{model.folder} predicts tokens of a text, and reads --data, not --source and --target.")
+    data = model.config.data.model_copy(update={"context": _context(model, context), "train": given})
+    config = model.config.model_copy(update={"data": data})
+    kind_of(config).check(config)
+
+    def progress(count: int) -> None:
+        display.counting("reading", count, None)
+
+    found = measure_text(model.network, config, model.tokenizer, given.files, faults, progress)
+    return {"context": context_of(config)}, found
+
+
+def _context(model: "Model", said: int | None) -> int | None:
+    """How many tokens are read at once, as the user says; a complaint if that is more than the network can."""
+    learned = model.config.model.longest
+    if learned is not None and said is not None and said > learned:
+        raise ConfigError(f"--context {said}: this network learned {learned:,} positions; lower it.")
+    return said
 
 
 def _labels(
@@ -216,7 +250,7 @@ def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
         raise DataError(f"{path}: cannot be written ({error.strerror}); choose another --output.") from None
 
 
-def _show(found: "Evaluation | Likelihood | LabelScores") -> None:
+def _show(found: "Evaluation | Likelihood | LabelScores | TextScores") -> None:
     """The scores, what they mean, and where there is more than one kind of sentence, those by length."""
     from regard.evaluation.labels import LabelScores
     from regard.evaluation.translation import Evaluation

@@ -7,7 +7,7 @@ import typer
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run, whose best model is taken.")],
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
     to: Annotated[Literal["ctranslate2", "huggingface"], typer.Option("--to", help="Whose format.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write.")] = None,
     quantization: Annotated[

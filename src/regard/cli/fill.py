@@ -18,7 +18,7 @@ TOGETHER = 256  # lines that are filled at once where there are so many
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
     input: Annotated[str, typer.Option("--input", "-i", help="A file of lines; `.gz` too.", metavar="FILE")] = "-",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", metavar="FILE")

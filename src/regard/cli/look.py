@@ -21,8 +21,10 @@ WIDE = 10_000  # columns of a pipe, where nothing is broken to fit a screen
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
-    text: Annotated[str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.")],
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
+    text: Annotated[
+        str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.", metavar="TEXT")
+    ],
     parses: Annotated[
         str | None,
         typer.Option(help="The text's parse in CoNLL-U; a model with syntax positions needs it.", metavar="FILE"),

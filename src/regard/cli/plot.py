@@ -12,8 +12,8 @@ KINDS = ("attention", "alignment", "heads")
 
 def run(
     what: Annotated[str, typer.Argument(help="attention, alignment or heads.", metavar="WHAT")],
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
-    text: Annotated[str, typer.Argument(help="The text to look at.")],
+    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
+    text: Annotated[str, typer.Argument(help="The text to look at.", metavar="TEXT")],
     output: Annotated[Path, typer.Option("--output", "-o", help="A .png, .svg or .pdf file.", metavar="FILE")],
     parses: Annotated[
         str | None,

@@ -16,18 +16,16 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
     "gpt": {"kind": "decoder-only"},
-    "elmo": {"kind": "bidirectional-language-model"},
+    "elmo": {"kind": "bidirectional-language-model", "head": {"kind": "tokens"}},
     "masked": {"kind": "encoder-only", "head": {"kind": "tokens"}},
     "classify": {"kind": "encoder-only", "head": {"kind": "classes"}},
     "tag": {"kind": "encoder-only", "head": {"kind": "tags"}},
 }
+TRAINED = (*NETWORKS, "word2vec")
 
 
 def run(
-    what: Annotated[
-        str | None,
-        typer.Argument(help="translation, gpt, elmo, masked, classify, tag, word2vec, or a TOML file.", metavar="WHAT"),
-    ] = None,
+    what: Annotated[str | None, typer.Argument(help=f"{', '.join(TRAINED)}, or a TOML file.", metavar="WHAT")] = None,
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
     parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U: places in the tree.")] = None,
@@ -73,14 +71,21 @@ def run(
         if skip_bad:
             parts["skip_bad"] = True
         if what == "word2vec":
-            others = {"--valid": given["valid"], "--test": given["test"], "--preset": preset, "--resume": resume}
+            others = {
+                "--valid": given["valid"],
+                "--test": given["test"],
+                "--from": start_from,
+                "--preset": preset,
+                "--resume": resume,
+            }
             parts = {name: value for name, value in parts.items() if name in ("train", "skip_bad")}
             word2vec.run(parts, others, settings or [], out, quiet)
             return
         said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}
         sources = _sources(what, preset, said, settings or [], resume)
         place = _place(what, out)
-        order = Order(sources, place, resume=resume, pick=what in NETWORKS, command=["regard", *sys.argv[1:]])
+        wanted = what if what in NETWORKS else None
+        order = Order(sources, place, resume=resume, what=wanted, command=["regard", *sys.argv[1:]])
         finished = carry_out(order, display_for(sys.stderr, quiet))
     if is_first():
         print_results(finished)
@@ -102,7 +107,7 @@ def _sources(
             raise ConfigError(f"--preset {preset}: is for {_listed('and')}; in a file, write preset = {preset!r}.")
         sources = _file(what)
     elif not resume:
-        raise ConfigError(f"say what to train: {', '.join(NETWORKS)}, or a TOML file.")
+        raise ConfigError(f"say what to train: {', '.join(TRAINED)}, or a TOML file.")
     sources += [Source("the command", said)] if any(said.values()) else []
     return sources + gather(None, settings)
 
@@ -148,14 +153,14 @@ def _file(what: str) -> "list[Source]":
     from regard.errors import ConfigError
 
     if not what.endswith(".toml") and not Path(what).is_file():
-        hint = " (give it to --preset)" if what in preset_names() else nearest(what, NETWORKS)
-        raise ConfigError(f"{what!r} is not something to train{hint}; say {', '.join(NETWORKS)}, or give a TOML file.")
+        hint = " (give it to --preset)" if what in preset_names() else nearest(what, TRAINED)
+        raise ConfigError(f"{what!r} is not something to train{hint}; say {', '.join(TRAINED)}, or give a TOML file.")
     return gather(Path(what))
 
 
 def print_results(run: "Run") -> None:
     """What came out, and where it is."""
-    from regard.training.wording import scores_line
+    from regard.training.wording import score_name, scores_line
 
     about = run.read_about()
     results = about.get("results", {})
@@ -165,6 +170,6 @@ def print_results(run: "Run") -> None:
             scores = {key: value for key, value in results[name].items() if key != "step"}
             print(f"{title}{step}: {scores_line(scores)}")
     for name, signature in about.get("signatures", {}).items():
-        print(f"{name} signature: {signature}")
+        print(f"{score_name(name)} signature: {signature}")
     print(f"Model:  {run.folder / 'best'}")
     print(f"Report: {run.folder / 'report.html'}")

@@ -43,8 +43,9 @@ def measure(entrants: Sequence[Entrant], sentences: Sequence[str], engine: Name)
 def sentences_of(entrants: Sequence[Entrant], most: int) -> list[str]:
     """Sentences to translate: the first of the first run that was validated on translations."""
     for run in (Run(entrant.run) for entrant in entrants if entrant.run is not None):
-        texts = prepared_folder(run, config_of(run), str(run.read_about()["key"])) / "valid.jsonl"
-        if texts.is_file():
+        config = config_of(run)
+        texts = prepared_folder(run, config, str(run.read_about()["key"])) / "valid.jsonl"
+        if config.model.translates and texts.is_file():  # labelled texts are kept there too
             with open(texts, encoding="utf-8") as lines:
                 return [json.loads(line)["source"] for line in islice(lines, most)]
     return []

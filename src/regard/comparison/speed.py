@@ -32,7 +32,7 @@ def tokens_per_second(models: Mapping[str, Model], sentences: Sequence[str], eng
 
 def _work(model: Model, sentences: Sequence[str], engine: Name) -> Work | None:
     settings = model.config.model
-    if settings.translates and sentences:
+    if settings.translates and sentences and not settings.reads_parses:  # these have no parses
         return lambda: _count(model, [found.text for found in model.translations(sentences, Wish(), engine=engine)])
     if settings.continues:
         length = min(LENGTH, (settings.longest or LENGTH + 1) - 1)

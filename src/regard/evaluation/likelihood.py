@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def perplexity(loss: float) -> float:
+    """e^loss: among so many equally probable tokens the model might as well have chosen.
+
+    >>> round(perplexity(math.log(50)))
+    50
+    """
+    return math.exp(min(loss, 700))  # e^710 is past the largest float
+
+
 @dataclass(frozen=True)
 class Scored:
     """The tokens of a text, its end last, and the log-probability of each."""
@@ -52,7 +61,7 @@ class Likelihood:
         >>> round(Likelihood(tokens=2, total=2 * math.log(1 / 50)).perplexity)
         50
         """
-        return math.exp(min(self.loss, 700))  # e^710 is past the largest float
+        return perplexity(self.loss)
 
     @property
     def bits_per_byte(self) -> float:

@@ -33,7 +33,10 @@ class Reader:
     def of(cls, network: Network, config: Config, tokenizer: Tokenizer, who: str) -> "Reader":
         """The reader of a network, which must be an encoder; `who` it is, for the complaint."""
         if not isinstance(network, EncodingNetwork):
-            raise ConfigError(f"{who}: is of the kind {config.model.family}, which gives no vectors for texts.")
+            raise ConfigError(
+                f"{who}: is of the kind {config.model.family}, which gives no vectors and no labels for texts; "
+                "give an encoder, as regard train masked, elmo, classify and tag make them."
+            )
         return cls(network, config, tokenizer)
 
     @property

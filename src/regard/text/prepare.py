@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -150,7 +150,7 @@ def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
 
 def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Prepared:
     """Tokenizer and stores for translation."""
-    data, held_out = config.data, _held_out_share(config)
+    data, held_out = config.data, held_out_share(config)
 
     def training(faults: Faults) -> Iterator[Pair]:
         return (pair for pair in pairs_of(data.train, faults) if not is_held_out(pair, held_out))
@@ -168,7 +168,7 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
             yield pair.source
             yield pair.target
 
-    tokenizer = _tokenizer(folder, key, config, sides)
+    tokenizer = tokenizer_for(folder, key, config, sides)
     readable = (config.model.longest or UNBOUNDED) - 1  # the end token has a position too
     fit = Filter(longest=min(data.longest, readable), ratio=data.ratio)
     anything = Filter(longest=readable, ratio=UNBOUNDED)
@@ -178,13 +178,13 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
 
         def build(place: Path) -> None:
             faults = Faults(data.skip_bad)
-            noted = _noted(pairs(faults), kept) if kept is not None else pairs(faults)
+            passing = noted(pairs(faults), kept) if kept is not None else pairs(faults)
             about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
 
             def progress(count: int) -> None:
                 report(f"tokenising {name}", count)
 
-            store_pairs(place, noted, tokenizer, fit, about, progress, parsed=config.model.reads_parses)
+            store_pairs(place, passing, tokenizer, fit, about, progress, parsed=config.model.reads_parses)
 
         store = store_for(folder / name, key, build)
         if len(store) == 0 and name == "valid" and not data.valid.given:
@@ -192,7 +192,7 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
                 "no pair was held out for validation, because there are too few different ones; "
                 f"raise data.held_out, which is {held_out:g}, or give --valid."
             )
-        return Part(_nonempty(store, name), kept)
+        return Part(nonempty(store, name), kept)
 
     return Prepared(
         tokenizer,
@@ -206,23 +206,19 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
     """Tokenizer and stores for a language model; `spaced`: ends of lines and the like become single spaces."""
     data = config.data
 
-    def read(corpus: Corpus, faults: Faults) -> Iterator[Iterator[str]]:
-        found = documents(corpus.files, faults)
-        return (map(_single_spaces, document) for document in found) if spaced else found
-
     def texts() -> Iterator[str]:
-        return chain.from_iterable(read(data.train, Faults(data.skip_bad)))
+        return chain.from_iterable(_read(data.train.files, Faults(data.skip_bad), spaced=spaced))
 
-    tokenizer = _tokenizer(folder, key, config, texts)
+    tokenizer = tokenizer_for(folder, key, config, texts)
 
     def part(name: str, corpus: Corpus) -> Part:
-        def build(place: Path) -> None:
-            faults = Faults(data.skip_bad)
-            about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
-            found = read(corpus, faults)
-            store_documents(place, found, tokenizer, about, lambda count: report(f"tokenising {name}", count))
+        def progress(count: int) -> None:
+            report(f"tokenising {name}", count)
 
-        return Part(_nonempty(store_for(folder / name, key, build), name))
+        faults = Faults(data.skip_bad)
+        found = documents_part(folder / name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
+        nonempty(found.store, name)
+        return found
 
     train = part("train", data.train)
     if data.valid.given:
@@ -233,22 +229,48 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
     return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
 
 
+def documents_part(
+    folder: Path,
+    files: Sequence[str],
+    tokenizer: Tokenizer,
+    faults: Faults,
+    progress: Callable[[int], None],
+    *,
+    key: str = "",
+    spaced: bool = False,
+) -> Part:
+    """The tokens of documents, kept in a folder under a key."""
+
+    def build(place: Path) -> None:
+        about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
+        store_documents(place, _read(files, faults, spaced=spaced), tokenizer, about, progress)
+
+    return Part(store_for(folder, key, build))
+
+
+def _read(files: Iterable[str], faults: Faults, *, spaced: bool) -> Iterator[Iterator[str]]:
+    found = documents(files, faults)
+    return (map(_single_spaces, document) for document in found) if spaced else found
+
+
 def _single_spaces(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def _held_out_share(config: Config) -> float:
+def held_out_share(config: Config) -> float:
+    """The share of the training data that is held out for validation: none where there are other data for it."""
     return 0.0 if config.data.valid.given else config.data.held_out
 
 
-def _nonempty(store: TokenStore, name: str) -> TokenStore:
+def nonempty(store: TokenStore, name: str) -> TokenStore:
+    """The store, or a complaint if there is nothing in it."""
     if len(store) == 0:
         left_out = ", ".join(f"{count} {reason}" for reason, count in store.counts.items() if reason != "read")
         raise DataError(f"data.{name} has nothing to use ({left_out or 'it is empty'}); give more text.")
     return store
 
 
-def _noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
+def noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
     """The pairs, each written down as it passes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")
@@ -268,7 +290,7 @@ def _read_back(written: dict[str, Any]) -> Pair:
     return Pair(**written, parse=None if parse is None else from_numbers(parse))
 
 
-def _tokenizer(folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+def tokenizer_for(folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]]) -> Tokenizer:
     """The tokenizer of this key: the given one, or one learned from the texts, once."""
     if config.tokenizer.file is not None:
         return load_tokenizer(Path(config.tokenizer.file))

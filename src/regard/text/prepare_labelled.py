@@ -20,7 +20,7 @@ from regard.text.fingerprint import store_for
 from regard.text.framing import Frame, word_texts
 from regard.text.held_out import is_held_out
 from regard.text.labelled import Labelled, labelled
-from regard.text.prepare import CUT, DIVIDED, Part, Prepared, _held_out_share, _nonempty, _noted, _tokenizer
+from regard.text.prepare import CUT, DIVIDED, Part, Prepared, held_out_share, nonempty, noted, tokenizer_for
 from regard.text.scan import Report, Scan
 from regard.text.store import chunks, write_store
 from regard.text.tokenizer import Tokenizer
@@ -130,7 +130,7 @@ def _word_rows(
 
 
 def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form[E]) -> Prepared:
-    data, share = config.data, _held_out_share(config)
+    data, share = config.data, held_out_share(config)
 
     def training(faults: Faults) -> Iterator[E]:
         return (one for one in form.read(data.train.files, faults) if not is_held_out(_by_text(one), share))
@@ -158,7 +158,7 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
             raise DataError(f"{names}: has no other label than {found.pop()!r}; {form.needs} at least.")
         return sorted(found)
 
-    tokenizer = _tokenizer(folder, key, config, texts)
+    tokenizer = tokenizer_for(folder, key, config, texts)
     readable = config.model.longest
     shorter = min(data.longest, readable or data.longest)
 
@@ -188,7 +188,7 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
                 "no text was held out for validation, because there are too few different ones; "
                 f"raise data.held_out, which is {share:g}, or give --valid."
             )
-        return Part(_nonempty(store, name), kept)
+        return Part(nonempty(store, name), kept)
 
     train = part("train", training, shorter, None)
     known = list(train.store.about["labels"])
@@ -240,5 +240,5 @@ def _noted_examples(examples: Iterable[E], path: Path | None) -> Iterator[E]:
             passed.append(one)
             yield Pair("\t".join(one.texts), " ".join(one.labels))
 
-    for _ in _noted(shown(), path):
+    for _ in noted(shown(), path):
         yield passed.pop()

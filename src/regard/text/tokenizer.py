@@ -150,10 +150,15 @@ def special_tokens(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
     end = found["end"]
     if end is None:
         raise DataError(f"{path}: has no token that ends a text, such as {' or '.join(NAMES['end'])}; add one.")
-    masks = [number for name in MASKS if (number := tokenizer.number(name)) is not None]
+    mask = mask_of(tokenizer)
     return {what: end if number is None else number for what, number in found.items()} | (
-        {"mask": masks[0]} if masks else {}
+        {} if mask is None else {"mask": mask}
     )
+
+
+def mask_of(tokenizer: Tokenizer) -> int | None:
+    """The id of the token that others are hidden behind, if the tokenizer has one."""
+    return next((number for name in MASKS if (number := tokenizer.number(name)) is not None), None)
 
 
 def train_tokenizer(

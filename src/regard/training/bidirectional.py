@@ -6,7 +6,6 @@ So what one direction reads is what the other predicts, and the batches are thos
 B rows · T their length · N real places · C model width · V vocabulary
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -14,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Config
+from regard.evaluation.likelihood import perplexity
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import Network
 from regard.text.batches import Place
-from regard.text.blocks import sequential
 from regard.text.prepare import Part, Prepared
 from regard.text.scan import Scan
-from regard.training.language import LanguageKind, LanguageModelling, tensors
+from regard.training.language import LanguageKind, LanguageModelling
 from regard.training.loss import Loss, smoothed_cross_entropy
 from regard.training.objective import TokenBatch
 from regard.training.picks import Pick, Said, picks_for_both_ways
@@ -110,26 +109,19 @@ class BidirectionalModelling(LanguageModelling):
     def _measure(self, part: Part, check: Check) -> Measured:
         """The loss of both directions, and the perplexity of each."""
         objective, ahead, back, places = BothWays(self._both, 0.0), 0.0, 0.0, 0
-        (column,) = part.store.columns
-        tokens = self.config.training.batch_tokens
-        device = next(self.network.parameters()).device
-        for batch in sequential(column, self.context, tokens, self.config.tokens, apart=self._apart):
-            check()
-            forwards, backwards = objective.directions(_both_ways(tensors(batch)).to(device))
+        for batch in self._in_order(part, check):
+            forwards, backwards = objective.directions(_both_ways(batch))
             ahead, back = ahead + float(forwards.plain), back + float(backwards.plain)
             places += forwards.targets
+        loss = (ahead + back) / (2 * places)
         scores = {
-            "loss": (ahead + back) / (2 * places),
-            "perplexity": _perplexity((ahead + back) / (2 * places)),
-            "forward_perplexity": _perplexity(ahead / places),
-            "backward_perplexity": _perplexity(back / places),
+            "loss": loss,
+            "perplexity": perplexity(loss),
+            "forward_perplexity": perplexity(ahead / places),
+            "backward_perplexity": perplexity(back / places),
         }
         return Measured(scores)
 
 
 def _both_ways(batch: TokenBatch) -> TwoWayBatch:
     return TwoWayBatch(**{field.name: getattr(batch, field.name) for field in fields(batch)})
-
-
-def _perplexity(loss: float) -> float:
-    return math.exp(min(loss, 700))

@@ -17,10 +17,11 @@ from regard.text.prepare_labelled import prepare_labelled, scan_labelled
 from regard.text.scan import Report, Scan
 from regard.text.store import TokenStore
 from regard.training.display import Sample
-from regard.training.labelling import SHOWN, Labelling, Predictions, only_files
+from regard.training.labelling import Labelling, Predictions
 from regard.training.labels import LabelBatch, label_batch
+from regard.training.one_sided import check_one_sided
 from regard.training.picks import Pick, Said, picks_for_classes
-from regard.training.random import generator
+from regard.training.ranked import ranked
 from regard.training.task import Check, Measured
 
 
@@ -31,7 +32,7 @@ class ClassificationKind:
 
     def check(self, config: Config) -> None:
         """Labels stand beside the texts."""
-        only_files(config, "a classifier")
+        check_one_sided(config, "a classifier")
 
     def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
         """Read the texts once."""
@@ -75,15 +76,7 @@ class Classification(Labelling):
             for row in rows[: self.config.validation.samples]
         ]
         ratings = [float(granted[0]) for granted in found.granted]
-        return Measured(scores, shown, ranked=ranked(rows, ratings), confusion=table.as_dict())
-
-
-def ranked(rows: Sequence[dict[str, str | float]], ratings: Sequence[float]) -> dict[str, list[dict[str, str | float]]]:
-    """The best, the worst and some random rows by their ratings; of equally good ones, the longer."""
-    order = sorted(range(len(rows)), key=lambda n: (-ratings[n], -len(str(rows[n]["source"]))))
-    chosen = generator(0).permutation(len(rows))[:SHOWN]
-    best, worst = [rows[n] for n in order[:SHOWN]], [rows[n] for n in order[::-1][:SHOWN]]
-    return {"best": best, "worst": worst, "random": [rows[n] for n in chosen]}
+        return Measured(scores, shown, ranked=ranked(rows, ratings, longer="source"), confusion=table.as_dict())
 
 
 def _rated(pairs: Sequence[Pair], found: Predictions, labels: Sequence[str]) -> list[dict[str, str | float]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regard.config import Config, Source, check, given
+from regard.config import Config, Encodes, Source, check, given
 from regard.errors import ConfigError
 from regard.training.bidirectional import BidirectionalKind
 from regard.training.classification import ClassificationKind
@@ -20,6 +20,27 @@ KINDS: dict[str, Kind] = {  # by the task that a network is for
     "classification": ClassificationKind(),
     "tagging": TaggingKind(),
 }
+COMMANDS = {  # what `regard train` calls them
+    "translation": "translation",
+    "language": "gpt",
+    "bidirectional": "elmo",
+    "masked": "masked",
+    "classification": "classify",
+    "tagging": "tag",
+}
+
+
+def check_command(config: Config, what: str) -> None:
+    """Complain where `regard train WHAT` would train something else, because of settings or what it starts from."""
+    task = config.model.task
+    if COMMANDS[task] == what:
+        return
+    head = f" with model.head = {config.model.head.kind!r}" if isinstance(config.model, Encodes) else ""
+    other = "give other settings" if config.training.start_from is None else "start from another model"
+    raise ConfigError(
+        f"regard train {what}: model.kind = {config.model.kind!r}{head} is for regard train {COMMANDS[task]}; "
+        f"use that, or {other}."
+    )
 
 
 def kind_of(config: Config) -> Kind:

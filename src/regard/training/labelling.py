@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnly
-from regard.errors import ConfigError
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
 from regard.text.batches import Batches, Place
@@ -19,8 +18,6 @@ from regard.text.prepare import Part, Prepared
 from regard.text.store import TokenStore
 from regard.training.labels import UNSCORED, LabelBatch, PredictLabels
 from regard.training.task import Check, Measured
-
-SHOWN = 5  # texts in each list of the report
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,7 @@ class Labelling:
     """Training a network to predict labels."""
 
     name = ""
+    predicts = "labels"
     words = False  # whether there is a label for each word, rather than for each text
 
     def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
@@ -122,11 +120,3 @@ class Labelling:
 
     def _batches(self, store: TokenStore, seed: int = 0) -> Batches:
         return Batches(store.columns[0].lengths[None], self.config.training.batch_tokens, seed)
-
-
-def only_files(config: Config, what: str) -> None:
-    """Complain about aligned files, which have no place for labels."""
-    for part, option in zip(config.data.parts, ("--", "--valid-", "--test-"), strict=True):
-        if part.source or part.target:
-            own = "--data" if option == "--" else option.removesuffix("-")
-            raise ConfigError(f"{what} learns from {own}; {option}source and {option}target are for translation.")

@@ -11,15 +11,17 @@ from torch import Tensor, nn
 from regard.config import Config, Corpus
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling
-from regard.errors import ConfigError
+from regard.evaluation.likelihood import perplexity
 from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.text.batches import Place
 from regard.text.blocks import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
 from regard.text.prepare import Part, Prepared, prepare_documents
 from regard.text.scan import Report, Scan, scan_documents
+from regard.text.tokenizer import Tokenizer
 from regard.training.display import Sample
 from regard.training.objective import NextToken, TokenBatch
+from regard.training.one_sided import check_one_sided
 from regard.training.picks import Pick, Said, picks_for_text
 from regard.training.task import Check, Measured
 
@@ -34,14 +36,7 @@ class LanguageKind:
 
     def check(self, config: Config) -> None:
         """Text has no other side, and no parses."""
-        for part, option in zip(config.data.parts, ("--", "--valid-", "--test-"), strict=True):
-            if part.source:
-                own = "--data" if option == "--" else option.removesuffix("-")
-                raise ConfigError(
-                    f"a language model learns from {own}; {option}source and {option}target are for translation."
-                )
-            if part.parses:
-                raise ConfigError(f"{option}parses: is for translation, where the source has parses; drop it.")
+        check_one_sided(config, "a language model")
 
     def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
         """Read the text once."""
@@ -66,12 +61,13 @@ class LanguageModelling:
     """Training a language model."""
 
     name = "language model"
+    predicts = "tokens"
 
     def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
         self.config = config
         self.network = network
         self.tokenizer = prepared.tokenizer
-        self.context = config.data.context or config.model.longest or CONTEXT
+        self.context = context_of(config)
         self._valid, self._test = prepared.valid, prepared.test
         self._apart = config.data.documents == "apart"
         (column,) = prepared.train.store.columns
@@ -105,9 +101,7 @@ class LanguageModelling:
 
     def describe(self, place: Place, batch: TokenBatch) -> str:
         """Its size, and how its first row begins."""
-        first = self.tokenizer.decode(batch.target[0, :20].tolist())
-        rows, length = batch.target.shape
-        return f"epoch {place.epoch + 1}, batch {place.batch}: {rows} rows of {length} tokens, the first {first!r}…"
+        return describe_rows(batch.target, place, self.tokenizer)
 
     def validate(self, check: Check) -> Measured:
         """Loss and bits per byte of the validation text, and a few continuations."""
@@ -120,18 +114,23 @@ class LanguageModelling:
     @torch.no_grad()
     def _measure(self, part: Part, check: Check) -> Measured:
         objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
-        (column,) = part.store.columns
-        training = self.config.training
-        device = next(self.network.parameters()).device
-        for batch in sequential(column, self.context, training.batch_tokens, self.config.tokens, apart=self._apart):
-            check()
-            loss = objective(tensors(batch).to(device))
-            total, targets = total + float(loss.plain), targets + loss.targets
+        for batch in self._in_order(part, check):
+            found = objective(batch)
+            total, targets = total + float(found.plain), targets + found.targets
         loss = total / targets
-        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+        scores = {"loss": loss, "perplexity": perplexity(loss)}
         if size := self._bytes(part):
             scores["bits_per_byte"] = total / math.log(2) / size
         return Measured(scores, list(self._samples(part, check)))
+
+    def _in_order(self, part: Part, check: Check) -> Iterator[TokenBatch]:
+        """Every token of a part once, as the text runs, on the device of the network."""
+        (column,) = part.store.columns
+        tokens = self.config.training.batch_tokens
+        device = next(self.network.parameters()).device
+        for batch in sequential(column, self.context, tokens, self.config.tokens, apart=self._apart):
+            check()
+            yield tensors(batch).to(device)
 
     def _bytes(self, part: Part) -> int:
         """The size of the text in bytes of UTF-8."""
@@ -153,6 +152,18 @@ class LanguageModelling:
             while writer.open:
                 writer.step()
             yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(writer.text(0)))
+
+
+def context_of(config: Config) -> int:
+    """How many tokens are read at once."""
+    return config.data.context or config.model.longest or CONTEXT
+
+
+def describe_rows(ids: Tensor, place: Place, tokenizer: Tokenizer) -> str:
+    """The size of a batch of texts (B, T), and how its first row begins."""
+    first = tokenizer.decode(ids[0, :20].tolist())
+    rows, length = ids.shape
+    return f"epoch {place.epoch + 1}, batch {place.batch}: {rows} rows of {length} tokens, the first {first!r}…"
 
 
 def tensors(batch: LanguageBatch) -> TokenBatch:

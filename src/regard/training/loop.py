@@ -178,6 +178,7 @@ class Loop:
                 line["tokens_per_second"],
                 line["share"] or None,
                 state.seconds / state.step * (self.steps - state.step),
+                self.task.predicts,
             )
         )
         self._record(line)

@@ -3,7 +3,6 @@
 B passages · T their length · N hidden tokens · C model width · V vocabulary
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,8 @@ from torch import Tensor, nn
 
 from regard.config import Config, Corpus
 from regard.errors import ConfigError, DataError
+from regard.evaluation.likelihood import perplexity
+from regard.models.contents import TOKENIZER, model_folder
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
 from regard.reading.fill import guess
@@ -26,11 +27,12 @@ from regard.text.passages import AROUND, Apart, Joined, PassageBatch, Passages
 from regard.text.prepare import Part, Prepared, prepare_documents
 from regard.text.scan import Report, Scan, scan_documents
 from regard.text.store import Column
-from regard.text.tokenizer import MASKS, load_tokenizer
+from regard.text.tokenizer import MASKS, load_tokenizer, mask_of
 from regard.training.display import Sample
-from regard.training.language import CONTEXT
+from regard.training.language import context_of, describe_rows
 from regard.training.loss import Loss, smoothed_cross_entropy
 from regard.training.objective import Batch
+from regard.training.one_sided import check_one_sided
 from regard.training.picks import Pick, Said, picks_for_encoder
 from regard.training.random import generator
 from regard.training.task import Check, Measured
@@ -45,16 +47,17 @@ class MaskedKind:
 
     def check(self, config: Config) -> None:
         """Text has no other side; a tokenizer that is given must have a mask; a passage holds one token at least."""
-        for part, option in zip(config.data.parts, ("--", "--valid-", "--test-"), strict=True):
-            if part.source:
-                own = "--data" if option == "--" else option.removesuffix("-")
-                raise ConfigError(
-                    f"an encoder learns from {own}; {option}source and {option}target are for translation."
-                )
+        check_one_sided(config, "an encoder")
         if config.tokenizer.file is not None and config.tokens.mask is None:
             raise DataError(
                 f"{config.tokenizer.file}: has no token to hide others behind, such as {' or '.join(MASKS)}; "
                 "add one, or leave tokenizer.file out to learn a tokenizer that has."
+            )
+        start = config.training.start_from
+        if start is not None and mask_of(load_tokenizer(model_folder(start) / TOKENIZER)) is None:
+            raise ConfigError(
+                f"{start}: its tokenizer has no token to hide others behind, such as {' or '.join(MASKS)}; "
+                "start from a model that has, as regard train masked makes them."
             )
         if context_of(config) <= AROUND:
             raise ConfigError(
@@ -79,11 +82,6 @@ class MaskedKind:
     def begin(self, config: Config, prepared: Prepared, network: Network) -> "MaskedModelling":
         """The task itself."""
         return MaskedModelling(config, prepared, network)
-
-
-def context_of(config: Config) -> int:
-    """How many tokens are read at once, start and end included."""
-    return config.data.context or config.model.longest or CONTEXT
 
 
 @dataclass(frozen=True)
@@ -132,6 +130,7 @@ class MaskedModelling:
     """Training an encoder to guess hidden tokens."""
 
     name = "masked-token model"
+    predicts = "tokens"
 
     def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
         assert isinstance(network, EncodingNetwork)
@@ -169,9 +168,7 @@ class MaskedModelling:
 
     def describe(self, place: Place, batch: MaskedBatch) -> str:
         """Its size, and how its first passage begins."""
-        first = self.tokenizer.decode(batch.original[0, :20].tolist())
-        rows, length = batch.ids.shape
-        return f"epoch {place.epoch + 1}, batch {place.batch}: {rows} rows of {length} tokens, the first {first!r}…"
+        return describe_rows(batch.original, place, self.tokenizer)
 
     def validate(self, check: Check) -> Measured:
         """How well hidden tokens of the validation text are predicted, always the same ones, and a few texts filled."""
@@ -193,7 +190,7 @@ class MaskedModelling:
             right += int((logits.argmax(-1) == wanted).sum())
             targets += len(wanted)
         loss = total / targets
-        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right / targets}
+        scores = {"loss": loss, "perplexity": perplexity(loss), "accuracy": right / targets}
         return Measured(scores, list(self._samples(part, check)))
 
     def _samples(self, part: Part, check: Check) -> Iterator[Sample]:

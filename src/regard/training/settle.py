@@ -18,7 +18,7 @@ from regard.text.scan import Report
 from regard.text.tokenizer import load_tokenizer, special_tokens
 from regard.training.display import Display
 from regard.training.interrupts import Wish
-from regard.training.kinds import kind_of, kind_said
+from regard.training.kinds import check_command, kind_of, kind_said
 from regard.training.picks import AMOUNTS, NAME, Pick, said_in, source_of
 from regard.training.resume import changed
 from regard.training.run import Run
@@ -36,8 +36,13 @@ class Order:
     sources: Sequence[Source]  # settings, the later ones to win; what is picked comes after the first
     out: Path
     resume: bool = False
-    pick: bool = False  # let the data choose what the user did not
+    what: str | None = None  # `regard train WHAT`, which the first source stands for, and lets the data choose the rest
     command: Sequence[str] = ()
+
+    @property
+    def pick(self) -> bool:
+        """Whether the data choose what the user did not."""
+        return self.what is not None
 
 
 def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
@@ -47,7 +52,7 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     run.clear()
     (run.folder / SPOOL).unlink(missing_ok=True)  # what came through standard input of an attempt that never began
     sources = list(order.sources)
-    first = start_source(sources)
+    first = start_source(sources, by_command=order.pick)
     if first is not None:  # above what a command stands for, below all that the user says
         sources = [*sources[:1], first, *sources[1:]] if order.pick else [first, *sources]
     config = _whatever_the_data(sources) if order.pick else check(sources)
@@ -58,9 +63,12 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
         config = _whatever_the_data(sources) if order.pick else check(sources)
     kind = kind_of(config)
+    if order.what is not None:
+        check_command(config, order.what)
     kind.check(config)
     if not config.data.train.given:
-        raise ConfigError("there is nothing to learn from; give --source and --target, or --data.")
+        aligned = "--source and --target, or " if config.model.translates else ""
+        raise ConfigError(f"there is nothing to learn from; give {aligned}--data.")
     data, report = at_hand(run, config, read=True).data, reporting(run, display, wish)
     _look_at_what_measures(kind, data, display, report)
     picks: list[Pick] = []

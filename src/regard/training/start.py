@@ -10,7 +10,7 @@ from regard.config import Config, Source, check
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build
 from regard.text.prepare import Prepared
-from regard.text.tokenizer import MASK
+from regard.text.tokenizer import mask_of
 from regard.training.allocator import keep_freed_memory
 from regard.training.checkpoint import Checkpoint, checkpoints
 from regard.training.display import Display, LastingDisplay
@@ -175,7 +175,7 @@ def _fitted(config: Config, prepared: Prepared) -> Config:
         raise ConfigError("model.target_vocabulary cannot be trained: one tokenizer serves both sides; leave it out.")
     tokens = config.tokens.model_dump(mode="json")
     if config.model.task == "masked" and config.tokens.mask is None:
-        tokens["mask"] = prepared.tokenizer.number(MASK)
+        tokens["mask"] = mask_of(prepared.tokenizer)
     values = config.model_dump(mode="json") | {"model": model, "tokens": tokens}
     return check([Source("the tokenizer", values)])
 

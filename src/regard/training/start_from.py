@@ -29,15 +29,19 @@ FREE = (  # settings that do not make what was learned mean something else
 )
 
 
-def start_source(sources: Sequence[Source]) -> Source | None:
-    """The settings of the network that training starts from, if sources say there is one."""
+def start_source(sources: Sequence[Source], *, by_command: bool = False) -> Source | None:
+    """The settings of the network that training starts from, if sources say there is one.
+
+    `by_command`: the first source is what a command stands for, and any network that can do the same will do.
+    """
     said = given(sources, "training.start_from")
     if not isinstance(said, str):
         return None
     folder = model_folder(said)
     config = read_config(folder)
-    asked = given(sources, "model.kind")
-    if isinstance(asked, str) and asked != config.model.kind and not (_reads(asked) and _is_reader(config)):
+    said, usual = given(sources[by_command:], "model.kind"), given(sources[:by_command], "model.kind")
+    asked = said or usual
+    if isinstance(asked, str) and asked != config.model.kind and (said or not _alike(asked, config)):
         raise ConfigError(
             f"{folder}: is of the kind {config.model.family}, but model.kind = {asked!r} is asked for; "
             "start from a model of that kind."
@@ -103,9 +107,9 @@ def fill_from(network: Network, config: Config) -> str:
 
 
 def freeze(network: nn.Module) -> None:
-    """Let training change nothing but the head, and what pools for it."""
+    """Let training change nothing but the head, what pools for it and, of an ELMo, how layers are mixed for it."""
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name.startswith(OF_THE_TASK))
+        parameter.requires_grad_(name.startswith((*OF_THE_TASK, "mixing.")))
 
 
 def _settings(config: Config) -> dict[tuple[str, ...], Any]:
@@ -119,12 +123,11 @@ def _same_head(ours: Config, theirs: Config) -> bool:
     return one == other
 
 
-def _is_reader(config: Config) -> bool:
-    return isinstance(config.model, Encodes)
-
-
-def _reads(kind: str) -> bool:
+def _alike(kind: str, config: Config) -> bool:
+    """Whether a kind of network does the same as that of a config: translates, continues text, or reads it."""
     try:
-        return _is_reader(check([Source("", {"model": {"kind": kind}})]))
+        other = check([Source("", {"model": {"kind": kind}})])
     except ConfigError:
         return False
+    one, two = ((m.translates, m.continues, isinstance(m, Encodes)) for m in (other.model, config.model))
+    return one == two

@@ -15,11 +15,12 @@ from regard.text.prepare import Part, Prepared
 from regard.text.prepare_labelled import prepare_tagged, scan_tagged
 from regard.text.scan import Report, Scan
 from regard.text.store import TokenStore
-from regard.training.classification import ranked
 from regard.training.display import Sample
-from regard.training.labelling import Labelling, only_files
+from regard.training.labelling import Labelling
 from regard.training.labels import LabelBatch, label_batch
+from regard.training.one_sided import check_one_sided
 from regard.training.picks import Pick, Said, picks_for_tags
+from regard.training.ranked import ranked
 from regard.training.task import Check, Measured
 
 
@@ -30,7 +31,7 @@ class TaggingKind:
 
     def check(self, config: Config) -> None:
         """Tags stand beside the words."""
-        only_files(config, "a tagger")
+        check_one_sided(config, "a tagger")
 
     def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
         """Read the sentences once."""
@@ -79,10 +80,8 @@ class Tagging(Labelling):
             Sample(str(row["source"]), str(row["reference"]), str(row["output"]))
             for row in rows[: self.config.validation.samples]
         ]
-        ratings = [
-            float(np.mean([a == b for a, b in zip(*two, strict=True)])) for two in zip(right, given, strict=True)
-        ]
-        return Measured(scores, shown, ranked=ranked(rows, ratings), confusion=table.as_dict())
+        ratings = [_agreement(wanted, tags) for wanted, tags in zip(right, given, strict=True)]
+        return Measured(scores, shown, ranked=ranked(rows, ratings, longer="source"), confusion=table.as_dict())
 
 
 def _sentences(numbers: Sequence[int], sizes: Sequence[int], labels: Sequence[str]) -> list[list[str]]:

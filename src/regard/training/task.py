@@ -40,6 +40,7 @@ class Task(Protocol[B]):
     """One kind of training, on batches of its own kind."""
 
     name: str
+    predicts: str  # what the loss is a mean over: tokens or labels
     network: Network
 
     def objective(self) -> nn.Module:

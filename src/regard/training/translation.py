@@ -1,7 +1,6 @@
 """The task of translation: pairs of sentences in, a translator out, measured by loss, BLEU and chrF."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Translator, Wish
 from regard.errors import ConfigError
+from regard.evaluation.likelihood import perplexity
 from regard.evaluation.scores import score, sentence_scores
 from regard.models.cost import Cost
 from regard.models.network import Network
@@ -28,9 +28,9 @@ from regard.training.display import Sample
 from regard.training.objective import NextToken, TokenBatch
 from regard.training.picks import Pick, Said, picks_for_pairs
 from regard.training.random import generator
+from regard.training.ranked import ranked
 from regard.training.task import Check, Measured
 
-SHOWN = 5  # sentences in each list of the report
 AS_TRAINED = Wish(GREEDY, split=False)  # a pair may be several sentences, and is translated as it was learned
 AROUND = 1  # each side has one token besides its text: its end, or its start
 
@@ -81,6 +81,7 @@ class Translation:
     """Training a translator."""
 
     name = "translation"
+    predicts = "tokens"
 
     def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
         self.config = config
@@ -157,7 +158,7 @@ class Translation:
 
     def _measure(self, part: Part, sentences: int | None, samples: int, check: Check) -> Measured:
         loss = self._loss(part.store, check)
-        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+        scores = {"loss": loss, "perplexity": perplexity(loss)}
         pairs = part.pairs(sentences)
         if not pairs:
             return Measured(scores)
@@ -169,19 +170,17 @@ class Translation:
         counted = score(outputs, [pair.target for pair in pairs])
         scores |= counted.values
         shown = [Sample(p.source, p.target, output) for p, output in zip(pairs[:samples], outputs, strict=False)]
-        return Measured(scores | {"sentences": len(pairs)}, shown, counted.signatures, ranked(pairs, outputs))
+        return Measured(scores | {"sentences": len(pairs)}, shown, counted.signatures, _ranked(pairs, outputs))
 
 
-def ranked(pairs: Sequence[Pair], outputs: Sequence[str]) -> dict[str, list[dict[str, str | float]]]:
-    """The best, the worst and some random translations; of equally good ones, the longer."""
+def _ranked(pairs: Sequence[Pair], outputs: Sequence[str]) -> Mapping[str, Sequence[Mapping[str, str | float]]]:
+    """The best, the worst and some random translations."""
     ratings = sentence_scores(outputs, [pair.target for pair in pairs])
     rated: list[dict[str, str | float]] = [
         {"source": pair.source, "reference": pair.target, "output": output, "score": round(rating, 1)}
         for pair, output, rating in zip(pairs, outputs, ratings, strict=True)
     ]
-    order = [rated[n] for n in sorted(range(len(rated)), key=lambda n: (-ratings[n], -len(pairs[n].target)))]
-    chosen = generator(0).permutation(len(rated))[:SHOWN]
-    return {"best": order[:SHOWN], "worst": order[::-1][:SHOWN], "random": [rated[n] for n in chosen]}
+    return ranked(rated, ratings, longer="reference")
 
 
 def _lengths(store: TokenStore) -> NDArray[np.int64]:

@@ -44,7 +44,7 @@ def score_text(key: str, value: float) -> str:
         return f"{value:.1%}"
     if key in COUNTS:
         return f"{value:,.0f}"
-    if key == "perplexity":
+    if key.endswith("perplexity"):
         return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
     return f"{value:,.3f}"
 

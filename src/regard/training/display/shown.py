@@ -11,16 +11,17 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands: the loss per token, not smoothed, and the share of the machine's matmul ceiling."""
+    """Where training stands: the loss per prediction, not smoothed, and the share of the machine's matmul ceiling."""
 
     step: int
     steps: int
     epoch: float
     loss: float
     rate: float
-    tokens_per_second: float
+    per_second: float  # predictions
     share: float | None
     seconds_left: float | None
+    predicts: str = "tokens"
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class Display:
 def figures(now: Progress, ceiling: str = "this machine's ceiling") -> list[str]:
     """The figures of training, each as a few words; what is not known is left out."""
     said = [f"epoch {now.epoch:.1f}", f"loss {now.loss:.3f}", f"rate {now.rate:.1e}"]
-    if math.isfinite(now.tokens_per_second):
-        said.append(f"{now.tokens_per_second:,.0f} tokens/s")
+    if math.isfinite(now.per_second):
+        said.append(f"{now.per_second:,.0f} {now.predicts}/s")
     if now.share is not None and math.isfinite(now.share):
         said.append(f"{now.share:.0%} of {ceiling}")
     return said

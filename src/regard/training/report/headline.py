@@ -6,7 +6,19 @@ from regard.training.report.folder import Record, Run, number, record
 from regard.training.report.markup import Markup, foreign, joined, table, tag
 from regard.training.wording import duration, score_name, score_text
 
-SCORES = ("accuracy", "macro_f1", "span_f1", "bleu", "chrf", "bits_per_byte", "perplexity", "exact", "loss")
+SCORES = (
+    "accuracy",
+    "macro_f1",
+    "span_f1",
+    "bleu",
+    "chrf",
+    "bits_per_byte",
+    "perplexity",
+    "forward_perplexity",
+    "backward_perplexity",
+    "exact",
+    "loss",
+)
 LARGEST = 4  # figures shown large
 STATUS = {"finished": "good", "early stopped": "good", "interrupted": "warning", "failed": "warning"}
 

@@ -10,6 +10,18 @@ from regard.training.report.thinning import Point
 from regard.training.wording import score_name, score_text
 
 ROWS = 60  # validations in the table
+COLUMNS = (
+    "loss",
+    "accuracy",
+    "macro_f1",
+    "span_f1",
+    "perplexity",
+    "forward_perplexity",
+    "backward_perplexity",
+    "bits_per_byte",
+    "bleu",
+    "chrf",
+)
 
 
 def curves(run: Run) -> Markup:
@@ -35,7 +47,8 @@ def _charts(run: Run) -> list[Chart]:
     valid = [{"step": line["step"], **record(line["valid"])} for line in run.validation]
     share = [(step, 100 * value) for step, value in _points(run.training, "share")]
 
-    what = "label" if run.outputs.get("confusion") or "accuracy" in (valid[-1] if valid else {}) else "token"
+    labels = any("macro_f1" in scores for scores in valid)  # of texts or words: tokens have no such score
+    what = "label" if labels else "token"
 
     def chart(title: str, unit: str, *series: Series, **how: Any) -> Chart:
         return Chart(title, unit, series, run.last_step, run.best_step, **how)
@@ -57,12 +70,6 @@ def _charts(run: Run) -> list[Chart]:
             Series("chrF", _points(valid, "chrf"), 2),
         ),
         chart(
-            "Accuracy and macro-F1",
-            "validation, 0 to 1",
-            Series("accuracy", _points(valid, "accuracy"), 1),
-            Series("macro-F1", _points(valid, "macro_f1"), 2),
-        ),
-        chart(
             "Bits per byte",
             "validation",
             Series("bits per byte", _points(valid, "bits_per_byte")),
@@ -70,9 +77,18 @@ def _charts(run: Run) -> list[Chart]:
             factors=4,
         ),
         chart(
-            "Accuracy",
-            "validation, share of predictions that are right",
-            Series("accuracy", _points(valid, "accuracy")),
+            "Accuracy and macro-F1" if labels else "Accuracy",
+            "validation, 0 to 1",
+            Series("accuracy", _points(valid, "accuracy"), 1),
+            *([Series("macro-F1", _points(valid, "macro_f1"), 2)] if labels else []),
+        ),
+        chart(
+            "Perplexity of both directions",
+            "validation",
+            Series("forwards", _points(valid, "forward_perplexity"), 1),
+            Series("backwards", _points(valid, "backward_perplexity"), 2),
+            from_zero=False,
+            factors=4,
         ),
         chart("Learning rate", "", Series("rate", _points(run.training, "rate"))),
         chart("Speed", f"{what}s per second", Series(f"{what}s/s", _points(run.training, "tokens_per_second"))),
@@ -111,11 +127,7 @@ def _validations(run: Run) -> Markup:
         for place, line in enumerate(reversed(run.validation))
         if place % every == 0 or line["step"] == best  # counted from the last, which is always there
     ][::-1]
-    keys = [
-        key
-        for key in ("loss", "accuracy", "macro_f1", "span_f1", "perplexity", "bits_per_byte", "bleu", "chrf")
-        if _ever(picked, key)
-    ]
+    keys = [key for key in COLUMNS if _ever(picked, key)]
     rows = []
     for line in picked:
         values = [number(record(line["valid"]).get(key)) for key in keys]
