@@ -13,7 +13,7 @@ import torch
 
 import regard
 from random_models import SMALL, saved, sources
-from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions
+from regard.config import Config, EncoderDecoder
 from regard.decoding.engines.ctranslate2 import converted, fingerprint
 from regard.decoding.generator import Continuation, Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
@@ -21,20 +21,6 @@ from regard.decoding.translator import Wish
 from regard.errors import ConfigError, FolderError
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "translator"
-    saved(folder, EncoderDecoder(**SMALL))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "writer"
-    saved(folder, DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=40)))
-    return folder
 
 
 @pytest.mark.parametrize(
