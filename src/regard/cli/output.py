@@ -28,7 +28,7 @@ def lines_to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
         yield _print
         return
     packer = zlib.compressobj(wbits=GZIP) if output.name.endswith(".gz") else None
-    with _file_for(output.resolve()) as file:  # a link stays a link
+    with _file_for(output) as file:
 
         def put(lines: Iterable[str]) -> None:
             rows = "".join(f"{line}\n" for line in lines).encode()  # what goes wrong here is not about the file
@@ -44,7 +44,7 @@ def lines_to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
 
 def bytes_to(output: Path, content: bytes) -> None:
     """Write a file, whole or not at all."""
-    with _file_for(output.resolve()) as file, _told(output):
+    with _file_for(output) as file, _told(output):
         file.write(content)
 
 
@@ -56,8 +56,9 @@ def _file_for(output: Path) -> Iterator[BinaryIO]:
             yield file
         return
     with ExitStack() as drafts:
+        place = output.resolve()  # a link stays a link
         with _told(output):
-            draft = drafts.enter_context(new_draft_file(output))
+            draft = drafts.enter_context(new_draft_file(place))
         with _opened(draft, output) as file:
             yield file
             with _told(output):
@@ -67,7 +68,7 @@ def _file_for(output: Path) -> Iterator[BinaryIO]:
             mask = os.umask(0o077)
             os.umask(mask)
             os.chmod(draft, 0o666 & ~mask)
-            os.replace(draft, output)
+            os.replace(draft, place)
 
 
 @contextmanager
