@@ -1,6 +1,10 @@
 """Traces of small random networks of every kind: what the tests of `look` share."""
 
+import random
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from family import DECODERS, FAMILY, make
 from random_models import words
@@ -10,7 +14,9 @@ from regard.decoding.settings import Bounds, Sampling, Search
 from regard.decoding.translator import Wish
 from regard.look.subject import Subject
 from regard.look.trace import Trace, look
+from regard.text.parses import Parse, beside
 from regard.text.tokenizer import Tokenizer
+from toy_trees import conllu, random_heads
 
 TEXT = "w5 w9 w12 w7"
 SHORT = Search(bounds=Bounds(shortest=4, longest=7))
@@ -35,4 +41,19 @@ def traced(name: str, text: str = TEXT, seed: int = 0, **options: Any) -> Trace:
         wish = Wish(options.pop("search", SHORT))
     elif who.config.model.continues:
         wish = Prompting(Sampling(temperature=0, bounds=Bounds(shortest=4, longest=4)))
+    if who.config.model.reads_parses:
+        options.setdefault("parse", parsed(text))
     return look(who, text, options.pop("wish", wish), **options)
+
+
+def parsed(text: str) -> Parse | None:
+    """A parse of a text whose words are apart by spaces; texts of as many words have the same tree."""
+    words = text.split()
+    ((_, parse),) = beside([text], [conllu(words, random_heads(len(words), random.Random(len(words))))])
+    return parse
+
+
+def facts(trace: Trace, without: int | None = None) -> dict[str, Tensor] | None:
+    """What the parse of a trace tells of its source's tokens, perhaps of all but one."""
+    kept = [n for n in range(len(trace.written.source or [])) if n != without]
+    return {name: torch.tensor([[fact[n] for n in kept]]) for name, fact in trace.written.facts.items()} or None

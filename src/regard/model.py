@@ -227,21 +227,34 @@ class Model:
         sources, facts = encode_parsed(pairs, self.tokenizer)
         return score_pairs(self.networks, sources, ids, tokens, facts)
 
-    def look(self, text: str, wish: Wish | Prompting | None = None, *, target: str | None = None) -> "Trace":
+    def look(
+        self,
+        text: str,
+        wish: Wish | Prompting | None = None,
+        *,
+        target: str | None = None,
+        parses: Parses | None = None,
+    ) -> "Trace":
         """Everything between a text and what the model makes of it: tokens, every number inside, every step.
 
-        With `target`, that text is forced instead of decoding one. Of several models, there is no one trace.
+        With `target`, that text is forced instead of decoding one. `parses` holds the text's, given as to `translate`.
+        Of several models, there is no one trace.
         """
         from regard.look.subject import Subject
         from regard.look.trace import look
 
         if len(self.folders) > 1:
             raise ConfigError("a trace is of one network, and several vote here; load one of them to look at it.")
+        check_parses(self.config.model, given=parses is not None)
+        parse = None
+        if parses is not None:
+            ((_, parse),) = beside([text], parses)
         return look(
             Subject(self.network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder)),
             text,
             wish,
             target,
+            parse,
         )
 
     @cached_property

@@ -2,12 +2,37 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands import regard
 from random_models import SMALL, saved
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, ModelConfig
+from regard.config import (
+    BidirectionalLanguageModel,
+    ClassHead,
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    ModelConfig,
+    RecurrentEncoderDecoder,
+    SyntaxPositions,
+    TagHead,
+    TokenHead,
+)
+from toy_trees import conllu
+
+RECURRENT: dict[str, Any] = {"vocabulary": 29, "width": 24, "layers": 2}
+LABELS = ("bad", "good")
+SECTIONS = {  # what each kind shows that others do not
+    "attending": "Alignment",
+    "syntax": "depth in the tree",
+    "masked": "Guesses",
+    "classifier": "Label",
+    "tagger": "Tags",
+    "both ways": "Both ways",
+    "both ways, classes": "Mixing",
+}
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +42,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "translator": EncoderDecoder(**SMALL),
         "writer": DecoderOnly(**SMALL),
         "encoder": EncoderOnly(**SMALL),
+        "attending": RecurrentEncoderDecoder(**RECURRENT),
+        "syntax": EncoderDecoder(**SMALL, positions=SyntaxPositions()),
+        "masked": EncoderOnly(**SMALL, head=TokenHead()),
+        "classifier": EncoderOnly(**SMALL, head=ClassHead(labels=LABELS)),
+        "tagger": EncoderOnly(**SMALL, head=TagHead(labels=LABELS)),
+        "both ways": BidirectionalLanguageModel(**RECURRENT),
+        "both ways, classes": BidirectionalLanguageModel(**RECURRENT, head=ClassHead(labels=LABELS)),
     }
     for name, model in kinds.items():
         saved(root / name, model)
@@ -29,6 +61,36 @@ def test_every_kind_of_model_is_walked_through(folders: dict[str, Path], kind: s
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("w5 w9 w12")
     assert "Encoder, layer 1" in done.out or "Decoder, layer 1" in done.out
+
+
+@pytest.mark.parametrize("kind", SECTIONS)
+def test_what_only_some_networks_have_has_a_section(folders: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    parses = tmp_path / "parses.conllu"
+    parses.write_text(conllu(["w5", "w9", "w12"], [2, 0, 2]), "utf-8")
+    arguments: list[str | Path] = ["look", folders[kind], "w5 w9 w12"]
+    if kind == "syntax":
+        arguments += ["--parses", parses]
+    walk, data = regard(*arguments), regard(*arguments, "--json")
+    page = regard(*arguments, "--html", tmp_path / "x.html")
+    assert [done.code for done in (walk, data, page)] == [0, 0, 0]
+    assert SECTIONS[kind] in walk.out
+    head = json.loads(data.out)["head"]
+    assert (head is None) == (kind in ("attending", "syntax"))
+    if kind != "syntax":
+        assert f"<h2>{SECTIONS[kind]}</h2>" in (tmp_path / "x.html").read_text("utf-8")
+
+
+def test_a_label_has_its_number_at_an_address(folders: dict[str, Path]) -> None:
+    (found,) = json.loads(regard("look", folders["classifier"], "w5 w9", "--at", "head.probabilities", "--json").out)
+    assert found["labels"] == [["bad", "good"]]
+    assert sum(found["values"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_picture_of_a_network_that_reads_parses(folders: dict[str, Path], tmp_path: Path) -> None:
+    parses = tmp_path / "parses.conllu"
+    parses.write_text(conllu(["w5", "w9"], [2, 0]), "utf-8")
+    done = regard("plot", "attention", folders["syntax"], "w5 w9", "--parses", parses, "-o", tmp_path / "x.svg")
+    assert (done.code, done.out, done.err) == (0, "", "")
 
 
 def test_json_is_the_outline_and_the_tree(folders: dict[str, Path]) -> None:
@@ -98,6 +160,12 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
     m = folders["translator"]
     return {
         "regard: There is no text to look at: give a sentence.": (("look", m, " "), 1),
+        "regard: the model has syntax positions and reads a parse with every sentence; "
+        "give them as CoNLL-U with --parses (in Python, parses=…).": (("look", folders["syntax"], "w5"), 2),
+        "regard: the model has no syntax positions and reads no parses; leave --parses out.": (
+            ("look", m, "w5", "--parses", "x.conllu"),
+            2,
+        ),
         "regard: There is no point 'decoder.1.weights' in this network (did you mean decoder.1.attention.weights?); "
         "the outline lists all of them.": (
             ("look", m, "w5", "--at", "decoder.1.weights"),

@@ -121,7 +121,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
         (
             ["x.toml", "--preset", "tiny"],
             2,
-            "--preset tiny: is for translation, gpt and masked; in a file, write preset = 'tiny'.",
+            "--preset tiny: is for translation, gpt, elmo, masked, classify and tag; in a file, write preset = 'tiny'.",
         ),
         (["gpt", "--data", "/dev/null", "--out", "x"], 3, "/dev/null: has nothing to learn from; give more text."),
         (

@@ -19,7 +19,8 @@ HEADED = [name for name in DECODERS if name in TRANSFORMERS]
 
 
 def logits(trace: Trace, network: Any = None) -> torch.Tensor:
-    found = Recording(network or trace.subject.network, trace.written.source, trace.written.read).logits()
+    written = trace.written
+    found = Recording(network or trace.subject.network, written.source, written.read, written.facts).logits()
     return found.detach()
 
 

@@ -75,7 +75,8 @@ def test_every_product_is_the_sum_of_its_terms(name: str) -> None:
         assert terms == pytest.approx(found.sum, abs=1e-9)
         moved = config.positions.kind  # type: ignore[union-attr]
         turned = point.part == "attention" and (
-            (moved == "rotary" and point.point in "qk") or (moved == "relative" and point.point == "head_outputs")
+            (moved == "rotary" and point.point in "qk")
+            or (moved in ("relative", "syntax") and point.point == "head_outputs")
         )
         if not turned:
             assert found.value == pytest.approx(found.sum, abs=1e-9), point.name

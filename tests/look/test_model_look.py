@@ -8,7 +8,7 @@ import torch
 
 import regard
 from family import DECODERS
-from looking import traced
+from looking import facts, traced
 from random_models import SMALL, saved
 from regard.config import DecoderOnly, EncoderDecoder, RecurrentEncoderDecoder
 from regard.decoding.settings import Bounds, Search
@@ -60,7 +60,8 @@ def test_gradients_are_those_of_the_loss_and_leave_nothing_behind(name: str) -> 
     assert all(parameter.grad is None for parameter in trace.subject.network.parameters())
     loss = -sum(step.log_probability for step in trace.steps) / len(trace.steps)
     network, written = trace.subject.network, trace.written
-    memory = None if written.source is None else network.encode(torch.tensor([written.source]))
+    source = written.source
+    memory = None if source is None else network.encode(torch.tensor([source]), facts=facts(trace))
     rows = network.logits(network.decode(torch.tensor([written.read]), memory))[0].log_softmax(-1)
     total = -rows[torch.arange(len(rows)), torch.tensor(written.follows)].mean()
     assert float(total.detach()) == pytest.approx(loss, abs=1e-4)

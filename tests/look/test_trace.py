@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from family import DECODERS, FAMILY, TOLERANCE
-from looking import TEXT, TRANSFORMERS, TRANSLATORS, WRITERS, traced
+from family import DECODERS, FAMILY, RECURRENT, TOLERANCE
+from looking import ALIGNING, TEXT, TRANSFORMERS, TRANSLATORS, WRITERS, facts, traced
 from regard.config import TransformerConfig
 from regard.look import recording
 from regard.look.matrices import matrices_of
 from regard.look.trace import Trace
 from regard.nn.attention import attend
 from regard.nn.taps import record_taps
+
+PAIRS = ("alibi", "relative", "syntax")  # positions that say something of each pair of tokens
 
 
 def close(a: Tensor, b: Tensor) -> None:
@@ -40,7 +42,8 @@ def test_decoding_token_by_token_gives_the_same_numbers_as_the_trace(name: str) 
     trace = traced(name)
     network, written = trace.subject.network, trace.written
     assert written.read is not None
-    memory = None if written.source is None else network.encode(torch.tensor([written.source]))
+    source = written.source
+    memory = None if source is None else network.encode(torch.tensor([source]), facts=facts(trace))
     cache = network.new_cache()
     taps = {id(module): tap for tap, module in network.taps.items()}
     for step, number in enumerate(written.read):
@@ -79,13 +82,13 @@ def test_attention_is_what_the_formula_gives_from_the_weights(name: str) -> None
         mixes = trace.points[f"{place}.scores"].axes[-1] == "mixture"
         if not mixes:
             close(value["scores"], value["q"] @ value["k"].mT)
-        if at_pairs not in ("alibi", "relative"):
+        if at_pairs not in PAIRS:
             close(value["scaled"], value["scores"] * value["q"].size(-1) ** -0.5)
         seen = value["masked"] > -torch.inf
         close(value["masked"], value["scaled"].masked_fill(~seen, -torch.inf))
         close(looked, value["masked"].softmax(-1))
         close(looked.sum(-1), torch.ones_like(looked[..., 0]))
-        if not mixes and at_pairs not in ("alibi", "relative"):
+        if not mixes and at_pairs not in PAIRS:
             out, by_formula = attend(value["q"], value["k"], value["v"], seen)
             close(by_formula, looked)
             close(trace.whole(point.name), out)
@@ -140,7 +143,8 @@ def test_embeddings_are_rows_of_the_matrix_and_what_is_added_to_them(name: str) 
         factor = lookup.size(1) ** 0.5 if getattr(FAMILY[name], "scale_embeddings", True) else 1.0
         close(scaled, lookup * factor)
         if f"{stack}.embedding.positions" in trace.points and not getattr(FAMILY[name], "segments", 0):
-            close(total, scaled + trace.whole(f"{stack}.embedding.positions"))
+            places = [f"{stack}.embedding.{which}" for which in ("positions", "depth")]
+            close(total, scaled + sum(trace.whole(place) for place in places if place in trace.points))
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -160,11 +164,13 @@ def test_steps_are_softmax_of_the_logits_and_the_logits_are_states_times_the_mat
         assert step.read == trace.read[step.step]
 
 
-@pytest.mark.parametrize("name", ["recurrent language model, LSTM", "recurrent encoder-decoder, dot"])
+@pytest.mark.parametrize(
+    "name", ["recurrent language model, LSTM", "recurrent encoder-decoder, dot", "bidirectional, LSTM"]
+)
 def test_gates_are_what_the_equations_of_an_lstm_give(name: str) -> None:
     trace = traced(name)
     weights = {key: matrix.take() for key, matrix in matrices_of(trace.subject.network).items()}
-    stack = "encoder" if "encoder-decoder" in name else "decoder"
+    stack = "decoder" if "language model" in name else "encoder"
     for part in ("forwards", "backwards"):
         place = f"{stack}.0.{part}"
         if f"{place}.hidden" not in trace.points:
@@ -182,6 +188,27 @@ def test_gates_are_what_the_equations_of_an_lstm_give(name: str) -> None:
             close(trace.whole(f"{place}.hidden")[t], h)
 
 
+@pytest.mark.parametrize("name", [name for name in RECURRENT if name in ALIGNING])
+def test_what_a_recurrent_decoder_sees_is_its_weights_times_the_source(name: str) -> None:
+    trace = traced(name)
+    weights, context = (trace.whole(f"decoder.cross_attention.{key}") for key in ("weights", "context"))
+    close(context, weights[0] @ trace.whole("encoder.states"))
+    close(weights, trace.whole("decoder.cross_attention.scores").softmax(-1))
+
+
+def test_a_cell_that_looks_before_its_step_is_given_what_was_seen() -> None:
+    trace = traced("recurrent encoder-decoder, Bahdanau, LSTM, deeper decoder")
+    weights = {key: matrix.take() for key, matrix in matrices_of(trace.subject.network).items()}
+    place = "decoder.0.forwards"
+    x = torch.cat([trace.whole("decoder.embedding.sum"), trace.whole("decoder.cross_attention.context")], dim=-1)
+    h, c = trace.whole(f"{place}.hidden"), trace.whole(f"{place}.cell")
+    z = x[1:] @ weights[f"{place}.W_x"] + h[:-1] @ weights[f"{place}.W_h"]
+    i, f, g, o = (z + weights[f"{place}.b_x"] + weights[f"{place}.b_h"]).chunk(4, dim=-1)
+    close(trace.whole(f"{place}.input_gate")[1:], i.sigmoid())
+    close(c[1:], f.sigmoid() * c[:-1] + i.sigmoid() * g.tanh())
+    close(h[1:], o.sigmoid() * c[1:].tanh())
+
+
 def test_what_is_kept_is_bounded_and_what_was_dropped_comes_back_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     plenty = traced("encoder-decoder")
     monkeypatch.setattr(recording, "KEPT", 1)
@@ -197,7 +224,7 @@ def test_an_outline_is_json_of_a_fixed_shape() -> None:
     found = json.loads(trace.as_json())
     assert list(found) == [
         "format", "kind", "forced", "text", "output", "model", "source", "merges", "target", "read", "steps", "search",
-        "aligns", "points", "matrices", "notes", "tree",
+        "head", "mixing", "aligns", "points", "matrices", "notes", "tree",
     ]  # fmt: skip
     assert found["format"] == 1
     assert list(found["model"]) == [

@@ -23,6 +23,10 @@ WIDE = 10_000  # columns of a pipe, where nothing is broken to fit a screen
 def run(
     model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
     text: Annotated[str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.")],
+    parses: Annotated[
+        str | None,
+        typer.Option(help="The text's parse in CoNLL-U; a model with syntax positions needs it.", metavar="FILE"),
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
@@ -48,7 +52,9 @@ def run(
         raise ConfigError(f"{' and '.join(several)} ask for different things; give one of them at a time.")
     check_text("TEXT", text, empty=True)
     check_text("--target", target or "", empty=True)
-    trace = traced(load(model), text, beam=beam, length_penalty=length_penalty, length=length, target=target)
+    trace = traced(
+        load(model), text, beam=beam, length_penalty=length_penalty, length=length, target=target, parses=parses
+    )
     if at:
         _print_numbers(trace, at, as_json)
     elif off:
@@ -71,17 +77,19 @@ def traced(
     length_penalty: float = 0.6,
     length: int = 20,
     target: str | None = None,
+    parses: str | None = None,
 ) -> "Trace":
     """A trace, decoded as these options say."""
     from regard.decoding.generator import Prompting
     from regard.decoding.settings import Bounds, Sampling, Search
     from regard.decoding.translator import Wish
 
+    wish: Wish | Prompting | None = None
     if model.config.model.translates:
-        return model.look(text, Wish(Search(beam, length_penalty)), target=target)
-    if model.config.model.continues:
-        return model.look(text, Prompting(Sampling(temperature=0, bounds=Bounds(longest=length))), target=target)
-    return model.look(text, target=target)
+        wish = Wish(Search(beam, length_penalty))
+    elif model.config.model.continues:
+        wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=length)))
+    return model.look(text, wish, target=target, parses=parses)
 
 
 def _print_numbers(trace: "Trace", addresses: list[str], as_json: bool) -> None:

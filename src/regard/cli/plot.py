@@ -15,6 +15,10 @@ def run(
     model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
     text: Annotated[str, typer.Argument(help="The text to look at.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="A .png, .svg or .pdf file.", metavar="FILE")],
+    parses: Annotated[
+        str | None,
+        typer.Option(help="The text's parse in CoNLL-U; a model with syntax positions needs it.", metavar="FILE"),
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
     length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,
@@ -30,7 +34,7 @@ def run(
     check_choice("WHAT", what, KINDS)
     check_text("TEXT", text, empty=True)
     plots.check(output)
-    trace = traced(load(model), text, beam=beam, length=length, target=target)
+    trace = traced(load(model), text, beam=beam, length=length, target=target, parses=parses)
     if what == "attention":
         figure = plots.attention(trace, at)
     else:

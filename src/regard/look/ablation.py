@@ -117,8 +117,8 @@ def compare(trace: "Trace", changes: Sequence[Change]) -> Difference:
         raise InputError("This network writes nothing, so there is no output to compare; look at its vectors instead.")
     before = trace.recording.logits().log_softmax(-1)
     with changed(trace, changes):
-        again = written if trace.forced is not None else write(trace.subject, trace.text, trace.wish, None)
-        after = Recording(trace.subject.network, written.source, written.read).logits().log_softmax(-1)
+        again = written if trace.forced is not None else write(trace.subject, trace.text, trace.wish, None, trace.parse)
+        after = Recording(trace.subject.network, written.source, written.read, written.facts).logits().log_softmax(-1)
     index = before.new_tensor(written.follows, dtype=torch.long)[:, None]
     divergence = (before.exp() * (before - after)).nansum(-1)
     pieces = trace.subject.target.pieces(written.follows)

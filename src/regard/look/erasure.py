@@ -3,6 +3,7 @@
     cost[t, j] = log p(y_t | x, y_<t) − log p(y_t | x without x_j, y_<t)
 
 All in passes over the same target, so many at a time; this is the ablation that attention weights are held against.
+Where there is a parse, the other tokens keep their places in the tree: the branch that held the token stays, empty.
 
 S source tokens · T target tokens
 """
@@ -28,6 +29,7 @@ def erasure(trace: "Trace") -> Tensor:
         raise InputError("There is no source whose tokens could be left out: this network does not translate.")
     device = next(network.parameters()).device
     source, read = torch.tensor([written.source], device=device), torch.tensor([written.read], device=device)
+    facts = trace.recording.facts
     follows = torch.tensor(written.follows, device=device)[:, None]  # (T, 1)
     whole = trace.recording.logits().log_softmax(-1).gather(1, follows)[:, 0]  # (T,)
     count = source.size(1)
@@ -37,7 +39,8 @@ def erasure(trace: "Trace") -> Tensor:
         rows = len(left_out)
         real = torch.ones(rows, count, dtype=torch.bool, device=device)
         real[torch.arange(rows), left_out] = False
-        memory = network.encode(source.expand(rows, -1), real)
+        known = {name: fact.expand(rows, -1) for name, fact in facts.items()}
+        memory = network.encode(source.expand(rows, -1), real, known or None)
         logits = network.logits(network.decode(read.expand(rows, -1), memory)).float().log_softmax(-1)
         without = logits.gather(2, follows.expand(rows, -1, -1))[..., 0]  # (rows, T)
         costs[:, left_out.cpu()] = (whole - without).mT.cpu()

@@ -50,7 +50,10 @@ def gradients(trace: "Trace") -> Gradients:
     parts = dict(_parts(network))
     wanted = [parameter for parameters in parts.values() for parameter in parameters]
     with torch.enable_grad():
-        memory = None if written.source is None else network.encode(torch.tensor([written.source], device=device))
+        memory = None
+        if written.source is not None:
+            source = torch.tensor([written.source], device=device)
+            memory = network.encode(source, facts=trace.recording.facts or None)
         hidden = network.decode(torch.tensor([written.read], device=device), memory)
         logits = network.logits(hidden)[0].float()
         loss = nn.functional.cross_entropy(logits, torch.tensor(written.follows, device=device))

@@ -56,6 +56,6 @@ def _cost(trace: "Trace", change: Change) -> float | None:
     if written.read is None:
         return None
     with changed(trace, [change]):
-        rows = Recording(trace.subject.network, written.source, written.read).logits().log_softmax(-1)
+        rows = Recording(trace.subject.network, written.source, written.read, written.facts).logits().log_softmax(-1)
     index = torch.tensor(written.follows, device=rows.device)[:, None]
     return trace.log_probability - float(rows.gather(1, index).sum())

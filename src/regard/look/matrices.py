@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from regard.models.network import Network
+from regard.models.bidirectional import BidirectionalLanguageModel
+from regard.models.network import EncodingNetwork, Network
 from regard.nn import Block, Output, Stack
 from regard.nn.embedding import Embedding
 from regard.nn.multihead import CrossAttention, SelfAttention
+from regard.nn.readout import LabelReadout, TokenReadout
 from regard.nn.recurrent import RecurrentLayer
 from regard.nn.recurrent_stack import RecurrentStack
+from regard.nn.syntax import SyntaxPositions
+from regard.nn.two_way_readout import TwoWayReadout
+
+DIRECTIONS = ("forwards", "backwards")
 
 
 @dataclass(frozen=True)
@@ -48,18 +54,53 @@ def _all(network: Network) -> Iterator[Matrix]:
             for number, layer in enumerate(stack.layers):
                 if isinstance(layer, RecurrentLayer):
                     yield from _recurrent(f"{name}.{number}", layer)
+    if isinstance(network, BidirectionalLanguageModel):
+        yield from _bidirectional(network)
     output = getattr(network, "output", None)
     if isinstance(output, Output):
-        yield Matrix("output.W", ("unit", "vocabulary"), None, lambda: output.weight.mT)
-        if output.bias is not None:
-            yield Matrix("output.b", ("vocabulary",), None, lambda: _present(output.bias))
+        yield from _output("output", output)
+    if isinstance(network, EncodingNetwork):
+        yield from _head(network.head)
+
+
+def _output(name: str, output: Output) -> Iterator[Matrix]:
+    yield Matrix(f"{name}.W", ("unit", "vocabulary"), None, lambda: output.weight.mT)
+    if output.bias is not None:
+        yield Matrix(f"{name}.b", ("vocabulary",), None, lambda: _present(output.bias))
+
+
+def _head(head: nn.Module | None) -> Iterator[Matrix]:
+    if isinstance(head, LabelReadout):
+        dense = head.dense
+        yield Matrix("head.W", ("unit", "label"), None, lambda: dense.weight.mT)
+        yield Matrix("head.b", ("label",), None, lambda: dense.bias)
+    elif isinstance(head, TokenReadout):
+        yield from _linear("head", "dense", head.dense)
+        yield from _output("head", head.output)
+    elif isinstance(head, TwoWayReadout):
+        yield from _output("head", head.output)
+
+
+def _bidirectional(network: BidirectionalLanguageModel) -> Iterator[Matrix]:
+    stack, mixing = network.encoder, network.mixing
+    yield from _embedding("encoder.embedding", stack.embedding)
+    for number, both in enumerate(zip(stack.forwards, stack.backwards, strict=True)):
+        for part, layer in zip(DIRECTIONS, both, strict=True):
+            if isinstance(layer, RecurrentLayer):
+                yield from _walking(f"encoder.{number}.{part}", layer)
+    yield Matrix("encoder.mixing.scalars", ("layer",), None, lambda: mixing.scalars)
+    yield Matrix("encoder.mixing.scale", ("unit",), None, lambda: mixing.scale)
 
 
 def _embedding(name: str, embedding: Embedding) -> Iterator[Matrix]:
     yield Matrix(f"{name}.weight", ("vocabulary", "unit"), None, lambda: embedding.weight)
-    learned = getattr(embedding.positions, "weight", None)
+    positions = embedding.positions
+    tree = positions if isinstance(positions, SyntaxPositions) else None
+    learned = getattr(positions if tree is None else tree.sequential, "weight", None)
     if isinstance(learned, nn.Parameter):
         yield Matrix(f"{name}.positions_weight", ("position", "unit"), None, lambda: learned)
+    if tree is not None and tree.weight is not None:
+        yield Matrix(f"{name}.depth_weight", ("depth", "unit"), None, lambda: _present(tree.weight))
 
 
 def _block(name: str, block: Block) -> Iterator[Matrix]:
@@ -109,16 +150,20 @@ def _linear(name: str, suffix: str, linear: nn.Module) -> Iterator[Matrix]:
 
 def _recurrent(name: str, layer: RecurrentLayer) -> Iterator[Matrix]:
     for direction in range(len(layer.cells)):
-        where = f"{name}.{('forwards', 'backwards')[direction]}"
-        for number, matrix in enumerate(("W_x", "W_h", "b_x", "b_h")):
-            axes = ("unit", "unit") if number < 2 else ("unit",)
-            yield Matrix(f"{where}.{matrix}", axes, None, _of_layer(layer, direction, number))
+        yield from _walking(f"{name}.{DIRECTIONS[direction]}", layer, direction)
+
+
+def _walking(name: str, layer: RecurrentLayer, direction: int = 0) -> Iterator[Matrix]:
+    """What one cell of a layer walks with."""
+    for number, matrix in enumerate(("W_x", "W_h", "b_x", "b_h")):
+        axes = ("unit", "unit") if number < 2 else ("unit",)
+        yield Matrix(f"{name}.{matrix}", axes, None, _of_layer(layer, direction, number))
 
 
 def _of_layer(layer: RecurrentLayer, direction: int, number: int) -> Callable[[], Tensor]:
     return lambda: layer.weights(direction)[number].mT if number < 2 else layer.weights(direction)[number]
 
 
-def _present(bias: Tensor | None) -> Tensor:
-    assert bias is not None
-    return bias
+def _present(learned: Tensor | None) -> Tensor:
+    assert learned is not None
+    return learned

@@ -4,7 +4,8 @@ Most are taps. A few are what goes into or comes out of a module that has no tap
 restate what a module does to what it was given, such as a norm's mean; the tests prove the restatements.
 
 Axes: `source` and `target` are tokens that ask, `source_key` and `target_key` the same tokens where they are asked;
-`head`, `unit` (an entry of a vector), `vocabulary`, `mixture` (of a Linformer).
+`head`, `unit` (an entry of a vector), `vocabulary`, `label` (of a classifier or tagger), `layer` (of those that are
+mixed), `mixture` (of a Linformer).
 """
 
 from collections.abc import Callable, Iterator
@@ -14,16 +15,21 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.models.network import Network
-from regard.models.transformer import EncoderOnlyTransformer
+from regard.look.matrices import DIRECTIONS
+from regard.models.bidirectional import BidirectionalLanguageModel
+from regard.models.network import EncodingNetwork, Network
 from regard.nn import Block, FullAttention, Stack
 from regard.nn.block import Residual
 from regard.nn.embedding import Embedding
 from regard.nn.linformer import LinformerAttention
 from regard.nn.multihead import CrossAttention, MultiHeadAttention, SelfAttention
+from regard.nn.output import Output
+from regard.nn.readout import LabelReadout, TextReadout, TokenReadout
 from regard.nn.recurrent import RecurrentLayer
 from regard.nn.recurrent_stack import RecurrentStack
+from regard.nn.syntax import SyntaxPositions
 from regard.nn.taps import Tap
+from regard.nn.two_way_readout import TwoWayReadout
 
 Reads = Literal["output", "input", "nothing"]
 
@@ -84,6 +90,8 @@ def _all(network: Network) -> Iterator[Point]:
             yield from _stack(name, tokens, stack)
         elif isinstance(stack, RecurrentStack):
             yield from _recurrent(name, tokens, stack)
+    if isinstance(network, BidirectionalLanguageModel):
+        yield from _bidirectional(network)
     if network.decodes:
         logits, axes = _tap(network, "output.logits"), ("target", "vocabulary")
         yield Point(
@@ -91,8 +99,10 @@ def _all(network: Network) -> Iterator[Point]:
         )
         what = "softmax of the logits: the probability of every next token"
         yield Point("output", None, "", "probabilities", axes, what, logits, restated=lambda x: x.softmax(-1))
-    if isinstance(network, EncoderOnlyTransformer):
+    if isinstance(network, EncodingNetwork):
         yield Point("pooling", None, "", "vector", ("unit",), "one vector for the whole text", network.pooling)
+        if network.head is not None:
+            yield from _head(network.head)
 
 
 def _stack(name: str, tokens: str, stack: Stack) -> Iterator[Point]:
@@ -113,9 +123,13 @@ def _embedding(name: str, tokens: str, embedding: Embedding) -> Iterator[Point]:
 
     yield point("lookup", "the row of the embedding matrix that each id points at", embedding.lookup)
     yield point("scaled", f"× {embedding.factor:.4g}", embedding.scaled)
-    vectors = getattr(embedding.positions, "vectors", None)
+    positions = embedding.positions
+    tree = positions if isinstance(positions, SyntaxPositions) else None
+    vectors = getattr(positions if tree is None else tree.sequential, "vectors", None)
     if isinstance(vectors, Tap):
         yield point("positions", "the vector of each position", vectors)
+    if tree is not None and tree.vectors is not None:
+        yield point("depth", "the vector of each word's depth in the dependency tree", tree.vectors)
     yield point("sum", "embedding and position added", embedding.sum)
     if embedding.norm is not None:
         yield from _norm(name, None, "embedding_norm", tokens, embedding.norm)
@@ -223,9 +237,8 @@ def _recurrent(name: str, tokens: str, stack: RecurrentStack) -> Iterator[Point]
     axes = (tokens, "unit")
     for number, layer in enumerate(stack.layers):
         if isinstance(layer, RecurrentLayer):
-            for part, cell in zip(("forwards", "backwards"), layer.cells, strict=False):
-                for gate, tap in cell.named_children():
-                    yield Point(name, number, part, gate, axes, GATES[gate], tap, backwards=part == "backwards")
+            for part, cell in zip(DIRECTIONS, layer.cells, strict=False):
+                yield from _gates(name, number, part, axes, cell)
     attention = stack.cross_attention
     if attention is not None:
         across = ("head", tokens, "source_key")
@@ -234,6 +247,54 @@ def _recurrent(name: str, tokens: str, stack: RecurrentStack) -> Iterator[Point]
         yield Point(name, None, part, "weights", across, "softmax along each row", attention.weights)
         yield Point(name, None, part, "context", axes, "weights · the encoder's states", attention.context)
     yield Point(name, None, "", "states", axes, "what the stack gives for each token", stack.states)
+
+
+def _bidirectional(network: BidirectionalLanguageModel) -> Iterator[Point]:
+    stack, axes = network.encoder, ("source", "unit")
+    embedded, *shown = stack.states
+    yield from _embedding("encoder", "source", stack.embedding)
+    yield Point("encoder", None, "embedding", "states", axes, "h_0: the embedding, once for each direction", embedded)
+    for number, (both, states) in enumerate(zip(zip(stack.forwards, stack.backwards, strict=True), shown, strict=True)):
+        for part, layer in zip(DIRECTIONS, both, strict=True):
+            if isinstance(layer, RecurrentLayer):
+                yield from _gates("encoder", number, part, axes, layer.cells[0])
+        yield Point("encoder", number, "", "states", axes, f"h_{number + 1}: both directions side by side", states)
+    mixing = network.mixing
+    what = "softmax of one learned scalar per layer: what each adds"
+    yield Point("encoder", None, "mixing", "shares", ("layer",), what, mixing.weights)
+    yield Point("encoder", None, "", "states", axes, "γ Σ shares · h: the layers mixed, for each token", mixing.mixed)
+
+
+def _gates(name: str, layer: int, part: str, axes: tuple[str, ...], cell: nn.Module) -> Iterator[Point]:
+    for gate, tap in cell.named_children():
+        yield Point(name, layer, part, gate, axes, GATES[gate], tap, backwards=part == "backwards")
+
+
+def _head(head: nn.Module) -> Iterator[Point]:
+    """What an encoder's vectors are read out for."""
+    if isinstance(head, LabelReadout):
+        axes = ("label",) if isinstance(head, TextReadout) else ("source", "label")
+        read = "pooling.vector" if isinstance(head, TextReadout) else "states"
+        what = f"{read} · W + b: a score for every label"
+        yield Point("head", None, "", "logits", axes, what, head.logits)
+        what = "softmax of the logits: the probability of every label"
+        yield Point("head", None, "", "probabilities", axes, what, head.logits, restated=lambda x: x.softmax(-1))
+    elif isinstance(head, TokenReadout):
+        yield from _norm("head", None, "norm", "source", head.norm)
+        yield from _guesses("", "which stands there", head.output, lambda x: x)
+    elif isinstance(head, TwoWayReadout):
+        yield from _guesses("forwards", "that follows", head.output, lambda x: x[:, 0])  # (S, 2, V) -> (S, V)
+        yield from _guesses("backwards", "that goes before", head.output, lambda x: x[:, 1])
+
+
+def _guesses(part: str, which: str, output: Output, taken: Callable[[Tensor], Tensor]) -> Iterator[Point]:
+    axes = ("source", "vocabulary")
+    what = "what the logits are made of"
+    yield Point("head", None, part, "hidden", ("source", "unit"), what, output, "input", taken)
+    what = f"hidden · W + b: a score for every token {which}"
+    yield Point("head", None, part, "logits", axes, what, output.logits, restated=taken)
+    what = f"softmax of the logits: the probability of every token {which}"
+    yield Point("head", None, part, "probabilities", axes, what, output.logits, restated=lambda x: taken(x).softmax(-1))
 
 
 def _tap(network: Network, name: str) -> Tap:

@@ -66,6 +66,7 @@ def product(trace: "Trace", at: Address, row: int, column: int) -> Product:
         if at.head is None or at.head >= len(result):
             raise InputError(f"{at}: say which head, 0 to {len(result) - 1}, as in {at.point}[0].")
         result = result[at.head]
+    result = result if result.dim() > 1 else result[None]  # what is told of a whole text is one row
     factors = _factors(trace, at)
     rows, columns = result.shape
     if not (0 <= row < rows and 0 <= column < columns):
@@ -113,6 +114,9 @@ def _factors(trace: "Trace", at: Address) -> _Factors:
             return _projection(trace, f"{sublayer}.hidden", sublayer, "2")
         case "feed_forward", "inner":
             return _projection(trace, f"{before}.input", before, "1")
+        case _, "logits" if point.stack == "head":
+            left = f"{before}.hidden" if f"{before}.hidden" in trace.points else "encoder.states"
+            return _projection(trace, "pooling.vector" if point.axes == ("label",) else left, "head", "")
         case "", "logits":
             return _projection(trace, "decoder.states", "output", "")
     products = "q, k, v, scores, head_outputs, added, inner and logits"
@@ -129,4 +133,6 @@ def _projection(trace: "Trace", left: str, where: str, suffix: str, head: int | 
         of_head = [None if one is None else one[head] for one in of_head]
     w, b = of_head
     assert w is not None
-    return _Factors(left, f"{weight.name}{'' if head is None else f'[{head}]'}", trace.whole(left), w, b)
+    x = trace.whole(left)
+    x = x if x.dim() > 1 else x[None]
+    return _Factors(left, f"{weight.name}{'' if head is None else f'[{head}]'}", x, w, b)

@@ -9,28 +9,40 @@ S source length · T target length
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from regard.look.hooks import Seen, hooked
 from regard.look.points import Point, points_of
-from regard.models.network import Memory, Network
-from regard.models.transformer import EncoderOnlyTransformer
+from regard.models.bidirectional import BidirectionalLanguageModel
+from regard.models.network import EncodingNetwork, Memory, Network
+from regard.nn.readout import TextReadout
+from regard.nn.two_way_readout import TwoWayReadout
 
 KEPT = 2**26  # numbers of all layers together that are kept
 
 
 class Recording:
-    """One reading: `source` are the encoder's ids, `read` the decoder's; None where the network has no such stack."""
+    """One reading: `source` are the encoder's ids, `read` the decoder's; None where the network has no such stack.
 
-    def __init__(self, network: Network, source: Sequence[int] | None, read: Sequence[int] | None) -> None:
+    `facts` are what a parse tells of the source's tokens, by name; nothing where the network reads no parses.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        source: Sequence[int] | None,
+        read: Sequence[int] | None,
+        facts: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
         device = next(network.parameters()).device
         self.network = network
         self.points = points_of(network)
         self._source = None if source is None else torch.tensor([source], device=device)  # (1, S)
         self._read = None if read is None else torch.tensor([read], device=device)  # (1, T)
+        self.facts = {name: torch.tensor([fact], device=device) for name, fact in (facts or {}).items()}  # (1, S) each
         self._memory: Memory | None = None
         self._groups: OrderedDict[str, dict[str, Tensor]] = OrderedDict()
         self._turn = threading.RLock()
@@ -76,19 +88,37 @@ class Recording:
                 case "output":
                     self.network.logits(self._decoded())
                 case "pooling":
-                    memory = self._encoded()
-                    if isinstance(self.network, EncoderOnlyTransformer) and memory is not None:
-                        self.network.pool(memory)
+                    self._pooled()
+                case "head":
+                    self.network.logits(self._read_out())
         return {key: _whole(members[key], values) for key, values in seen.items()}
 
     def _encoded(self) -> Memory | None:
         if self._memory is None and self._source is not None:
-            self._memory = self.network.encode(self._source)
+            self._memory = self.network.encode(self._source, facts=self.facts or None)
         return self._memory
 
     def _decoded(self) -> Tensor:
         assert self._read is not None
         return self.network.decode(self._read, self._encoded())
+
+    def _pooled(self) -> Tensor:
+        memory = self._encoded()
+        assert isinstance(self.network, EncodingNetwork)
+        assert memory is not None
+        return self.network.pool(memory)
+
+    def _read_out(self) -> Tensor:
+        """What an encoder's head sees: the text's vector, the tokens', or the last layer of both directions."""
+        network, memory = self.network, self._encoded()
+        assert memory is not None
+        match getattr(network, "head", None):
+            case TextReadout():
+                return self._pooled()
+            case TwoWayReadout() if isinstance(network, BidirectionalLanguageModel):
+                layers: list[Tensor] = network.encoder(self._source)
+                return layers[-1]
+        return memory.states
 
 
 def _key(point: Point) -> str:
@@ -103,10 +133,14 @@ def _keeper(point: Point, into: list[Tensor]) -> Seen:
 
 
 def _whole(point: Point, values: list[Tensor]) -> Tensor:
-    """What passed at once (1, …) -> (…); what a recurrent cell passed step by step, (1, W) each -> (T, W)."""
+    """What passed at once (1, …) -> (…); what passed step by step, (1, W) or (1, …, 1, W) each -> (…, T, W)."""
     if len(values) == 1 and values[0].dim() > 2:
         return values[0][0]
-    if point.stack == "pooling":
+    if point.axes == ("layer",):  # the same for every text: it has no batch
+        return values[0]
+    if point.stack in ("pooling", "head"):
         return values[0][0]
+    if values[0].dim() > 2:  # of a recurrent decoder that attends before each step
+        return torch.cat(values, dim=-2)[0]
     steps = torch.cat(values)
     return steps.flip(0) if point.backwards else steps

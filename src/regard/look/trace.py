@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.config import EncoderDecoder, TransformerConfig
+from regard.config import EncoderDecoder, Encodes, TransformerConfig
 from regard.config.complaint import nearest
 from regard.decoding.generator import Prompting
 from regard.decoding.translator import Wish
@@ -29,12 +29,14 @@ from regard.look.matrices import matrices_of
 from regard.look.merges import Building, merges
 from regard.look.numbers import MOST, Numbers, Span, spans
 from regard.look.points import Point
+from regard.look.readings import Readings, readings
 from regard.look.recording import Recording
 from regard.look.steps import Step, steps
 from regard.look.subject import Subject
 from regard.look.tree import Tree
 from regard.look.words import Line, line
 from regard.look.written import Written, write
+from regard.text.parses import Parse
 from regard.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -47,29 +49,42 @@ if TYPE_CHECKING:
 FORMAT = 1  # of the outline
 
 
-def look(subject: Subject, text: str, wish: Wish | Prompting | None = None, target: str | None = None) -> "Trace":
-    """Decode a text, or force a target, and keep the way to every number."""
+def look(
+    subject: Subject,
+    text: str,
+    wish: Wish | Prompting | None = None,
+    target: str | None = None,
+    parse: Parse | None = None,
+) -> "Trace":
+    """Decode a text, or force a target, and keep the way to every number; `parse` is for networks that read one."""
     model = subject.config.model
     if not getattr(model, "look_ahead_mask", True):
         raise InputError(
             f"{subject.name}: has no look-ahead mask, so that reading a whole target is not what it computes token by "
             "token, and there is no trace of it; train it with model.look_ahead_mask = true."
         )
-    return Trace(subject, text, wish, write(subject, text, wish, target), target)
+    return Trace(subject, text, wish, write(subject, text, wish, target, parse), target, parse)
 
 
 class Trace:
     """One decode, opened up. Made by `look`."""
 
     def __init__(
-        self, subject: Subject, text: str, wish: Wish | Prompting | None, written: Written, target: str | None = None
+        self,
+        subject: Subject,
+        text: str,
+        wish: Wish | Prompting | None,
+        written: Written,
+        target: str | None = None,
+        parse: Parse | None = None,
     ) -> None:
         self.subject = subject
         self.text = text
         self.wish = wish
         self.written = written
         self.forced = target
-        self.recording = Recording(subject.network, written.source, written.read)
+        self.parse = parse
+        self.recording = Recording(subject.network, written.source, written.read, written.facts)
 
     @property
     def kind(self) -> str:
@@ -112,6 +127,18 @@ class Trace:
         if written.read is None:
             return []
         return steps(self.recording.logits(), written.read, written.follows, written.given, self.subject.target)
+
+    @cached_property
+    def readings(self) -> Readings | None:
+        """What an encoder's head tells: labels, tags, or guesses at tokens; None where there is none."""
+        return readings(self)
+
+    @cached_property
+    def mixing(self) -> dict[str, float] | None:
+        """What each layer adds to a token's vector, where layers are mixed (ELMo); None where they are not."""
+        if "encoder.mixing.shares" not in self.points:
+            return None
+        return dict(zip(self.labels("layer") or [], self.whole("encoder.mixing.shares").tolist(), strict=True))
 
     @property
     def tree(self) -> Tree | None:
@@ -215,6 +242,8 @@ class Trace:
             "read": self.read,
             "steps": [step.as_dict() for step in self.steps],
             "search": self._search(),
+            "head": None if self.readings is None else self.readings.as_dict(),
+            "mixing": self.mixing,
             "aligns": self.subject.config.model.aligns,
             "points": [point.as_dict() for point in self.points.values()],
             "matrices": [matrix.as_dict() for matrix in matrices_of(self.subject.network).values()],
@@ -256,6 +285,11 @@ class Trace:
         """What the places of an axis are called; None: they are only numbered."""
         if axis.startswith("source"):
             return None if self.source is None else self.source.tokens
+        if axis == "layer":
+            return ["embedding", *(f"layer {n}" for n in range(self.subject.config.model.layers))]
+        if axis == "label":
+            model = self.subject.config.model
+            return list(getattr(model.head, "labels", ())) if isinstance(model, Encodes) else None
         return self.read if axis.startswith("target") else None
 
     def __repr__(self) -> str:

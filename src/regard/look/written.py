@@ -3,7 +3,7 @@
 All of it is ids here. A trace then reads the same ids again, with taps open.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from regard.decoding.engines.engine import Task
@@ -15,6 +15,9 @@ from regard.decoding.translator import Wish
 from regard.errors import ConfigError, InputError
 from regard.look.subject import Subject
 from regard.look.tree import Tree, chain
+from regard.text.holes import encode_holes
+from regard.text.parses import Facts, Parse, facts_of
+from regard.text.trees import END
 
 LONGEST = 512  # tokens that a trace may have on each side
 LENGTH = 20  # tokens that a language model writes where no length is asked for
@@ -33,13 +36,16 @@ class Written:
     ended: bool = True
     found: Hypothesis | None = None
     tree: Tree | None = None
+    facts: Facts = field(default_factory=dict)  # what a parse tells of the source's tokens, its end included
 
 
-def write(subject: Subject, text: str, wish: Wish | Prompting | None, target: str | None) -> Written:
-    """Decode, or force the target that is given."""
+def write(
+    subject: Subject, text: str, wish: Wish | Prompting | None, target: str | None, parse: Parse | None = None
+) -> Written:
+    """Decode, or force the target that is given; `parse` is the text's, where the network reads one."""
     model = subject.config.model
     if model.translates:
-        return _translated(subject, text, _wish(wish, Wish, "Wish, or none"), target)
+        return _translated(subject, text, _wish(wish, Wish, "Wish, or none"), target, parse)
     if model.continues:
         return _continued(subject, text, _wish(wish, Prompting, "Prompting, or none"), target)
     if target is not None:
@@ -49,13 +55,16 @@ def write(subject: Subject, text: str, wish: Wish | Prompting | None, target: st
     return Written(_encoder_ids(subject, text), None, [], 0)
 
 
-def _translated(subject: Subject, text: str, wish: Wish | None, target: str | None) -> Written:
-    tokens, ids = subject.config.tokens, _checked(subject, subject.source.encode(text.strip()), "text")
+def _translated(subject: Subject, text: str, wish: Wish | None, target: str | None, parse: Parse | None) -> Written:
+    tokens = subject.config.tokens
+    ((ids, offsets),) = subject.source.encode_placed([text.strip()])
+    facts = facts_of(parse, offsets) if parse is not None else {}
+    known = {name: [*facts[name], end] for name, end in zip(facts, END, strict=False)}
     wish = wish or Wish()
-    source = [*ids, tokens.end]
+    source = [*_checked(subject, ids, "text"), tokens.end]
     if target is not None:
         forced = _checked(subject, subject.target.encode(target.strip()), "target")
-        return Written(source, [tokens.start, *forced], [*forced, tokens.end], len(forced) + 1)
+        return Written(source, [tokens.start, *forced], [*forced, tokens.end], len(forced) + 1, facts=known)
     search = wish.search
     if search.width > WIDEST:
         raise InputError(f"A tree of a beam of {search.width} is too wide to look at; up to {WIDEST} can be shown.")
@@ -67,11 +76,12 @@ def _translated(subject: Subject, text: str, wish: Wish | None, target: str | No
         search,
         [subject.target.encode(wish.prefix)] if wish.prefix else None,
         spelling=subject.target.spelling() if words else (),
+        facts=[facts] if facts else (),
     )
     found = NetworkEngine([subject.network], subject.config, observer=tree).search(task)[0][0]
     tree = tree.close() if len(tree.nodes) > 1 else chain(found, tokens.end, search)
     follows = [*found.ids, tokens.end] if found.ended else found.ids
-    return Written(source, [tokens.start, *follows[:-1]], follows, 0, found.ended, found, tree)
+    return Written(source, [tokens.start, *follows[:-1]], follows, 0, found.ended, found, tree, known)
 
 
 def _continued(subject: Subject, text: str, wish: Prompting | None, target: str | None) -> Written:
@@ -105,9 +115,13 @@ def _continued(subject: Subject, text: str, wish: Prompting | None, target: str 
 
 
 def _encoder_ids(subject: Subject, text: str) -> list[int]:
-    """A text between its start and its end, as text encoders are trained; without them where they are one token."""
-    tokens, ids = subject.config.tokens, _checked(subject, subject.source.encode(text), "text")
-    return _checked(subject, [tokens.start, *ids, tokens.end] if tokens.start != tokens.end else ids, "text")
+    """A text between its start and its end, as encoders are trained; where tokens are guessed, [MASK] hides one."""
+    tokens = subject.config.tokens
+    if subject.config.model.task == "masked" and tokens.mask is not None:
+        ids = encode_holes(subject.source, text, tokens.mask)
+    else:
+        ids = subject.source.encode(text)
+    return _checked(subject, [tokens.start, *_checked(subject, ids, "text"), tokens.end], "text")
 
 
 def _checked(subject: Subject, ids: list[int], what: str) -> list[int]:

@@ -40,16 +40,16 @@ class SyntaxPositions(Positions):
     def __init__(self, sequential: Positions, width: int, deepest: int, clip: int, per_head: bool = False) -> None:
         super().__init__()
         self.sequential = sequential
-        self.vectors = Tap()
         self.weight = (
             nn.Parameter(torch.empty(deepest + 1, width).normal_(std=width**-0.5)) if deepest else None  # from 0 on
         )
+        self.vectors = Tap() if deepest else None
         self.clip = clip
         self.per_head = per_head
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         x = self.sequential.embed(x, tokens)
-        if self.weight is None:
+        if self.weight is None or self.vectors is None:
             return x
         depth = fact(DEPTH, tokens).clamp(max=len(self.weight) - 1)
         return x + self.vectors(self.weight[depth])

@@ -6,6 +6,7 @@ from typing import Any
 from regard.look.alignment import METHOD, Alignment
 from regard.look.heads import heads
 from regard.look.render.pictures import alignment_picture, heat, tree_picture
+from regard.look.render.sheets import Sheet, sheets
 from regard.look.render.terminal import CAUTION
 from regard.look.trace import Trace
 from regard.look.words import Line
@@ -22,6 +23,7 @@ def all_sections(trace: Trace) -> list[Markup]:
     return [
         _header(trace),
         _tokens(trace),
+        *(_sheet(sheet) for sheet in sheets(trace)),
         _steps(trace),
         _alignment(trace),
         _attention(trace),
@@ -106,6 +108,21 @@ def _steps(trace: Trace) -> Markup:
     )
     head = ["step", "read", "chosen", "", "probability", "entropy", "others"]
     return _section("Step by step", note, table(head, rows, class_="steps"))
+
+
+def _sheet(sheet: Sheet) -> Markup:
+    head = [name for title, kind in sheet.columns.items() for name in (["", title] if kind is float else [title])]
+    rows: list[list[str]] = []
+    for row in sheet.rows:
+        cells: list[str] = []
+        for cell, kind in zip(row, sheet.columns.values(), strict=True):
+            if kind is float:
+                cells += ["", ""] if cell is None else [_bar(float(cell)), f"{float(cell):.3f}"]
+            else:
+                cells.append(tag("code", "" if cell is None else str(cell)))
+        rows.append(cells)
+    note = f"{sheet.note[0].upper()}{sheet.note[1:]}."
+    return _section(sheet.title, note, table(head, rows, class_="steps"))
 
 
 def _bar(share: float, colour: str = "c1") -> Markup:

@@ -9,6 +9,7 @@ from rich.tree import Tree as RichTree
 from regard.look.heads import heads
 from regard.look.points import Point
 from regard.look.render.matrix import bar, matrix, number, table, vector
+from regard.look.render.sheets import Cell, Sheet, sheets
 from regard.look.trace import Trace
 from regard.look.tree import Node, Tree
 
@@ -27,6 +28,8 @@ def walk(trace: Trace) -> Iterator[RenderableType]:
     for stack in ("encoder", "decoder"):
         if any(point.stack == stack for point in trace.points.values()):
             yield from _stack(trace, stack)
+    for sheet in sheets(trace):
+        yield from _sheet(sheet)
     if trace.steps:
         yield from _steps(trace)
     if trace.tree is not None:
@@ -62,9 +65,10 @@ def _tokens(trace: Trace) -> Iterator[RenderableType]:
         return
     words = {place: word.text for word in line.words for place in word.tokens}
     yield heading("Tokens", "the text in pieces of the vocabulary, each with its id")
-    made = table("token", "word", "id", left=2)
+    depth = trace.written.facts.get("depth")
+    made = table("token", "word", "id", *(["depth in the tree"] if depth else []), left=2)
     for place, (token, ident) in enumerate(zip(line.tokens, line.ids, strict=True)):
-        made.add_row(Text(token), Text(words[place]), str(ident))
+        made.add_row(Text(token), Text(words[place]), str(ident), *([str(depth[place])] if depth else []))
     yield made
     built = [building for building in trace.merges if len(building.stages) > 2]
     if built:
@@ -98,10 +102,10 @@ def _stack(trace: Trace, stack: str) -> Iterator[RenderableType]:
 
 
 def _embedding(trace: Trace, stack: str, labels: list[str]) -> Iterator[RenderableType]:
-    shown = ("lookup", "scaled", "positions", "sum")
+    shown = ("lookup", "scaled", "positions", "depth", "sum")
     names = [name for name in shown if f"{stack}.embedding.{name}" in trace.points]
     factor = trace.points[f"{stack}.embedding.scaled"].what
-    titles = {"lookup": "embedding", "scaled": factor, "positions": "position", "sum": "sum"}
+    titles = {"lookup": "embedding", "scaled": factor, "positions": "position", "depth": "depth", "sum": "sum"}
     made = table("token", *(titles[name] for name in names), left=1)
     values = {name: trace.whole(f"{stack}.embedding.{name}").tolist() for name in names}
     for place, label in enumerate(labels):
@@ -169,6 +173,26 @@ def _gates(trace: Trace, stack: str, layer: int, labels: list[str]) -> Iterator[
 
 def _gate_title(point: Point) -> str:
     return point.point.replace("_", " ") if point.point.endswith("gate") else f"|{point.point}|"
+
+
+def _sheet(sheet: Sheet) -> Iterator[RenderableType]:
+    """A table whose shares are numbers with bars before them."""
+    yield heading(sheet.title, sheet.note)
+    made = table()
+    for name, kind in sheet.columns.items():
+        if kind is float:
+            made.add_column("")
+        made.add_column(Text(name), justify="right" if kind is float else "left", no_wrap=True)
+    kinds = list(sheet.columns.values())
+    for row in sheet.rows:
+        made.add_row(*(shown for cell, kind in zip(row, kinds, strict=True) for shown in _cells(cell, kind)))
+    yield made
+
+
+def _cells(cell: Cell, kind: type[str] | type[float]) -> list[Text]:
+    if kind is float:
+        return [Text(), Text()] if cell is None else [bar(float(cell), 12), Text(f"{float(cell):.3f}")]
+    return [Text("" if cell is None else str(cell))]
 
 
 def _steps(trace: Trace) -> Iterator[RenderableType]:
