@@ -1,5 +1,6 @@
 """The command as a user runs it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = [sys.executable, "-c", "from regard.cli import main; main()"]
-ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "100", "PATH": ""}
+ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "100", "PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
 
 def regard(

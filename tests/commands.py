@@ -25,9 +25,10 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def regard(*arguments: str | Path, stdin: bytes = b"", terminal: bool = False) -> Done:
+def regard(*arguments: str | Path, stdin: str | bytes = b"", terminal: bool = False) -> Done:
     """Run the command with these arguments, and what it reads."""
     code = 0
+    stdin = stdin.encode() if isinstance(stdin, str) else stdin
     read = (Terminal if terminal else io.TextIOWrapper)(io.BytesIO(stdin), encoding="utf-8")
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     argv = ["regard", *map(str, arguments)]

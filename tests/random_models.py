@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
-from regard.config import Config, ModelConfig, SpecialTokens
+from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions, ModelConfig, SpecialTokens
 from regard.models import Network, build, save
 
 VOCABULARY = 29
@@ -30,6 +31,22 @@ def saved(folder: Path, model: ModelConfig, seed: int = 0, **tokens: int) -> tup
     network, config = randomised(model, seed), Config(model=model, tokens=SpecialTokens(**tokens))
     save(folder, network, config, extra_files={"tokenizer.json": words().to_str().encode()})
     return network, config
+
+
+@pytest.fixture(scope="session")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a translator, for tests that leave it as it is."""
+    folder = tmp_path_factory.mktemp("models") / "translator"
+    saved(folder, EncoderDecoder(**SMALL))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a language model that has learned 40 positions."""
+    folder = tmp_path_factory.mktemp("models") / "writer"
+    saved(folder, DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=40)))
+    return folder
 
 
 def words(size: int = VOCABULARY, prefix: str = "w") -> Tokenizer:

@@ -1,5 +1,7 @@
 """What the tests of decoding share: small translators, and sentences for them."""
 
+from functools import cache
+
 import torch
 
 from family import DECODERS, Batch, make
@@ -16,14 +18,15 @@ def sentences(batch: Batch) -> list[list[int]]:
     return [source[real].tolist() for source, real in zip(batch.source, batch.source_real, strict=True)]
 
 
+@cache
 def engine(name: str, seed: int = 0) -> NetworkEngine:
-    """The torch engine with one network."""
+    """The torch engine with one network, for tests that leave it as it is."""
     return NetworkEngine([make(DECODERS[name], seed)], Config(model=DECODERS[name]))
 
 
 def never_ending() -> NetworkEngine:
     """The torch engine with a network that never writes an end."""
-    found = engine(BIASED)
+    found = NetworkEngine([make(DECODERS[BIASED])], Config(model=DECODERS[BIASED]))
     with torch.no_grad():
         dict(found.networks[0].named_parameters())["output.bias"][TOKENS.end] = -1e9
     return found

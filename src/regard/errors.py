@@ -22,6 +22,10 @@ class FolderError(RegardError):
     exit_code = 3
 
 
+class UnwritableFolderError(FolderError):
+    """A folder cannot be written: a full disk, or one that is not the user's."""
+
+
 class DataError(RegardError):
     """A data file is missing, unreadable or not what it should be."""
 
@@ -30,6 +34,10 @@ class DataError(RegardError):
 
 class InputError(RegardError, ValueError):
     """A network was given input that it cannot take, such as a sentence past its last learned position."""
+
+
+class ArgumentError(RegardError, TypeError):
+    """A Python argument is of the wrong kind, such as a number where a text belongs."""
 
 
 class RunError(RegardError):

@@ -21,10 +21,11 @@ from regard.decoding.engines.engine import Engine
 from regard.decoding.generator import LENGTH, Begin, Continuation, Generator, Part, Prompting, Writing
 from regard.decoding.settings import Sampling
 from regard.decoding.translator import Translation, Translator, Wish, check_parses
-from regard.errors import ConfigError, FolderError
+from regard.errors import ConfigError, FolderError, InputError
 from regard.interop.ctranslate2_limits import POSITIONS
 from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
 from regard.text.corpus import Pair
+from regard.text.given import given_texts
 from regard.text.pairs import encode_parsed
 from regard.text.parses import Parses, beside
 from regard.text.tokenizer import Tokenizer, load_tokenizer
@@ -96,10 +97,11 @@ class Model:
         """
         if isinstance(texts, str):
             return self.translations([texts], wish, parses=parses, engine=engine, precision=precision)[0].text
+        each = given_texts("translate", texts)
         if isinstance(texts, Sequence):
-            found = self.translations(texts, wish, parses=parses, engine=engine, precision=precision)
+            found = self.translations(list(each), wish, parses=parses, engine=engine, precision=precision)
             return [one.text for one in found]
-        return self._translate_stream(iter(texts), wish, parses, engine, precision)
+        return self._translate_stream(each, wish, parses, engine, precision)
 
     def translations(
         self,
@@ -111,6 +113,7 @@ class Model:
         precision: Precision = "int8",
     ) -> list[Translation]:
         """Translate texts, with everything that is known about each translation."""
+        texts = list(given_texts("translate", texts))
         ready = self.translator(wish, engine=engine, precision=precision)
         return ready.translate(texts, wish, None if parses is None else [parse for _, parse in beside(texts, parses)])
 
@@ -155,7 +158,7 @@ class Model:
         """The same as it is written, part by part; `into` is filled with the whole continuations."""
         if not self.config.model.continues:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which continues no text.")
-        several = [prompts] if isinstance(prompts, str) else list(prompts)
+        several = list(given_texts("generate", prompts))
         name = self.writing_engine(several, wish, engine=engine, seeded=seeded)
         if name == "ctranslate2" and precision not in self._writers:
             from regard.decoding.engines.ctranslate2_writer import begin
@@ -173,7 +176,8 @@ class Model:
 
     def fill(self, texts: str | Sequence[str], best: int = 5) -> "Filled | list[Filled]":
         """What may stand at each `[MASK]` of a text, or of each of several: so many tokens with their probabilities."""
-        return self.filler().fill([texts], best)[0] if isinstance(texts, str) else self.filler().fill(texts, best)
+        found = self.filler().fill(list(given_texts("fill", texts)), best)
+        return found[0] if isinstance(texts, str) else found
 
     def filler(self) -> "Filler":
         """What fills holes."""
@@ -206,6 +210,12 @@ class Model:
         """
         from regard.decoding.scoring import score_pairs, score_texts
 
+        texts, targets = (
+            list(given_texts("score", texts)),
+            None if targets is None else list(given_texts("score", targets)),
+        )
+        if targets is not None and len(targets) != len(texts):
+            raise InputError(f"score: {len(texts):,} texts have {len(targets):,} targets; give one for each.")
         check_parses(self.config.model, given=parses is not None)
         tokens, longest = self.config.tokens, self.config.model.longest or POSITIONS
         if targets is None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from command_line import regard
+import command_line
+from command_line import ENVIRONMENT
+from commands import regard
 from regard.config import Config, DecoderOnly, preset_names
 from regard.models import build, save
 from regard.version import __version__
@@ -17,18 +19,23 @@ WORKING = ["translate", "generate", "evaluate", "score", "average"]
 COMMANDS = [*WORKING, "model", "config", "lab", "import", "export", "train"]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["lab"], *([command, "--help"] for command in COMMANDS)]
-)
-def test_help_answers_without_importing_torch(arguments: list[str]) -> None:
+@pytest.fixture(autouse=True)
+def _wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.setenv(name, ENVIRONMENT[name])
+
+
+def test_help_answers_without_importing_torch() -> None:
+    asked = [["--help"], ["--version"], ["lab"], *([command, "--help"] for command in COMMANDS)]
     program = f"""
 import sys
 from regard.cli import app
-try:
-    app({arguments!r})
-except SystemExit as stop:
-    assert not stop.code, stop.code
-assert "torch" not in sys.modules
+for arguments in {asked!r}:
+    try:
+        app(arguments)
+    except SystemExit as stop:
+        assert not stop.code, (arguments, stop.code)
+    assert "torch" not in sys.modules, arguments
 """
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
@@ -39,17 +46,17 @@ def test_importing_regard_imports_no_torch() -> None:
 
 
 def test_version() -> None:
-    assert regard("--version").stdout == f"regard {__version__}\n"
+    assert regard("--version").out == f"regard {__version__}\n"
 
 
 def test_help_names_the_commands() -> None:
-    shown = regard("--help").stdout
+    shown = regard("--help").out
     for command in COMMANDS:
         assert f"\n│ {command} " in shown
 
 
 def test_model_shows_parts_and_costs() -> None:
-    shown = regard("model", "paper-base").stdout
+    shown = regard("model", "paper-base").out
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert lines[0] == "paper-base: encoder-decoder Transformer, 63.0 million parameters"
     assert "encoder feed-forward 6 12,598,272 25,165,824" in lines
@@ -64,7 +71,7 @@ def test_model_shows_parts_and_costs() -> None:
 
 def test_model_knows_every_scheme_of_positions() -> None:
     def parameters(*settings: str) -> int:
-        shown = json.loads(regard("model", "tiny", *(f"--set={one}" for one in settings), "--json").stdout)
+        shown = json.loads(regard("model", "tiny", *(f"--set={one}" for one in settings), "--json").out)
         return int(shown["parameters"])
 
     plain = parameters()
@@ -76,46 +83,45 @@ def test_model_knows_every_scheme_of_positions() -> None:
 
 def test_model_takes_settings_and_length_and_prints_json() -> None:
     arguments = ("model", "tiny", "--set", "model.layers=1", "--set", "model.vocabulary=100", "--length", "8", "--json")
-    shown = json.loads(regard(*arguments).stdout)
+    shown = json.loads(regard(*arguments).out)
     assert shown["length"] == 8
     assert shown["parameters"] == sum(part["parameters"] for part in shown["parts"]) < 400_000
     assert shown["training_flops_per_token"] == 3 * shown["forward_flops_per_token"]
 
 
 def test_model_without_a_name_lists_the_presets() -> None:
-    shown = regard("model").stdout
+    shown = regard("model").out
     for name in preset_names():
         assert f" {name} " in shown
-    assert set(json.loads(regard("model", "--json").stdout)) == set(preset_names())
+    assert set(json.loads(regard("model", "--json").out)) == set(preset_names())
 
 
 def test_model_lists_taps() -> None:
-    names = regard("model", "tiny", "--taps").stdout.splitlines()
+    names = regard("model", "tiny", "--taps").out.splitlines()
     assert names[0] == "encoder.embedding.lookup"
     assert "decoder.layers.3.cross_attention.kernel.weights" in names
-    assert json.loads(regard("model", "tiny", "--taps", "--json").stdout) == names
+    assert json.loads(regard("model", "tiny", "--taps", "--json").out) == names
 
 
 def test_model_shows_a_model_folder(tmp_path: Path) -> None:
     config = Config(model=DecoderOnly(vocabulary=10, width=8, heads=2, layers=1, feed_forward=16))
     save(tmp_path / "mine", build(config.model), config)
-    assert regard("model", tmp_path / "mine").stdout.startswith(
-        f"{tmp_path / 'mine'}: decoder-only Transformer, 0.0 mill"
-    )
+    assert regard("model", tmp_path / "mine").out.startswith(f"{tmp_path / 'mine'}: decoder-only Transformer, 0.0 mill")
     refused = regard("model", tmp_path / "mine", "--set", "model.layers=2")
-    assert refused.returncode == 2
-    assert refused.stderr == (
+    assert refused.code == 2
+    assert refused.err == (
         "regard: --set model.layers=2: a trained model's settings are fixed; drop --set, or give a preset.\n"
     )
 
 
-def test_a_narrow_terminal_loses_no_number() -> None:
-    assert "63,045,632   127,148,032" in regard("model", "paper-base", COLUMNS="30").stdout
+def test_a_narrow_terminal_loses_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert "63,045,632   127,148,032" in regard("model", "paper-base").out
 
 
 def test_lab_lists_and_runs() -> None:
-    assert regard("lab").stdout.startswith("worked-example  ")
-    shown = regard("lab", "worked-example").stdout
+    assert regard("lab").out.startswith("worked-example  ")
+    shown = regard("lab", "worked-example").out
     assert "⎢ 0.0009  0.9088  0.0903 ⎥ · ⎢ 2  8  0 ⎥ = ⎢ 1.9991  7.8141  0.2735 ⎥" in shown
 
 
@@ -142,16 +148,16 @@ def test_lab_lists_and_runs() -> None:
 )
 def test_a_failure_is_one_sentence_and_an_exit_code(arguments: list[str], code: int, sentence: str) -> None:
     done = regard(*arguments)
-    assert done.returncode == code
-    assert done.stdout == ""
-    assert done.stderr.startswith(sentence)
-    assert done.stderr.count("\n") == 1
+    assert done.code == code
+    assert done.out == ""
+    assert done.err.startswith(sentence)
+    assert done.err.count("\n") == 1
 
 
 def test_unknown_commands_and_options_are_usage_errors() -> None:
-    assert regard("trian").returncode == 2
-    assert regard("model", "--colour").returncode == 2
-    assert "Traceback" not in regard("trian").stderr
+    assert regard("trian").code == 2
+    assert regard("model", "--colour").code == 2
+    assert "Traceback" not in regard("trian").err
 
 
 def test_output_that_cannot_be_written_is_a_sentence() -> None:
@@ -165,22 +171,22 @@ def test_output_that_cannot_be_written_is_a_sentence() -> None:
 def test_a_name_that_is_too_long_or_not_unicode_is_a_sentence() -> None:
     long = "x" * 300
     done = regard("model", long)
-    assert (done.returncode, done.stderr) == (3, f"regard: {long}: File name too long.\n")
+    assert (done.code, done.err) == (3, f"regard: {long}: File name too long.\n")
     odd = regard("model", "caf\udce9.toml")
-    assert odd.returncode == 2
-    assert odd.stderr.startswith("regard: caf\\udce9.toml: cannot be read")
+    assert odd.code == 2
+    assert odd.err.startswith("regard: caf\\udce9.toml: cannot be read")
 
 
 def test_output_is_utf8_whatever_the_locale() -> None:
-    assert "√d_k" in regard("lab", "worked-example", LC_ALL="C", PYTHONIOENCODING="ascii").stdout
+    assert "√d_k" in command_line.regard("lab", "worked-example", LC_ALL="C", PYTHONIOENCODING="ascii").stdout
 
 
 @pytest.mark.parametrize("arguments", ["lab worked-example", "model paper-big --set model.layers=60 --taps"])
 def test_a_reader_that_has_had_enough_ends_it_quietly(arguments: str) -> None:
     """Whether the output fits into the pipe, and fails only when it is flushed at the end, or not."""
     command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' {arguments} | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stderr == ""
+    done = subprocess.run(["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("141\n", "")
 
 
 def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise() -> None:

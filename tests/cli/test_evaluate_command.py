@@ -1,7 +1,9 @@
 """`regard evaluate` as a user runs it."""
 
+import gzip
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +18,7 @@ from random_models import SMALL, saved
 from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
+from regard.errors import DataError
 from regard.text.corpus import Pair
 
 SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]
@@ -102,6 +105,26 @@ def test_translations_are_written_one_a_line(models: Path, pairs: Path, outputs:
     done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--output", tmp_path / "out.txt")
     assert done.code == 0
     assert (tmp_path / "out.txt").read_text("utf-8") == "".join(f"{output}\n" for output in outputs)
+
+
+def test_translations_are_written_whole_or_not_at_all(
+    models: Path, pairs: Path, outputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("evaluate", models / "translator", "--data", pairs, *SEARCH, "--quiet", "--output")
+    assert regard(*arguments, tmp_path / "out.gz").code == 0
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode() == "".join(f"{one}\n" for one in outputs)
+    kept = tmp_path / "out.txt"
+    kept.write_text("before")
+
+    def half(*given: object) -> Iterator[str]:
+        yield outputs[0]
+        raise DataError("something went wrong half-way.")
+
+    monkeypatch.setattr("regard.evaluation.translation.translate", half)
+    done = regard(*arguments, kept)
+    assert (done.code, done.err) == (3, "regard: something went wrong half-way.\n")
+    assert kept.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "out.gz", kept]
 
 
 def test_ctranslate2_translates_unless_told_otherwise(models: Path, pairs: Path) -> None:
@@ -198,17 +221,17 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
         (
             ["translator", "--data", "pairs.tsv", "--output", "no/such/folder"],
             3,
-            "no/such/folder: cannot be written (No such file or directory); choose another --output.",
+            "no/such/folder: cannot be written (No such file or directory); choose another place.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--output", "."],
             3,
-            ".: cannot be written (Is a directory); choose another --output.",
+            ".: cannot be written (Is a directory); choose another place.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--output", "/dev/full", "--quiet"],
             3,
-            "/dev/full: cannot be written (No space left on device); choose another --output.",
+            "/dev/full: cannot be written (No space left on device); free some space.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--context", "8"],

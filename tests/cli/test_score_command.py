@@ -1,10 +1,12 @@
 """`regard score` as a user runs it."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -12,7 +14,7 @@ import regard as package
 from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly
-from regard.evaluation.scoring import TOGETHER
+from regard.evaluation import scoring
 
 PAIRS = [("w4 w5", "w6 w7"), ("w8", "w9 w10 w11")]
 TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
@@ -98,35 +100,41 @@ def test_a_run_folder_stands_for_its_best(models: Path, tmp_path: Path, totals: 
     assert done.out == "".join(f"{total:.4f}\n" for total in totals)
 
 
-def test_scores_come_before_the_input_ends(models: Path) -> None:
-    """An endless input is answered as it comes, a chunk at a time."""
-    command = [sys.executable, "-m", "regard", "score", str(models / "gpt")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("w4 w5\n" * TOGETHER)
-        process.stdin.flush()
-        lines = [process.stdout.readline() for _ in range(TOGETHER)]
-        process.stdin.close()
-        assert process.stdout.read() == ""
-    assert process.returncode == 0
-    assert len(set(lines)) == 1
+def test_each_line_is_scored_before_the_next_is_given(models: Path, tmp_path: Path) -> None:
+    """Through a pipe without a name, where pairs come, and through one with a name, where texts do."""
+    os.mkfifo(tmp_path / "texts")
+    for arguments, line in (
+        (["translator"], "w4\tw5\n"),
+        (["gpt", "--data", str(tmp_path / "texts")], "w4 w5\n"),
+    ):
+        command = [sys.executable, "-m", "regard", "score", *arguments]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=models) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with process.stdin if len(arguments) == 1 else (tmp_path / "texts").open("w") as pipe:
+                answers = set()
+                for _ in range(3):
+                    pipe.write(line)
+                    pipe.flush()
+                    answers.add(process.stdout.readline())
+            assert process.stdout.read() == ""
+        assert process.returncode == 0
+        assert len(answers) == 1
 
 
-def test_who_types_is_answered_line_by_line(models: Path) -> None:
-    from unittest import mock
-
-    from regard.evaluation import scoring
-
+def test_lines_of_a_file_are_always_scored_together(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts").write_text("w4\nw5\n")
     with mock.patch.object(scoring, "score_texts", wraps=scoring.score_texts) as scored:
-        regard("score", models / "gpt", "--data", "-", stdin=b"w4\nw5\n", terminal=True)
-    assert [call.args[1] for call in scored.call_args_list] == [["w4"], ["w5"]]
+        regard("score", models / "gpt", "--data", tmp_path / "texts")
+    assert [call.args[1] for call in scored.call_args_list] == [["w4", "w5"]]
 
 
 def test_a_reader_that_has_had_enough_ends_endless_scoring_quietly(models: Path) -> None:
     command = f"yes w4 | {shlex.quote(sys.executable)} -m regard score {shlex.quote(str(models / 'gpt'))} | head -n 3"
+    command = f"set -o pipefail; {command}; echo ${{PIPESTATUS[1]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (done.stdout.count("\n"), done.stderr) == (3, "")
+    *scores, code = done.stdout.splitlines()
+    assert (len(scores), code, done.stderr) == (3, "141", "")
 
 
 def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list[float]) -> None:
@@ -215,7 +223,12 @@ def test_what_is_wrong_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(models)
     done = regard("score", model, *arguments, stdin=stdin)
-    assert (done.code, done.out, done.err) == (code, "", f"regard: {sentence}\n")
+    assert (done.code, done.err) == (code, f"regard: {sentence}\n")
+
+
+def test_lines_before_a_bad_one_are_scored(models: Path) -> None:
+    done = regard("score", models / "translator", stdin=TSV + "no tab\n")
+    assert (done.code, done.out.count("\n")) == (3, len(PAIRS))
 
 
 def test_nothing_to_read_is_a_sentence_and_not_a_wait_for_typing(models: Path) -> None:

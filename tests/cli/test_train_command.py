@@ -1,19 +1,13 @@
 """`regard train` and `regard config show` as a user runs them."""
 
 import json
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from commands import regard
 from small_runs import SETTINGS, pairs, write_pairs
-
-
-def regard(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "regard", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, input=stdin)
 
 
 def sets(*settings: str) -> list[str]:
@@ -26,14 +20,14 @@ def test_two_aligned_files_become_a_translator(tmp_path: Path) -> None:
         (tmp_path / f"train.{name}").write_text("\n".join(lines) + "\n")
     files = ["--source", str(tmp_path / "train.en"), "--target", str(tmp_path / "train.it")]
     done = regard("train", "translation", *files, "--out", tmp_path / "run", *sets())
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-2:] == [
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-2:] == [
         f"Model:  {tmp_path / 'run' / 'best'}",
         f"Report: {tmp_path / 'run' / 'report.html'}",
     ]
-    assert done.stdout.startswith("Validation (step 20): loss ")
-    assert "model.dropout = 0.3: the less text, the more dropout.\n" in done.stderr
-    assert "model.width = " not in done.stderr  # the user said it
+    assert done.out.startswith("Validation (step 20): loss ")
+    assert "model.dropout = 0.3: the less text, the more dropout.\n" in done.err
+    assert "model.width = " not in done.err  # the user said it
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert {"setting": "model.dropout", "value": "0.3", "why": "the less text, the more dropout"} in about["choices"]
     assert about["command"][:3] == ["regard", "train", "translation"]
@@ -43,11 +37,11 @@ def test_a_language_model_from_standard_input(tmp_path: Path) -> None:
     text = "".join(f"line {n} of a short text\n" for n in range(300))
     shape = sets("training.schedule.warmup=5", "data.context=32")
     done = regard("train", "gpt", "--data", "-", "--out", tmp_path / "run", *shape, stdin=text)
-    assert done.returncode == 0, done.stderr
-    assert "bits per byte" in done.stdout
+    assert done.code == 0, done.err
+    assert "bits per byte" in done.out
     again = regard("train", "--out", tmp_path / "run", "--resume", "--set", "training.steps=22")
-    assert again.returncode == 0, again.stderr
-    assert "Going on from step 20.\n" in again.stderr
+    assert again.code == 0, again.err
+    assert "Going on from step 20.\n" in again.err
 
 
 def test_a_file_says_everything_and_paths_in_it_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -55,8 +49,8 @@ def test_a_file_says_everything_and_paths_in_it_are_taken_as_they_are(tmp_path: 
     (tmp_path / "my.toml").write_text(f'preset = "tiny"\n[data]\ntrain.files = "{data}"\n[training]\nsteps = 3\n')
     small = sets("training.steps=3")
     done = regard("train", tmp_path / "my.toml", "--out", tmp_path / "run", *small)
-    assert done.returncode == 0, done.stderr
-    shown = regard("config", "show", tmp_path / "run").stdout
+    assert done.code == 0, done.err
+    shown = regard("config", "show", tmp_path / "run").out
     lines = dict(line.split("  # ") for line in shown.splitlines() if "  # " in line)
     origins = {key.partition(" = ")[0]: origin for key, origin in lines.items()}
     assert origins["train.files"] == f"{tmp_path / 'my.toml'}:3"
@@ -67,12 +61,12 @@ def test_a_file_says_everything_and_paths_in_it_are_taken_as_they_are(tmp_path: 
 
 def test_config_show_names_the_origin_of_every_setting(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text('preset = "tiny"\n\n[model]\nheads = 8\n')
-    shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.clip=1.0").stdout.splitlines()
+    shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.clip=1.0").out.splitlines()
     assert "heads = 8                                 # " + f"{tmp_path / 'my.toml'}:4" in shown
     assert "width = 128                               # preset tiny:7" in shown
     assert "clip = 1.0                                # --set training.clip=1.0" in shown
     assert "seed = 1                                  # default" in shown
-    assert json.loads(regard("config", "show", "tiny", "--json").stdout)["model"]["width"] == 128
+    assert json.loads(regard("config", "show", "tiny", "--json").out)["model"]["width"] == 128
 
 
 def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
@@ -80,17 +74,17 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
     with open(data, "ab") as file:
         file.write(b"no tab here\n\xff\xfe\tbroken\n\tempty source\n")
     refused = regard("train", "translation", "--data", data, "--out", tmp_path / "run", *sets())
-    assert refused.returncode == 3
-    assert refused.stderr.splitlines()[-1] == (
+    assert refused.code == 3
+    assert refused.err.splitlines()[-1] == (
         f"regard: {data}:301: has no tab; write source, tab, target, or skip such lines with --skip-bad."
     )
     done = regard("train", "translation", "--data", data, "--out", tmp_path / "run", "--skip-bad", *sets())
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert (
         f"train: 1 skipped: too few columns ({data}:301: has no tab; write source, tab, target).\n"
         f"train: 1 skipped: not UTF-8 ({data}:302: is not UTF-8 (byte 1 of the line is 0xff); convert the file).\n"
         f"train: 1 skipped: empty ({data}:303: has an empty source; fill it).\n"
-    ) in done.stderr
+    ) in done.err
     counts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
     assert {reason: count for reason, count in counts.items() if reason.startswith("skipped")} == {
         "skipped: too few columns": 1,
@@ -170,10 +164,12 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(arguments: list[str], code: int, sentence: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "regard", "train", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, f"regard: {sentence}")
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = regard("train", *arguments)
+    assert (done.code, done.err.splitlines()[-1]) == (code, f"regard: {sentence}")
 
 
 def test_settings_are_checked_against_those_that_are_picked_not_against_defaults(tmp_path: Path) -> None:
@@ -181,14 +177,14 @@ def test_settings_are_checked_against_those_that_are_picked_not_against_defaults
     short = ["model.positions.length=4", "training.steps=3", "model.width=32", "model.layers=1"]
     settings = [part for setting in short for part in ("--set", setting)]
     done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "run", *settings)
-    assert done.returncode == 0, done.stderr
-    assert "model.positions.length = " not in done.stderr  # the user said it
-    assert "training.schedule.warmup = 1: " in done.stderr
+    assert done.code == 0, done.err
+    assert "model.positions.length = " not in done.err  # the user said it
+    assert "training.schedule.warmup = 1: " in done.err
     plain = ["--set", "model.positions=sinusoidal", "--set", "training.optimizer=adam"]
     done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "other", *settings[2:], *plain)
-    assert done.returncode == 0, done.stderr
-    assert "model.positions" not in done.stderr  # sines have no length to be picked
-    assert "weight_decay" not in done.stderr
+    assert done.code == 0, done.err
+    assert "model.positions" not in done.err  # sines have no length to be picked
+    assert "weight_decay" not in done.err
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
@@ -197,17 +193,17 @@ def test_bad_validation_and_test_data_is_found_before_anything_long_begins(part:
     out = ["--out", str(tmp_path / "run"), *sets()]
     bad.write_text("a\tb\nno tab\n")
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
-    assert done.returncode == 3
-    assert done.stderr == (
+    assert done.code == 3
+    assert done.err == (
         f"regard: {bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-bad.\n"
     )
     bad.write_text("")
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
     what = {"valid": "validation", "test": "test"}[part]
-    assert done.returncode == 3
-    assert done.stderr == f"regard: {bad}: has nothing to use as {what} data; give more text.\n"
+    assert done.code == 3
+    assert done.err == f"regard: {bad}: has nothing to use as {what} data; give more text.\n"
     done = regard("train", "translation", "--data", data, f"--{part}", tmp_path / "missing.tsv", *out)
-    assert done.stderr == f"regard: {tmp_path / 'missing.tsv'}: is not there; check the path.\n"
+    assert done.err == f"regard: {tmp_path / 'missing.tsv'}: is not there; check the path.\n"
 
 
 def test_training_data_that_is_also_for_validation_is_warned_about(tmp_path: Path) -> None:
@@ -215,8 +211,8 @@ def test_training_data_that_is_also_for_validation_is_warned_about(tmp_path: Pat
     link.symlink_to(data)
     few = sets("training.steps=2")
     done = regard("train", "translation", "--data", data, "--valid", link, "--out", tmp_path / "run", *few)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith(
+    assert done.code == 0, done.err
+    assert done.err.startswith(
         f"{link}: is training and validation data at once; scores on it say little about text that is new.\n"
     )
 
@@ -224,14 +220,14 @@ def test_training_data_that_is_also_for_validation_is_warned_about(tmp_path: Pat
 def test_a_given_tokenizer_is_used_as_it_is(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     first = regard("train", "translation", "--data", data, "--out", tmp_path / "first", *sets())
-    assert first.returncode == 0, first.stderr
+    assert first.code == 0, first.err
     given = tmp_path / "first" / "tokenizer.json"
     file = f"tokenizer.file={given}"
     second = regard("train", "translation", "--data", data, "--out", tmp_path / "second", *sets(file))
-    assert second.returncode == 0, second.stderr
+    assert second.code == 0, second.err
     assert (tmp_path / "second" / "best" / "tokenizer.json").read_bytes() == given.read_bytes()
     (tmp_path / "broken.json").write_text("{}")
     broken = f"tokenizer.file={tmp_path / 'broken.json'}"
     third = regard("train", "translation", "--data", data, "--out", tmp_path / "third", *sets(broken))
-    assert third.returncode == 3
-    assert third.stderr.startswith(f"regard: {tmp_path / 'broken.json'}: is not a tokenizer.json (")
+    assert third.code == 3
+    assert third.err.startswith(f"regard: {tmp_path / 'broken.json'}: is not a tokenizer.json (")

@@ -1,5 +1,6 @@
 """Two engines, one answer: CTranslate2 in float32 finds what torch finds; and the choice between them."""
 
+import errno
 import json
 import logging
 import os
@@ -10,31 +11,18 @@ from typing import Any
 
 import pytest
 import torch
+from ctranslate2.specs import TransformerSpec
 
 import regard
 from random_models import SMALL, saved, sources
-from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions
+from regard.config import Config, EncoderDecoder
 from regard.decoding.engines.ctranslate2 import converted, fingerprint
 from regard.decoding.generator import Continuation, Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
 from regard.decoding.translator import Wish
-from regard.errors import ConfigError, FolderError
+from regard.errors import ArgumentError, ConfigError, FolderError, InputError
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "translator"
-    saved(folder, EncoderDecoder(**SMALL))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "writer"
-    saved(folder, DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=40)))
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -133,6 +121,38 @@ def test_a_model_folder_that_cannot_be_written_is_converted_in_the_cache(
     assert converted(folder, "int8").parent == tmp_path / "regard" / "ctranslate2"
 
 
+def test_a_model_folder_on_a_full_disk_is_converted_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "model"
+    saved(folder, EncoderDecoder(**SMALL), seed=5)
+    fill_disks(monkeypatch, folder)
+    kept = converted(folder, "int8")
+    assert kept.parent == tmp_path / "cache" / "regard" / "ctranslate2"
+    assert list((folder / "ctranslate2").iterdir()) == []
+    assert converted(folder, "int8") == kept
+    fill_disks(monkeypatch, folder, tmp_path / "cache")
+    name = f"float32-{fingerprint(folder)}"
+    with pytest.raises(FolderError) as error:
+        converted(folder, "float32")
+    assert str(error.value) == (
+        f"{kept.parent / name}: cannot be written (No space left on device); free some space or choose another place."
+    )
+
+
+def fill_disks(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Let there be no space left for the conversions of models in these folders."""
+    save = TransformerSpec.save
+
+    def full(self: Any, out: str) -> None:
+        if any(Path(out).is_relative_to(folder) for folder in folders):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(self, out)
+
+    monkeypatch.setattr(TransformerSpec, "save", full)
+
+
 def reason(caplog: pytest.LogCaptureFixture, call: Any) -> str:
     caplog.clear()
     with caplog.at_level(logging.INFO, "regard"):
@@ -151,6 +171,7 @@ def test_the_choice_of_an_engine_has_a_reason(
     torch_because = "engine: torch, because "
     for call, wanted in (
         (lambda: model.translate(["w4"]), holds),
+        (lambda: model.translate(["w4"], engine="torch"), f"{torch_because}it was asked for."),
         (
             lambda: model.translate(["w4"], Wish(prefix="w5")),
             f"{torch_because}translations are to begin in a given way.",
@@ -267,6 +288,44 @@ def test_a_folder_without_a_tokenizer_takes_no_text(tmp_path: Path) -> None:
     with pytest.raises(FolderError) as error:
         regard.load(tmp_path / "model").translate("w4")
     assert str(error.value) == f"{path}: is missing, so {path.parent} can take no text; copy the folder again."
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (None, "should be given a str or several, not None."),
+        (4, "should be given a str or several, not an int."),
+        (b"w4", "should be given a str or several, not bytes; decode them first."),
+        (["w4", None], "text 2 should be a str, not None."),
+        (["w4", "w5", 1.5], "text 3 should be a str, not a float."),
+        ([["w4"]], "text 1 should be a str, not a list."),
+    ],
+)
+def test_what_is_no_text_gets_a_sentence(translator: Path, writer: Path, given: Any, sentence: str) -> None:
+    model, gpt = regard.load(translator), regard.load(writer)
+    for call, name in (
+        (lambda: model.translate(given), "translate"),
+        (lambda: model.translations(given), "translate"),
+        (lambda: gpt.generate(given), "generate"),
+        (lambda: gpt.score(given), "score"),
+        (lambda: model.score(given, ["w4"]), "score"),
+    ):
+        with pytest.raises(ArgumentError) as error:
+            call()
+        assert str(error.value) == f"{name}: {sentence}"
+        assert isinstance(error.value, TypeError)
+
+
+def test_what_is_no_text_among_texts_that_come_one_by_one_gets_a_sentence(translator: Path) -> None:
+    with pytest.raises(ArgumentError) as error:
+        list(regard.load(translator).translate(text for text in ("w4", None)))  # type: ignore[misc]
+    assert str(error.value) == "translate: text 2 should be a str, not None."
+
+
+def test_texts_and_targets_that_do_not_match_get_a_sentence(translator: Path) -> None:
+    with pytest.raises(InputError) as error:
+        regard.load(translator).score(["w4", "w5"], ["w6"])
+    assert str(error.value) == "score: 2 texts have 1 targets; give one for each."
 
 
 def test_config_is_that_of_the_folder(translator: Path) -> None:

@@ -17,7 +17,7 @@ CONFIG = Config(model=EncoderDecoder(vocabulary=400))
 
 
 class Echo:
-    """An engine whose translation of a sentence is the sentence."""
+    """An engine whose translation of a sentence is the sentence; the next best lacks its first token, and so on."""
 
     name = "echo"
 
@@ -26,12 +26,26 @@ class Echo:
 
     def search(self, task: Task) -> list[list[Hypothesis]]:
         self.tasks.append(task)
-        return [[self._found(list(source), rank) for rank in range(task.search.hypotheses)] for source in task.sources]
+        ranks = range(task.search.hypotheses)
+        return [[self._found(list(source)[rank:], rank) for rank in ranks] for source in task.sources]
 
     def _found(self, ids: list[int], rank: int) -> Hypothesis:
         size = len(ids)
         attention = [[1.0 if s == size - 1 - t else 0.0 for s in range(size + 1)] for t in range(size)]
         return Hypothesis(ids, -rank, -rank, True, [-0.5] * (size + 1), attention)
+
+
+class Spelled(Echo):
+    """An engine that finds one text in several ways to cut it into tokens, and then others."""
+
+    def __init__(self, ways: list[list[int]]) -> None:
+        super().__init__()
+        self.ways = ways
+
+    def search(self, task: Task) -> list[list[Hypothesis]]:
+        self.tasks.append(task)
+        found = [Hypothesis(ids, -rank, -rank) for rank, ids in enumerate(self.ways)]
+        return [found[: task.search.hypotheses + task.search.spare] for _ in task.sources]
 
 
 def tokenizer(kind: str = "bpe", texts: Sequence[str] = TEXTS) -> Tokenizer:
@@ -49,6 +63,23 @@ def test_lines_come_back_one_for_one_and_empty_ones_empty() -> None:
     assert [found.text for found in ready.translate(lines, Wish())] == ["one two.", "", "", "Three! Four? Five.", "six"]
     assert len(engine.tasks[0].sources) == 5  # each sentence by itself
     assert [found.text for found in ready.translate([], Wish())] == []
+
+
+def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score() -> None:
+    both = tokenizer()
+    whole, apart = both.encode("one two"), both.encode("o") + both.encode_on("ne two")
+    assert both.decode(whole) == both.decode(apart)
+    assert whole != apart
+    engine = Spelled([whole, apart, both.encode("three"), both.encode("four")])
+    ready = Translator(engine, CONFIG, both, both)
+    (found,) = ready.translate(["one"], Wish(Search(hypotheses=3)))
+    assert [one.text for one in found.sentences[0].alternatives] == ["one two", "three", "four"]
+    assert [one.score for one in found.sentences[0].alternatives] == [0, -2, -3]
+    engine.ways = [whole, apart]
+    (found,) = ready.translate(["one"], Wish(Search(hypotheses=3)))
+    assert [one.score for one in found.sentences[0].alternatives] == [0]  # there are no others
+    ready.translate(["one"], Wish())
+    assert [task.search.spare for task in engine.tasks] == [4, 4, 0]  # of one, there is nothing to tell apart
 
 
 def test_a_line_stays_whole_where_that_is_asked() -> None:

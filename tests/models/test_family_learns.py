@@ -32,14 +32,17 @@ VOCABULARY = 21  # an adjective has another form, four ids further, beside nouns
 FEMININE = 6
 Task = tuple[list[int], list[int]]
 
-TRANSFORMER: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 64, "heads": 4, "layers": 2, "feed_forward": 128}
+TRANSFORMER: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 64, "heads": 4, "layers": 1, "feed_forward": 128}
+DEEPER: dict[str, Any] = TRANSFORMER | {"layers": 2}  # for what learns slowly, or cannot be learned in one layer
 RECURRENT: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 96, "layers": 1}
 TRANSLATORS: dict[str, ModelConfig] = {
     "Transformer": EncoderDecoder(**TRANSFORMER),
+    "pre-norm and GELU": EncoderDecoder(**TRANSFORMER, norm_order="pre", activation="gelu"),
+    "RMS norm and SwiGLU": EncoderDecoder(**TRANSFORMER, norm_order="pre", norm="rms", activation="swiglu"),
     "learned positions": EncoderDecoder(**TRANSFORMER, positions=LearnedPositions(length=32)),
     "rotary": EncoderDecoder(**TRANSFORMER, positions=RotaryPositions()),
-    "ALiBi": EncoderDecoder(**TRANSFORMER, positions=AlibiPositions()),
-    "relative": EncoderDecoder(**TRANSFORMER, positions=RelativePositions(clip=8)),
+    "ALiBi": EncoderDecoder(**DEEPER, positions=AlibiPositions()),
+    "relative": EncoderDecoder(**DEEPER, positions=RelativePositions(clip=8)),
     "window": EncoderDecoder(**TRANSFORMER, attention=WindowAttention(reach=3)),
     "BigBird": EncoderDecoder(
         **TRANSFORMER, attention=BigBirdAttention(block=2, window_blocks=1, global_blocks=1, random_blocks=1)
@@ -50,8 +53,8 @@ TRANSLATORS: dict[str, ModelConfig] = {
     "GRU with attention": RecurrentEncoderDecoder(**RECURRENT, cell="gru", attention="general"),
 }
 WRITERS: dict[str, ModelConfig] = {
-    "GPT": DecoderOnly(**TRANSFORMER),
-    "GPT with a window": DecoderOnly(**TRANSFORMER, attention=WindowAttention(reach=9)),
+    "GPT": DecoderOnly(**DEEPER, norm_order="pre", activation="gelu"),
+    "GPT with a window": DecoderOnly(**DEEPER, attention=WindowAttention(reach=9)),
     "LSTM language model": RecurrentLanguageModel(**RECURRENT | {"width": 192}, cell="lstm"),
 }
 
@@ -124,15 +127,15 @@ def trained(config: ModelConfig, steps: int, longest: int = 5, seed: int = 0) ->
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_translator_learns_to_copy_to_reverse_and_a_small_grammar(name: str) -> None:
-    assert trained(TRANSLATORS[name], steps=350) > 0.9
+    assert trained(TRANSLATORS[name], steps=350 if TRANSLATORS[name].layers > 1 else 300) > 0.9
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_language_model_learns_to_copy_to_reverse_and_a_small_grammar(name: str) -> None:
-    assert trained(WRITERS[name], steps=600) > 0.9
+    assert trained(WRITERS[name], steps=500 if "LSTM" in name else 600) > 0.9
 
 
 def test_a_vanilla_rnn_cannot_carry_a_long_text_through_its_one_state() -> None:
     through_one_state = RecurrentEncoderDecoder(**RECURRENT, cell="rnn", attention="none", bidirectional=False)
-    assert trained(through_one_state, steps=300, longest=20) < 0.6  # a third of the tasks are short translations
-    assert trained(TRANSLATORS["GRU with attention"], steps=300, longest=20) > 0.75
+    assert trained(through_one_state, steps=300, longest=14) < 0.6  # a third of the tasks are short translations
+    assert trained(TRANSLATORS["GRU with attention"], steps=300, longest=14) > 0.75

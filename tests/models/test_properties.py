@@ -1,6 +1,7 @@
 """What must hold for every network of the family, whatever its parts."""
 
 from contextlib import nullcontext
+from functools import cache
 
 import pytest
 import torch
@@ -17,6 +18,17 @@ from regard.models.network import EncodingNetwork
 from regard.nn import LinformerAttention, open_taps
 
 
+def network_of(name: str) -> Network:
+    """A network of the family, for tests that leave it as it is; made once, for that takes longer than most tests."""
+    torch.manual_seed(0)  # an example draws the same whenever it is tried
+    return _made(name)
+
+
+@cache
+def _made(name: str) -> Network:
+    return make(FAMILY[name])
+
+
 def memory_of(network: Network, batch: Batch) -> Memory | None:
     return network.encode(batch.source, batch.source_real, batch.facts) if network.encodes else None
 
@@ -24,7 +36,7 @@ def memory_of(network: Network, batch: Batch) -> Memory | None:
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches())
 def test_a_batch_equals_its_rows_one_by_one_whatever_the_padding(name: str, batch: Batch) -> None:
-    network = make(FAMILY[name])
+    network = network_of(name)
     together = hidden(network, batch)
     for i in range(len(batch.target)):
         alone = hidden(network, batch.row(i))
@@ -36,7 +48,7 @@ def test_a_batch_equals_its_rows_one_by_one_whatever_the_padding(name: str, batc
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches(), seed=st.integers(0, 2**31))
 def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: Batch, seed: int) -> None:
-    network = make(FAMILY[name])
+    network = network_of(name)
     generator = torch.Generator().manual_seed(seed)
 
     def replaced(ids: Tensor, real: Tensor) -> Tensor:
@@ -52,7 +64,7 @@ def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: B
 @pytest.mark.parametrize("name", ENCODERS)
 @given(batch=batches())
 def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: Batch) -> None:
-    network = make(ENCODERS[name])
+    network = network_of(name)
     together = network(batch.target, batch.target_real)
     for i in range(len(batch.target)):
         alone = network(batch.row(i).target)
@@ -64,7 +76,7 @@ def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: 
 def test_documents_that_share_a_row_do_not_see_each_other(
     name: str, seed: int, lengths: list[int], padded: bool
 ) -> None:
-    network = make(DECODERS[name])
+    network = network_of(name)
     generator = torch.Generator().manual_seed(seed)
     texts = [torch.randint(0, VOCABULARY, (length,), generator=generator) for length in lengths]
     pads = torch.zeros(3 if padded else 0).long()
@@ -137,7 +149,7 @@ def test_a_network_says_what_it_cannot_do() -> None:
 def test_cached_decoding_equals_uncached_for_any_split_of_the_prefix(
     name: str, batch: Batch, data: st.DataObject
 ) -> None:
-    network = make(DECODERS[name])
+    network = network_of(name)
     memory = memory_of(network, batch)
     whole = network.decode(batch.target, memory, real=batch.target_real)
     length = batch.target.size(1)
@@ -153,7 +165,7 @@ def test_cached_decoding_equals_uncached_for_any_split_of_the_prefix(
 @pytest.mark.parametrize("name", DECODERS)
 @given(batch=batches(rows=3, longest=5), data=st.data())
 def test_a_cache_of_selected_rows_is_the_cache_of_those_rows(name: str, batch: Batch, data: st.DataObject) -> None:
-    network = make(DECODERS[name])
+    network = network_of(name)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(batch.target) - 1), min_size=1, max_size=5)))
     memory = memory_of(network, batch)
     cache = network.new_cache()
@@ -170,7 +182,7 @@ def test_a_cache_of_selected_rows_is_the_cache_of_those_rows(name: str, batch: B
 @pytest.mark.parametrize("name", DECODERS)
 @given(batch=batches(rows=2, longest=6), data=st.data())
 def test_no_position_depends_on_a_later_one(name: str, batch: Batch, data: st.DataObject) -> None:
-    network = make(DECODERS[name])
+    network = network_of(name)
     position = data.draw(st.integers(0, batch.target.size(1) - 1))
     seen: list[Tensor] = []
 
@@ -192,7 +204,7 @@ def test_no_position_depends_on_a_later_one(name: str, batch: Batch, data: st.Da
 @pytest.mark.parametrize("name", DECODERS)
 @given(batch=batches(), data=st.data())
 def test_changing_a_later_token_changes_no_earlier_output(name: str, batch: Batch, data: st.DataObject) -> None:
-    network = make(DECODERS[name])
+    network = network_of(name)
     position = data.draw(st.integers(0, batch.target.size(1) - 1))
     changed = batch.target.clone()
     changed[:, position] = (changed[:, position] + 1) % VOCABULARY
@@ -229,7 +241,7 @@ def test_permuting_inputs_changes_outputs_when_positions_are_on() -> None:
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches())
 def test_masked_keys_weigh_exactly_zero(name: str, batch: Batch) -> None:
-    network = make(FAMILY[name])
+    network = network_of(name)
     with open_taps(network) as seen:
         hidden(network, batch)
     for tap, weights in seen.items():
@@ -281,7 +293,7 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches())
 def test_open_taps_change_nothing(name: str, batch: Batch) -> None:
-    network = make(FAMILY[name])
+    network = network_of(name)
     closed = hidden(network, batch)
     with open_taps(network):
         watched = hidden(network, batch)

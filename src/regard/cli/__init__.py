@@ -31,6 +31,7 @@ from regard.cli import (
     train,
     translate,
 )
+from regard.cli.endings import NO_READER, code_of_a_hidden_stop, tidy_when_told_to_stop
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -86,7 +87,12 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says
     try:
-        app()
+        with tidy_when_told_to_stop():
+            app()
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # typer has met it, and ends with 1
+            sys.exit(NO_READER)
+        raise
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -96,6 +102,11 @@ def main() -> None:
     except OSError as error:  # a path that may not be looked at, a name that is too long, a full disk
         print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
         sys.exit(3)
+    except Exception as error:
+        code = code_of_a_hidden_stop(error)
+        if code is None:
+            raise
+        sys.exit(code)
     finally:
         _flush()
 
@@ -108,6 +119,7 @@ def _flush() -> None:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            print(f"regard: the output: {error.strerror}.", file=sys.stderr)
-            sys.exit(3)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(NO_READER)
+        print(f"regard: the output: {error.strerror}.", file=sys.stderr)
+        sys.exit(3)

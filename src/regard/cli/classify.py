@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import ModelFolder
 from regard.cli.reading import each_line, say_cut, text_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ DIGITS = 4
 
 
 def run(
-    model: Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
+    model: ModelFolder,
     input: Annotated[str, typer.Option("--input", "-i", help="Texts, one a line; - is standard input.")] = "-",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here.", metavar="FILE")] = None,
     probabilities: Annotated[

@@ -1,7 +1,7 @@
 """The data that a command is given: files by option, or standard input."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,12 @@ Files = list[str] | None
 def files(*names: str, help: str) -> Any:  # typer's own word
     """An option that takes a file, and may be repeated."""
     return typer.Option(*names, help=help, metavar="FILE")
+
+
+# What `regard evaluate` and `regard score` read, beside a model and their own `--data`.
+Source = Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")]
+Target = Annotated[Files, files("--target", help="Their translations, line by line.")]
+Parses = Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U, for syntax positions.")]
 
 
 def named_files(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from regard.cli.options import check_choice
+from regard.cli.options import ModelFolder, check_choice
 from regard.cli.reading import each_line, say_cut, text_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ ENDINGS = (*BINARY, ".jsonl", ".tsv")
 
 
 def run(
-    model: Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
+    model: ModelFolder,
     input: Annotated[str, typer.Option("--input", "-i", help="Texts, one a line; - is standard input.")] = "-",
     output: Annotated[
         Path | None,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from regard.cli.data import Files, an, corpus, files, is_translator, say_skipped
+from regard.cli.data import Files, Parses, Source, Target, an, corpus, files, is_translator, say_skipped
+from regard.cli.options import ModelFolder
+from regard.cli.output import lines_to, one_line
 from regard.cli.tables import new_table, print_table
 from regard.errors import ConfigError, DataError
 
@@ -42,10 +44,10 @@ class Options:
 
 
 def run(
-    model: Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
-    source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
-    target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
-    parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U, for syntax positions.")] = None,
+    model: ModelFolder,
+    source: Source = None,
+    target: Target = None,
+    parses: Parses = None,
     data: Annotated[
         Files,
         files("--data", help="Pairs as TSV or JSON Lines, or builtin:phrasebook-test; text; labelled texts."),
@@ -60,7 +62,10 @@ def run(
     precision: Annotated[
         str | None, typer.Option(help="Of ctranslate2: int8 or float32; int8 unless said.", metavar="NAME")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the translations here.", metavar="FILE")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write the translations here, whole or not at all; `.gz` is compressed.", metavar="FILE"),
+    ] = None,
     context: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens of a text that are read at once; as many as it has positions for, or 256."),
@@ -236,18 +241,13 @@ def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
     if path is None:
         yield lambda text: text
         return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
+    with lines_to(path) as put:
 
-            def keep(text: str) -> str:
-                print(text.replace("\n", " "), file=file)  # one line each, so that they stay aligned
-                return text
+        def keep(text: str) -> str:
+            put([one_line(text)])  # so that they stay aligned
+            return text
 
-            yield keep
-    except OSError as error:
-        if error.filename not in (None, str(path)):  # something else went wrong while it was open
-            raise
-        raise DataError(f"{path}: cannot be written ({error.strerror}); choose another --output.") from None
+        yield keep
 
 
 def _show(found: "Evaluation | Likelihood | LabelScores | TextScores") -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+ModelFolder = Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")]
 Engine = Annotated[
     str, typer.Option(help="auto, torch or ctranslate2; auto takes the fastest that can do what is asked.")
 ]

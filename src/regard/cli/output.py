@@ -3,70 +3,91 @@
 import errno
 import os
 import sys
-import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from regard.errors import DataError
+from regard.text.draft import new_draft_file
 
 if TYPE_CHECKING:
     from regard.text.lines import Line
 
+GZIP = 31  # zlib's number for gzip's frame around what is compressed
+
 
 @contextmanager
 def lines_to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
-    """What writes lines. On standard output they can be read at once; a file takes its name when all is written."""
+    """What writes lines. On standard output they can be read at once; a file takes its name when all is written.
+
+    What goes to a file whose name ends in `.gz` is compressed, as what comes from one is unpacked.
+    """
     if output is None:
         yield _print
         return
-    output = output.resolve()  # a link stays a link
-    if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
-        with _told(output), output.open("w", encoding="utf-8", newline="\n") as direct:
-            yield lambda lines: direct.writelines(f"{line}\n" for line in lines)
-        return
-    with _told(output):
-        descriptor, draft = tempfile.mkstemp(prefix=f".{output.name}-", dir=output.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+    packer = zlib.compressobj(wbits=GZIP) if output.name.endswith(".gz") else None
+    with _file_for(output) as file:
 
-            def put(lines: Iterable[str]) -> None:
-                with _told(output):
-                    file.writelines(f"{line}\n" for line in lines)
-                    file.flush()
-
-            yield put
+        def put(lines: Iterable[str]) -> None:
+            rows = "".join(f"{line}\n" for line in lines).encode()  # what goes wrong here is not about the file
             with _told(output):
-                os.fsync(file.fileno())
-        with _told(output):
-            mask = os.umask(0o077)
-            os.umask(mask)
-            os.chmod(draft, 0o666 & ~mask)
-            os.replace(draft, output)
-    finally:
-        with suppress(OSError):
-            os.unlink(draft)
+                file.write(rows if packer is None else packer.compress(rows))
+                file.flush()  # so that a full disk shows at once
+
+        yield put
+        if packer is not None:
+            with _told(output):
+                file.write(packer.flush())
 
 
 def bytes_to(output: Path, content: bytes) -> None:
     """Write a file, whole or not at all."""
-    output = output.resolve()
-    with _told(output):
-        descriptor, draft = tempfile.mkstemp(prefix=f".{output.name}-", dir=output.parent)
-    try:
+    with _file_for(output) as file, _told(output):
+        file.write(content)
+
+
+@contextmanager
+def _file_for(output: Path) -> Iterator[BinaryIO]:
+    """A file to write in, which takes the place of the output once all is on the disk."""
+    if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
+        with _opened(output, output) as file:
+            yield file
+        return
+    with ExitStack() as drafts:
+        place = output.resolve()  # a link stays a link
         with _told(output):
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+            draft = drafts.enter_context(new_draft_file(place))
+        with _opened(draft, output) as file:
+            yield file
+            with _told(output):
                 file.flush()
                 os.fsync(file.fileno())
+        with _told(output):
             mask = os.umask(0o077)
             os.umask(mask)
             os.chmod(draft, 0o666 & ~mask)
-            os.replace(draft, output)
+            os.replace(draft, place)
+
+
+@contextmanager
+def _opened(path: Path, output: Path) -> Iterator[BinaryIO]:
+    """A file that is open; once something has gone wrong, what it still held is of no use."""
+    with _told(output):
+        file = path.open("wb")
+    try:
+        yield file
+        with _told(output):
+            file.close()
     finally:
         with suppress(OSError):
-            os.unlink(draft)
+            file.close()
+
+
+def one_line(text: str) -> str:
+    """A text without ends of lines in it: one line in, one line out."""
+    return text.replace("\r", " ").replace("\n", " ")
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.data import Files, corpus, files, is_translator, say_skipped, typed
+from regard.cli.data import Files, Parses, Source, Target, corpus, files, is_translator, say_skipped
+from regard.cli.options import ModelFolder
 
 if TYPE_CHECKING:
     from regard.config import Corpus
@@ -21,10 +23,10 @@ ESCAPES = {n: f"\\x{n:02x}" for n in (*range(32), 127)} | str.maketrans(
 
 
 def run(
-    model: Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
-    source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
-    target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
-    parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U, for syntax positions.")] = None,
+    model: ModelFolder,
+    source: Source = None,
+    target: Target = None,
+    parses: Parses = None,
     data: Annotated[
         Files,
         files("--data", help="Pairs as TSV or JSON Lines; for a language model, a text a line. - is standard input."),
@@ -53,19 +55,28 @@ def run(
 def _scored(model: "Model", given: "Corpus", faults: "Faults") -> "Iterator[Iterable[tuple[dict[str, str], Scored]]]":
     """The texts with their scores, as many at a time as are scored together."""
     from regard.evaluation.scoring import TOGETHER, readable, score_pairs, score_texts
+    from regard.text.arriving import arriving
     from regard.text.corpus import texts
-    from regard.text.lines import STANDARD_INPUT
     from regard.text.scan import pairs_of
     from regard.text.store import chunks
 
-    size = 1 if STANDARD_INPUT in given.names and typed() else TOGETHER  # who types waits for an answer
+    # Someone may wait for the score of a line before the next is written. Of files, the same lines are always scored
+    # together, so that the last digit of a score, too, is the same each time.
+    parted = arriving if any(map(_arrives, given.names)) else chunks
     if is_translator(model, given):
-        for pairs in chunks(readable(model, pairs_of(given, faults), ", ".join(given.names), faults), size):
+        for pairs in parted(readable(model, pairs_of(given, faults), ", ".join(given.names), faults), TOGETHER):
             named = [{"source": pair.source, "target": pair.target} for pair in pairs]
             yield zip(named, score_pairs(model, pairs), strict=True)
     else:
-        for several in chunks(texts(given.files, faults), size):
+        for several in parted(texts(given.files, faults), TOGETHER):
             yield zip([{"text": text} for text in several], score_texts(model, several), strict=True)
+
+
+def _arrives(name: str) -> bool:
+    """Whether what is read comes little by little: through a pipe, or from a terminal."""
+    from regard.text.lines import STANDARD_INPUT
+
+    return name == STANDARD_INPUT or Path(name).is_fifo() or Path(name).is_char_device()
 
 
 def _line(scored: "Scored", tokens: bool) -> str:

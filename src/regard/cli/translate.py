@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, say_why
+from regard.cli.output import one_line
 
 if TYPE_CHECKING:
     from regard.decoding.translator import Translation, Wish
@@ -28,7 +29,7 @@ def run(
         typer.Option(help="Parses of the lines in CoNLL-U; a model with syntax positions needs them.", metavar="FILE"),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", metavar="FILE")
+        Path | None, typer.Option("--output", "-o", help="Written whole or not at all; `.gz` too.", metavar="FILE")
     ] = None,
     ensemble: Annotated[
         list[Path] | None, typer.Option(help="Another model that votes on every token; may be repeated.")
@@ -142,8 +143,3 @@ def _as_json(translation: "Translation", number: int) -> str:
     from regard.decoding.described import described
 
     return json.dumps(described(translation), ensure_ascii=False)
-
-
-def one_line(text: str) -> str:
-    """A text without ends of lines in it: one line in, one line out."""
-    return text.replace("\r", " ").replace("\n", " ")

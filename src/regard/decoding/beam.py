@@ -212,7 +212,7 @@ class Aside:
         """Keep one more."""
         self.hypotheses.append(hypothesis)
         if len(self.hypotheses) >= self._search.hypotheses:
-            self.floor = self.best()[-1].score
+            self.floor = self.best()[self._search.hypotheses - 1].score
 
     @property
     def is_full(self) -> bool:
@@ -221,8 +221,9 @@ class Aside:
         return patience is not None and len(self.hypotheses) >= max(1, round(self._search.width * patience))
 
     def best(self) -> list[Hypothesis]:
-        """As many as were asked for, the best first."""
-        return sorted(self.hypotheses, key=lambda one: -one.score)[: self._search.hypotheses]
+        """As many as were asked for, and spare ones if there are, the best first."""
+        wanted = self._search.hypotheses + self._search.spare
+        return sorted(self.hypotheses, key=lambda one: -one.score)[:wanted]
 
     def worth(self, log_probability: float, attention: Tensor | None, length: int) -> float:
         """What a hypothesis is worth, its penalties included; attention (n, S), of the source's own tokens."""

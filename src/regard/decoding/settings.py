@@ -54,6 +54,8 @@ class Search:
     """How many translations of each sentence to give, the best first."""
     bounds: Bounds = Bounds(shortest=1)
     """A sentence that says something is not translated by nothing."""
+    spare: int = 0
+    """How many more to give where the search has met them anyway; it never goes on for their sake."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= WIDEST:

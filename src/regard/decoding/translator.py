@@ -144,8 +144,10 @@ class Translator:
         ]
 
     def _search(self, wish: Wish) -> Search:
+        """What the engine is asked for; of several hypotheses some may turn out to be the same text."""
         bounds = wish.search.bounds
-        return replace(wish.search, bounds=replace(bounds, words=(*bounds.words, *wish.forbidden)))
+        spare = wish.search.width if wish.search.hypotheses > 1 else 0
+        return replace(wish.search, bounds=replace(bounds, words=(*bounds.words, *wish.forbidden)), spare=spare)
 
     def _prefixes(self, plans: "Sequence[_Plan]", wish: Wish) -> list[list[int]] | None:
         """A prefix is that of a line, and so of its first part."""
@@ -159,12 +161,25 @@ class Translator:
             Sentence(
                 part.text,
                 self._source.pieces(part.ids),
-                [self._alternative(one, part, wish) for one in hypotheses],
+                self._alternatives(hypotheses, part, wish),
             )
             for part, hypotheses in zip(plan.parts, found, strict=False)
         ]
         text = joined([sentence.alternatives[0].text for sentence in sentences])
         return Translation(plan.line, text, sentences, plan.pieces)
+
+    def _alternatives(self, found: Sequence[Hypothesis], part: "_Part", wish: Wish) -> list[Alternative]:
+        """As many as were asked for, the best first; of those that are the same text in other tokens, only the best.
+
+        Spare hypotheses fill up. Where there are too few of them there are fewer alternatives: to find more, the search
+        would have to be wider.
+        """
+        different: dict[str, Alternative] = {}
+        for hypothesis in found:
+            if len(different) < wish.search.hypotheses:
+                one = self._alternative(hypothesis, part, wish)
+                different.setdefault(one.text, one)
+        return list(different.values())
 
     def _alternative(self, found: Hypothesis, part: "_Part", wish: Wish) -> Alternative:
         tokens = self._target.pieces(found.ids)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from regard.errors import FolderError
+from regard.errors import FolderError, UnwritableFolderError
 from regard.text.draft import new_draft, publish
 
 
@@ -22,4 +22,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
             publish(draft, folder)
     except (OSError, SafetensorError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise FolderError(f"{folder}: cannot be written ({reason}); free some space or choose another place.") from None
+        raise UnwritableFolderError(
+            f"{folder}: cannot be written ({reason}); free some space or choose another place."
+        ) from None

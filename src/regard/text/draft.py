@@ -1,13 +1,14 @@
-"""A folder that appears whole or not at all: written under a hidden name beside its place, then renamed.
+"""A folder or a file that appears whole or not at all: written under a hidden name beside its place, then renamed.
 
 A draft is locked while it is being written. The system gives the lock of a killed process back, and so a draft that
 nobody holds is known to be abandoned.
 """
 
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,15 +17,34 @@ try:
 except ImportError:  # Windows has no such locks: there, abandoned drafts stay
     fcntl = None  # type: ignore[assignment]
 
+FILE = ".draft"  # how the names of drafts of files end: beside them lie files of others, which are never touched
+
 
 @contextmanager
 def new_draft(folder: Path) -> Iterator[Path]:
     """A hidden folder to write in; what is not published by then is gone afterwards."""
-    draft, lock = _locked_draft(folder)
+    draft, lock = _locked_draft(folder, Path.mkdir)
     try:
         yield draft
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def new_draft_file(file: Path) -> Iterator[Path]:
+    """A hidden file to write in; what has not been given its name by then is gone afterwards.
+
+    Drafts of the same file that killed processes have left are removed first.
+    """
+    _remove_abandoned_files(file)
+    draft, lock = _locked_draft(file, _touch, FILE)
+    try:
+        yield draft
+    finally:
+        with suppress(OSError):
+            draft.unlink()
         if lock is not None:
             os.close(lock)
 
@@ -50,10 +70,24 @@ def remove_abandoned(folder: Path) -> None:
                 os.close(lock)
 
 
-def _locked_draft(folder: Path) -> tuple[Path, int | None]:
+def _remove_abandoned_files(file: Path) -> None:
+    ours = re.compile(re.escape(_prefix(file)) + "[0-9a-f]{12}" + re.escape(FILE))
+    with suppress(OSError):  # a folder that may be written in, but not listed
+        for path in [path for path in file.parent.iterdir() if ours.fullmatch(path.name)]:
+            with suppress(OSError):  # someone is writing it, or has just removed it
+                lock = _lock(path)
+                path.unlink(missing_ok=True)
+                os.close(lock)
+
+
+def _touch(file: Path) -> None:
+    os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _locked_draft(place: Path, make: Callable[[Path], None], ending: str = "") -> tuple[Path, int | None]:
     while True:
-        draft = folder.with_name(_prefix(folder) + secrets.token_hex(6))
-        draft.mkdir()
+        draft = place.with_name(_prefix(place) + secrets.token_hex(6) + ending)
+        make(draft)
         try:
             lock = _lock(draft)
         except (BlockingIOError, FileNotFoundError):
@@ -65,15 +99,15 @@ def _locked_draft(folder: Path) -> tuple[Path, int | None]:
         os.close(lock)
 
 
-def _prefix(folder: Path) -> str:
-    return f".{folder.name}-"
+def _prefix(place: Path) -> str:
+    return f".{place.name}-"
 
 
-def _lock(folder: Path) -> int:
-    """A lock on a folder, held until it is closed; BlockingIOError where another process has it."""
+def _lock(place: Path) -> int:
+    """A lock on a folder or a file, held until it is closed; BlockingIOError where another process has it."""
     if fcntl is None:
         raise OSError("this system has no such locks")
-    opened = os.open(folder, os.O_RDONLY)
+    opened = os.open(place, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -18,6 +18,7 @@ def decide(wanted: Name, config: Config, *hindrances: str | None) -> Literal["to
     if wanted not in ("auto", "torch", "ctranslate2"):
         raise ConfigError(f"there is no engine {wanted!r}; the engines are auto, torch and ctranslate2.")
     if wanted == "torch":
+        log.info("engine: torch, because it was asked for.")
         return "torch"
     reason = next((reason for reason in (why_not(config), *hindrances) if reason), None)
     if reason is None:

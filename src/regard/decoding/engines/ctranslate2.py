@@ -6,6 +6,7 @@ it goes on until PATIENCE · width hypotheses have ended instead: it cannot look
 """
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,12 @@ from typing import Any, Literal, NamedTuple
 from regard.config import Config
 from regard.decoding.engines.engine import Task, limits
 from regard.decoding.settings import Hypothesis, Search
-from regard.errors import FolderError
+from regard.errors import FolderError, UnwritableFolderError
 from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS
 from regard.models.files import parse_json
 
 Precision = Literal["int8", "float32"]
+log = logging.getLogger(__name__)
 FOLDER = "ctranslate2"  # in the model folder
 PATIENCE = 1.75
 TOGETHER = 32  # sentences in a batch …
@@ -104,7 +106,7 @@ class CTranslate2Engine:
         found = [one for one in found if len(one.tokens) <= longest]
         found = [one for one in found if one.tokens[-1] == end] or found
         found.sort(key=lambda one: -search.worth(one.total, len(one.tokens)))
-        return [self._hypothesis(one, result, search, end) for one in found[: search.hypotheses]]
+        return [self._hypothesis(one, result, search, end) for one in found[: search.hypotheses + search.spare]]
 
     def _hypothesis(self, found: "_Found", result: Any, search: Search, end: str) -> Hypothesis:
         ended = found.tokens[-1] == end
@@ -174,25 +176,35 @@ def cores() -> int:
 def converted(folder: Path, precision: Precision) -> Path:
     """The folder with the converted model, which is made if it is not there; others of this precision are removed.
 
-    Where the model folder cannot be written, it is kept in the user's cache.
+    Where the model folder cannot be written, or its disk is full, it is kept in the user's cache.
     """
     name = f"{precision}-{fingerprint(folder)}"
     for home in (folder / FOLDER, _cache()):
         if (home / name / "model.bin").is_file():
             return home / name
-    home = folder / FOLDER if os.access(folder, os.W_OK) else _cache()
+    if os.access(folder, os.W_OK):
+        try:
+            _convert(folder, folder / FOLDER / name, precision)
+        except UnwritableFolderError as error:
+            log.info("%s The cache is tried.", error)
+        else:
+            for old in (folder / FOLDER).glob(f"{precision}-*"):
+                if old.name != name:
+                    shutil.rmtree(old, ignore_errors=True)
+            return folder / FOLDER / name
+    _convert(folder, _cache() / name, precision)
+    return _cache() / name
+
+
+def _convert(folder: Path, out: Path, precision: Precision) -> None:
     from regard.interop.ctranslate2 import to_ctranslate2  # only now is torch needed
 
-    shutil.rmtree(home / name, ignore_errors=True)  # what is left of a damaged one
+    shutil.rmtree(out, ignore_errors=True)  # what is left of a damaged one
     try:
-        to_ctranslate2(folder, home / name, precision)
+        to_ctranslate2(folder, out, precision)
     except FolderError:
-        if not (home / name / "model.bin").is_file():  # else someone else has converted it in the meantime
+        if not (out / "model.bin").is_file():  # else someone else has converted it in the meantime
             raise
-    for old in home.glob(f"{precision}-*") if home == folder / FOLDER else ():
-        if old.name != name:
-            shutil.rmtree(old, ignore_errors=True)
-    return home / name
 
 
 def loaded(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> "Loaded":
