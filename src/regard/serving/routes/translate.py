@@ -33,7 +33,7 @@ class Asked(BaseModel):
     nbest: Annotated[int, Field(ge=1)] = 1
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
-    patience: Annotated[float, Field(gt=0, le=100)] | None = None
+    patience: Annotated[float, Field(ge=0.001, le=100)] | None = None
     min_length: Count = 1
     max_length: Annotated[int, Field(ge=1)] | None = None
     prefix: str = ""
