@@ -72,6 +72,17 @@ def test_matrices_products_and_the_tree_are_the_traces(server: Running, outline:
     assert [node["id"] for node in tree["nodes"]] == [node.token for node in trace.tree.nodes]
 
 
+def test_every_node_of_the_tree_can_be_looked_into(server: Running, outline: dict[str, Any], trace: Trace) -> None:
+    assert trace.tree is not None
+    for node in trace.tree.nodes[1:8]:
+        found = asked(server, outline, "node", node=node.number, at="decoder.1.cross_attention")
+        assert found["tokens"] == trace.subject.target.pieces(trace.tree.path(node))
+        assert [sum(row) for row in found["attention"]["values"]] == pytest.approx([1.0] * 4)
+    best = [node for node in trace.tree.nodes if node.best][2]
+    taken = asked(server, outline, "node", node=best.number, at="decoder.1.cross_attention")["attention"]["values"]
+    assert np.allclose(taken, trace.whole("decoder.1.cross_attention.weights")[:, 1], atol=1e-5)
+
+
 def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     found = asked(server, outline, "changed", changes=["decoder.1.cross_attention[2]", "encoder.0"])
     theirs = trace.changed(Change.parse("decoder.1.cross_attention[2]"), Change.parse("encoder.0"))
@@ -94,6 +105,9 @@ def test_a_target_can_be_forced(server: Running, models: list[Served]) -> None:
     assert found["forced"] is True
     assert found["target"]["tokens"] == ["w20", "w21", "[EOS]"]
     assert asked(server, found, "tree") is None
+    refused = server.post("/v1/look/node", {"trace": found["id"], "node": 1})
+    sentence = "Nothing was searched here, so there is no tree; look at a translation that was not forced."
+    assert (refused.status_code, refused.json()) == (400, {"error": sentence})
 
 
 def test_a_writer_can_be_looked_into(server: Running) -> None:
@@ -140,6 +154,7 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         ("weight", {"name": "W"}, "There is no matrix 'W'"),
         ("product", {"at": "encoder.states", "row": 0, "column": 0}, "encoder.states: is not one matrix product"),
         ("product", {"at": "encoder.states", "row": -1, "column": 0}, "row = -1 should be greater than or equal to 0."),
+        ("node", {"node": 0}, "There is no node 0; the nodes after the root are 1 to"),
         ("changed", {"changes": ["everything"]}, "There is no everything that could be changed"),
         ("changed", {"changes": []}, "changes = [] List should have at least 1 item"),
     ],

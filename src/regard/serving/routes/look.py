@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.look.ablation import Change
+from regard.look.branch import branch
 from regard.look.numbers import plain
 from regard.look.trace import Trace
 from regard.serving.answer import as_json
@@ -82,6 +83,14 @@ class AskedProduct(Of):
     column: Index
 
 
+class AskedNode(Of):
+    """A node of the tree."""
+
+    node: Index
+    at: Short | None = None
+    """Where it is wanted what it looked at, as `decoder.1.cross_attention`."""
+
+
 class AskedChange(Of):
     """What to switch off, or to tell where to look."""
 
@@ -129,6 +138,7 @@ def router(service: Service) -> APIRouter:
     about("/v1/look/weight", "A learned matrix, or a part of it", AskedWeight, NUMBERS, _weight)
     about("/v1/look/product", "One cell of a product as its multiply-add list", AskedProduct, THING, _product)
     about("/v1/look/tree", "The tree of the search", Of, {"type": ["object", "null"]}, _tree)
+    about("/v1/look/node", "What a node of the tree says, and where it looked", AskedNode, THING, _node)
     about("/v1/look/alignment", "Which words go together", Of, THING, lambda trace, _: trace.alignment().as_dict())
     about("/v1/look/heads", "How spread each head is, and what it costs to lose it", Of, listed(THING), _heads)
     about("/v1/look/changed", "Decode again with something off", AskedChange, THING, _changed)
@@ -159,6 +169,17 @@ def _product(trace: Trace, asked: AskedProduct) -> Any:
 
 def _tree(trace: Trace, _: Of) -> Any:
     return None if trace.tree is None else trace.tree.as_dict(trace.subject.target)
+
+
+def _node(trace: Trace, asked: AskedNode) -> Any:
+    found = branch(trace, asked.node)
+    attention = None
+    if asked.at is not None:
+        weights = found.tensor(f"{asked.at}.weights@{len(found.read) - 1}")  # (H, 1, S)
+        attention = {"labels": weights.labels[-1], "values": weights.values[:, 0].tolist()}
+    last = found.steps[-1].as_dict()
+    return {"text": found.forced, "tokens": found.subject.target.pieces(found.written.follows), "step": last,
+            "log_probability": found.log_probability, "attention": attention}  # fmt: skip
 
 
 def _heads(trace: Trace, _: Of) -> Any:

@@ -1,0 +1,48 @@
+// A head's output: the values, each by its weight.
+
+import { dot } from "../arithmetic.js";
+import { h } from "../dom.js";
+import { beside, matrix } from "../matrix.js";
+import { axes, formula, headMenu, heads, menus, nearest, pin, placeMenu, places, say } from "../places.js";
+import { readout, terms } from "../readout.js";
+
+export const weightedSum = {
+  id: "sum",
+  title: "Weighted sum",
+  section: "§3.2.1",
+  here: (/** @type {any} */ { trace, state }) => [nearest(some(trace), state.at).replace(/\.\d+\./, ".")],
+  exists: (/** @type {any} */ trace) => some(trace).length > 0,
+  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  async show(root, { trace, state }) {
+    const place = nearest(some(trace), state.at);
+    const count = heads(trace, place);
+    const head = Math.min(state.head, count - 1);
+    const [weights, v, out] = await Promise.all(["weights", "v", "head_outputs"].map((point) => trace.tensor(`${place}.${point}[${head}]`)));
+    const [rows, keys] = weights.labels;
+    const say_ = readout();
+    root.append(
+      say("What a token takes from the others is the sum of their values, each multiplied by its weight. This is all that a head does."),
+      formula("output = weights · v"),
+      menus(placeMenu(some(trace), place), headMenu(count, head)),
+    );
+    const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
+      const values = v.values.map((/** @type {number[]} */ one) => one[column]);
+      say_.show(`${rows[row]}, unit ${column}: ${keys.map((/** @type {string} */ key, /** @type {number} */ n) => [weights.values[row][n], key]).sort((/** @type {any} */ a, /** @type {any} */ b) => b[0] - a[0]).slice(0, 3).map(([share, key]) => `${(100 * share).toFixed(0)} % ${key}`).join(", ")}`, [
+        { name: `output[${row}, ${column}]`, how: terms(weights.values[row], values, 5), mine: dot(weights.values[row], values), theirs: out.values[row][column] },
+      ]);
+      shown.mark(row, column);
+    };
+    const shown = matrix({ title: "weights · v", note: `head ${head}`, values: out.values, rows, onCell, onPin: pin });
+    root.append(
+      beside(matrix({ title: "weights", values: weights.values, rows, columns: keys, top: 1 }).element, h("span", { class: "times", "aria-hidden": "true" }, "·"), matrix({ title: "v", values: v.values, rows: v.labels[0] }).element),
+      shown.element,
+      say_.element,
+    );
+    onCell(Math.min(state.row, rows.length - 1), Math.min(state.column, out.values[0].length - 1));
+  },
+};
+
+/** @param {any} trace */
+function some(trace) {
+  return places(trace, "weights", "v", "head_outputs").filter((place) => axes(trace, `${place}.weights`).at(-1) !== "mixture");
+}
