@@ -108,5 +108,7 @@ def _whole(point: Point, values: list[Tensor]) -> Tensor:
         return values[0][0]
     if point.stack == "pooling":
         return values[0][0]
+    if point.heads:  # a recurrent decoder that attends at every step: (1, H, 1, S) each -> (H, T, S)
+        return torch.cat(values, dim=-2)[0]
     steps = torch.cat(values)
     return steps.flip(0) if point.backwards else steps

@@ -39,19 +39,23 @@ export async function showHand(root) {
       drawn.element.dataset.values = JSON.stringify(values);
       return drawn;
     };
+    const explain = (/** @type {number} */ r, /** @type {number} */ c) => say.show(`output, token ${r + 1}, unit ${c + 1}`, [{ name: "output", how: terms(found.weights[r], found.V.map((row) => row[c])), mine: found.weights[r].reduce((sum, one, n) => sum + one * found.V[n][c], 0), theirs: found.output[r][c] }]);
     const output = show("output", "weights · V", found.output, {
-      onCell: (/** @type {number} */ r, /** @type {number} */ c) => say.show(`output, token ${r + 1}, unit ${c + 1}`, [{ name: "output", how: terms(found.weights[r], found.V.map((row) => row[c])), mine: found.weights[r].reduce((sum, one, n) => sum + one * found.V[n][c], 0), theirs: found.output[r][c] }]),
+      digits: 4,
+      onCell: explain,
     });
     replace(
       results,
       h("h3", {}, "Every token gets a query, a key and a value"),
       h("div", { class: "beside" }, show("Q", "X · W_query", found.Q).element, show("K", "X · W_key", found.K).element, show("V", "X · W_value", found.V).element),
       h("h3", {}, "Every query meets every key"),
-      h("div", { class: "beside" }, show("scores", "Q · Kᵀ", found.scores).element, show("scaled and masked", isScaled ? "÷ √3" : "not divided", found.seen).element, show("weights", "softmax of each row", found.weights, { top: 1 }).element),
+      h("div", { class: "beside" }, show("scores", "Q · Kᵀ", found.scores).element, show("scaled and masked", isScaled ? "÷ √3" : "not divided", found.seen).element, show("weights", "softmax of each row", found.weights, { top: 1, digits: 4 }).element),
       h("h3", {}, "Every token takes its weighted sum of the values"),
       h("div", { class: "beside" }, output.element),
       say.element,
     );
+    output.mark(0, 0);
+    explain(0, 0);
   };
   const grid = (/** @type {string} */ name) =>
     h(

@@ -35,7 +35,7 @@ export async function showLook(root, app, state) {
   const { about } = app;
   const field = h("input", { id: "look-text", type: "text", value: state.text || exampleFor(about), maxlength: app.limits.look, "aria-label": about.translates ? "Sentence to look into" : "Prompt to look into", autocomplete: "off" });
   const form = h("form", { class: "ask", on: { submit: (/** @type {Event} */ event) => { event.preventDefault(); go({ text: field.value.trim(), row: 0, column: 0, time: 0 }); } } }, field, h("button", { type: "submit", class: "primary" }, "Look inside"));
-  const body = h("div", { class: "look", "aria-busy": "true" }, h("p", { class: "note" }, "Decoding …"));
+  const body = h("div", { class: "workbench", "aria-busy": "true" }, h("p", { class: "note" }, "Decoding …"));
   replace(root, form, body);
   let trace;
   try {

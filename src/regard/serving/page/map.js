@@ -22,27 +22,27 @@ export function drawMap(trace, here, known) {
   const stacks = ["encoder", "decoder"].filter((stack) => trace.has(`${stack}.embedding.lookup`));
   const columns = stacks.map((stack) => columnOf(trace, stack));
   const tallest = Math.max(...columns.map((column) => column.length));
-  const height = (tallest + 1) * (HIGH + GAP) + 34;
-  const width = stacks.length * (WIDE + 34) + 4;
+  const height = tallest * (HIGH + GAP) + 22;
+  const width = stacks.length * (WIDE + 36) + 38;
   /** @type {any[]} */
   const drawn = [];
   /** @type {Record<string, {x: number, y: number}>} */
   const at = {};
   columns.forEach((boxes, n) => {
-    const x = 18 + n * (WIDE + 34);
+    const x = 36 + n * (WIDE + 36);
     boxes.forEach((box, m) => {
-      at[box.name] = { x, y: height - 30 - (m + 1) * (HIGH + GAP) };
+      at[box.name] = { x, y: height - 4 - (m + 1) * (HIGH + GAP) };
     });
     const inner = boxes.filter((box) => box.repeated);
     if (inner.length) {
       const [low, high] = [at[inner[0].name], at[/** @type {any} */ (inner.at(-1)).name]];
-      drawn.push(s("rect", { class: "frame", x: x - 9, y: high.y - 8, width: WIDE + 18, height: low.y - high.y + HIGH + 16, rx: 9 }), s("text", { class: "times", x: n ? x + WIDE + 12 : x - 13, y: high.y - 12, "text-anchor": n ? "end" : "start" }, `${layers(trace, stacks[n])}×`));
+      drawn.push(s("rect", { class: "frame", x: x - 9, y: high.y - 8, width: WIDE + 18, height: low.y - high.y + HIGH + 16, rx: 9 }), s("text", { class: "times", x: n ? x + WIDE + 14 : x - 14, y: (high.y + low.y + HIGH) / 2 + 4, "text-anchor": n ? "start" : "end" }, `${layers(trace, stacks[n])}×`));
     }
     boxes.slice(1).forEach((box, m) => drawn.push(s("path", { class: "way", d: `M${x + WIDE / 2} ${at[boxes[m].name].y}V${at[box.name].y + HIGH}` })));
   });
   if (stacks.length === 2 && at["decoder.cross_attention"]) {
     const [from, to] = [at[columns[0][columns[0].length - 1].name], at["decoder.cross_attention"]];
-    drawn.push(s("path", { class: "way", d: `M${from.x + WIDE / 2} ${from.y}V${from.y - 16}H${to.x - 17}V${to.y + HIGH / 2}H${to.x}` }));
+    drawn.push(s("path", { class: "way", d: `M${from.x + WIDE / 2} ${from.y}V${from.y - 16}H${to.x - 19}V${to.y + HIGH / 2}H${to.x}` }));
   }
   for (const column of columns) for (const box of column) drawn.push(drawBox(box, at[box.name], here.includes(box.name), known.includes(box.step)));
   return h("nav", { class: "map", "aria-label": "Map of the network" }, s("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, drawn));

@@ -18,6 +18,7 @@ const LABEL = 74;
  * @property {(row: number, column: number) => void} [onCell] a cell is pointed at
  * @property {(row: number, column: number) => void} [onPin] a cell is chosen
  * @property {number} [from] the number of the first column
+ * @property {number} [digits] after the point
  */
 
 /**
@@ -27,18 +28,19 @@ const LABEL = 74;
  */
 export function matrix(given) {
   const { values, rows, onCell, onPin, from = 0 } = given;
+  const digits = values.flat().every(Number.isInteger) ? 0 : given.digits ?? 2;
   const count = values[0]?.length ?? 0;
   const columns = given.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
   const wordy = given.columns !== null && given.columns !== undefined;
   const numbers = count <= 16;
-  const [width, height] = numbers ? [40, 26] : [11, 18];
+  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [11, 18];
   const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
   const above = wordy ? LABEL : 20;
   const top = given.top ?? Math.max(1e-9, ...values.flat().map((one) => Math.abs(one ?? 0)));
-  const cells = values.map((row, r) => row.slice(0, WIDE).map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers)));
+  const cells = values.map((row, r) => row.slice(0, WIDE).map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers, digits)));
   const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
   const shown = Math.min(count, WIDE);
-  const size = [left + shown * width + (wordy ? 46 : 6), above + rows.length * height + 4];
+  const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
   const svg = s(
     "svg",
     { class: "matrix", viewBox: `0 0 ${size[0]} ${size[1]}`, width: size[0], height: size[1], "aria-label": `${given.title}, ${rows.length} by ${count}`, role: onCell ? "application" : "img", tabindex: onCell ? "0" : null },
@@ -91,12 +93,12 @@ function two(pair) {
   return [pair[0], pair[1]];
 }
 
-/** @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers */
-function cell(value, x, y, width, height, top, numbers) {
+/** @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers @param {number} digits */
+function cell(value, x, y, width, height, top, numbers, digits) {
   const share = Math.min(1, Math.abs(value ?? 0) / top);
   const ground = s("rect", { class: value === null ? "ground masked" : "ground", x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 });
   const colour = share > 0.004 && s("rect", { class: (value ?? 0) < 0 ? "below" : "above", "fill-opacity": (0.06 + 0.9 * share).toFixed(3), x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 });
-  const written = numbers && s("text", { class: share > 0.55 ? "number strong" : value === null ? "number none" : "number", x: x + width / 2 - 0.75, y: y + height / 2 + 3.5, "text-anchor": "middle" }, short(value));
+  const written = numbers && s("text", { class: share > 0.55 ? "number strong" : value === null ? "number none" : "number", x: x + width / 2 - 0.75, y: y + height / 2 + 3.5, "text-anchor": "middle" }, short(value, digits));
   return s("g", {}, ground, colour, written);
 }
 

@@ -8,7 +8,7 @@ export function short(value, digits = 2) {
   if (value === null) return "−∞";
   if (typeof value !== "number") return String(value);
   if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return value < 0 ? "−0" : "0";
-  return minus(value.toFixed(digits));
+  return minus(value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits));
 }
 
 /** A number to check by. @param {any} value */

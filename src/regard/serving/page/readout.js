@@ -1,5 +1,6 @@
 // One number, worked out here and held against the model's.
 
+import { dot } from "./arithmetic.js";
 import { h, replace } from "./dom.js";
 import { exact } from "./numbers.js";
 
@@ -50,4 +51,13 @@ function line({ name, how, mine, theirs }) {
 export function terms(left, right, most = 6) {
   const written = left.slice(0, most).map((one, n) => `${exact(one)} · ${exact(right[n])}`);
   return written.join(" + ") + (left.length > most ? ` + … (${left.length} terms)` : "");
+}
+
+/**
+ * A cell of a product as two rows, and their sum as the browser finds it.
+ * @param {any} cell @returns {{left: number[], right: number[], sum: number}}
+ */
+export function factors(cell) {
+  const [left, right] = ["left", "right"].map((side) => cell.terms.map((/** @type {any} */ term) => term[side]));
+  return { left, right, sum: dot(left, right) + (cell.bias ?? 0) };
 }

@@ -4,7 +4,7 @@ import { s } from "./dom.js";
 import { clipped } from "./matrix.js";
 import { picture } from "./picture.js";
 
-const [STEP, LINE] = [108, 22];
+const [STEP, LINE] = [112, 22];
 
 /** @param {any} tree @param {(node: any) => void} choose */
 export function drawTree(tree, choose) {
@@ -24,15 +24,20 @@ export function drawTree(tree, choose) {
   place(tree.nodes[0]);
   const width = Math.max(...[...at.values()].map(({ x }) => x)) + 100;
   const height = 16 + LINE * next;
-  const twigs = tree.nodes.slice(1).map((/** @type {any} */ node) => {
+  const inOrder = [...tree.nodes.slice(1)].sort((/** @type {any} */ a, /** @type {any} */ b) => Number(a.best) - Number(b.best)); // the best on top
+  const twigs = inOrder.map((/** @type {any} */ node) => {
     const [from, to] = [at.get(node.parent), at.get(node.number)].map((one) => /** @type {{x: number, y: number}} */ (one));
-    return s("path", { class: `twig ${node.state}${node.best ? " best" : ""}`, d: `M${from.x + 4} ${from.y} C${from.x + 30} ${from.y} ${to.x - 40} ${to.y} ${to.x - 6} ${to.y}` });
+    const parent = tree.nodes[node.parent];
+    const start = from.x + (parent.parent === null ? 6 : 14 + 8 * clipped(parent.token, 8).length);
+    const bend = Math.min(to.x - 20, Math.max(start, to.x - 30));
+    const d = from.y === to.y ? `M${start} ${from.y}H${to.x - 7}` : `M${start} ${from.y}H${bend - 6}Q${bend} ${from.y} ${bend} ${from.y + 8}V${to.y - 8}Q${bend} ${to.y} ${bend + 8} ${to.y}H${to.x - 7}`;
+    return s("path", { class: `twig ${node.state}${node.best ? " best" : ""}`, d });
   });
   /** @type {any[]} */
   const buttons = [];
   const nodes = tree.nodes.map((/** @type {any} */ node) => {
     const { x, y } = /** @type {{x: number, y: number}} */ (at.get(node.number));
-    const text = node.parent === null ? "" : clipped(node.token, 9);
+    const text = node.parent === null ? "" : clipped(node.token, 8);
     const act = () => {
       buttons.forEach((one) => one.classList.remove("chosen"));
       group.classList.add("chosen");

@@ -4,7 +4,7 @@ import { ACTIVATIONS } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
 import { exact } from "../numbers.js";
 import { formula, menus, nearest, pin, placeMenu, places, say, span, spanMenu } from "../places.js";
-import { readout, terms } from "../readout.js";
+import { factors, readout, terms } from "../readout.js";
 
 export const feedForward = {
   id: "feed_forward",
@@ -38,8 +38,8 @@ export const feedForward = {
       const [cell, out] = await Promise.all([trace.product(`${place}.inner`, row, unit), trace.product(`${place}_residual.added`, row, back)]);
       if (turn !== latest) return;
       const sums = [cell, out].map((one, n) => {
-        const [left, right] = ["left", "right"].map((side) => one.terms.map((/** @type {any} */ term) => term[side]));
-        return { name: n ? `hidden · W₂ + b₂, unit ${back}` : "x · W₁ + b₁", how: `${terms(left, right, 2)}${one.bias === null ? "" : ` + ${exact(one.bias)}`}`, mine: left.reduce((total, x, m) => total + x * right[m], one.bias ?? 0), theirs: one.value };
+        const { left, right, sum } = factors(one);
+        return { name: n ? `hidden · W₂ + b₂, unit ${back}` : "x · W₁ + b₁", how: `${terms(left, right, 2)}${one.bias === null ? "" : ` + ${exact(one.bias)}`}`, mine: sum, theirs: one.value };
       });
       const bent = hidden.values[row][shown];
       if (act) sums.splice(1, 0, { name, how: `${name}(${exact(cell.value)})`, mine: act(cell.value), theirs: bent });

@@ -1,10 +1,11 @@
 // All heads of a place, side by side; then concatenated and projected by W_O.
 
+import { dot } from "../arithmetic.js";
 import { caution } from "../caution.js";
 import { h } from "../dom.js";
 import { beside, matrix } from "../matrix.js";
 import { formula, heads as countHeads, menus, nearest, pin, placeMenu, places, say, span, spanMenu } from "../places.js";
-import { readout, terms } from "../readout.js";
+import { factors, readout, terms } from "../readout.js";
 import { go } from "../state.js";
 import { thumbnail } from "../thumbnail.js";
 
@@ -45,9 +46,9 @@ export const heads = {
       const turn = latest;
       const cell = await trace.product(result, row, column + columns[0]);
       if (turn !== latest) return;
-      const [left, right] = ["left", "right"].map((side) => cell.terms.map((/** @type {any} */ term) => term[side]));
-      const part = left.slice(head * each, (head + 1) * each).reduce((sum, x, n) => sum + x * right[head * each + n], 0);
-      const sum = left.reduce((total, x, n) => total + x * right[n], cell.bias ?? 0);
+      const { left, right, sum } = factors(cell);
+      const own = [head * each, (head + 1) * each];
+      const part = dot(left.slice(...own), right.slice(...own));
       say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${part.toFixed(4)} of it`, [{ name: "Concat · W_O", how: terms(left, right, 3), mine: sum, theirs: cell.value }]);
     };
     const chosen = together.values.map((/** @type {number[]} */ row) => row.slice(head * each, (head + 1) * each));

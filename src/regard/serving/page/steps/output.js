@@ -5,7 +5,7 @@ import { candidates } from "../candidates.js";
 import { h } from "../dom.js";
 import { exact } from "../numbers.js";
 import { formula, menu, menus, say } from "../places.js";
-import { readout, terms } from "../readout.js";
+import { factors, readout, terms } from "../readout.js";
 
 export const output = {
   id: "output",
@@ -29,9 +29,9 @@ export const output = {
     const shares = row && softmax(row);
     const choose = async (/** @type {number} */ id) => {
       const cell = await trace.product("output.logits", time, id);
-      const [left, right] = ["left", "right"].map((side) => cell.terms.map((/** @type {any} */ term) => term[side]));
+      const { left, right, sum } = factors(cell);
       const known = step.candidates.find((/** @type {any} */ one) => one.id === id)?.probability ?? step.probability;
-      const sums = [{ name: "logit", how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`, mine: left.reduce((sum, x, n) => sum + x * right[n], cell.bias ?? 0), theirs: cell.value }];
+      const sums = [{ name: "logit", how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`, mine: sum, theirs: cell.value }];
       if (row && shares) sums.push({ name: "softmax", how: `e^${exact(row[id])} / Σ of ${row.length.toLocaleString("en")} powers`, mine: shares[id], theirs: known });
       say_.show(step.candidates.find((/** @type {any} */ one) => one.id === id)?.token ?? step.chosen, sums);
     };

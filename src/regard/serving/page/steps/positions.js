@@ -40,7 +40,7 @@ export const positions = {
       for (const one of both) one.mark(row, column);
       const unit = column + columns[0];
       const [x, p] = [scaled.values[row][column], values[row][column]];
-      const formula_ = sines ? [{ name: "PE", how: `${(layout === "interleaved" ? unit % 2 : Number(unit >= width / 2)) ? "cos" : "sin"}(${row} / 10000^…)`, mine: wave(row, unit, width, layout), theirs: p }] : [];
+      const formula_ = sines ? [{ name: "PE", how: `${(layout === "interleaved" ? unit % 2 : Number(unit >= width / 2)) ? "cos" : "sin"}(${row} / 10000^(${2 * (layout === "interleaved" ? Math.floor(unit / 2) : unit % (width / 2))}/${width}))`, mine: wave(row, unit, width, layout), theirs: p }] : [];
       say_.show(`${rows[row]}, position ${row}, unit ${unit}`, [...formula_, { name: "x + PE", how: `${exact(x)} + ${exact(p)}`, mine: x + p, theirs: sum.values[row][column] }]);
     };
     const onPin = (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]);

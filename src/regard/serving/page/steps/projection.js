@@ -5,7 +5,7 @@ import { matrix } from "../matrix.js";
 import { exact } from "../numbers.js";
 import { formula, headMenu, heads, menu, menus, nearest, pin, placeMenu, places, say } from "../places.js";
 import { tabular } from "../picture.js";
-import { readout, terms } from "../readout.js";
+import { factors, readout, terms } from "../readout.js";
 
 const ASKS = /** @type {Record<string, string>} */ ({ q: "query: what the token looks for", k: "key: what it can be found by", v: "value: what it gives when it is looked at" });
 
@@ -38,8 +38,7 @@ export const projection = {
       const mine = latest;
       const cell = await trace.product(at, row, column);
       if (mine !== latest) return;
-      const [left, right] = ["left", "right"].map((side) => cell.terms.map((/** @type {any} */ term) => term[side]));
-      const sum = left.reduce((total, x, n) => total + x * right[n], cell.bias ?? 0);
+      const { left, right, sum } = factors(cell);
       const turned = Math.abs(cell.sum - cell.value) > 1e-3;
       say_.show(`${found.labels[0][row]}, unit ${column} of ${letter}, head ${head}`, [
         { name: `${letter}[${row}, ${column}]`, how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`, mine: sum, theirs: turned ? cell.sum : cell.value },

@@ -37,7 +37,7 @@ export const tree = {
         about,
         h("p", { class: "where" }, branch.text || node.token),
         h("p", { class: "note" }, `${STATES[node.state]}. log p of this token ${short(node.log_probability, 3)} · of the whole ${short(node.score, 3)} · after the length penalty ${short(node.worth, 3)} · rank ${node.rank}`),
-        branch.attention && matrix({ title: `Where it looked when it wrote ${node.token}`, note: crossing.at(-1), values: branch.attention.values, rows: branch.attention.values.map((_, n) => `head ${n}`), columns: branch.attention.labels, top: 1 }).element,
+        branch.attention && matrix({ title: `Where it looked when it wrote ${node.token}`, note: crossing.at(-1), values: branch.attention.values, rows: branch.attention.values.map((/** @type {any} */ _, /** @type {number} */ n) => `head ${n}`), columns: branch.attention.labels, top: 1 }).element,
       );
     };
     root.append(

@@ -27,7 +27,9 @@ export const weightedSum = {
     );
     const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
       const values = v.values.map((/** @type {number[]} */ one) => one[column]);
-      say_.show(`${rows[row]}, unit ${column}: ${keys.map((/** @type {string} */ key, /** @type {number} */ n) => [weights.values[row][n], key]).sort((/** @type {any} */ a, /** @type {any} */ b) => b[0] - a[0]).slice(0, 3).map(([share, key]) => `${(100 * share).toFixed(0)} % ${key}`).join(", ")}`, [
+      const most = keys.map((/** @type {string} */ key, /** @type {number} */ n) => ({ key, share: weights.values[row][n] })).sort((/** @type {any} */ a, /** @type {any} */ b) => b.share - a.share);
+      const mostly = most.slice(0, 3).map((/** @type {any} */ one) => `${(100 * one.share).toFixed(0)} % ${one.key}`).join(", ");
+      say_.show(`${rows[row]}, unit ${column}: ${mostly}`, [
         { name: `output[${row}, ${column}]`, how: terms(weights.values[row], values, 5), mine: dot(weights.values[row], values), theirs: out.values[row][column] },
       ]);
       shown.mark(row, column);
