@@ -236,9 +236,13 @@ def test_the_small_example_comes_out_and_can_be_changed(page: Page) -> None:
     assert values("scores") == [[2, 4, 4], [4, 16, 12], [4, 12, 10]]
     scaled = [[1.8639, 6.3194, 1.7042], [1.9991, 7.8141, 0.2735], [1.9926, 7.4796, 0.7359]]
     plain = [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]
-    assert [one for row in values("output") for one in row] == pytest.approx(sum(scaled, []), abs=5e-5)
+    assert [one for row in values("output") for one in row] == pytest.approx(
+        [one for row in scaled for one in row], abs=5e-5
+    )
     page.locator("#scaled").uncheck()
-    assert [one for row in values("output") for one in row] == pytest.approx(sum(plain, []), abs=5e-5)
+    assert [one for row in values("output") for one in row] == pytest.approx(
+        [one for row in plain for one in row], abs=5e-5
+    )
     page.locator("#masked").check()
     assert values("weights")[0] == [1, 0, 0]
     page.get_by_label("X, row 1, column 1").fill("3")
@@ -253,6 +257,8 @@ def test_pictures_can_be_saved(page: Page) -> None:
         assert Path(saved_.value.path()).read_bytes().startswith(start)
 
 
+CELLS = {"exclude": [["svg.matrix g"]]}  # there are thousands, and they say nothing that their table does not
+ONLY = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 EVERYWHERE = ["use", "hand", "card", *(f"look/{step}" for step in STEPS["en-it"].split())]
 IN_THE_DARK = ["use", "hand", "look/scores", "look/player", "look/tree", "look/switchboard"]
 
@@ -266,7 +272,7 @@ def test_nothing_serious_stands_in_anyones_way(
     page, axe = context.new_page(), Axe()
     for place, model in [*((place, "en-it") for place in places), ("look/gates", "rnn"), ("use", "writer")]:
         visit(page, place, model)
-        found = axe.run(page, context={"exclude": [["svg.matrix g"]]}).response["violations"]
+        found = axe.run(page, context=CELLS, options=ONLY).response["violations"]
         serious = [
             (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
         ]

@@ -103,12 +103,12 @@ def _keeper(point: Point, into: list[Tensor]) -> Seen:
 
 
 def _whole(point: Point, values: list[Tensor]) -> Tensor:
-    """What passed at once (1, …) -> (…); what a recurrent cell passed step by step, (1, W) each -> (T, W)."""
+    """What passed at once (1, …) -> (…); what passed step by step, (1, W) or (1, …, 1, W) each -> (T, W) or (…, T, W)."""
     if len(values) == 1 and values[0].dim() > 2:
         return values[0][0]
     if point.stack == "pooling":
         return values[0][0]
-    if point.heads:  # a recurrent decoder that attends at every step: (1, H, 1, S) each -> (H, T, S)
+    if values[0].dim() > 2:  # of a recurrent decoder that attends before each step
         return torch.cat(values, dim=-2)[0]
     steps = torch.cat(values)
     return steps.flip(0) if point.backwards else steps

@@ -29,8 +29,8 @@ export async function showGenerate(root, app, state) {
     inside.href = link({ view: "look" });
     replace(detail);
     const began = performance.now();
-    let text = "";
-    const fields = { model: about.name, prompt: prompt.value, max_tokens: Number(length.querySelector("input").value), temperature: Number(heat.querySelector("input").value), stream: true };
+    let [text, wrote, ended] = ["", 0, false];
+    const fields = { model: about.name, prompt: prompt.value, max_tokens: Number(length.querySelector("input").value), temperature: Number(heat.querySelector("input").value), stream: true, stream_options: { include_usage: true } };
     const given = h("span", { class: "given" }, prompt.value);
     const grown = h("span", {});
     replace(out, h("p", {}, given, grown));
@@ -38,10 +38,12 @@ export async function showGenerate(root, app, state) {
       for await (const part of events(await send("/v1/completions", fields, running.signal))) {
         if (part.error) throw new Refused(500, part.error.message);
         text += part.choices?.[0]?.text ?? "";
+        ended ||= part.choices?.[0]?.finish_reason === "stop";
+        wrote = part.usage?.completion_tokens ?? wrote;
         grown.textContent = text;
       }
       replace(latency, `${Math.round(performance.now() - began)} ms`);
-      await probabilities(text);
+      await probabilities(text, wrote, ended);
     } catch (error) {
       if (!(error instanceof Refused) && !(error instanceof DOMException)) throw error;
       if (error instanceof Refused) replace(out, h("p", { class: "refused", role: "alert" }, error.message));
@@ -49,12 +51,16 @@ export async function showGenerate(root, app, state) {
     running = null;
     button.textContent = "Go on";
   };
-  const probabilities = async (/** @type {string} */ text) => {
+  const probabilities = async (/** @type {string} */ text, /** @type {number} */ wrote, /** @type {boolean} */ ended) => {
     const trace = await Trace.of({ text: prompt.value, target: text, model: about.name });
-    const { steps } = trace.outline;
-    const old = steps.length - trace.outline.target.tokens.length;
-    const shown = steps.map((/** @type {any} */ step) => h("button", { type: "button", class: `said ${sureness(step.probability)}`, title: percent(step.probability), data: { probability: String(step.probability) }, on: { click: () => replace(detail, h("h2", {}, "After ", h("code", {}, step.read)), candidates(step.candidates, step.id)) } }, spelled(step.chosen)));
-    replace(out, h("p", {}, shown.slice(Math.max(0, old))));
+    const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a text that is forced always has its end
+    const own = trace.outline.steps.length - 1 - wrote; // where the prompt ends
+    const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.chosen)) ? " " : ""; // words without a mark of their own
+    const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
+      h("button", { type: "button", class: `said ${n < own ? "given" : sureness(step.probability)}`, title: percent(step.probability), data: { probability: String(step.probability) }, on: { click: () => replace(detail, h("h2", {}, "After ", h("code", {}, step.read)), candidates(step.candidates, step.id)) } }, spelled(step.chosen)),
+      apart,
+    ]);
+    replace(out, h("p", {}, shown));
   };
   replace(
     root,

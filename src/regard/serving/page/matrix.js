@@ -98,7 +98,7 @@ function cell(value, x, y, width, height, top, numbers, digits) {
   const share = Math.min(1, Math.abs(value ?? 0) / top);
   const ground = s("rect", { class: value === null ? "ground masked" : "ground", x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 });
   const colour = share > 0.004 && s("rect", { class: (value ?? 0) < 0 ? "below" : "above", "fill-opacity": (0.06 + 0.9 * share).toFixed(3), x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 });
-  const written = numbers && s("text", { class: share > 0.55 ? "number strong" : value === null ? "number none" : "number", x: x + width / 2 - 0.75, y: y + height / 2 + 3.5, "text-anchor": "middle" }, short(value, digits));
+  const written = numbers && s("text", { class: share > 0.7 ? "number strong" : value === null ? "number none" : "number", x: x + width / 2 - 0.75, y: y + height / 2 + 3.5, "text-anchor": "middle" }, short(value, digits));
   return s("g", {}, ground, colour, written);
 }
 

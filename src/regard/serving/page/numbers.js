@@ -7,7 +7,7 @@
 export function short(value, digits = 2) {
   if (value === null) return "−∞";
   if (typeof value !== "number") return String(value);
-  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return value < 0 ? "−0" : "0";
+  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return "0";
   return minus(value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits));
 }
 

@@ -13,7 +13,7 @@ const KINDS = [
 
 export const kinds = {
   id: "kinds",
-  title: "Three kinds of attention",
+  title: "Kinds of attention",
   section: "§3.2.3",
   here: (/** @type {any} */ { trace }) => KINDS.map(([stack, part]) => `${stack}.${part}`).filter((name) => places(trace, "weights").some((place) => place.replace(/\.\d+\./, ".") === name)),
   exists: (/** @type {any} */ trace) => places(trace, "weights").length > 0,

@@ -45,7 +45,7 @@ export const projection = {
       ]);
       let running = cell.bias ?? 0;
       const rows = left.map((x, n) => [String(n), x, right[n], x * right[n], (running += x * right[n])]);
-      replace(list, h("h3", {}, `All ${left.length} products`), turned && h("p", { class: "note" }, `Positions then turn the vector, so that ${exact(cell.value)} stands in its place.`), tabular("the products", { head: ["unit", cell.left, cell.right, "product", "sum so far"], rows }));
+      replace(list, h("h3", {}, `All ${left.length} products`), h("p", { class: "note" }, `Row ${row} of ${cell.left}, column ${column} of ${cell.right}`), turned && h("p", { class: "note" }, `Positions then turn the vector, so that ${exact(cell.value)} stands in its place.`), tabular("the products", { head: ["unit", "x", `W_${letter}`, "product", "sum so far"], rows }));
     };
     const shown = matrix({ title: `${letter}, head ${head}`, note: "choose a cell", values: found.values, rows: found.labels[0], onCell: () => {}, onPin });
     root.append(h("div", { class: "two" }, h("div", {}, shown.element, say_.element), list));

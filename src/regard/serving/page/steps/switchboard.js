@@ -2,8 +2,7 @@
 
 import { caution } from "../caution.js";
 import { h, replace } from "../dom.js";
-import { places, say } from "../places.js";
-import { called } from "../places.js";
+import { called, places, say } from "../places.js";
 import { short } from "../numbers.js";
 import { tabular } from "../picture.js";
 
@@ -52,13 +51,15 @@ export const switchboard = {
       switches.push(one);
       return one;
     };
+    /** @type {string[]} */
+    const parts = trace.outline.points.filter((/** @type {any} */ point) => point.point === "added").map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`);
     root.append(
       say("Each switch is a head; the number is by how much the log-probability of the output falls without it, and the stronger the colour, the more the output needs it. Switch some off: the text is decoded again, by the real search."),
       caution(),
       h("div", { class: "board" }, [...rows].map(([place, some]) => h("div", { class: "row", role: "group", "aria-label": called(place) }, h("span", { class: "row-name" }, called(place)), h("div", { class: "switches" }, some.map((head) => button(head.name, `head ${head.head}`, head)))))),
-      h("h3", {}, "Whole sub-layers"),
-      h("div", { class: "switches" }, trace.outline.points.filter((/** @type {any} */ point) => point.point === "added").map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`).map((/** @type {string} */ name) => button(name, called(name), null))),
-      h("p", {}, all),
+      parts.length ? h("h3", {}, "Whole sub-layers") : "",
+      h("div", { class: "switches" }, parts.map((name) => button(name, called(name), null))),
+      h("p", { class: "all" }, all),
       result,
       tabularBehind(heads),
     );
