@@ -102,7 +102,7 @@ def sums(page: Page) -> list[tuple[str, float, float]]:
     found = page.locator(".sum").evaluate_all(
         "all => all.map(one => [one.dataset.name, one.dataset.mine, one.dataset.theirs])"
     )
-    return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in found]  # type: ignore[misc]
+    return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in found]
 
 
 def table(figure: Locator) -> list[list[str]]:

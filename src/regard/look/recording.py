@@ -103,7 +103,7 @@ def _keeper(point: Point, into: list[Tensor]) -> Seen:
 
 
 def _whole(point: Point, values: list[Tensor]) -> Tensor:
-    """What passed at once (1, …) -> (…); what passed step by step, (1, W) or (1, …, 1, W) each -> (T, W) or (…, T, W)."""
+    """What passed at once (1, …) -> (…); step by step, (1, W) or (1, …, 1, W) each -> (T, W) or (…, T, W)."""
     if len(values) == 1 and values[0].dim() > 2:
         return values[0][0]
     if point.stack == "pooling":

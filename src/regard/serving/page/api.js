@@ -22,8 +22,16 @@ export async function send(path, fields, signal) {
   for (;;) {
     const key = sessionStorage.getItem(KEY);
     /** @type {Record<string, string>} */
-    const headers = { ...(fields ? { "Content-Type": "application/json" } : {}), ...(key ? { Authorization: `Bearer ${key}` } : {}) };
-    const found = await fetch(path, { method: fields ? "POST" : "GET", headers, body: fields && JSON.stringify(fields), signal });
+    const headers = {
+      ...(fields ? { "Content-Type": "application/json" } : {}),
+      ...(key ? { Authorization: `Bearer ${key}` } : {}),
+    };
+    const found = await fetch(path, {
+      method: fields ? "POST" : "GET",
+      headers,
+      body: fields && JSON.stringify(fields),
+      signal,
+    });
     if (found.ok) return found;
     if (found.status === 401) {
       sessionStorage.setItem(KEY, await keys.ask());

@@ -9,7 +9,14 @@ export function dot(a, b) {
 
 /** a · b @param {number[][]} a @param {number[][]} b */
 export function product(a, b) {
-  return a.map((row) => b[0].map((_, n) => dot(row, b.map((other) => other[n]))));
+  return a.map((row) =>
+    b[0].map((_, n) =>
+      dot(
+        row,
+        b.map((other) => other[n]),
+      ),
+    ),
+  );
 }
 
 /** @param {number[][]} a */

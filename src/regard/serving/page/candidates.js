@@ -12,9 +12,19 @@ export function candidates(them, chosen, onChoose) {
     "ol",
     { class: "candidates" },
     them.map(({ id, token, probability }) => {
-      const inside = [h("code", {}, token), h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })), h("span", { class: "share" }, percent(probability))];
+      const inside = [
+        h("code", {}, token),
+        h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })),
+        h("span", { class: "share" }, percent(probability)),
+      ];
       const kind = id === chosen ? "candidate chosen" : "candidate";
-      return h("li", {}, onChoose ? h("button", { type: "button", class: kind, on: { click: () => onChoose(id) } }, inside) : h("div", { class: kind }, inside));
+      return h(
+        "li",
+        {},
+        onChoose
+          ? h("button", { type: "button", class: kind, on: { click: () => onChoose(id) } }, inside)
+          : h("div", { class: kind }, inside),
+      );
     }),
   );
 }

@@ -30,11 +30,17 @@ function filled(element, attributes, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
     else if (name === "data") Object.assign(element.dataset, value);
-    else if (name === "style") for (const [key, one] of Object.entries(value)) element.style.setProperty(key, String(one));
+    else if (name === "style")
+      for (const [key, one] of Object.entries(value)) element.style.setProperty(key, String(one));
     else if (name === "value") element.value = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
+  element.append(
+    ...children
+      .flat()
+      .filter((child) => child !== null && child !== undefined && child !== false)
+      .map(asNode),
+  );
   return element;
 }
 
@@ -45,7 +51,9 @@ function asNode(child) {
 
 /** @param {Element} element @param {...Child} children */
 export function replace(element, ...children) {
-  element.replaceChildren(...children.filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
+  element.replaceChildren(
+    ...children.filter((child) => child !== null && child !== undefined && child !== false).map(asNode),
+  );
 }
 
 /**

@@ -1,6 +1,19 @@
 // A picture as a file: SVG with its colours written into it, or PNG.
 
-const WRITTEN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-family", "font-size", "font-weight", "text-anchor", "dominant-baseline"];
+const WRITTEN = [
+  "fill",
+  "fill-opacity",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "stroke-linecap",
+  "opacity",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "text-anchor",
+  "dominant-baseline",
+];
 
 /** The SVG text of a picture, which needs no style sheet. @param {SVGSVGElement} picture */
 export function asSvg(picture) {

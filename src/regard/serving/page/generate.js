@@ -10,11 +10,24 @@ import { sureness } from "./words.js";
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showGenerate(root, app, state) {
   const { about } = app;
-  const prompt = h("textarea", { id: "source", rows: 4, maxlength: app.limits.look, placeholder: "Begin a text", value: state.text });
-  const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) => h("label", { class: "menu", for: id }, h("span", {}, label), h("input", { id, type: "number", ...more }));
+  const prompt = h("textarea", {
+    id: "source",
+    rows: 4,
+    maxlength: app.limits.look,
+    placeholder: "Begin a text",
+    value: state.text,
+  });
+  const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) =>
+    h("label", { class: "menu", for: id }, h("span", {}, label), h("input", { id, type: "number", ...more }));
   const length = number("length", "Tokens", { value: 40, min: 1, max: 200 });
   const heat = number("temperature", "Temperature", { value: 0.8, min: 0, max: 2, step: 0.1 });
-  const out = h("div", { id: "target", class: "target", role: "region", "aria-live": "polite", "aria-label": "Continuation" });
+  const out = h("div", {
+    id: "target",
+    class: "target",
+    role: "region",
+    "aria-live": "polite",
+    "aria-label": "Continuation",
+  });
   const latency = h("p", { class: "latency", id: "latency" });
   const inside = h("a", { href: link({ view: "look" }), class: "inside" }, "Look inside →");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
@@ -30,7 +43,14 @@ export async function showGenerate(root, app, state) {
     replace(detail);
     const began = performance.now();
     let [text, wrote, ended] = ["", 0, false];
-    const fields = { model: about.name, prompt: prompt.value, max_tokens: Number(length.querySelector("input").value), temperature: Number(heat.querySelector("input").value), stream: true, stream_options: { include_usage: true } };
+    const fields = {
+      model: about.name,
+      prompt: prompt.value,
+      max_tokens: Number(length.querySelector("input").value),
+      temperature: Number(heat.querySelector("input").value),
+      stream: true,
+      stream_options: { include_usage: true },
+    };
     const given = h("span", { class: "given" }, prompt.value);
     const grown = h("span", {});
     replace(out, h("p", {}, given, grown));
@@ -51,21 +71,62 @@ export async function showGenerate(root, app, state) {
     running = null;
     button.textContent = "Go on";
   };
-  const probabilities = async (/** @type {string} */ text, /** @type {number} */ wrote, /** @type {boolean} */ ended) => {
+  const probabilities = async (
+    /** @type {string} */ text,
+    /** @type {number} */ wrote,
+    /** @type {boolean} */ ended,
+  ) => {
     const trace = await Trace.of({ text: prompt.value, target: text, model: about.name });
     const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a text that is forced always has its end
     const own = trace.outline.steps.length - 1 - wrote; // where the prompt ends
     const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.chosen)) ? " " : ""; // words without a mark of their own
     const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
-      h("button", { type: "button", class: `said ${n < own ? "given" : sureness(step.probability)}`, title: percent(step.probability), data: { probability: String(step.probability) }, on: { click: () => replace(detail, h("h2", {}, "After ", h("code", {}, step.read)), candidates(step.candidates, step.id)) } }, spelled(step.chosen)),
+      h(
+        "button",
+        {
+          type: "button",
+          class: `said ${n < own ? "given" : sureness(step.probability)}`,
+          title: percent(step.probability),
+          data: { probability: String(step.probability) },
+          on: {
+            click: () =>
+              replace(detail, h("h2", {}, "After ", h("code", {}, step.read)), candidates(step.candidates, step.id)),
+          },
+        },
+        spelled(step.chosen),
+      ),
       apart,
     ]);
     replace(out, h("p", {}, shown));
   };
   replace(
     root,
-    h("form", { class: "desk", on: { submit: write } }, h("div", { class: "pane" }, h("label", { for: "source" }, "Prompt"), prompt, h("div", { class: "foot" }, length, heat, button)), h("div", { class: "pane" }, h("p", { class: "label" }, "Continuation"), out, h("div", { class: "foot" }, latency, inside))),
-    h("p", { class: "legend" }, h("span", { class: "sure" }, "sure"), h("span", { class: "fair" }, "less sure"), h("span", { class: "unsure" }, "unsure"), h("span", {}, "Choose a token to see what else could have followed.")),
+    h(
+      "form",
+      { class: "desk", on: { submit: write } },
+      h(
+        "div",
+        { class: "pane" },
+        h("label", { for: "source" }, "Prompt"),
+        prompt,
+        h("div", { class: "foot" }, length, heat, button),
+      ),
+      h(
+        "div",
+        { class: "pane" },
+        h("p", { class: "label" }, "Continuation"),
+        out,
+        h("div", { class: "foot" }, latency, inside),
+      ),
+    ),
+    h(
+      "p",
+      { class: "legend" },
+      h("span", { class: "sure" }, "sure"),
+      h("span", { class: "fair" }, "less sure"),
+      h("span", { class: "unsure" }, "unsure"),
+      h("span", {}, "Choose a token to see what else could have followed."),
+    ),
     detail,
   );
 }

@@ -9,7 +9,12 @@ import { showLook } from "./look.js";
 import { go, link, read } from "./state.js";
 import { showTranslate } from "./translate.js";
 
-const TITLES = /** @type {Record<string, string>} */ ({ use: "Translate", look: "Look inside", hand: "By hand", card: "Model" });
+const TITLES = /** @type {Record<string, string>} */ ({
+  use: "Translate",
+  look: "Look inside",
+  hand: "By hand",
+  card: "Model",
+});
 
 /** @param {string} id @returns {any} */
 const byId = (id) => document.getElementById(id);
@@ -18,7 +23,24 @@ const [header, main] = [byId("header"), byId("main")];
 keys.ask = () =>
   new Promise((resolve) => {
     const field = h("input", { id: "key", type: "password", autocomplete: "off" });
-    replace(main, h("form", { class: "ask", on: { submit: (/** @type {Event} */ event) => { event.preventDefault(); resolve(field.value); } } }, h("label", { for: "key" }, "This server asks for an API key"), field, h("button", { type: "submit", class: "primary" }, "Use it")));
+    replace(
+      main,
+      h(
+        "form",
+        {
+          class: "ask",
+          on: {
+            submit: (/** @type {Event} */ event) => {
+              event.preventDefault();
+              resolve(field.value);
+            },
+          },
+        },
+        h("label", { for: "key" }, "This server asks for an API key"),
+        field,
+        h("button", { type: "submit", class: "primary" }, "Use it"),
+      ),
+    );
     field.focus();
   });
 
@@ -36,15 +58,28 @@ async function show() {
   drawHeader(about, state);
   const focused = document.activeElement?.id;
   const root = h("div", { class: `view ${state.view}` });
-  const views = /** @type {Record<string, (root: any, app: any, state: any) => Promise<void>>} */ ({ look: showLook, hand: showHand, card: showCard, use: about.translates ? showTranslate : showGenerate });
+  const views = /** @type {Record<string, (root: any, app: any, state: any) => Promise<void>>} */ ({
+    look: showLook,
+    hand: showHand,
+    card: showCard,
+    use: about.translates ? showTranslate : showGenerate,
+  });
   document.title = `${title(state.view, about)} · ${about.name} · regard`;
   main.style.setProperty("min-height", `${main.offsetHeight}px`); // so that the page does not jump while it is drawn anew
-  if (!main.firstElementChild || main.firstElementChild.className !== root.className) main.style.removeProperty("min-height");
+  if (!main.firstElementChild || main.firstElementChild.className !== root.className)
+    main.style.removeProperty("min-height");
   replace(main, root);
   try {
     await views[state.view](root, app, state);
   } catch (error) {
-    replace(root, h("p", { class: "refused", role: "alert" }, error instanceof Refused ? error.message : `The server cannot be reached, or the page failed: ${error}`));
+    replace(
+      root,
+      h(
+        "p",
+        { class: "refused", role: "alert" },
+        error instanceof Refused ? error.message : `The server cannot be reached, or the page failed: ${error}`,
+      ),
+    );
     console.error(error);
   }
   if (mine !== turn) return;
@@ -60,10 +95,42 @@ function title(view, about) {
 
 /** @param {any} about @param {import("./state.js").State} state */
 function drawHeader(about, state) {
-  const choice = known.models.length > 1 && h("label", { class: "menu", for: "model" }, h("span", { class: "away" }, "Model"), h("select", { id: "model", on: { change: (/** @type {any} */ event) => go({ model: event.target.value, at: "", head: 0, row: 0, column: 0, time: 0 }) } }, known.models.map((/** @type {any} */ one) => h("option", { value: one.name, selected: one === about }, one.translates ? `${one.name} (${one.source.name} → ${one.target.name})` : one.name))));
-  const only = !choice && h("span", { class: "languages" }, about.translates ? `${about.source.name} → ${about.target.name}` : about.name);
-  const tabs = Object.keys(TITLES).map((view) => h("a", { href: link({ view }), "aria-current": view === state.view ? "page" : null }, title(view, about)));
-  replace(header, h("a", { class: "brand", href: "#use" }, "regard"), h("nav", { class: "tabs", "aria-label": "Views" }, tabs), choice || only);
+  const choice =
+    known.models.length > 1 &&
+    h(
+      "label",
+      { class: "menu", for: "model" },
+      h("span", { class: "away" }, "Model"),
+      h(
+        "select",
+        {
+          id: "model",
+          on: {
+            change: (/** @type {any} */ event) =>
+              go({ model: event.target.value, at: "", head: 0, row: 0, column: 0, time: 0 }),
+          },
+        },
+        known.models.map((/** @type {any} */ one) =>
+          h(
+            "option",
+            { value: one.name, selected: one === about },
+            one.translates ? `${one.name} (${one.source.name} → ${one.target.name})` : one.name,
+          ),
+        ),
+      ),
+    );
+  const only =
+    !choice &&
+    h("span", { class: "languages" }, about.translates ? `${about.source.name} → ${about.target.name}` : about.name);
+  const tabs = Object.keys(TITLES).map((view) =>
+    h("a", { href: link({ view }), "aria-current": view === state.view ? "page" : null }, title(view, about)),
+  );
+  replace(
+    header,
+    h("a", { class: "brand", href: "#use" }, "regard"),
+    h("nav", { class: "tabs", "aria-label": "Views" }, tabs),
+    choice || only,
+  );
 }
 
 byId("skip").addEventListener("click", (/** @type {Event} */ event) => {

@@ -28,7 +28,7 @@ const LABEL = 74;
  */
 export function matrix(given) {
   const { values, rows, onCell, onPin, from = 0 } = given;
-  const digits = values.flat().every(Number.isInteger) ? 0 : given.digits ?? 2;
+  const digits = values.flat().every(Number.isInteger) ? 0 : (given.digits ?? 2);
   const count = values[0]?.length ?? 0;
   const columns = given.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
   const wordy = given.columns !== null && given.columns !== undefined;
@@ -37,16 +37,36 @@ export function matrix(given) {
   const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
   const above = wordy ? LABEL : 20;
   const top = given.top ?? Math.max(1e-9, ...values.flat().map((one) => Math.abs(one ?? 0)));
-  const cells = values.map((row, r) => row.slice(0, WIDE).map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers, digits)));
+  const cells = values.map((row, r) =>
+    row
+      .slice(0, WIDE)
+      .map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers, digits)),
+  );
   const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
   const shown = Math.min(count, WIDE);
   const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
   const svg = s(
     "svg",
-    { class: "matrix", viewBox: `0 0 ${size[0]} ${size[1]}`, width: size[0], height: size[1], "aria-label": `${given.title}, ${rows.length} by ${count}`, role: onCell ? "application" : "img", tabindex: onCell ? "0" : null },
+    {
+      class: "matrix",
+      viewBox: `0 0 ${size[0]} ${size[1]}`,
+      width: size[0],
+      height: size[1],
+      "aria-label": `${given.title}, ${rows.length} by ${count}`,
+      role: onCell ? "application" : "img",
+      tabindex: onCell ? "0" : null,
+    },
     s("title", {}, given.title),
-    columns.slice(0, WIDE).map((text, c) => columnLabel(text, left + c * width + width / 2, above, wordy, !numbers && c % 8 !== 0)),
-    rows.map((text, r) => s("text", { class: "label", x: left - 7, y: above + r * height + height / 2 + 4, "text-anchor": "end" }, clipped(text, 13))),
+    columns
+      .slice(0, WIDE)
+      .map((text, c) => columnLabel(text, left + c * width + width / 2, above, wordy, !numbers && c % 8 !== 0)),
+    rows.map((text, r) =>
+      s(
+        "text",
+        { class: "label", x: left - 7, y: above + r * height + height / 2 + 4, "text-anchor": "end" },
+        clipped(text, 13),
+      ),
+    ),
     cells.flat(),
     cursor,
   );
@@ -65,17 +85,26 @@ export function matrix(given) {
     const place = (/** @type {PointerEvent} */ event) => {
       const box = svg.getBoundingClientRect();
       const scale = size[0] / box.width;
-      return [Math.floor(((event.clientY - box.top) * scale - above) / height), Math.floor(((event.clientX - box.left) * scale - left) / width)];
+      return [
+        Math.floor(((event.clientY - box.top) * scale - above) / height),
+        Math.floor(((event.clientX - box.left) * scale - left) / width),
+      ];
     };
-    const inside = (/** @type {number[]} */ [row, column]) => row >= 0 && row < rows.length && column >= 0 && column < shown;
-    svg.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => inside(place(event)) && point(...two(place(event))));
+    const inside = (/** @type {number[]} */ [row, column]) =>
+      row >= 0 && row < rows.length && column >= 0 && column < shown;
+    svg.addEventListener(
+      "pointermove",
+      (/** @type {PointerEvent} */ event) => inside(place(event)) && point(...two(place(event))),
+    );
     svg.addEventListener("click", (/** @type {PointerEvent} */ event) => {
       if (!inside(place(event))) return;
       point(...two(place(event)));
       onPin?.(at[0], at[1]);
     });
     svg.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+      const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
+        event.key
+      ] ?? [0, 0];
       if (event.key === "Enter") onPin?.(at[0], at[1]);
       if (!down && !right) return;
       event.preventDefault();
@@ -84,7 +113,12 @@ export function matrix(given) {
     });
   }
   const note = count > WIDE ? `${given.note ? `${given.note} · ` : ""}the first ${WIDE} of ${count}` : given.note;
-  const element = picture({ title: given.title, note, svg, table: () => ({ head: ["", ...columns], rows: values.map((row, n) => [rows[n], ...row]) }) });
+  const element = picture({
+    title: given.title,
+    note,
+    svg,
+    table: () => ({ head: ["", ...columns], rows: values.map((row, n) => [rows[n], ...row]) }),
+  });
   return { element, mark };
 }
 
@@ -96,15 +130,44 @@ function two(pair) {
 /** @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers @param {number} digits */
 function cell(value, x, y, width, height, top, numbers, digits) {
   const share = Math.min(1, Math.abs(value ?? 0) / top);
-  const ground = s("rect", { class: value === null ? "ground masked" : "ground", x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 });
-  const colour = share > 0.004 && s("rect", { class: (value ?? 0) < 0 ? "below" : "above", "fill-opacity": (0.06 + 0.9 * share).toFixed(3), x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 });
-  const written = numbers && s("text", { class: share > 0.7 ? "number strong" : value === null ? "number none" : "number", x: x + width / 2 - 0.75, y: y + height / 2 + 3.5, "text-anchor": "middle" }, short(value, digits));
+  const ground = s("rect", {
+    class: value === null ? "ground masked" : "ground",
+    x,
+    y,
+    width: width - 1.5,
+    height: height - 1.5,
+    rx: numbers ? 4 : 2,
+  });
+  const colour =
+    share > 0.004 &&
+    s("rect", {
+      class: (value ?? 0) < 0 ? "below" : "above",
+      "fill-opacity": (0.06 + 0.9 * share).toFixed(3),
+      x,
+      y,
+      width: width - 1.5,
+      height: height - 1.5,
+      rx: numbers ? 4 : 2,
+    });
+  const written =
+    numbers &&
+    s(
+      "text",
+      {
+        class: share > 0.7 ? "number strong" : value === null ? "number none" : "number",
+        x: x + width / 2 - 0.75,
+        y: y + height / 2 + 3.5,
+        "text-anchor": "middle",
+      },
+      short(value, digits),
+    );
   return s("g", {}, ground, colour, written);
 }
 
 /** @param {string} text @param {number} x @param {number} above @param {boolean} wordy @param {boolean} silent */
 function columnLabel(text, x, above, wordy, silent) {
-  if (wordy) return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-50)` }, clipped(text, 11));
+  if (wordy)
+    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-50)` }, clipped(text, 11));
   return silent ? null : s("text", { class: "label", x, y: above - 7, "text-anchor": "middle" }, text);
 }
 

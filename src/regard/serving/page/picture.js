@@ -21,13 +21,25 @@ export function picture({ title, note, svg, table }) {
     "figure",
     { class: "picture" },
     h("figcaption", {}, h("b", {}, title), note && h("span", { class: "unit" }, note)),
-    h("div", { class: "canvas", tabindex: svg.hasAttribute("tabindex") ? null : "0", role: "group", "aria-label": title }, svg),
+    h(
+      "div",
+      { class: "canvas", tabindex: svg.hasAttribute("tabindex") ? null : "0", role: "group", "aria-label": title },
+      svg,
+    ),
     h(
       "div",
       { class: "tools" },
       behind,
-      h("button", { type: "button", "aria-label": `Save ${title} as SVG`, on: { click: () => saveSvg(svg, title) } }, "SVG"),
-      h("button", { type: "button", "aria-label": `Save ${title} as PNG`, on: { click: () => savePng(svg, title) } }, "PNG"),
+      h(
+        "button",
+        { type: "button", "aria-label": `Save ${title} as SVG`, on: { click: () => saveSvg(svg, title) } },
+        "SVG",
+      ),
+      h(
+        "button",
+        { type: "button", "aria-label": `Save ${title} as PNG`, on: { click: () => savePng(svg, title) } },
+        "PNG",
+      ),
     ),
   );
 }
@@ -40,8 +52,27 @@ export function tabular(title, { head, rows }) {
     h(
       "table",
       { class: "numbers" },
-      h("thead", {}, h("tr", {}, head.map((one, n) => (one || n ? h("th", { scope: "col" }, one) : h("td"))))),
-      h("tbody", {}, rows.map(([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first), rest.map((one) => h("td", {}, typeof one === "string" ? one : exact(one)))))),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          head.map((one, n) => (one || n ? h("th", { scope: "col" }, one) : h("td"))),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map(([first, ...rest]) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, first),
+            rest.map((one) => h("td", {}, typeof one === "string" ? one : exact(one))),
+          ),
+        ),
+      ),
     ),
   );
 }

@@ -7,12 +7,20 @@ import { go, note } from "./state.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {{trace: Trace, state: State, about: any}} Here */
 
-const NAMES = /** @type {Record<string, string>} */ ({ attention: "self-attention", cross_attention: "cross-attention", feed_forward: "feed-forward", forwards: "forwards", backwards: "backwards" });
+const NAMES = /** @type {Record<string, string>} */ ({
+  attention: "self-attention",
+  cross_attention: "cross-attention",
+  feed_forward: "feed-forward",
+  forwards: "forwards",
+  backwards: "backwards",
+});
 
 /** Places that have all of these points, in order. @param {Trace} trace @param {...string} points */
 export function places(trace, ...points) {
   /** @type {string[]} */
-  const found = trace.outline.points.filter((/** @type {any} */ point) => point.point === points[0]).map((/** @type {any} */ point) => point.name.slice(0, -points[0].length - 1));
+  const found = trace.outline.points
+    .filter((/** @type {any} */ point) => point.point === points[0])
+    .map((/** @type {any} */ point) => point.name.slice(0, -points[0].length - 1));
   return found.filter((place) => points.every((point) => trace.has(`${place}.${point}`)));
 }
 
@@ -36,7 +44,7 @@ export function nearest(some, at) {
 export function called(place) {
   return place
     .split(".")
-    .map((part) => (/^\d+$/.test(part) ? `layer ${part}` : NAMES[part] ?? part.replaceAll("_", " ")))
+    .map((part) => (/^\d+$/.test(part) ? `layer ${part}` : (NAMES[part] ?? part.replaceAll("_", " "))))
     .join(" · ");
 }
 
@@ -51,18 +59,34 @@ export function heads(trace, place) {
  * @param {string} id @param {string} label @param {[any, string][]} options @param {any} chosen @param {(value: string) => Partial<State>} change
  */
 export function menu(id, label, options, chosen, change) {
-  const select = h("select", { id, on: { change: () => go(change(select.value)) } }, options.map(([value, text]) => h("option", { value, selected: String(value) === String(chosen) }, text)));
+  const select = h(
+    "select",
+    { id, on: { change: () => go(change(select.value)) } },
+    options.map(([value, text]) => h("option", { value, selected: String(value) === String(chosen) }, text)),
+  );
   return h("label", { class: "menu", for: id }, h("span", {}, label), select);
 }
 
 /** @param {string[]} some @param {string} chosen */
 export function placeMenu(some, chosen) {
-  return menu("place", "Where", some.map((place) => [place, called(place)]), chosen, (at) => ({ at, row: 0, column: 0 }));
+  return menu(
+    "place",
+    "Where",
+    some.map((place) => [place, called(place)]),
+    chosen,
+    (at) => ({ at, row: 0, column: 0 }),
+  );
 }
 
 /** @param {number} count @param {number} chosen */
 export function headMenu(count, chosen) {
-  return menu("head", "Head", Array.from({ length: count }, (_, n) => [n, String(n)]), chosen, (head) => ({ head: Number(head) }));
+  return menu(
+    "head",
+    "Head",
+    Array.from({ length: count }, (_, n) => [n, String(n)]),
+    chosen,
+    (head) => ({ head: Number(head) }),
+  );
 }
 
 /** Units of vectors are drawn a window at a time. @param {State} state @param {number} width @param {number} [size] @returns {[number, number]} */
@@ -74,7 +98,12 @@ export function span(state, width, size = 16) {
 /** @param {State} state @param {number} width @param {number} [size] */
 export function spanMenu(state, width, size = 16) {
   if (width <= size) return null;
-  const options = /** @type {[any, string][]} */ (Array.from({ length: Math.ceil(width / size) }, (_, n) => [n * size, `${n * size} – ${Math.min(width, (n + 1) * size) - 1}`]));
+  const options = /** @type {[any, string][]} */ (
+    Array.from({ length: Math.ceil(width / size) }, (_, n) => [
+      n * size,
+      `${n * size} – ${Math.min(width, (n + 1) * size) - 1}`,
+    ])
+  );
   return menu("span", "Units", options, span(state, width, size)[0], (start) => ({ column: Number(start) }));
 }
 

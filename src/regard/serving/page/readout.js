@@ -16,7 +16,11 @@ export const CLOSE = 2e-3; // relative to the numbers that went in: the model ad
 
 /** A place that says how numbers came about. */
 export function readout() {
-  const element = h("div", { class: "readout", "aria-live": "polite" }, h("p", { class: "note" }, "Point at a cell, or walk with the arrow keys."));
+  const element = h(
+    "div",
+    { class: "readout", "aria-live": "polite" },
+    h("p", { class: "note" }, "Point at a cell, or walk with the arrow keys."),
+  );
   return {
     element,
     /** @param {string} where @param {Sum[]} sums */
@@ -39,7 +43,13 @@ function line({ name, how, mine, theirs }) {
       { class: "verdict" },
       h("span", {}, "here ", h("code", {}, exact(mine))),
       h("span", {}, "model ", h("code", {}, exact(theirs))),
-      h("span", { class: good ? "good" : "apart" }, good ? "✓ " : "≠ ", "difference ", h("code", {}, apart === 0 ? "0" : apart.toExponential(1))),
+      h(
+        "span",
+        { class: good ? "good" : "apart" },
+        good ? "✓ " : "≠ ",
+        "difference ",
+        h("code", {}, apart === 0 ? "0" : apart.toExponential(1)),
+      ),
     ),
   );
 }

@@ -12,8 +12,23 @@ const PAUSE = 250; // milliseconds without a key
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showTranslate(root, app, state) {
   const { about } = app;
-  const source = h("textarea", { id: "source", rows: 5, spellcheck: "true", lang: about.source.code, maxlength: app.limits.characters, placeholder: "Type here", value: state.text });
-  const target = h("div", { id: "target", class: "target", lang: about.target.code, role: "region", "aria-live": "polite", "aria-labelledby": "target-label" });
+  const source = h("textarea", {
+    id: "source",
+    rows: 5,
+    spellcheck: "true",
+    lang: about.source.code,
+    maxlength: app.limits.characters,
+    placeholder: "Type here",
+    value: state.text,
+  });
+  const target = h("div", {
+    id: "target",
+    class: "target",
+    lang: about.target.code,
+    role: "region",
+    "aria-live": "polite",
+    "aria-labelledby": "target-label",
+  });
   const others = h("div", { class: "others" });
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   const latency = h("p", { class: "latency", id: "latency" });
@@ -24,9 +39,22 @@ export async function showTranslate(root, app, state) {
       "div",
       { class: "desk" },
       h("div", { class: "pane" }, h("label", { for: "source" }, about.source.name), source),
-      h("div", { class: "pane" }, h("p", { class: "label", id: "target-label" }, about.target.name), target, h("div", { class: "foot" }, latency, inside)),
+      h(
+        "div",
+        { class: "pane" },
+        h("p", { class: "label", id: "target-label" }, about.target.name),
+        target,
+        h("div", { class: "foot" }, latency, inside),
+      ),
     ),
-    h("p", { class: "legend" }, h("span", { class: "sure" }, "sure"), h("span", { class: "fair" }, "less sure"), h("span", { class: "unsure" }, "unsure"), h("span", {}, "Choose a word to see where it comes from, and what else it could have been.")),
+    h(
+      "p",
+      { class: "legend" },
+      h("span", { class: "sure" }, "sure"),
+      h("span", { class: "fair" }, "less sure"),
+      h("span", { class: "unsure" }, "unsure"),
+      h("span", {}, "Choose a word to see where it comes from, and what else it could have been."),
+    ),
     detail,
     others,
   );
@@ -37,12 +65,19 @@ export async function showTranslate(root, app, state) {
     note({ text });
     inside.href = link({ view: "look" });
     replace(detail);
-    if (!text.trim()) return replace(target), replace(others), replace(latency);
+    if (!text.trim()) return (replace(target), replace(others), replace(latency));
     latest = new AbortController();
     const began = performance.now();
     try {
-      const found = await ask("/v1/translate", { text: text.split("\n"), model: about.name, nbest: Math.min(3, app.limits.beam ?? 3), scores: true }, latest.signal);
-      replace(latency, `${Math.round(performance.now() - began)} ms, of which ${found.timings.worked_ms < 10 ? found.timings.worked_ms.toFixed(1) : Math.round(found.timings.worked_ms)} ms in the model`);
+      const found = await ask(
+        "/v1/translate",
+        { text: text.split("\n"), model: about.name, nbest: Math.min(3, app.limits.beam), scores: true },
+        latest.signal,
+      );
+      replace(
+        latency,
+        `${Math.round(performance.now() - began)} ms, of which ${found.timings.worked_ms < 10 ? found.timings.worked_ms.toFixed(1) : Math.round(found.timings.worked_ms)} ms in the model`,
+      );
       show(found.translations);
     } catch (error) {
       if (error instanceof DOMException) return; // a newer text is on its way
@@ -51,20 +86,63 @@ export async function showTranslate(root, app, state) {
     }
   };
   const show = (/** @type {any[]} */ lines) => {
-    replace(target, ...lines.map((line) => h("p", {}, line.sentences.flatMap((/** @type {any} */ sentence) => wordButtons(sentence)))));
+    replace(
+      target,
+      ...lines.map((line) =>
+        h(
+          "p",
+          {},
+          line.sentences.flatMap((/** @type {any} */ sentence) => wordButtons(sentence)),
+        ),
+      ),
+    );
     const sentences = lines.flatMap((line) => line.sentences);
     const several = sentences.filter((sentence) => sentence.alternatives.length > 1);
-    replace(others, several.length ? h("h2", {}, "Other ways to say it") : null, ...several.map((sentence) => h("ul", { class: "alternatives" }, sentence.alternatives.slice(1).map((/** @type {any} */ one) => h("li", {}, h("span", { lang: about.target.code }, one.text), h("span", { class: "unit" }, ` ${percent(Math.exp(one.log_probability ?? 0))}`))))));
+    replace(
+      others,
+      several.length ? h("h2", {}, "Other ways to say it") : null,
+      ...several.map((sentence) =>
+        h(
+          "ul",
+          { class: "alternatives" },
+          sentence.alternatives
+            .slice(1)
+            .map((/** @type {any} */ one) =>
+              h(
+                "li",
+                {},
+                h("span", { lang: about.target.code }, one.text),
+                h("span", { class: "unit" }, ` ${percent(Math.exp(one.log_probability ?? 0))}`),
+              ),
+            ),
+        ),
+      ),
+    );
   };
   const wordButtons = (/** @type {any} */ sentence) => {
     const [best] = sentence.alternatives;
     if (!best) return [];
     return wordsOf(best.tokens, best.token_scores).flatMap((word, n) => [
-      h("button", { type: "button", class: `said ${sureness(word.probability)}`, title: percent(word.probability), data: { probability: String(word.probability) }, on: { click: (/** @type {Event} */ event) => explain(sentence, n, word, event) } }, word.text),
+      h(
+        "button",
+        {
+          type: "button",
+          class: `said ${sureness(word.probability)}`,
+          title: percent(word.probability),
+          data: { probability: String(word.probability) },
+          on: { click: (/** @type {Event} */ event) => explain(sentence, n, word, event) },
+        },
+        word.text,
+      ),
       " ",
     ]);
   };
-  const explain = async (/** @type {any} */ sentence, /** @type {number} */ n, /** @type {any} */ word, /** @type {Event} */ event) => {
+  const explain = async (
+    /** @type {any} */ sentence,
+    /** @type {number} */ n,
+    /** @type {any} */ word,
+    /** @type {Event} */ event,
+  ) => {
     for (const one of target.querySelectorAll(".said")) one.removeAttribute("aria-pressed");
     /** @type {HTMLElement} */ (event.currentTarget).setAttribute("aria-pressed", "true");
     replace(detail, h("p", { class: "note" }, "Looking …"));
@@ -96,8 +174,33 @@ async function explained(trace, n, word) {
     const top = Math.max(1e-6, ...costs);
     parts.push(
       h("h3", {}, "Where it comes from"),
-      h("div", { class: "tokens" }, alignment.source.map((/** @type {string} */ text, /** @type {number} */ m) => h("span", { class: "word lit" }, h("span", { class: "light", style: { opacity: String(weights[m] ?? 0) } }), h("span", { class: "token" }, h("b", {}, text), h("i", {}, percent(weights[m] ?? 0)), h("span", { class: "bar c2" }, h("span", { style: { width: `${(100 * Math.max(0, costs[m])) / top}%` } })))))),
-      h("p", { class: "note" }, `Blue: attention (${alignment.chosen.point.replace(".weights", "")}, head ${alignment.chosen.head}). Orange: what leaving the word out would cost. Attention is not explanation; where they differ, trust the orange.`),
+      h(
+        "div",
+        { class: "tokens" },
+        alignment.source.map((/** @type {string} */ text, /** @type {number} */ m) =>
+          h(
+            "span",
+            { class: "word lit" },
+            h("span", { class: "light", style: { opacity: String(weights[m] ?? 0) } }),
+            h(
+              "span",
+              { class: "token" },
+              h("b", {}, text),
+              h("i", {}, percent(weights[m] ?? 0)),
+              h(
+                "span",
+                { class: "bar c2" },
+                h("span", { style: { width: `${(100 * Math.max(0, costs[m])) / top}%` } }),
+              ),
+            ),
+          ),
+        ),
+      ),
+      h(
+        "p",
+        { class: "note" },
+        `Blue: attention (${alignment.chosen.point.replace(".weights", "")}, head ${alignment.chosen.head}). Orange: what leaving the word out would cost. Attention is not explanation; where they differ, trust the orange.`,
+      ),
     );
   }
   parts.push(h("h3", {}, "What else could have stood here"), candidates(first.candidates.slice(0, 6), first.id));

@@ -11,7 +11,8 @@ export function wordsOf(tokens, scores) {
   /** @type {{text: string, tokens: number[], score: number}[]} */
   const words = [];
   tokens.forEach((token, n) => {
-    const starts = !marked || STARTS.test(token) || (tokens.some((one) => one.startsWith("##")) && !token.startsWith("##"));
+    const starts =
+      !marked || STARTS.test(token) || (tokens.some((one) => one.startsWith("##")) && !token.startsWith("##"));
     const text = token.replace(STARTS, "").replace(/^##/, "");
     const last = words.at(-1);
     if (starts || !last) words.push({ text, tokens: [n], score: scores[n] ?? 0 });
@@ -21,7 +22,9 @@ export function wordsOf(tokens, scores) {
       last.score += scores[n] ?? 0;
     }
   });
-  return words.filter((word) => word.text).map(({ text, tokens: some, score }) => ({ text, tokens: some, probability: Math.exp(score) }));
+  return words
+    .filter((word) => word.text)
+    .map(({ text, tokens: some, score }) => ({ text, tokens: some, probability: Math.exp(score) }));
 }
 
 /** How sure: the class of a word. @param {number} probability */

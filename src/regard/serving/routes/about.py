@@ -25,7 +25,7 @@ def router(service: Service) -> APIRouter:
     known = {
         "version": __version__,
         "beam": service.beam,
-        "limits": {"characters": service.limits.characters, "look": service.limits.look},
+        "limits": {name: getattr(service.limits, name) for name in ("characters", "look", "beam")},
         "models": [_about(model) for model in service.models],
     }
 

@@ -27,7 +27,23 @@ import { weightedSum } from "./weighted_sum.js";
  */
 
 /** @type {Step[]} */
-const ALL = [tokens, embedding, positions, gates, projection, scores, weightedSum, heads, kinds, residual, feedForward, output, player, tree, switchboard];
+const ALL = [
+  tokens,
+  embedding,
+  positions,
+  gates,
+  projection,
+  scores,
+  weightedSum,
+  heads,
+  kinds,
+  residual,
+  feedForward,
+  output,
+  player,
+  tree,
+  switchboard,
+];
 
 /** @param {import("../api.js").Trace} trace */
 export function stepsOf(trace) {

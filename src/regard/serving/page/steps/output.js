@@ -20,9 +20,19 @@ export const output = {
     const step = steps[time];
     const say_ = readout();
     root.append(
-      say(`The last vector is multiplied by a column for each of the ${model.vocabulary.toLocaleString("en")} tokens: a logit each. Softmax makes them probabilities of what comes next.`),
+      say(
+        `The last vector is multiplied by a column for each of the ${model.vocabulary.toLocaleString("en")} tokens: a logit each. Softmax makes them probabilities of what comes next.`,
+      ),
       formula("p = softmax(state · W)"),
-      menus(menu("time", "After", steps.map((/** @type {any} */ one, /** @type {number} */ n) => [n, `${n}: ${one.read} → ${one.chosen}`]), time, (one) => ({ time: Number(one) }))),
+      menus(
+        menu(
+          "time",
+          "After",
+          steps.map((/** @type {any} */ one, /** @type {number} */ n) => [n, `${n}: ${one.read} → ${one.chosen}`]),
+          time,
+          (one) => ({ time: Number(one) }),
+        ),
+      ),
     );
     const few = model.vocabulary <= 65536;
     const row = few ? (await trace.tensor(`output.logits@${time}`)).values[0] : null;
@@ -31,11 +41,28 @@ export const output = {
       const cell = await trace.product("output.logits", time, id);
       const { left, right, sum } = factors(cell);
       const known = step.candidates.find((/** @type {any} */ one) => one.id === id)?.probability ?? step.probability;
-      const sums = [{ name: "logit", how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`, mine: sum, theirs: cell.value }];
-      if (row && shares) sums.push({ name: "softmax", how: `e^${exact(row[id])} / Σ of ${row.length.toLocaleString("en")} powers`, mine: shares[id], theirs: known });
+      const sums = [
+        {
+          name: "logit",
+          how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`,
+          mine: sum,
+          theirs: cell.value,
+        },
+      ];
+      if (row && shares)
+        sums.push({
+          name: "softmax",
+          how: `e^${exact(row[id])} / Σ of ${row.length.toLocaleString("en")} powers`,
+          mine: shares[id],
+          theirs: known,
+        });
       say_.show(step.candidates.find((/** @type {any} */ one) => one.id === id)?.token ?? step.chosen, sums);
     };
-    root.append(h("h3", {}, "What could follow ", h("code", {}, step.read)), candidates(step.candidates, step.id, choose), say_.element);
+    root.append(
+      h("h3", {}, "What could follow ", h("code", {}, step.read)),
+      candidates(step.candidates, step.id, choose),
+      say_.element,
+    );
     await choose(step.candidates[0].id);
   },
 };

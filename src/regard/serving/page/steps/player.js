@@ -13,7 +13,11 @@ export const player = {
   id: "player",
   title: "Decoding, step by step",
   section: "§3.1",
-  here: (/** @type {any} */ { trace }) => ["decoder.input", "output.probabilities", ...(places(trace, "weights").some((place) => place.includes("cross")) ? ["decoder.cross_attention"] : [])],
+  here: (/** @type {any} */ { trace }) => [
+    "decoder.input",
+    "output.probabilities",
+    ...(places(trace, "weights").some((place) => place.includes("cross")) ? ["decoder.cross_attention"] : []),
+  ],
   exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0,
   /** @param {HTMLElement} root @param {import("../places.js").Here} here */
   async show(root, { trace, state }) {
@@ -29,8 +33,20 @@ export const player = {
     let timer = 0;
 
     const stage = h("div", { class: "stage" });
-    const slider = h("input", { type: "range", id: "time", min: 0, max: steps.length - 1, value: time, "aria-label": "Step", on: { input: () => to(Number(slider.value)) } });
-    const play = h("button", { type: "button", class: "primary", on: { click: () => (timer ? stop() : start()) } }, "Play");
+    const slider = h("input", {
+      type: "range",
+      id: "time",
+      min: 0,
+      max: steps.length - 1,
+      value: time,
+      "aria-label": "Step",
+      on: { input: () => to(Number(slider.value)) },
+    });
+    const play = h(
+      "button",
+      { type: "button", class: "primary", on: { click: () => (timer ? stop() : start()) } },
+      "Play",
+    );
     const stop = () => {
       clearInterval(timer);
       timer = 0;
@@ -56,15 +72,53 @@ export const player = {
       const row = weights?.values[time];
       return [
         row && h("h3", {}, "It looks at"),
-        row && h("div", { class: "tokens" }, looked.map((/** @type {string} */ token, /** @type {number} */ n) => h("span", { class: "word lit" }, h("span", { class: "light", style: { opacity: String(row[n] ?? 0) } }), h("span", { class: "token" }, h("b", {}, token), h("i", { data: { weight: String(row[n] ?? 0) } }, percent(row[n] ?? 0)))))),
+        row &&
+          h(
+            "div",
+            { class: "tokens" },
+            looked.map((/** @type {string} */ token, /** @type {number} */ n) =>
+              h(
+                "span",
+                { class: "word lit" },
+                h("span", { class: "light", style: { opacity: String(row[n] ?? 0) } }),
+                h(
+                  "span",
+                  { class: "token" },
+                  h("b", {}, token),
+                  h("i", { data: { weight: String(row[n] ?? 0) } }, percent(row[n] ?? 0)),
+                ),
+              ),
+            ),
+          ),
         h("h3", {}, "It has read"),
-        h("div", { class: "tokens" }, read.slice(0, time + 1).map((/** @type {string} */ token) => h("span", { class: "word" }, h("span", { class: "token" }, h("b", {}, token))))),
-        h("h3", {}, step.given ? "What follows was given: " : "So it writes ", h("code", { class: "written" }, step.chosen), h("span", { class: "unit" }, `  ${percent(step.probability)} · rank ${step.rank} · entropy ${step.entropy.toFixed(2)} nats`)),
+        h(
+          "div",
+          { class: "tokens" },
+          read
+            .slice(0, time + 1)
+            .map((/** @type {string} */ token) =>
+              h("span", { class: "word" }, h("span", { class: "token" }, h("b", {}, token))),
+            ),
+        ),
+        h(
+          "h3",
+          {},
+          step.given ? "What follows was given: " : "So it writes ",
+          h("code", { class: "written" }, step.chosen),
+          h(
+            "span",
+            { class: "unit" },
+            `  ${percent(step.probability)} · rank ${step.rank} · entropy ${step.entropy.toFixed(2)} nats`,
+          ),
+        ),
         candidates(step.candidates, step.id),
       ];
     };
     root.append(
-      say("The decoder reads what it has written so far, one token more each time, and says what could follow. ", crossing.length ? "The encoder has read the source once, before the first step." : ""),
+      say(
+        "The decoder reads what it has written so far, one token more each time, and says what could follow. ",
+        crossing.length ? "The encoder has read the source once, before the first step." : "",
+      ),
       place ? menus(placeMenu(some, place), count > 1 && headMenu(count, head)) : "",
       h(
         "div",

@@ -10,7 +10,9 @@ export const switchboard = {
   id: "switchboard",
   title: "Switch heads off",
   section: "what matters",
-  here: (/** @type {any} */ { trace }) => [...new Set(places(trace, "weights").map((place) => place.replace(/\.\d+\./, ".")))],
+  here: (/** @type {any} */ { trace }) => [
+    ...new Set(places(trace, "weights").map((place) => place.replace(/\.\d+\./, "."))),
+  ],
   exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0 && places(trace, "weights").length > 0,
   /** @param {HTMLElement} root @param {import("../places.js").Here} here */
   async show(root, { trace }) {
@@ -26,12 +28,33 @@ export const switchboard = {
     /** @type {Set<string>} */
     const off = new Set();
     const result = h("div", { class: "result", "aria-live": "polite" });
-    const all = h("button", { type: "button", on: { click: () => { off.clear(); switches.forEach((one) => one.setAttribute("aria-pressed", "true")); update(); } } }, "All on");
+    const all = h(
+      "button",
+      {
+        type: "button",
+        on: {
+          click: () => {
+            off.clear();
+            switches.forEach((one) => one.setAttribute("aria-pressed", "true"));
+            update();
+          },
+        },
+      },
+      "All on",
+    );
     let latest = 0;
     const update = async () => {
       latest += 1;
       const turn = latest;
-      if (!off.size) return replace(result, h("p", { class: "note" }, "Everything is on. Switch a head off to see what the output would have been without it."));
+      if (!off.size)
+        return replace(
+          result,
+          h(
+            "p",
+            { class: "note" },
+            "Everything is on. Switch a head off to see what the output would have been without it.",
+          ),
+        );
       result.setAttribute("aria-busy", "true");
       const found = await trace.ask("changed", { changes: [...off] });
       if (turn !== latest) return;
@@ -43,8 +66,23 @@ export const switchboard = {
     const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {any} */ head) => {
       const one = h(
         "button",
-        { type: "button", class: head ? "switch" : "switch part", "aria-pressed": "true", data: { name }, "aria-label": `${name}${head ? `, cost ${short(head.cost ?? 0)}` : ""}`, on: { click: () => { const on = off.has(name); on ? off.delete(name) : off.add(name); one.setAttribute("aria-pressed", String(on)); update(); } } },
-        head && h("span", { class: "light", style: { opacity: String(0.8 * Math.sqrt(Math.max(0, head.cost ?? 0) / top)) } }),
+        {
+          type: "button",
+          class: head ? "switch" : "switch part",
+          "aria-pressed": "true",
+          data: { name },
+          "aria-label": `${name}${head ? `, cost ${short(head.cost ?? 0)}` : ""}`,
+          on: {
+            click: () => {
+              const on = off.has(name);
+              on ? off.delete(name) : off.add(name);
+              one.setAttribute("aria-pressed", String(on));
+              update();
+            },
+          },
+        },
+        head &&
+          h("span", { class: "light", style: { opacity: String(0.8 * Math.sqrt(Math.max(0, head.cost ?? 0) / top)) } }),
         h("span", { class: "switch-name" }, text),
         head && h("span", { class: "switch-cost" }, short(head.cost ?? 0)),
       );
@@ -52,13 +90,36 @@ export const switchboard = {
       return one;
     };
     /** @type {string[]} */
-    const parts = trace.outline.points.filter((/** @type {any} */ point) => point.point === "added").map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`);
+    const parts = trace.outline.points
+      .filter((/** @type {any} */ point) => point.point === "added")
+      .map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`);
     root.append(
-      say("Each switch is a head; the number is by how much the log-probability of the output falls without it, and the stronger the colour, the more the output needs it. Switch some off: the text is decoded again, by the real search."),
+      say(
+        "Each switch is a head; the number is by how much the log-probability of the output falls without it, and the stronger the colour, the more the output needs it. Switch some off: the text is decoded again, by the real search.",
+      ),
       caution(),
-      h("div", { class: "board" }, [...rows].map(([place, some]) => h("div", { class: "row", role: "group", "aria-label": called(place) }, h("span", { class: "row-name" }, called(place)), h("div", { class: "switches" }, some.map((head) => button(head.name, `head ${head.head}`, head)))))),
+      h(
+        "div",
+        { class: "board" },
+        [...rows].map(([place, some]) =>
+          h(
+            "div",
+            { class: "row", role: "group", "aria-label": called(place) },
+            h("span", { class: "row-name" }, called(place)),
+            h(
+              "div",
+              { class: "switches" },
+              some.map((head) => button(head.name, `head ${head.head}`, head)),
+            ),
+          ),
+        ),
+      ),
       parts.length ? h("h3", {}, "Whole sub-layers") : "",
-      h("div", { class: "switches" }, parts.map((name) => button(name, called(name), null))),
+      h(
+        "div",
+        { class: "switches" },
+        parts.map((name) => button(name, called(name), null)),
+      ),
       h("p", { class: "all" }, all),
       result,
       tabularBehind(heads),
@@ -70,7 +131,12 @@ export const switchboard = {
 /** @param {any[]} heads */
 function tabularBehind(heads) {
   const behind = h("details", { class: "behind" }, h("summary", {}, "Table of all heads"));
-  behind.append(tabular("heads", { head: ["head", "cost of losing it", "entropy of its attention"], rows: heads.map((head) => [head.name, head.cost, head.entropy]) }));
+  behind.append(
+    tabular("heads", {
+      head: ["head", "cost of losing it", "entropy of its attention"],
+      rows: heads.map((head) => [head.name, head.cost, head.entropy]),
+    }),
+  );
   return behind;
 }
 
@@ -80,8 +146,41 @@ function difference(found) {
   const common = new Set(before);
   const top = Math.max(1e-6, ...found.steps.map((/** @type {any} */ step) => Math.abs(step.before - step.after)));
   return [
-    h("dl", { class: "compared" }, h("dt", {}, "with all"), h("dd", {}, found.before), h("dt", {}, "without"), h("dd", { class: "after" }, after.map((/** @type {string} */ word) => (common.has(word) ? word : h("mark", {}, word))), !found.after && h("span", { class: "empty" }, "nothing"))),
-    h("p", { class: "note", data: { cost: String(found.cost) } }, found.same ? "The output is the same. " : `The output differs from step ${found.first} on. `, `The log-probability of the first output falls by ${short(found.cost, 3)}.`),
-    h("ol", { class: "falls" }, found.steps.map((/** @type {any} */ step) => h("li", {}, h("code", {}, step.token), h("span", { class: "bar c2" }, h("span", { style: { width: `${(100 * Math.max(0, step.before - step.after)) / top}%` } })), h("span", { class: "share" }, short(step.after - step.before))))),
+    h(
+      "dl",
+      { class: "compared" },
+      h("dt", {}, "with all"),
+      h("dd", {}, found.before),
+      h("dt", {}, "without"),
+      h(
+        "dd",
+        { class: "after" },
+        after.map((/** @type {string} */ word) => (common.has(word) ? word : h("mark", {}, word))),
+        !found.after && h("span", { class: "empty" }, "nothing"),
+      ),
+    ),
+    h(
+      "p",
+      { class: "note", data: { cost: String(found.cost) } },
+      found.same ? "The output is the same. " : `The output differs from step ${found.first} on. `,
+      `The log-probability of the first output falls by ${short(found.cost, 3)}.`,
+    ),
+    h(
+      "ol",
+      { class: "falls" },
+      found.steps.map((/** @type {any} */ step) =>
+        h(
+          "li",
+          {},
+          h("code", {}, step.token),
+          h(
+            "span",
+            { class: "bar c2" },
+            h("span", { style: { width: `${(100 * Math.max(0, step.before - step.after)) / top}%` } }),
+          ),
+          h("span", { class: "share" }, short(step.after - step.before)),
+        ),
+      ),
+    ),
   ];
 }

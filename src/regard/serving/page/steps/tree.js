@@ -31,17 +31,36 @@ export const tree = {
       latest += 1;
       const turn = latest;
       if (node.parent === null) return;
-      const branch = await trace.ask("node", { node: node.number, ...(crossing.length ? { at: crossing.at(-1) } : {}) });
+      const branch = await trace.ask("node", {
+        node: node.number,
+        ...(crossing.length ? { at: crossing.at(-1) } : {}),
+      });
       if (turn !== latest) return;
       replace(
         about,
         h("p", { class: "where" }, branch.text || node.token),
-        h("p", { class: "note" }, `${STATES[node.state]}. log p of this token ${short(node.log_probability, 3)} · of the whole ${short(node.score, 3)} · after the length penalty ${short(node.worth, 3)} · rank ${node.rank}`),
-        branch.attention && matrix({ title: `Where it looked when it wrote ${node.token}`, note: crossing.at(-1), values: branch.attention.values, rows: branch.attention.values.map((/** @type {any} */ _, /** @type {number} */ n) => `head ${n}`), columns: branch.attention.labels, top: 1 }).element,
+        h(
+          "p",
+          { class: "note" },
+          `${STATES[node.state]}. log p of this token ${short(node.log_probability, 3)} · of the whole ${short(node.score, 3)} · after the length penalty ${short(node.worth, 3)} · rank ${node.rank}`,
+        ),
+        branch.attention &&
+          matrix({
+            title: `Where it looked when it wrote ${node.token}`,
+            note: crossing.at(-1),
+            values: branch.attention.values,
+            rows: branch.attention.values.map((/** @type {any} */ _, /** @type {number} */ n) => `head ${n}`),
+            columns: branch.attention.labels,
+            top: 1,
+          }).element,
       );
     };
     root.append(
-      say(found.width > 1 ? `Beam search keeps the ${found.width} best beginnings at every step; here is everything that it looked at. Choose a node to see its attention.` : "Greedy search takes the best token at every step: its tree is one path."),
+      say(
+        found.width > 1
+          ? `Beam search keeps the ${found.width} best beginnings at every step; here is everything that it looked at. Choose a node to see its attention.`
+          : "Greedy search takes the best token at every step: its tree is one path.",
+      ),
       drawTree(found, choose),
       about,
     );
