@@ -15,8 +15,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from browsers import browser
-from random_models import saved
-from regard.config import RecurrentEncoderDecoder
+from random_models import SMALL, VOCABULARY, saved
+from regard.config import EncoderDecoder, RecurrentEncoderDecoder
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
 from regard.look.ablation import Change
@@ -27,7 +27,7 @@ from regard.serving.served import Served, load_all
 from regard.serving.service import Service
 from servers import Running, running
 
-TEXT = "w5 w9 w12 w7"
+TEXT = "w16 w28 w17 w5"  # which the translator below answers with four tokens and the end
 STEPS = {
     "en-it": "tokens embedding positions projection scores sum heads kinds residual feed_forward output player tree "
     "switchboard",
@@ -40,10 +40,17 @@ PATIENCE = 20_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
-def site(models: list[Served], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = tmp_path_factory.mktemp("translator") / "en-it"
+    saved(folder, EncoderDecoder(**SMALL), seed=6)
+    return load_all([str(folder)])[0]
+
+
+@pytest.fixture(scope="module")
+def site(translator: Served, models: list[Served], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("recurrent") / "rnn"
-    saved(folder, RecurrentEncoderDecoder(vocabulary=29, width=16, layers=2, cell="gru"))
-    with running(Service([*models, *load_all([f"rnn[en-it]={folder}"])])) as found:
+    saved(folder, RecurrentEncoderDecoder(vocabulary=VOCABULARY, width=16, layers=2, cell="gru"))
+    with running(Service([translator, models[2], *load_all([f"rnn[en-it]={folder}"])])) as found:
         yield found
 
 
@@ -74,8 +81,8 @@ def _bad(kind: str, text: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def trace(models: list[Served]) -> Trace:
-    return models[0].model.look(TEXT, Wish(Search(width=4)))
+def trace(translator: Served) -> Trace:
+    return translator.model.look(TEXT, Wish(Search(width=4)))
 
 
 def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
@@ -108,6 +115,7 @@ def sums(page: Page) -> list[tuple[str, float, float]]:
 def table(figure: Locator) -> list[list[str]]:
     """The table behind a picture."""
     figure.locator("summary").first.click()
+    figure.locator("tbody tr").first.wait_for()
     rows: list[list[str]] = figure.locator("tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
     )
@@ -122,10 +130,10 @@ def number(text: str) -> float:
     return float(text.replace("−∞", "-inf").replace("−", "-"))
 
 
-def test_a_translation_appears_while_one_types(page: Page, models: list[Served]) -> None:
+def test_a_translation_appears_while_one_types(page: Page, translator: Served) -> None:
     page.goto("/")
-    page.locator("#source").press_sequentially("w5 w9 w12")
-    (expected,) = models[0].model.translate(["w5 w9 w12"])
+    page.locator("#source").press_sequentially(TEXT)
+    (expected,) = translator.model.translate([TEXT])
     expect(page.locator("#target")).to_have_text(re.compile(rf"^\s*{re.escape(expected)}\s*$"))
     expect(page.locator("#latency")).to_contain_text("ms in the model")
     expect(page.locator(".alternatives li")).to_have_count(2)

@@ -106,7 +106,7 @@ def _looked(question: Question, served: Served) -> Trace:
     subject = Subject(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
     wish: Wish | Prompting
     if served.translates:
-        bounds = Bounds(longest=question.longest)
+        bounds = Bounds(1, question.longest)  # as `translate` does: an answer is never empty
         wish = Wish(Search(question.beam, question.length_penalty, bounds=bounds))
     else:
         wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=question.longest or LENGTH)))
