@@ -17,6 +17,13 @@ settings.load_profile("regard")
 torch.set_num_threads(1)  # pytest already uses every core
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say plainly what was not tested, and why."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+    for reason in sorted({reason[2] for reason in skipped if isinstance(reason, tuple)}):
+        terminalreporter.write_line(reason)
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)

@@ -240,7 +240,6 @@ class TestPages:
     """Pages need nothing from elsewhere."""
 
     def test_the_docs_load_nothing(self, server: Running) -> None:
-        assert server.get("/").headers["location"] == "/docs"
         page = server.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
         assert not any(part in page.text for part in ("http://", "https://", "src=", "<link", "<script", "@import"))
@@ -255,6 +254,12 @@ class TestPages:
         style = page.text.partition("<style>")[2].partition("</style>")[0]
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in page.headers["content-security-policy"]
+
+    def test_without_a_page_the_docs_are_shown(self, models: list[Served], tmp_path: Path) -> None:
+        from starlette.testclient import TestClient
+
+        client = TestClient(build_app(Service(models[:1]), tmp_path), base_url="http://localhost")
+        assert client.get("/", follow_redirects=False).headers["location"] == "/docs"
 
     def test_files_of_a_page_are_served_at_the_root(self, models: list[Served], tmp_path: Path) -> None:
         from starlette.testclient import TestClient

@@ -20,7 +20,9 @@ QUIET = settings(max_examples=30, phases=[Phase.generate], suppress_health_check
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-@pytest.mark.parametrize("route", ["/translate", "/v1/translate", "/v1/completions", "/detect"])
+@pytest.mark.parametrize(
+    "route", ["/translate", "/v1/translate", "/v1/completions", "/detect", "/v1/look", "/v1/look/tensor"]
+)
 def test_nothing_that_is_sent_breaks_the_server(server: Running, route: str, mode: GenerationMode) -> None:
     operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")[route]["POST"]
 
@@ -32,7 +34,9 @@ def test_nothing_that_is_sent_breaks_the_server(server: Running, route: str, mod
     send()
 
 
-@pytest.mark.parametrize("route", ["/languages", "/frontend/settings", "/health", "/healthz", "/readyz", "/metrics"])
+@pytest.mark.parametrize(
+    "route", ["/languages", "/frontend/settings", "/v1/about", "/health", "/healthz", "/readyz", "/metrics"]
+)
 def test_plain_questions_are_answered_as_described(server: Running, route: str) -> None:
     operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")[route]["GET"]
     operation.Case().call_and_validate(checks=CHECKS)

@@ -51,6 +51,10 @@ def test_what_only_torch_can_do_is_done_by_torch(server: Running) -> None:
             "a beam of 2 gives at most as many translations, not 3; widen the beam.",
         ),
         (
+            {"text": "w4", "nbest": 2, "beam": 4, "patience": 0.25},
+            "patience: 0.25 times a beam of 4 ends the search before nbest = 2 are found; raise it.",
+        ),
+        (
             {"text": "w4", "max_length": 1001},
             "max_length: 1,001 is more than this server's limit of 1,000; ask for less.",
         ),

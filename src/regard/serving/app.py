@@ -1,6 +1,6 @@
 """The application: routes, the guard before them, and the page."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,10 +40,25 @@ def build_app(service: Service, page: Path = PAGE) -> FastAPI:
     app.add_middleware(Guard, access=service.access, metrics=service.metrics)
     app.add_exception_handler(HTTPException, _refused)
     if (page / "index.html").is_file():
-        app.mount("/", StaticFiles(directory=page, html=True), name="page")
+        _show(app, page)
     else:
         app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     return app
+
+
+def _show(app: FastAPI, page: Path) -> None:
+    """A route for each file of the page, and no more: a mount at the root would answer for every other path too."""
+    files = StaticFiles(directory=page)
+
+    def answer(name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def route(request: Request) -> Response:
+            return await files.get_response(name, request.scope)
+
+        return route
+
+    for name in sorted(path.relative_to(page).as_posix() for path in page.rglob("*") if path.is_file()):
+        app.add_route(f"/{name}", answer(name), include_in_schema=False)
+    app.add_route("/", answer("index.html"), include_in_schema=False)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -23,3 +23,7 @@ class Limits:
     """Seconds after which a request is given up."""
     budget: int = 1_024
     """Tokens of all hypotheses in a batch, by a rough count."""
+    look: int = 600
+    """Characters of a text that is looked into: a trace has numbers for every pair of its tokens."""
+    traces: int = 8
+    """Traces that are kept; the one that was asked least recently makes room for the next."""

@@ -12,6 +12,7 @@ from regard.serving.limits import Limits
 from regard.serving.metrics import Metrics
 from regard.serving.refusal import Refusal
 from regard.serving.served import Served
+from regard.serving.traces import Traces
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,11 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     batchers: dict[str, Batcher] = field(default_factory=dict)
     desks: dict[str, Desk] = field(default_factory=dict)
+    traces: Traces = field(init=False)
 
     def __post_init__(self) -> None:
         queue = self.limits.queue
+        object.__setattr__(self, "traces", Traces(self.limits.traces, queue))
         for model in self.models:
             if model.translates:
                 self.batchers[model.name] = Batcher(
@@ -42,9 +45,9 @@ class Service:
         """The models that translate."""
         return [model for model in self.models if model.translates]
 
-    def named(self, name: str | None, *, translates: bool) -> Served:
+    def named(self, name: str | None, *, translates: bool | None = None) -> Served:
         """The model of this name; without one, the first that can do what is asked."""
-        able = [model for model in self.models if model.translates == translates]
+        able = [model for model in self.models if translates is None or model.translates == translates]
         does = "translates" if translates else "continues text"
         if name is None and able:
             return able[0]
@@ -66,3 +69,4 @@ class Service:
         """Finish what was accepted."""
         for worker in self.workers.values():
             await worker.close()
+        await self.traces.close()

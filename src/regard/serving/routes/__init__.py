@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 
-from regard.serving.routes import docs, health, libretranslate, openai, translate
+from regard.serving.routes import about, docs, health, libretranslate, look, openai, translate
 from regard.serving.service import Service
 
 ROUTERS: tuple[Callable[[Service], APIRouter], ...] = (
     translate.router,
+    look.router,
+    about.router,
     libretranslate.router,
     openai.router,
     health.router,

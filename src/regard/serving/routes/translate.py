@@ -33,7 +33,7 @@ class Asked(BaseModel):
     nbest: Annotated[int, Field(ge=1)] = 1
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
-    patience: Annotated[float, Field(gt=0, le=100)] | None = None
+    patience: Annotated[float, Field(ge=0.001, le=100)] | None = None
     min_length: Count = 1
     max_length: Annotated[int, Field(ge=1)] | None = None
     prefix: str = ""
@@ -114,6 +114,12 @@ def _wish(asked: Asked, texts: list[str], service: Service) -> Wish:
     ):
         if given > most:
             raise Refusal(400, f"{name}: {given:,} is more than this server's limit of {most:,}; ask for less.")
+    if asked.patience is not None and asked.nbest > int(beam * asked.patience):
+        raise Refusal(
+            400,
+            f"patience: {asked.patience:g} times a beam of {beam} ends the search before nbest = {asked.nbest} are "
+            "found; raise it.",
+        )
     bounds = Bounds(asked.min_length, asked.max_length)
     return Wish(
         Search(beam, asked.length_penalty, asked.coverage_penalty, asked.patience, asked.nbest, bounds),

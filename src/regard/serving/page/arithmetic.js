@@ -1,0 +1,71 @@
+// The paper's arithmetic, done again in the browser to check the model's numbers. Nothing here knows the page.
+
+/** @typedef {(number | null)[]} Row a row of numbers; null is −∞ */
+
+/** @param {number[]} a @param {number[]} b */
+export function dot(a, b) {
+  return a.reduce((sum, one, n) => sum + one * b[n], 0);
+}
+
+/** a · b @param {number[][]} a @param {number[][]} b */
+export function product(a, b) {
+  return a.map((row) =>
+    b[0].map((_, n) =>
+      dot(
+        row,
+        b.map((other) => other[n]),
+      ),
+    ),
+  );
+}
+
+/** @param {number[][]} a */
+export function transposed(a) {
+  return a[0].map((_, n) => a.map((row) => row[n]));
+}
+
+/** e^x / Σ e^x; the largest is taken off first, which changes nothing but keeps e^x small. @param {Row} row */
+export function softmax(row) {
+  const top = Math.max(...row.map((one) => one ?? -Infinity));
+  const powers = row.map((one) => (one === null ? 0 : Math.exp(one - top)));
+  const sum = powers.reduce((total, one) => total + one, 0);
+  return powers.map((one) => (sum ? one / sum : 0));
+}
+
+/** @param {number[]} row */
+export function mean(row) {
+  return row.reduce((sum, one) => sum + one, 0) / row.length;
+}
+
+/** √(variance + ε), or of a root-mean-square norm √(mean square + ε). @param {number[]} row @param {number} epsilon @param {boolean} centred */
+export function deviation(row, epsilon, centred) {
+  const middle = centred ? mean(row) : 0;
+  return Math.sqrt(mean(row.map((one) => (one - middle) ** 2)) + epsilon);
+}
+
+/** §3.5: the sine and cosine of a place. @param {number} place @param {number} unit @param {number} width @param {string} layout */
+export function wave(place, unit, width, layout) {
+  const half = width / 2;
+  const [pair, odd] = layout === "interleaved" ? [Math.floor(unit / 2), unit % 2 === 1] : [unit % half, unit >= half];
+  const angle = place / 10000 ** ((2 * pair) / width);
+  return odd ? Math.cos(angle) : Math.sin(angle);
+}
+
+/** Activations that act on one number alone. @type {Record<string, (x: number) => number>} */
+export const ACTIVATIONS = {
+  relu: (x) => Math.max(0, x),
+  gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
+  silu: (x) => x / (1 + Math.exp(-x)),
+};
+
+/** Abramowitz and Stegun's 7.1.26 is too coarse to check by; this is its series, which converges fast enough. @param {number} x */
+function erf(x) {
+  if (Math.abs(x) > 4) return Math.sign(x);
+  let term = x;
+  let sum = x;
+  for (let n = 1; n < 80; n += 1) {
+    term *= (-x * x) / n;
+    sum += term / (2 * n + 1);
+  }
+  return (2 / Math.sqrt(Math.PI)) * sum;
+}

@@ -1,0 +1,30 @@
+// Tokens that could follow, with their probabilities as bars.
+
+import { h } from "./dom.js";
+import { percent } from "./numbers.js";
+
+/**
+ * @param {{id: number, token: string, probability: number}[]} them @param {number} chosen the id of the one that was taken
+ * @param {(id: number) => void} [onChoose]
+ */
+export function candidates(them, chosen, onChoose) {
+  return h(
+    "ol",
+    { class: "candidates" },
+    them.map(({ id, token, probability }) => {
+      const inside = [
+        h("code", {}, token),
+        h("span", { class: "bar" }, h("span", { style: { width: `${100 * probability}%` } })),
+        h("span", { class: "share" }, percent(probability)),
+      ];
+      const kind = id === chosen ? "candidate chosen" : "candidate";
+      return h(
+        "li",
+        {},
+        onChoose
+          ? h("button", { type: "button", class: kind, on: { click: () => onChoose(id) } }, inside)
+          : h("div", { class: kind }, inside),
+      );
+    }),
+  );
+}

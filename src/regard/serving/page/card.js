@@ -1,0 +1,88 @@
+// The model's card: what it is, how large, which languages, and all of its settings.
+
+import { h, replace } from "./dom.js";
+import { many } from "./numbers.js";
+
+/** @param {HTMLElement} root @param {any} app */
+export async function showCard(root, app) {
+  const { about } = app;
+  const { settings } = about;
+  /** @type {[string, any][]} */
+  const facts = [
+    ["Parameters", many(about.parameters)],
+    ["Layers", settings.layers],
+    ["Width", settings.width],
+    ["Heads", settings.heads],
+    ["Vocabulary", settings.vocabulary?.toLocaleString("en")],
+  ];
+  replace(
+    root,
+    h("p", { class: "kind" }, about.family),
+    h("h1", {}, about.name),
+    about.translates
+      ? h("p", { class: "say" }, `Translates ${about.source.name} to ${about.target.name}.`)
+      : h("p", { class: "say" }, "Goes on with texts."),
+    h(
+      "dl",
+      { class: "figures" },
+      facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+    ),
+    ...(about.card ? written(about.card) : []),
+  );
+}
+
+/** The card's own text: paragraphs, headings and tables of Markdown, and nothing more. @param {string} card */
+function written(card) {
+  return card
+    .split(/\n{2,}/)
+    .slice(1)
+    .map((block) => {
+      const heading = /^(#{2,4}) (.*)/.exec(block);
+      if (heading) return h("h2", {}, heading[2]);
+      if (block.startsWith("|")) return table(block);
+      if (block.startsWith("```")) return h("pre", { tabindex: "0" }, block.replace(/^```\w*\n|```$/g, ""));
+      return h("p", { class: "say" }, block.replaceAll("`", ""));
+    });
+}
+
+/** @param {string} block */
+function table(block) {
+  const rows = block
+    .split("\n")
+    .filter((line) => line.startsWith("|") && !/^\|[-| :]+\|$/.test(line))
+    .map((line) =>
+      line
+        .slice(1, -1)
+        .split("|")
+        .map((cell) => cell.trim().replaceAll("`", "")),
+    );
+  const [head, ...rest] = rows;
+  return h(
+    "div",
+    { class: "wide", tabindex: "0", role: "region", "aria-label": head.join(", ") },
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          head.map((one) => h("th", { scope: "col" }, one)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rest.map((row) =>
+          h(
+            "tr",
+            {},
+            row.map((one) => h("td", {}, one)),
+          ),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,69 @@
+// Elements, made by calls that nest as the page does.
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {Record<string, any>} Attributes */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * An element of HTML. `on` is its listeners, `data` its dataset, `style` its properties: an attribute `style` would be
+ * refused by the page's own policy.
+ * @param {string} tag @param {Attributes} [attributes] @param {...(Child | Child[])} children
+ * @returns {any}
+ */
+export function h(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/**
+ * An element of SVG.
+ * @param {string} tag @param {Attributes} [attributes] @param {...(Child | Child[])} children
+ * @returns {any}
+ */
+export function s(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/** @param {any} element @param {Attributes} attributes @param {(Child | Child[])[]} children */
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
+    else if (name === "data") Object.assign(element.dataset, value);
+    else if (name === "style")
+      for (const [key, one] of Object.entries(value)) element.style.setProperty(key, String(one));
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(
+    ...children
+      .flat()
+      .filter((child) => child !== null && child !== undefined && child !== false)
+      .map(asNode),
+  );
+  return element;
+}
+
+/** @param {any} child */
+function asNode(child) {
+  return child instanceof Node ? child : document.createTextNode(String(child));
+}
+
+/** @param {Element} element @param {...Child} children */
+export function replace(element, ...children) {
+  element.replaceChildren(
+    ...children.filter((child) => child !== null && child !== undefined && child !== false).map(asNode),
+  );
+}
+
+/**
+ * Calls that come too fast are one call, after the last.
+ * @param {(...given: any[]) => void} act @param {number} milliseconds
+ */
+export function settled(act, milliseconds) {
+  let timer = 0;
+  return (/** @type {any[]} */ ...given) => {
+    clearTimeout(timer);
+    timer = window.setTimeout(() => act(...given), milliseconds);
+  };
+}

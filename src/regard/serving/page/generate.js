@@ -1,0 +1,156 @@
+// The view for a model that goes on with texts: it streams, and every token can be asked for its probability.
+
+import { Refused, Trace, send } from "./api.js";
+import { candidates } from "./candidates.js";
+import { h, replace } from "./dom.js";
+import { percent } from "./numbers.js";
+import { link, note } from "./state.js";
+import { sureness } from "./words.js";
+
+/** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
+export async function showGenerate(root, app, state) {
+  const { about } = app;
+  const prompt = h("textarea", {
+    id: "source",
+    rows: 4,
+    maxlength: app.limits.look,
+    placeholder: "Begin a text",
+    value: state.text,
+  });
+  const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) =>
+    h("label", { class: "menu", for: id }, h("span", {}, label), h("input", { id, type: "number", ...more }));
+  const length = number("length", "Tokens", { value: 40, min: 1, max: 200 });
+  const heat = number("temperature", "Temperature", { value: 0.8, min: 0, max: 2, step: 0.1 });
+  const out = h("div", {
+    id: "target",
+    class: "target",
+    role: "region",
+    "aria-live": "polite",
+    "aria-label": "Continuation",
+  });
+  const latency = h("p", { class: "latency", id: "latency" });
+  const inside = h("a", { href: link({ view: "look" }), class: "inside" }, "Look inside →");
+  const detail = h("div", { class: "detail", "aria-live": "polite" });
+  const button = h("button", { type: "submit", class: "primary" }, "Go on");
+  let running = /** @type {AbortController | null} */ (null);
+  const write = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    if (running) return running.abort();
+    running = new AbortController();
+    button.textContent = "Stop";
+    note({ text: prompt.value });
+    inside.href = link({ view: "look" });
+    replace(detail);
+    const began = performance.now();
+    let [text, wrote, ended] = ["", 0, false];
+    const fields = {
+      model: about.name,
+      prompt: prompt.value,
+      max_tokens: Number(length.querySelector("input").value),
+      temperature: Number(heat.querySelector("input").value),
+      stream: true,
+      stream_options: { include_usage: true },
+    };
+    const given = h("span", { class: "given" }, prompt.value);
+    const grown = h("span", {});
+    replace(out, h("p", {}, given, grown));
+    try {
+      for await (const part of events(await send("/v1/completions", fields, running.signal))) {
+        if (part.error) throw new Refused(500, part.error.message);
+        text += part.choices?.[0]?.text ?? "";
+        ended ||= part.choices?.[0]?.finish_reason === "stop";
+        wrote = part.usage?.completion_tokens ?? wrote;
+        grown.textContent = text;
+      }
+      replace(latency, `${Math.round(performance.now() - began)} ms`);
+      await probabilities(text, wrote, ended);
+    } catch (error) {
+      if (!(error instanceof Refused) && !(error instanceof DOMException)) throw error;
+      if (error instanceof Refused) replace(out, h("p", { class: "refused", role: "alert" }, error.message));
+    }
+    running = null;
+    button.textContent = "Go on";
+  };
+  const probabilities = async (
+    /** @type {string} */ text,
+    /** @type {number} */ wrote,
+    /** @type {boolean} */ ended,
+  ) => {
+    const trace = await Trace.of({ text: prompt.value, target: text, model: about.name });
+    const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a text that is forced always has its end
+    const own = trace.outline.steps.length - 1 - wrote; // where the prompt ends
+    const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.chosen)) ? " " : ""; // words without a mark of their own
+    const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
+      h(
+        "button",
+        {
+          type: "button",
+          class: `said ${n < own ? "given" : sureness(step.probability)}`,
+          title: percent(step.probability),
+          data: { probability: String(step.probability) },
+          on: {
+            click: () =>
+              replace(detail, h("h2", {}, "After ", h("code", {}, step.read)), candidates(step.candidates, step.id)),
+          },
+        },
+        spelled(step.chosen),
+      ),
+      apart,
+    ]);
+    replace(out, h("p", {}, shown));
+  };
+  replace(
+    root,
+    h(
+      "form",
+      { class: "desk", on: { submit: write } },
+      h(
+        "div",
+        { class: "pane" },
+        h("label", { for: "source" }, "Prompt"),
+        prompt,
+        h("div", { class: "foot" }, length, heat, button),
+      ),
+      h(
+        "div",
+        { class: "pane" },
+        h("p", { class: "label" }, "Continuation"),
+        out,
+        h("div", { class: "foot" }, latency, inside),
+      ),
+    ),
+    h(
+      "p",
+      { class: "legend" },
+      h("span", { class: "sure" }, "sure"),
+      h("span", { class: "fair" }, "less sure"),
+      h("span", { class: "unsure" }, "unsure"),
+      h("span", {}, "Choose a token to see what else could have followed."),
+    ),
+    detail,
+  );
+}
+
+/** @param {string} token */
+function spelled(token) {
+  return token.replace(/[▁Ġ]/g, " ").replace(/Ċ/g, "\n") || " ";
+}
+
+/** The events of a stream. @param {Response} response @returns {AsyncGenerator<any>} */
+async function* events(response) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    rest += decoder.decode(value, { stream: true });
+    const lines = rest.split("\n\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) {
+      const data = line.replace(/^data: /, "");
+      if (data === "[DONE]") return;
+      yield JSON.parse(data);
+    }
+  }
+}

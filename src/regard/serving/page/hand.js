@@ -1,0 +1,158 @@
+// Attention on numbers small enough to check by hand. Every number can be changed; the rest follows.
+
+import { product, softmax, transposed } from "./arithmetic.js";
+import { h, replace } from "./dom.js";
+import { matrix } from "./matrix.js";
+import { readout, terms } from "./readout.js";
+
+const START = {
+  X: [
+    [1, 0, 1, 0],
+    [0, 2, 0, 2],
+    [1, 1, 1, 1],
+  ],
+  W_query: [
+    [1, 0, 1],
+    [1, 0, 0],
+    [0, 0, 1],
+    [0, 1, 1],
+  ],
+  W_key: [
+    [0, 0, 1],
+    [1, 1, 0],
+    [0, 1, 0],
+    [1, 1, 0],
+  ],
+  W_value: [
+    [0, 2, 0],
+    [0, 3, 0],
+    [1, 0, 3],
+    [1, 1, 0],
+  ],
+};
+
+/** Everything that follows from the numbers given. @param {Record<string, number[][]>} given @param {boolean} scaled @param {boolean} masked */
+export function attention(given, scaled, masked) {
+  const [Q, K, V] = [given.W_query, given.W_key, given.W_value].map((weight) => product(given.X, weight));
+  const scores = product(Q, transposed(K));
+  const divided = scores.map((row) => row.map((one) => (scaled ? one / Math.sqrt(K[0].length) : one)));
+  const seen = divided.map((row, r) => row.map((one, c) => (masked && c > r ? null : one)));
+  const weights = seen.map(softmax);
+  return { Q, K, V, scores, divided, seen, weights, output: product(weights, V) };
+}
+
+/** @param {HTMLElement} root */
+export async function showHand(root) {
+  /** @type {Record<string, number[][]>} */
+  const given = structuredClone(START);
+  const results = h("div", { id: "results" });
+  const say = readout();
+  const option = (/** @type {string} */ id, /** @type {string} */ text, /** @type {boolean} */ on) =>
+    h(
+      "label",
+      { class: "check", for: id },
+      h("input", { type: "checkbox", id, checked: on, on: { change: () => update() } }),
+      text,
+    );
+  const [scaled, masked] = [option("scaled", "÷ √d_k", true), option("masked", "look-ahead mask", false)];
+  const update = () => {
+    const isScaled = scaled.querySelector("input").checked;
+    const found = attention(given, isScaled, masked.querySelector("input").checked);
+    const rows = ["token 1", "token 2", "token 3"];
+    const show = (
+      /** @type {string} */ title,
+      /** @type {string} */ note,
+      /** @type {(number | null)[][]} */ values,
+      /** @type {any} */ more = {},
+    ) => {
+      const drawn = matrix({ title, note, values, rows, ...more });
+      drawn.element.dataset.values = JSON.stringify(values);
+      return drawn;
+    };
+    const explain = (/** @type {number} */ r, /** @type {number} */ c) =>
+      say.show(`output, token ${r + 1}, unit ${c + 1}`, [
+        {
+          name: "output",
+          how: terms(
+            found.weights[r],
+            found.V.map((row) => row[c]),
+          ),
+          mine: found.weights[r].reduce((sum, one, n) => sum + one * found.V[n][c], 0),
+          theirs: found.output[r][c],
+        },
+      ]);
+    const output = show("output", "weights · V", found.output, {
+      digits: 4,
+      onCell: explain,
+    });
+    replace(
+      results,
+      h("h3", {}, "Every token gets a query, a key and a value"),
+      h(
+        "div",
+        { class: "beside" },
+        show("Q", "X · W_query", found.Q).element,
+        show("K", "X · W_key", found.K).element,
+        show("V", "X · W_value", found.V).element,
+      ),
+      h("h3", {}, "Every query meets every key"),
+      h(
+        "div",
+        { class: "beside" },
+        show("scores", "Q · Kᵀ", found.scores).element,
+        show("scaled and masked", isScaled ? "÷ √3" : "not divided", found.seen).element,
+        show("weights", "softmax of each row", found.weights, { top: 1, digits: 4 }).element,
+      ),
+      h("h3", {}, "Every token takes its weighted sum of the values"),
+      h("div", { class: "beside" }, output.element),
+      say.element,
+    );
+    output.mark(0, 0);
+    explain(0, 0);
+  };
+  const grid = (/** @type {string} */ name) =>
+    h(
+      "fieldset",
+      { class: "grid" },
+      h("legend", {}, name),
+      given[name].map((row, r) =>
+        h(
+          "div",
+          { class: "grid-row" },
+          row.map((value, c) =>
+            h("input", {
+              type: "number",
+              step: "any",
+              value,
+              "aria-label": `${name}, row ${r + 1}, column ${c + 1}`,
+              on: {
+                input: (/** @type {any} */ event) => {
+                  given[name][r][c] = Number.parseFloat(event.target.value) || 0;
+                  update();
+                },
+              },
+            }),
+          ),
+        ),
+      ),
+    );
+  replace(
+    root,
+    h("h1", {}, "Attention, by hand"),
+    h(
+      "p",
+      { class: "say" },
+      "Three tokens of width four, and three small matrices: change any number, and everything after it follows. This runs in your browser; no model is asked.",
+    ),
+    h("div", { class: "grids" }, ["X", "W_query", "W_key", "W_value"].map(grid)),
+    h(
+      "div",
+      { class: "menus" },
+      scaled,
+      masked,
+      h("button", { type: "button", on: { click: () => showHand(root) } }, "Start again"),
+    ),
+    results,
+  );
+  update();
+}

@@ -1,0 +1,141 @@
+// The page: what is served, where the reader is, and the view that goes with it.
+
+import { Refused, ask, keys } from "./api.js";
+import { showCard } from "./card.js";
+import { h, replace } from "./dom.js";
+import { showGenerate } from "./generate.js";
+import { showHand } from "./hand.js";
+import { showLook } from "./look.js";
+import { go, link, read } from "./state.js";
+import { showTranslate } from "./translate.js";
+
+const TITLES = /** @type {Record<string, string>} */ ({
+  use: "Translate",
+  look: "Look inside",
+  hand: "By hand",
+  card: "Model",
+});
+
+/** @param {string} id @returns {any} */
+const byId = (id) => document.getElementById(id);
+const [header, main] = [byId("header"), byId("main")];
+
+keys.ask = () =>
+  new Promise((resolve) => {
+    const field = h("input", { id: "key", type: "password", autocomplete: "off" });
+    replace(
+      main,
+      h(
+        "form",
+        {
+          class: "ask",
+          on: {
+            submit: (/** @type {Event} */ event) => {
+              event.preventDefault();
+              resolve(field.value);
+            },
+          },
+        },
+        h("label", { for: "key" }, "This server asks for an API key"),
+        field,
+        h("button", { type: "submit", class: "primary" }, "Use it"),
+      ),
+    );
+    field.focus();
+  });
+
+/** @type {any} */
+let known = null;
+let turn = 0;
+
+async function show() {
+  turn += 1;
+  const mine = turn;
+  known ??= await ask("/v1/about");
+  const state = read();
+  const about = known.models.find((/** @type {any} */ one) => one.name === state.model) ?? known.models[0];
+  const app = { about, limits: known.limits };
+  drawHeader(about, state);
+  const focused = document.activeElement?.id;
+  const root = h("div", { class: `view ${state.view}` });
+  const views = /** @type {Record<string, (root: any, app: any, state: any) => Promise<void>>} */ ({
+    look: showLook,
+    hand: showHand,
+    card: showCard,
+    use: about.translates ? showTranslate : showGenerate,
+  });
+  document.title = `${title(state.view, about)} · ${about.name} · regard`;
+  main.style.setProperty("min-height", `${main.offsetHeight}px`); // so that the page does not jump while it is drawn anew
+  if (!main.firstElementChild || main.firstElementChild.className !== root.className)
+    main.style.removeProperty("min-height");
+  replace(main, root);
+  try {
+    await views[state.view](root, app, state);
+  } catch (error) {
+    replace(
+      root,
+      h(
+        "p",
+        { class: "refused", role: "alert" },
+        error instanceof Refused ? error.message : `The server cannot be reached, or the page failed: ${error}`,
+      ),
+    );
+    console.error(error);
+  }
+  if (mine !== turn) return;
+  main.style.removeProperty("min-height");
+  if (focused && byId(focused)) byId(focused).focus({ preventScroll: true });
+  main.dataset.shown = location.hash;
+}
+
+/** @param {string} view @param {any} about */
+function title(view, about) {
+  return view === "use" && !about.translates ? "Go on" : TITLES[view];
+}
+
+/** @param {any} about @param {import("./state.js").State} state */
+function drawHeader(about, state) {
+  const choice =
+    known.models.length > 1 &&
+    h(
+      "label",
+      { class: "menu", for: "model" },
+      h("span", { class: "away" }, "Model"),
+      h(
+        "select",
+        {
+          id: "model",
+          on: {
+            change: (/** @type {any} */ event) =>
+              go({ model: event.target.value, at: "", head: 0, row: 0, column: 0, time: 0 }),
+          },
+        },
+        known.models.map((/** @type {any} */ one) =>
+          h(
+            "option",
+            { value: one.name, selected: one === about },
+            one.translates ? `${one.name} (${one.source.name} → ${one.target.name})` : one.name,
+          ),
+        ),
+      ),
+    );
+  const only =
+    !choice &&
+    h("span", { class: "languages" }, about.translates ? `${about.source.name} → ${about.target.name}` : about.name);
+  const tabs = Object.keys(TITLES).map((view) =>
+    h("a", { href: link({ view }), "aria-current": view === state.view ? "page" : null }, title(view, about)),
+  );
+  replace(
+    header,
+    h("a", { class: "brand", href: "#use" }, "regard"),
+    h("nav", { class: "tabs", "aria-label": "Views" }, tabs),
+    choice || only,
+  );
+}
+
+byId("skip").addEventListener("click", (/** @type {Event} */ event) => {
+  event.preventDefault(); // the address says where the reader is; it is not for jumps
+  main.focus();
+});
+window.addEventListener("hashchange", show);
+show();

@@ -1,0 +1,159 @@
+// The paper's figure 1, as this network has it: where the reader is, and the way to everywhere else.
+
+import { h, s } from "./dom.js";
+import { places } from "./places.js";
+import { link } from "./state.js";
+
+const [WIDE, HIGH, GAP] = [112, 26, 9];
+
+/** What each box is called, and which step tells of it. @type {Record<string, [string, string]>} */
+const BOXES = {
+  attention: ["Self-attention", "scores"],
+  cross_attention: ["Cross-attention", "scores"],
+  attention_residual: ["Add & Norm", "residual"],
+  cross_attention_residual: ["Add & Norm", "residual"],
+  feed_forward: ["Feed-forward", "feed_forward"],
+  feed_forward_residual: ["Add & Norm", "residual"],
+  recurrent: ["Recurrent layers", "gates"],
+};
+
+/** @param {import("./api.js").Trace} trace @param {string[]} here @param {string[]} known ids of steps that exist */
+export function drawMap(trace, here, known) {
+  const stacks = ["encoder", "decoder"].filter((stack) => trace.has(`${stack}.embedding.lookup`));
+  const columns = stacks.map((stack) => columnOf(trace, stack));
+  const tallest = Math.max(...columns.map((column) => column.length));
+  const height = tallest * (HIGH + GAP) + 22;
+  const width = stacks.length * (WIDE + 36) + 38;
+  /** @type {any[]} */
+  const drawn = [];
+  /** @type {Record<string, {x: number, y: number}>} */
+  const at = {};
+  columns.forEach((boxes, n) => {
+    const x = 36 + n * (WIDE + 36);
+    boxes.forEach((box, m) => {
+      at[box.name] = { x, y: height - 4 - (m + 1) * (HIGH + GAP) };
+    });
+    const inner = boxes.filter((box) => box.repeated);
+    if (inner.length) {
+      const [low, high] = [at[inner[0].name], at[/** @type {any} */ (inner.at(-1)).name]];
+      drawn.push(
+        s("rect", {
+          class: "frame",
+          x: x - 9,
+          y: high.y - 8,
+          width: WIDE + 18,
+          height: low.y - high.y + HIGH + 16,
+          rx: 9,
+        }),
+        s(
+          "text",
+          {
+            class: "times",
+            x: n ? x + WIDE + 14 : x - 14,
+            y: (high.y + low.y + HIGH) / 2 + 4,
+            "text-anchor": n ? "start" : "end",
+          },
+          `${layers(trace, stacks[n])}×`,
+        ),
+      );
+    }
+    boxes
+      .slice(1)
+      .forEach((box, m) =>
+        drawn.push(s("path", { class: "way", d: `M${x + WIDE / 2} ${at[boxes[m].name].y}V${at[box.name].y + HIGH}` })),
+      );
+  });
+  if (stacks.length === 2 && at["decoder.cross_attention"]) {
+    const [from, to] = [at[columns[0][columns[0].length - 1].name], at["decoder.cross_attention"]];
+    drawn.push(
+      s("path", {
+        class: "way",
+        d: `M${from.x + WIDE / 2} ${from.y}V${from.y - 16}H${to.x - 19}V${to.y + HIGH / 2}H${to.x}`,
+      }),
+    );
+  }
+  for (const column of columns)
+    for (const box of column) drawn.push(drawBox(box, at[box.name], here.includes(box.name), known.includes(box.step)));
+  return h(
+    "nav",
+    { class: "map", "aria-label": "Map of the network" },
+    s("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, drawn),
+  );
+}
+
+/** @param {any} trace @param {string} stack */
+function layers(trace, stack) {
+  return stack === "decoder" ? trace.outline.model.decoder_layers : trace.outline.model.layers;
+}
+
+/** @typedef {{name: string, text: string, step: string, at: string, repeated: boolean}} Box */
+
+/** From the bottom to the top. @param {any} trace @param {string} stack @returns {Box[]} */
+function columnOf(trace, stack) {
+  const box = (
+    /** @type {string} */ name,
+    /** @type {string} */ text,
+    /** @type {string} */ step,
+    at = stack,
+    repeated = false,
+  ) => ({ name: `${stack}.${name}`, text, step, at, repeated });
+  const found = [
+    box(
+      "input",
+      stack === "encoder" ? "Source" : trace.outline.kind === "continuation" ? "Text" : "Written so far",
+      "tokens",
+    ),
+    box("embedding", "Embedding", "embedding", `${stack}.embedding`),
+  ];
+  if (trace.has(`${stack}.embedding.positions`))
+    found.push(box("positions", "+ Positions", "positions", `${stack}.embedding`));
+  if (places(trace, "hidden").some((place) => place.startsWith(stack) && /wards$/.test(place)))
+    found.push(box("recurrent", ...BOXES.recurrent, stack, true));
+  for (const part of ["attention", "cross_attention", "feed_forward"]) {
+    const place =
+      places(trace, part === "feed_forward" ? "inner" : "head_outputs").find(
+        (one) => one.startsWith(`${stack}.`) && one.endsWith(`.${part}`),
+      ) ?? (trace.has(`${stack}.${part}.weights`) ? `${stack}.${part}` : undefined);
+    if (!place) continue;
+    const [text, step] = BOXES[part];
+    const inside = /\.\d+\./.test(place);
+    found.push(
+      box(
+        part,
+        stack === "decoder" && part === "attention" ? "Masked self-att." : text,
+        inside ? step : "kinds",
+        place,
+        inside,
+      ),
+    );
+    if (inside) found.push(box(`${part}_residual`, "Add & Norm", "residual", place, true));
+  }
+  if (stack === "decoder" && trace.has("output.logits")) {
+    found.push(
+      { name: "output.logits", text: "Linear", step: "output", at: stack, repeated: false },
+      { name: "output.probabilities", text: "Softmax", step: "output", at: stack, repeated: false },
+    );
+  }
+  return found;
+}
+
+/** @param {Box} box @param {{x: number, y: number}} at @param {boolean} here @param {boolean} known */
+function drawBox(box, { x, y }, here, known) {
+  const kind = box.name.split(".")[1].replace(/^.*_residual$/, "residual");
+  const inside = [
+    s("rect", { x, y, width: WIDE, height: HIGH, rx: 6 }),
+    s("text", { x: x + WIDE / 2, y: y + HIGH / 2 + 4, "text-anchor": "middle" }, box.text),
+    here && s("circle", { class: "pin", cx: x + WIDE - 1, cy: y + 1, r: 5 }),
+  ];
+  const attributes = { class: `box ${kind}${here ? " here" : ""}`, "aria-current": here ? "location" : null };
+  if (!known) return s("g", attributes, inside);
+  return s(
+    "a",
+    {
+      ...attributes,
+      href: link({ view: "look", step: box.step, at: box.at, row: 0, column: 0 }),
+      "aria-label": `${box.text}, ${box.name.split(".")[0]}${here ? ": you are here" : ""}`,
+    },
+    inside,
+  );
+}

@@ -1,0 +1,182 @@
+// A matrix as a heat map: blue above zero, orange below, hatched where nobody may look. Arrow keys walk its cells.
+
+import { h, s } from "./dom.js";
+import { short } from "./numbers.js";
+import { picture } from "./picture.js";
+
+const WIDE = 64; // columns that are drawn at a time
+const LABEL = 74;
+
+/**
+ * @typedef {object} Matrix
+ * @property {string} title
+ * @property {string} [note]
+ * @property {(number | null)[][]} values
+ * @property {string[]} rows
+ * @property {string[] | null} [columns] none: they are numbered
+ * @property {number} [top] what is drawn strongest; without it, the largest
+ * @property {(row: number, column: number) => void} [onCell] a cell is pointed at
+ * @property {(row: number, column: number) => void} [onPin] a cell is chosen
+ * @property {number} [from] the number of the first column
+ * @property {number} [digits] after the point
+ */
+
+/**
+ * The picture, and a way to mark a cell of it.
+ * @param {Matrix} given
+ * @returns {{element: HTMLElement, mark: (row: number, column: number) => void}}
+ */
+export function matrix(given) {
+  const { values, rows, onCell, onPin, from = 0 } = given;
+  const digits = values.flat().every(Number.isInteger) ? 0 : (given.digits ?? 2);
+  const count = values[0]?.length ?? 0;
+  const columns = given.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
+  const wordy = given.columns !== null && given.columns !== undefined;
+  const numbers = count <= 16;
+  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [11, 18];
+  const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
+  const above = wordy ? LABEL : 20;
+  const top = given.top ?? Math.max(1e-9, ...values.flat().map((one) => Math.abs(one ?? 0)));
+  const cells = values.map((row, r) =>
+    row
+      .slice(0, WIDE)
+      .map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers, digits)),
+  );
+  const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
+  const shown = Math.min(count, WIDE);
+  const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
+  const svg = s(
+    "svg",
+    {
+      class: "matrix",
+      viewBox: `0 0 ${size[0]} ${size[1]}`,
+      width: size[0],
+      height: size[1],
+      "aria-label": `${given.title}, ${rows.length} by ${count}`,
+      role: onCell ? "application" : "img",
+      tabindex: onCell ? "0" : null,
+    },
+    s("title", {}, given.title),
+    columns
+      .slice(0, WIDE)
+      .map((text, c) => columnLabel(text, left + c * width + width / 2, above, wordy, !numbers && c % 8 !== 0)),
+    rows.map((text, r) =>
+      s(
+        "text",
+        { class: "label", x: left - 7, y: above + r * height + height / 2 + 4, "text-anchor": "end" },
+        clipped(text, 13),
+      ),
+    ),
+    cells.flat(),
+    cursor,
+  );
+  let at = [0, 0];
+  const mark = (/** @type {number} */ row, /** @type {number} */ column) => {
+    at = [Math.min(row, rows.length - 1), Math.min(column, shown - 1)];
+    cursor.setAttribute("x", String(left + at[1] * width));
+    cursor.setAttribute("y", String(above + at[0] * height));
+    cursor.setAttribute("visibility", "visible");
+  };
+  if (onCell) {
+    const point = (/** @type {number} */ row, /** @type {number} */ column) => {
+      mark(row, column);
+      onCell(at[0], at[1]);
+    };
+    const place = (/** @type {PointerEvent} */ event) => {
+      const box = svg.getBoundingClientRect();
+      const scale = size[0] / box.width;
+      return [
+        Math.floor(((event.clientY - box.top) * scale - above) / height),
+        Math.floor(((event.clientX - box.left) * scale - left) / width),
+      ];
+    };
+    const inside = (/** @type {number[]} */ [row, column]) =>
+      row >= 0 && row < rows.length && column >= 0 && column < shown;
+    svg.addEventListener(
+      "pointermove",
+      (/** @type {PointerEvent} */ event) => inside(place(event)) && point(...two(place(event))),
+    );
+    svg.addEventListener("click", (/** @type {PointerEvent} */ event) => {
+      if (!inside(place(event))) return;
+      point(...two(place(event)));
+      onPin?.(at[0], at[1]);
+    });
+    svg.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
+        event.key
+      ] ?? [0, 0];
+      if (event.key === "Enter") onPin?.(at[0], at[1]);
+      if (!down && !right) return;
+      event.preventDefault();
+      point(Math.max(0, Math.min(rows.length - 1, at[0] + down)), Math.max(0, Math.min(shown - 1, at[1] + right)));
+      onPin?.(at[0], at[1]);
+    });
+  }
+  const note = count > WIDE ? `${given.note ? `${given.note} · ` : ""}the first ${WIDE} of ${count}` : given.note;
+  const element = picture({
+    title: given.title,
+    note,
+    svg,
+    table: () => ({ head: ["", ...columns], rows: values.map((row, n) => [rows[n], ...row]) }),
+  });
+  return { element, mark };
+}
+
+/** @param {number[]} pair @returns {[number, number]} */
+function two(pair) {
+  return [pair[0], pair[1]];
+}
+
+/** @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers @param {number} digits */
+function cell(value, x, y, width, height, top, numbers, digits) {
+  const share = Math.min(1, Math.abs(value ?? 0) / top);
+  const ground = s("rect", {
+    class: value === null ? "ground masked" : "ground",
+    x,
+    y,
+    width: width - 1.5,
+    height: height - 1.5,
+    rx: numbers ? 4 : 2,
+  });
+  const colour =
+    share > 0.004 &&
+    s("rect", {
+      class: (value ?? 0) < 0 ? "below" : "above",
+      "fill-opacity": (0.06 + 0.9 * share).toFixed(3),
+      x,
+      y,
+      width: width - 1.5,
+      height: height - 1.5,
+      rx: numbers ? 4 : 2,
+    });
+  const written =
+    numbers &&
+    s(
+      "text",
+      {
+        class: share > 0.7 ? "number strong" : value === null ? "number none" : "number",
+        x: x + width / 2 - 0.75,
+        y: y + height / 2 + 3.5,
+        "text-anchor": "middle",
+      },
+      short(value, digits),
+    );
+  return s("g", {}, ground, colour, written);
+}
+
+/** @param {string} text @param {number} x @param {number} above @param {boolean} wordy @param {boolean} silent */
+function columnLabel(text, x, above, wordy, silent) {
+  if (wordy)
+    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-50)` }, clipped(text, 11));
+  return silent ? null : s("text", { class: "label", x, y: above - 7, "text-anchor": "middle" }, text);
+}
+
+/** @param {string} text @param {number} most */
+export function clipped(text, most) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+/** Matrices side by side. @param {...HTMLElement} them */
+export function beside(...them) {
+  return h("div", { class: "beside" }, ...them);
+}

@@ -1,0 +1,35 @@
+// Numbers as people read them.
+
+/**
+ * A number in few characters; −∞, which JSON cannot hold, comes as null.
+ * @param {any} value @param {number} [digits]
+ */
+export function short(value, digits = 2) {
+  if (value === null) return "−∞";
+  if (typeof value !== "number") return String(value);
+  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return "0";
+  return minus(value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits));
+}
+
+/** A number to check by. @param {any} value */
+export function exact(value) {
+  if (value === null) return "−∞";
+  if (typeof value !== "number") return String(value);
+  const size = Math.abs(value);
+  return minus(size !== 0 && (size < 1e-4 || size >= 1e6) ? value.toExponential(3) : value.toFixed(5));
+}
+
+/** @param {number} value */
+export function percent(value) {
+  return value >= 0.9995 ? "100 %" : value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+}
+
+/** 1178624 → 1.2 million. @param {number} value */
+export function many(value) {
+  return value >= 1e6 ? `${(value / 1e6).toFixed(1)} million` : value.toLocaleString("en");
+}
+
+/** @param {string} written */
+function minus(written) {
+  return written.replace(/^-/, "−");
+}

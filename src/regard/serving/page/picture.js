@@ -1,0 +1,78 @@
+// A picture with its caption, the table behind it, and its files.
+
+import { h } from "./dom.js";
+import { savePng, saveSvg } from "./export.js";
+import { exact } from "./numbers.js";
+
+/**
+ * @param {object} given
+ * @param {string} given.title
+ * @param {string} [given.note]
+ * @param {SVGSVGElement} given.svg
+ * @param {() => {head: string[], rows: any[][]}} given.table the same in words and numbers
+ * @returns {HTMLElement}
+ */
+export function picture({ title, note, svg, table }) {
+  const behind = h("details", { class: "behind" }, h("summary", {}, "Table"));
+  behind.addEventListener("toggle", () => {
+    if (behind.open && behind.children.length === 1) behind.append(tabular(title, table()));
+  });
+  return h(
+    "figure",
+    { class: "picture" },
+    h("figcaption", {}, h("b", {}, title), note && h("span", { class: "unit" }, note)),
+    h(
+      "div",
+      { class: "canvas", tabindex: svg.hasAttribute("tabindex") ? null : "0", role: "group", "aria-label": title },
+      svg,
+    ),
+    h(
+      "div",
+      { class: "tools" },
+      behind,
+      h(
+        "button",
+        { type: "button", "aria-label": `Save ${title} as SVG`, on: { click: () => saveSvg(svg, title) } },
+        "SVG",
+      ),
+      h(
+        "button",
+        { type: "button", "aria-label": `Save ${title} as PNG`, on: { click: () => savePng(svg, title) } },
+        "PNG",
+      ),
+    ),
+  );
+}
+
+/** @param {string} title @param {{head: string[], rows: any[][]}} content */
+export function tabular(title, { head, rows }) {
+  return h(
+    "div",
+    { class: "wide", tabindex: "0", role: "region", "aria-label": `Table: ${title}` },
+    h(
+      "table",
+      { class: "numbers" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          head.map((one, n) => (one || n ? h("th", { scope: "col" }, one) : h("td"))),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map(([first, ...rest]) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, first),
+            rest.map((one) => h("td", {}, typeof one === "string" ? one : exact(one))),
+          ),
+        ),
+      ),
+    ),
+  );
+}

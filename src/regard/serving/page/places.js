@@ -1,0 +1,128 @@
+// The places of a network where a step can be watched, and the menus that choose one.
+
+import { h } from "./dom.js";
+import { go, note } from "./state.js";
+
+/** @typedef {import("./api.js").Trace} Trace */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {{trace: Trace, state: State, about: any}} Here */
+
+const NAMES = /** @type {Record<string, string>} */ ({
+  attention: "self-attention",
+  cross_attention: "cross-attention",
+  feed_forward: "feed-forward",
+  forwards: "forwards",
+  backwards: "backwards",
+});
+
+/** Places that have all of these points, in order. @param {Trace} trace @param {...string} points */
+export function places(trace, ...points) {
+  /** @type {string[]} */
+  const found = trace.outline.points
+    .filter((/** @type {any} */ point) => point.point === points[0])
+    .map((/** @type {any} */ point) => point.name.slice(0, -points[0].length - 1));
+  return found.filter((place) => points.every((point) => trace.has(`${place}.${point}`)));
+}
+
+/** The axes of a point. @param {Trace} trace @param {string} name @returns {string[]} */
+export function axes(trace, name) {
+  return trace.outline.points.find((/** @type {any} */ point) => point.name === name)?.axes ?? [];
+}
+
+/** Of some places, the one the reader is at, or the nearest: the same layer, else the same stack. @param {string[]} some @param {string} at */
+export function nearest(some, at) {
+  const parts = at.split(".");
+  for (let shared = parts.length; shared > 0; shared -= 1) {
+    const start = parts.slice(0, shared).join(".");
+    const found = some.find((place) => place === start || place.startsWith(`${start}.`));
+    if (found) return found;
+  }
+  return some[0];
+}
+
+/** decoder.1.cross_attention → decoder · layer 1 · cross-attention @param {string} place */
+export function called(place) {
+  return place
+    .split(".")
+    .map((part) => (/^\d+$/.test(part) ? `layer ${part}` : (NAMES[part] ?? part.replaceAll("_", " "))))
+    .join(" · ");
+}
+
+/** How many heads a place has. @param {Trace} trace @param {string} place */
+export function heads(trace, place) {
+  const matrix = trace.outline.matrices.find((/** @type {any} */ one) => one.name === `${place}.W_q`);
+  return matrix?.heads ?? 1;
+}
+
+/**
+ * A menu; what is chosen goes into the address, and the page follows.
+ * @param {string} id @param {string} label @param {[any, string][]} options @param {any} chosen @param {(value: string) => Partial<State>} change
+ */
+export function menu(id, label, options, chosen, change) {
+  const select = h(
+    "select",
+    { id, on: { change: () => go(change(select.value)) } },
+    options.map(([value, text]) => h("option", { value, selected: String(value) === String(chosen) }, text)),
+  );
+  return h("label", { class: "menu", for: id }, h("span", {}, label), select);
+}
+
+/** @param {string[]} some @param {string} chosen */
+export function placeMenu(some, chosen) {
+  return menu(
+    "place",
+    "Where",
+    some.map((place) => [place, called(place)]),
+    chosen,
+    (at) => ({ at, row: 0, column: 0 }),
+  );
+}
+
+/** @param {number} count @param {number} chosen */
+export function headMenu(count, chosen) {
+  return menu(
+    "head",
+    "Head",
+    Array.from({ length: count }, (_, n) => [n, String(n)]),
+    chosen,
+    (head) => ({ head: Number(head) }),
+  );
+}
+
+/** Units of vectors are drawn a window at a time. @param {State} state @param {number} width @param {number} [size] @returns {[number, number]} */
+export function span(state, width, size = 16) {
+  const start = Math.min(Math.floor(state.column / size) * size, Math.max(0, Math.floor((width - 1) / size) * size));
+  return [start, Math.min(width, start + size)];
+}
+
+/** @param {State} state @param {number} width @param {number} [size] */
+export function spanMenu(state, width, size = 16) {
+  if (width <= size) return null;
+  const options = /** @type {[any, string][]} */ (
+    Array.from({ length: Math.ceil(width / size) }, (_, n) => [
+      n * size,
+      `${n * size} – ${Math.min(width, (n + 1) * size) - 1}`,
+    ])
+  );
+  return menu("span", "Units", options, span(state, width, size)[0], (start) => ({ column: Number(start) }));
+}
+
+/** Note a cell in the address. @param {number} row @param {number} column */
+export function pin(row, column) {
+  note({ row, column });
+}
+
+/** @param {...any} menus */
+export function menus(...menus) {
+  return h("div", { class: "menus" }, ...menus);
+}
+
+/** @param {any} text */
+export function say(...text) {
+  return h("p", { class: "say" }, ...text);
+}
+
+/** A formula. @param {string} text */
+export function formula(text) {
+  return h("p", { class: "formula" }, text);
+}

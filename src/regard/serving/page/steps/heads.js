@@ -1,0 +1,126 @@
+// All heads of a place, side by side; then concatenated and projected by W_O.
+
+import { dot } from "../arithmetic.js";
+import { caution } from "../caution.js";
+import { h } from "../dom.js";
+import { beside, matrix } from "../matrix.js";
+import {
+  formula,
+  heads as countHeads,
+  menus,
+  nearest,
+  pin,
+  placeMenu,
+  places,
+  say,
+  span,
+  spanMenu,
+} from "../places.js";
+import { factors, readout, terms } from "../readout.js";
+import { go } from "../state.js";
+import { thumbnail } from "../thumbnail.js";
+
+export const heads = {
+  id: "heads",
+  title: "Heads and W_O",
+  section: "§3.2.2",
+  here: (/** @type {any} */ { trace, state }) => [
+    nearest(places(trace, "concatenation", "weights"), state.at).replace(/\.\d+\./, "."),
+  ],
+  exists: (/** @type {any} */ trace) => places(trace, "concatenation", "weights").length > 0,
+  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  async show(root, { trace, state }) {
+    const some = places(trace, "concatenation", "weights");
+    const place = nearest(some, state.at);
+    const count = countHeads(trace, place);
+    const head = Math.min(state.head, count - 1);
+    const { width } = trace.outline.model;
+    const columns = span(state, width);
+    const result = `${place}_residual.added`;
+    const [together, added, ...weights] = await Promise.all([
+      trace.tensor(`${place}.concatenation`),
+      trace.tensor(result, { columns }),
+      ...Array.from({ length: count }, (_, n) => trace.tensor(`${place}.weights[${n}]`)),
+    ]);
+    const rows = added.labels[0];
+    const each = together.shape[1] / count;
+    root.append(
+      say(
+        `${count} heads look in parallel, each with its own W_q, W_k and W_v, so that one token can look for several things at once. Their outputs are put side by side, and W_O mixes them into one vector again.`,
+      ),
+      formula("MultiHead = Concat(head₀, …) · W_O"),
+      menus(placeMenu(some, place), spanMenu(state, width)),
+      h(
+        "div",
+        { class: "gallery", role: "group", "aria-label": "Weights of every head" },
+        weights.map((one, n) =>
+          h(
+            "button",
+            {
+              type: "button",
+              id: `head-${n}`,
+              class: "thumb",
+              "aria-pressed": String(n === head),
+              "aria-label": `Head ${n}`,
+              on: { click: () => go({ head: n }) },
+            },
+            thumbnail(one.values),
+            h("span", {}, `head ${n}`),
+          ),
+        ),
+      ),
+      caution(),
+    );
+    const say_ = readout();
+    let latest = 0;
+    const onPin = async (/** @type {number} */ row, /** @type {number} */ column) => {
+      pin(row, column + columns[0]);
+      latest += 1;
+      const turn = latest;
+      const cell = await trace.product(result, row, column + columns[0]);
+      if (turn !== latest) return;
+      const { left, right, sum } = factors(cell);
+      const own = [head * each, (head + 1) * each];
+      const part = dot(left.slice(...own), right.slice(...own));
+      say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${part.toFixed(4)} of it`, [
+        { name: "Concat · W_O", how: terms(left, right, 3), mine: sum, theirs: cell.value },
+      ]);
+    };
+    const chosen = together.values.map((/** @type {number[]} */ row) => row.slice(head * each, (head + 1) * each));
+    const shown = matrix({
+      title: "Concat · W_O",
+      note: "what attention adds; choose a cell",
+      values: added.values,
+      rows,
+      from: columns[0],
+      onCell: () => {},
+      onPin,
+    });
+    root.append(
+      beside(
+        matrix({
+          title: `Weights of head ${head}`,
+          values: weights[head].values,
+          rows,
+          columns: weights[head].labels[1],
+          top: 1,
+        }).element,
+        matrix({
+          title: `Its part of the concatenation`,
+          note: `units ${head * each} – ${(head + 1) * each - 1} of ${together.shape[1]}`,
+          values: chosen,
+          rows,
+          from: head * each,
+        }).element,
+      ),
+      shown.element,
+      say_.element,
+    );
+    const [row, column] = [
+      Math.min(state.row, rows.length - 1),
+      Math.min(state.column - columns[0], added.values[0].length - 1),
+    ];
+    shown.mark(row, column);
+    await onPin(row, column);
+  },
+};

@@ -1,0 +1,51 @@
+// The steps, in the order of the paper. One that a network does not have is left out.
+
+import { embedding } from "./embedding.js";
+import { feedForward } from "./feed_forward.js";
+import { gates } from "./gates.js";
+import { heads } from "./heads.js";
+import { kinds } from "./kinds.js";
+import { output } from "./output.js";
+import { player } from "./player.js";
+import { positions } from "./positions.js";
+import { projection } from "./projection.js";
+import { residual } from "./residual.js";
+import { scores } from "./scores.js";
+import { switchboard } from "./switchboard.js";
+import { tokens } from "./tokens.js";
+import { tree } from "./tree.js";
+import { weightedSum } from "./weighted_sum.js";
+
+/**
+ * @typedef {object} Step
+ * @property {string} id
+ * @property {string} title
+ * @property {string} section of the paper
+ * @property {(here: any) => string[]} here the parts of the map that it is about
+ * @property {(trace: any) => boolean} exists
+ * @property {(root: HTMLElement, here: any) => Promise<void>} show
+ */
+
+/** @type {Step[]} */
+const ALL = [
+  tokens,
+  embedding,
+  positions,
+  gates,
+  projection,
+  scores,
+  weightedSum,
+  heads,
+  kinds,
+  residual,
+  feedForward,
+  output,
+  player,
+  tree,
+  switchboard,
+];
+
+/** @param {import("../api.js").Trace} trace */
+export function stepsOf(trace) {
+  return ALL.filter((step) => step.exists(trace));
+}

@@ -1,0 +1,78 @@
+// The three kinds of attention, side by side.
+
+import { caution } from "../caution.js";
+import { h } from "../dom.js";
+import { matrix } from "../matrix.js";
+import { axes, heads, headMenu, menu, menus, places, say } from "../places.js";
+
+const KINDS = [
+  ["encoder", "attention", "Encoder self-attention", "Every token of the source looks at all of the source."],
+  [
+    "decoder",
+    "attention",
+    "Masked self-attention",
+    "What is written looks at itself and what came before: the future is not there yet.",
+  ],
+  [
+    "decoder",
+    "cross_attention",
+    "Cross-attention",
+    "What is written looks at the source: queries from the decoder, keys and values from the encoder.",
+  ],
+];
+
+export const kinds = {
+  id: "kinds",
+  title: "Kinds of attention",
+  section: "§3.2.3",
+  here: (/** @type {any} */ { trace }) =>
+    KINDS.map(([stack, part]) => `${stack}.${part}`).filter((name) =>
+      places(trace, "weights").some((place) => place.replace(/\.\d+\./, ".") === name),
+    ),
+  exists: (/** @type {any} */ trace) => places(trace, "weights").length > 0,
+  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  async show(root, { trace, state }) {
+    const some = places(trace, "weights");
+    const layers = [...new Set(some.map((place) => place.split(".")[1]).filter((part) => /^\d+$/.test(part)))];
+    const asked = state.at.split(".")[1];
+    const layer = layers.includes(asked) ? asked : layers[0];
+    const found = KINDS.flatMap(([stack, part, title, about]) => {
+      const place = [`${stack}.${layer}.${part}`, `${stack}.${part}`].find((one) => some.includes(one));
+      return place ? [{ place, title, about }] : [];
+    });
+    const count = Math.max(1, ...found.map(({ place }) => heads(trace, place)));
+    root.append(
+      say(
+        found.length > 1
+          ? "The same arithmetic serves three ends; only who asks, who is asked, and the mask differ."
+          : "This network has one kind of attention.",
+      ),
+    );
+    root.append(
+      menus(
+        layers.length > 1 &&
+          menu(
+            "layer",
+            "Layer",
+            layers.map((one) => [one, one]),
+            layer,
+            (one) => ({ at: `${state.at.split(".")[0] || "decoder"}.${one}` }),
+          ),
+        count > 1 && headMenu(count, Math.min(state.head, count - 1)),
+      ),
+    );
+    const shown = await Promise.all(
+      found.map(async ({ place, title, about }) => {
+        const weights = await trace.tensor(`${place}.weights[${Math.min(state.head, heads(trace, place) - 1)}]`);
+        const columns = axes(trace, `${place}.weights`).at(-1) === "mixture" ? null : weights.labels[1];
+        return h(
+          "div",
+          {},
+          h("p", { class: "note" }, about),
+          matrix({ title, note: place, values: weights.values, rows: weights.labels[0], columns, top: 1 }).element,
+        );
+      }),
+    );
+    root.append(h("div", { class: "beside" }, shown), caution());
+  },
+};

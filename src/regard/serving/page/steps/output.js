@@ -1,0 +1,68 @@
+// States become logits, logits become probabilities.
+
+import { softmax } from "../arithmetic.js";
+import { candidates } from "../candidates.js";
+import { h } from "../dom.js";
+import { exact } from "../numbers.js";
+import { formula, menu, menus, say } from "../places.js";
+import { factors, readout, terms } from "../readout.js";
+
+export const output = {
+  id: "output",
+  title: "Logits and softmax",
+  section: "§3.4",
+  here: () => ["output.logits", "output.probabilities"],
+  exists: (/** @type {any} */ trace) => trace.has("output.logits") && trace.outline.steps.length > 0,
+  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  async show(root, { trace, state }) {
+    const { steps, model } = trace.outline;
+    const time = Math.min(state.time, steps.length - 1);
+    const step = steps[time];
+    const say_ = readout();
+    root.append(
+      say(
+        `The last vector is multiplied by a column for each of the ${model.vocabulary.toLocaleString("en")} tokens: a logit each. Softmax makes them probabilities of what comes next.`,
+      ),
+      formula("p = softmax(state · W)"),
+      menus(
+        menu(
+          "time",
+          "After",
+          steps.map((/** @type {any} */ one, /** @type {number} */ n) => [n, `${n}: ${one.read} → ${one.chosen}`]),
+          time,
+          (one) => ({ time: Number(one) }),
+        ),
+      ),
+    );
+    const few = model.vocabulary <= 65536;
+    const row = few ? (await trace.tensor(`output.logits@${time}`)).values[0] : null;
+    const shares = row && softmax(row);
+    const choose = async (/** @type {number} */ id) => {
+      const cell = await trace.product("output.logits", time, id);
+      const { left, right, sum } = factors(cell);
+      const known = step.candidates.find((/** @type {any} */ one) => one.id === id)?.probability ?? step.probability;
+      const sums = [
+        {
+          name: "logit",
+          how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`,
+          mine: sum,
+          theirs: cell.value,
+        },
+      ];
+      if (row && shares)
+        sums.push({
+          name: "softmax",
+          how: `e^${exact(row[id])} / Σ of ${row.length.toLocaleString("en")} powers`,
+          mine: shares[id],
+          theirs: known,
+        });
+      say_.show(step.candidates.find((/** @type {any} */ one) => one.id === id)?.token ?? step.chosen, sums);
+    };
+    root.append(
+      h("h3", {}, "What could follow ", h("code", {}, step.read)),
+      candidates(step.candidates, step.id, choose),
+      say_.element,
+    );
+    await choose(step.candidates[0].id);
+  },
+};

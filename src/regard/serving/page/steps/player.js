@@ -1,0 +1,136 @@
+// Decoding, step by step: what was read, where it looked, what it wrote.
+
+import { candidates } from "../candidates.js";
+import { caution } from "../caution.js";
+import { h, replace } from "../dom.js";
+import { headMenu, heads, menus, nearest, placeMenu, places, say } from "../places.js";
+import { percent } from "../numbers.js";
+import { note } from "../state.js";
+
+const PACE = 1100; // milliseconds
+
+export const player = {
+  id: "player",
+  title: "Decoding, step by step",
+  section: "§3.1",
+  here: (/** @type {any} */ { trace }) => [
+    "decoder.input",
+    "output.probabilities",
+    ...(places(trace, "weights").some((place) => place.includes("cross")) ? ["decoder.cross_attention"] : []),
+  ],
+  exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0,
+  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  async show(root, { trace, state }) {
+    const { steps, source, read } = trace.outline;
+    const crossing = places(trace, "weights").filter((place) => place.includes("cross_attention"));
+    const some = crossing.length ? crossing : places(trace, "weights").filter((place) => place.startsWith("decoder"));
+    const place = some.length ? nearest(some, state.at) : null;
+    const count = place ? heads(trace, place) : 0;
+    const head = Math.min(state.head, Math.max(0, count - 1));
+    const weights = place ? await trace.tensor(`${place}.weights[${head}]`) : null;
+    const looked = crossing.length ? source.tokens : read;
+    let time = Math.min(state.time, steps.length - 1);
+    let timer = 0;
+
+    const stage = h("div", { class: "stage" });
+    const slider = h("input", {
+      type: "range",
+      id: "time",
+      min: 0,
+      max: steps.length - 1,
+      value: time,
+      "aria-label": "Step",
+      on: { input: () => to(Number(slider.value)) },
+    });
+    const play = h(
+      "button",
+      { type: "button", class: "primary", on: { click: () => (timer ? stop() : start()) } },
+      "Play",
+    );
+    const stop = () => {
+      clearInterval(timer);
+      timer = 0;
+      play.textContent = "Play";
+    };
+    const start = () => {
+      if (time === steps.length - 1) to(0);
+      play.textContent = "Pause";
+      timer = window.setInterval(() => {
+        if (!root.isConnected || time >= steps.length - 1) stop();
+        else to(time + 1);
+      }, PACE);
+    };
+    const to = (/** @type {number} */ next) => {
+      time = Math.max(0, Math.min(steps.length - 1, next));
+      slider.value = String(time);
+      slider.setAttribute("aria-valuetext", `Step ${time}: ${steps[time].chosen}`);
+      note({ time });
+      replace(stage, ...shown());
+    };
+    const shown = () => {
+      const step = steps[time];
+      const row = weights?.values[time];
+      return [
+        row && h("h3", {}, "It looks at"),
+        row &&
+          h(
+            "div",
+            { class: "tokens" },
+            looked.map((/** @type {string} */ token, /** @type {number} */ n) =>
+              h(
+                "span",
+                { class: "word lit" },
+                h("span", { class: "light", style: { opacity: String(row[n] ?? 0) } }),
+                h(
+                  "span",
+                  { class: "token" },
+                  h("b", {}, token),
+                  h("i", { data: { weight: String(row[n] ?? 0) } }, percent(row[n] ?? 0)),
+                ),
+              ),
+            ),
+          ),
+        h("h3", {}, "It has read"),
+        h(
+          "div",
+          { class: "tokens" },
+          read
+            .slice(0, time + 1)
+            .map((/** @type {string} */ token) =>
+              h("span", { class: "word" }, h("span", { class: "token" }, h("b", {}, token))),
+            ),
+        ),
+        h(
+          "h3",
+          {},
+          step.given ? "What follows was given: " : "So it writes ",
+          h("code", { class: "written" }, step.chosen),
+          h(
+            "span",
+            { class: "unit" },
+            `  ${percent(step.probability)} · rank ${step.rank} · entropy ${step.entropy.toFixed(2)} nats`,
+          ),
+        ),
+        candidates(step.candidates, step.id),
+      ];
+    };
+    root.append(
+      say(
+        "The decoder reads what it has written so far, one token more each time, and says what could follow. ",
+        crossing.length ? "The encoder has read the source once, before the first step." : "",
+      ),
+      place ? menus(placeMenu(some, place), count > 1 && headMenu(count, head)) : "",
+      h(
+        "div",
+        { class: "player", role: "group", "aria-label": "Player" },
+        h("button", { type: "button", on: { click: () => to(time - 1) }, "aria-label": "Step back" }, "‹"),
+        play,
+        h("button", { type: "button", on: { click: () => to(time + 1) }, "aria-label": "Step on" }, "›"),
+        slider,
+      ),
+      stage,
+      caution(),
+    );
+    to(time);
+  },
+};

@@ -1,0 +1,98 @@
+// One cell of x · W, term by term.
+
+import { h, replace } from "../dom.js";
+import { matrix } from "../matrix.js";
+import { exact } from "../numbers.js";
+import { formula, headMenu, heads, menu, menus, nearest, pin, placeMenu, places, say } from "../places.js";
+import { tabular } from "../picture.js";
+import { factors, readout, terms } from "../readout.js";
+
+const ASKS = /** @type {Record<string, string>} */ ({
+  q: "query: what the token looks for",
+  k: "key: what it can be found by",
+  v: "value: what it gives when it is looked at",
+});
+
+export const projection = {
+  id: "projection",
+  title: "Queries, keys, values",
+  section: "§3.2.1",
+  here: (/** @type {any} */ { trace, state }) => [nearest(places(trace, "q"), state.at).replace(/\.\d+\./, ".")],
+  exists: (/** @type {any} */ trace) => places(trace, "q").length > 0,
+  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  async show(root, { trace, state, about }) {
+    const some = places(trace, "q");
+    const place = nearest(some, state.at);
+    const letter = "qkv".includes(state.letter) && state.letter ? state.letter : "q";
+    const count = heads(trace, place);
+    const head = Math.min(state.head, count - 1);
+    const at = `${place}.${letter}[${head}]`;
+    const found = await trace.tensor(at);
+    const say_ = readout();
+    const list = h("div", { class: "list" });
+    root.append(
+      say(
+        "Each token's vector x is multiplied by three learned matrices, into three shorter vectors for every head: a query, a key and a value. One cell is a sum of products, and here are all of them.",
+      ),
+      formula(`${letter} = x · W_${letter}     one row of x times one column of W_${letter}`),
+      menus(
+        placeMenu(some, place),
+        headMenu(count, head),
+        menu(
+          "letter",
+          "Vector",
+          ["q", "k", "v"].map((one) => [one, ASKS[one]]),
+          letter,
+          (one) => ({ letter: one }),
+        ),
+      ),
+    );
+    let latest = 0;
+    const onPin = async (/** @type {number} */ row, /** @type {number} */ column) => {
+      pin(row, column);
+      latest += 1;
+      const mine = latest;
+      const cell = await trace.product(at, row, column);
+      if (mine !== latest) return;
+      const { left, right, sum } = factors(cell);
+      const turned = about.settings.positions?.kind === "rotary" && letter !== "v";
+      say_.show(`${found.labels[0][row]}, unit ${column} of ${letter}, head ${head}`, [
+        {
+          name: `${letter}[${row}, ${column}]`,
+          how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`,
+          mine: sum,
+          theirs: turned ? cell.sum : cell.value,
+        },
+      ]);
+      let running = cell.bias ?? 0;
+      const rows = left.map((x, n) => [String(n), x, right[n], x * right[n], (running += x * right[n])]);
+      replace(
+        list,
+        h("h3", {}, `All ${left.length} products`),
+        h("p", { class: "note" }, `Row ${row} of ${cell.left}, column ${column} of ${cell.right}`),
+        turned &&
+          h(
+            "p",
+            { class: "note" },
+            `Positions then turn the vector, so that ${exact(cell.value)} stands in its place.`,
+          ),
+        tabular("the products", { head: ["unit", "x", `W_${letter}`, "product", "sum so far"], rows }),
+      );
+    };
+    const shown = matrix({
+      title: `${letter}, head ${head}`,
+      note: "choose a cell",
+      values: found.values,
+      rows: found.labels[0],
+      onCell: () => {},
+      onPin,
+    });
+    root.append(h("div", { class: "two" }, h("div", {}, shown.element, say_.element), list));
+    const [row, column] = [
+      Math.min(state.row, found.values.length - 1),
+      Math.min(state.column, found.values[0].length - 1),
+    ];
+    shown.mark(row, column);
+    await onPin(row, column);
+  },
+};

@@ -1,0 +1,73 @@
+// A head's output: the values, each by its weight.
+
+import { dot } from "../arithmetic.js";
+import { h } from "../dom.js";
+import { beside, matrix } from "../matrix.js";
+import { axes, formula, headMenu, heads, menus, nearest, pin, placeMenu, places, say } from "../places.js";
+import { readout, terms } from "../readout.js";
+
+export const weightedSum = {
+  id: "sum",
+  title: "Weighted sum",
+  section: "§3.2.1",
+  here: (/** @type {any} */ { trace, state }) => [nearest(some(trace), state.at).replace(/\.\d+\./, ".")],
+  exists: (/** @type {any} */ trace) => some(trace).length > 0,
+  /** @param {HTMLElement} root @param {import("../places.js").Here} here */
+  async show(root, { trace, state, about }) {
+    const place = nearest(some(trace), state.at);
+    const count = heads(trace, place);
+    const head = Math.min(state.head, count - 1);
+    const [weights, v, out] = await Promise.all(
+      ["weights", "v", "head_outputs"].map((point) => trace.tensor(`${place}.${point}[${head}]`)),
+    );
+    const [rows, keys] = weights.labels;
+    const say_ = readout();
+    root.append(
+      say(
+        "What a token takes from the others is the sum of their values, each multiplied by its weight. This is all that a head does.",
+      ),
+      formula("output = weights · v"),
+      ["relative", "syntax"].includes(about.settings.positions?.kind)
+        ? say("This model's positions act on the values too: what they add is the difference shown below.")
+        : "",
+      menus(placeMenu(some(trace), place), headMenu(count, head)),
+    );
+    const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
+      const values = v.values.map((/** @type {number[]} */ one) => one[column]);
+      const most = keys
+        .map((/** @type {string} */ key, /** @type {number} */ n) => ({ key, share: weights.values[row][n] }))
+        .sort((/** @type {any} */ a, /** @type {any} */ b) => b.share - a.share);
+      const mostly = most
+        .slice(0, 3)
+        .map((/** @type {any} */ one) => `${(100 * one.share).toFixed(0)} % ${one.key}`)
+        .join(", ");
+      say_.show(`${rows[row]}, unit ${column}: ${mostly}`, [
+        {
+          name: `output[${row}, ${column}]`,
+          how: terms(weights.values[row], values, 5),
+          mine: dot(weights.values[row], values),
+          theirs: out.values[row][column],
+        },
+      ]);
+      shown.mark(row, column);
+    };
+    const shown = matrix({ title: "weights · v", note: `head ${head}`, values: out.values, rows, onCell, onPin: pin });
+    root.append(
+      beside(
+        matrix({ title: "weights", values: weights.values, rows, columns: keys, top: 1 }).element,
+        h("span", { class: "times", "aria-hidden": "true" }, "·"),
+        matrix({ title: "v", values: v.values, rows: v.labels[0] }).element,
+      ),
+      shown.element,
+      say_.element,
+    );
+    onCell(Math.min(state.row, rows.length - 1), Math.min(state.column, out.values[0].length - 1));
+  },
+};
+
+/** @param {any} trace */
+function some(trace) {
+  return places(trace, "weights", "v", "head_outputs").filter(
+    (place) => axes(trace, `${place}.weights`).at(-1) !== "mixture",
+  );
+}

@@ -1,0 +1,214 @@
+// The view for who wants a translation: it appears while one types.
+
+import { Refused, Trace, ask } from "./api.js";
+import { candidates } from "./candidates.js";
+import { h, replace, settled } from "./dom.js";
+import { percent } from "./numbers.js";
+import { link, note } from "./state.js";
+import { sureness, wordsOf } from "./words.js";
+
+const PAUSE = 250; // milliseconds without a key
+
+/** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
+export async function showTranslate(root, app, state) {
+  const { about } = app;
+  const source = h("textarea", {
+    id: "source",
+    rows: 5,
+    spellcheck: "true",
+    lang: about.source.code,
+    maxlength: app.limits.characters,
+    placeholder: "Type here",
+    value: state.text,
+  });
+  const target = h("div", {
+    id: "target",
+    class: "target",
+    lang: about.target.code,
+    role: "region",
+    "aria-live": "polite",
+    "aria-labelledby": "target-label",
+  });
+  const others = h("div", { class: "others" });
+  const detail = h("div", { class: "detail", "aria-live": "polite" });
+  const latency = h("p", { class: "latency", id: "latency" });
+  const inside = h("a", { href: link({ view: "look" }), class: "inside" }, "Look inside →");
+  replace(
+    root,
+    h(
+      "div",
+      { class: "desk" },
+      h("div", { class: "pane" }, h("label", { for: "source" }, about.source.name), source),
+      h(
+        "div",
+        { class: "pane" },
+        h("p", { class: "label", id: "target-label" }, about.target.name),
+        target,
+        h("div", { class: "foot" }, latency, inside),
+      ),
+    ),
+    h(
+      "p",
+      { class: "legend" },
+      h("span", { class: "sure" }, "sure"),
+      h("span", { class: "fair" }, "less sure"),
+      h("span", { class: "unsure" }, "unsure"),
+      h("span", {}, "Choose a word to see where it comes from, and what else it could have been."),
+    ),
+    detail,
+    others,
+  );
+  let latest = /** @type {AbortController | null} */ (null);
+  const translate = async () => {
+    latest?.abort();
+    const text = source.value;
+    note({ text });
+    inside.href = link({ view: "look" });
+    replace(detail);
+    if (!text.trim()) return (replace(target), replace(others), replace(latency));
+    latest = new AbortController();
+    const began = performance.now();
+    try {
+      const found = await ask(
+        "/v1/translate",
+        { text: text.split("\n"), model: about.name, nbest: Math.min(3, app.limits.beam), scores: true },
+        latest.signal,
+      );
+      replace(
+        latency,
+        `${Math.round(performance.now() - began)} ms, of which ${found.timings.worked_ms < 10 ? found.timings.worked_ms.toFixed(1) : Math.round(found.timings.worked_ms)} ms in the model`,
+      );
+      show(found.translations);
+    } catch (error) {
+      if (error instanceof DOMException) return; // a newer text is on its way
+      if (!(error instanceof Refused)) throw error;
+      replace(target, h("p", { class: "refused", role: "alert" }, error.message));
+    }
+  };
+  const show = (/** @type {any[]} */ lines) => {
+    replace(
+      target,
+      ...lines.map((line) =>
+        h(
+          "p",
+          {},
+          line.sentences.flatMap((/** @type {any} */ sentence) => wordButtons(sentence)),
+        ),
+      ),
+    );
+    const sentences = lines.flatMap((line) => line.sentences);
+    const several = sentences.filter((sentence) => sentence.alternatives.length > 1);
+    replace(
+      others,
+      several.length ? h("h2", {}, "Other ways to say it") : null,
+      ...several.map((sentence) =>
+        h(
+          "ul",
+          { class: "alternatives" },
+          sentence.alternatives
+            .slice(1)
+            .map((/** @type {any} */ one) =>
+              h(
+                "li",
+                {},
+                h("span", { lang: about.target.code }, one.text),
+                h("span", { class: "unit" }, ` ${percent(Math.exp(one.log_probability ?? 0))}`),
+              ),
+            ),
+        ),
+      ),
+    );
+  };
+  const wordButtons = (/** @type {any} */ sentence) => {
+    const [best] = sentence.alternatives;
+    if (!best) return [];
+    return wordsOf(best.tokens, best.token_scores).flatMap((word, n) => [
+      h(
+        "button",
+        {
+          type: "button",
+          class: `said ${sureness(word.probability)}`,
+          title: percent(word.probability),
+          data: { probability: String(word.probability) },
+          on: { click: (/** @type {Event} */ event) => explain(sentence, n, word, event) },
+        },
+        word.text,
+      ),
+      " ",
+    ]);
+  };
+  const explain = async (
+    /** @type {any} */ sentence,
+    /** @type {number} */ n,
+    /** @type {any} */ word,
+    /** @type {Event} */ event,
+  ) => {
+    for (const one of target.querySelectorAll(".said")) one.removeAttribute("aria-pressed");
+    /** @type {HTMLElement} */ (event.currentTarget).setAttribute("aria-pressed", "true");
+    replace(detail, h("p", { class: "note" }, "Looking …"));
+    try {
+      const trace = await Trace.of({ text: sentence.source, target: sentence.alternatives[0].text, model: about.name });
+      replace(detail, ...(await explained(trace, n, word)));
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      replace(detail, h("p", { class: "refused", role: "alert" }, error.message));
+    }
+  };
+  source.addEventListener("input", settled(translate, PAUSE));
+  await translate();
+  source.focus({ preventScroll: true });
+}
+
+/** Where a word comes from, and what else it could have been. @param {Trace} trace @param {number} n @param {any} word */
+async function explained(trace, n, word) {
+  const { target, steps, aligns } = trace.outline;
+  const words = target.words.filter((/** @type {any} */ one) => !one.special);
+  const places = covering(words, n, word);
+  const first = steps[places[0]?.tokens[0] ?? 0];
+  const parts = [h("h2", {}, word.text, h("span", { class: "unit" }, ` ${percent(word.probability)}`))];
+  if (aligns) {
+    const alignment = await trace.ask("alignment");
+    const row = target.words.indexOf(places[0]);
+    const weights = alignment.weights[row] ?? [];
+    const costs = alignment.costs[row] ?? [];
+    const top = Math.max(1e-6, ...costs);
+    parts.push(
+      h("h3", {}, "Where it comes from"),
+      h(
+        "div",
+        { class: "tokens" },
+        alignment.source.map((/** @type {string} */ text, /** @type {number} */ m) =>
+          h(
+            "span",
+            { class: "word lit" },
+            h("span", { class: "light", style: { opacity: String(weights[m] ?? 0) } }),
+            h(
+              "span",
+              { class: "token" },
+              h("b", {}, text),
+              h("i", {}, percent(weights[m] ?? 0)),
+              h(
+                "span",
+                { class: "bar c2" },
+                h("span", { style: { width: `${(100 * Math.max(0, costs[m])) / top}%` } }),
+              ),
+            ),
+          ),
+        ),
+      ),
+      h(
+        "p",
+        { class: "note" },
+        `Blue: attention (${alignment.chosen.point.replace(".weights", "")}, head ${alignment.chosen.head}). Orange: what leaving the word out would cost. Attention is not explanation; where they differ, trust the orange.`,
+      ),
+    );
+  }
+  parts.push(h("h3", {}, "What else could have stood here"), candidates(first.candidates.slice(0, 6), first.id));
+  return parts;
+}
+
+/** The words of a trace that a word on the page covers: theirs are cut at signs, ours at spaces. @param {any[]} words @param {number} n @param {any} word */
+function covering(words, n, word) {
+  const same = words.filter((one) => one.text === word.text || word.text.startsWith(one.text));
+  return same.length ? same : [words[Math.min(n, words.length - 1)]];
+}

@@ -1,0 +1,130 @@
+// A tree of tokens, drawn from left to right; the way to what was chosen is the strong one.
+
+import { s } from "./dom.js";
+import { clipped } from "./matrix.js";
+import { picture } from "./picture.js";
+
+const [STEP, LINE] = [112, 22];
+
+/** @param {any} tree @param {(node: any) => void} choose */
+export function drawTree(tree, choose) {
+  /** @type {Map<number, any[]>} */
+  const children = new Map();
+  for (const node of tree.nodes)
+    if (node.parent !== null) children.set(node.parent, [...(children.get(node.parent) ?? []), node]);
+  for (const some of children.values()) some.sort((a, b) => Number(b.best) - Number(a.best) || a.rank - b.rank);
+  /** @type {Map<number, {x: number, y: number}>} */
+  const at = new Map();
+  let next = 0;
+  const place = (/** @type {any} */ node) => {
+    const below = children.get(node.number) ?? [];
+    for (const child of below) place(child);
+    const y = below.length ? /** @type {any} */ (at.get(below[0].number)).y : 16 + LINE * next++;
+    at.set(node.number, { x: 14 + (node.step + 1) * STEP, y });
+  };
+  place(tree.nodes[0]);
+  const width = Math.max(...[...at.values()].map(({ x }) => x)) + 100;
+  const height = 16 + LINE * next;
+  const inOrder = [...tree.nodes.slice(1)].sort(
+    (/** @type {any} */ a, /** @type {any} */ b) => Number(a.best) - Number(b.best),
+  ); // the best on top
+  const twigs = inOrder.map((/** @type {any} */ node) => {
+    const [from, to] = [at.get(node.parent), at.get(node.number)].map(
+      (one) => /** @type {{x: number, y: number}} */ (one),
+    );
+    const parent = tree.nodes[node.parent];
+    const start = from.x + (parent.parent === null ? 6 : 14 + 8 * clipped(parent.token, 8).length);
+    const bend = Math.min(to.x - 20, Math.max(start, to.x - 30));
+    const d =
+      from.y === to.y
+        ? `M${start} ${from.y}H${to.x - 7}`
+        : `M${start} ${from.y}H${bend - 6}Q${bend} ${from.y} ${bend} ${from.y + 8}V${to.y - 8}Q${bend} ${to.y} ${bend + 8} ${to.y}H${to.x - 7}`;
+    return s("path", { class: `twig ${node.state}${node.best ? " best" : ""}`, d });
+  });
+  /** @type {any[]} */
+  const buttons = [];
+  const nodes = tree.nodes.map((/** @type {any} */ node) => {
+    const { x, y } = /** @type {{x: number, y: number}} */ (at.get(node.number));
+    const text = node.parent === null ? "" : clipped(node.token, 8);
+    const act = () => {
+      buttons.forEach((one) => one.classList.remove("chosen"));
+      group.classList.add("chosen");
+      choose(node);
+    };
+    const group = s(
+      "g",
+      {
+        class: `node ${node.state}${node.best ? " best" : ""}`,
+        ...(node.parent === null
+          ? {}
+          : {
+              role: "button",
+              tabindex: node.best ? "0" : "-1",
+              "aria-label": `${node.token}, step ${node.step}, ${node.state}`,
+            }),
+        data: { number: node.number },
+      },
+      s("rect", { x: x - 5, y: y - LINE / 2, width: STEP - 14, height: LINE, fill: "transparent" }),
+      s("circle", { cx: x, cy: y, r: node.state === "finished" ? 4.5 : 3.5 }),
+      s("text", { x: x + 9, y: y + 4 }, text),
+    );
+    if (node.parent !== null) {
+      group.addEventListener("click", act);
+      group.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+        if (event.key === "Enter" || event.key === " ") {
+          event.preventDefault();
+          act();
+        }
+        const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+        const side = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step && !side) return;
+        event.preventDefault();
+        move(node, step ?? 0, side ?? 0);
+      });
+      buttons.push(group);
+    }
+    return group;
+  });
+  const move = (/** @type {any} */ node, /** @type {number} */ down, /** @type {number} */ right) => {
+    const from = /** @type {{x: number, y: number}} */ (at.get(node.number));
+    const there = tree.nodes.filter(
+      (/** @type {any} */ one) =>
+        one.parent !== null &&
+        (right
+          ? one.step === node.step + right
+          : one.step === node.step && Math.sign(/** @type {any} */ (at.get(one.number)).y - from.y) === down),
+    );
+    there.sort(
+      (/** @type {any} */ a, /** @type {any} */ b) =>
+        Math.abs(/** @type {any} */ (at.get(a.number)).y - from.y) -
+        Math.abs(/** @type {any} */ (at.get(b.number)).y - from.y),
+    );
+    if (there.length) nodes[there[0].number].focus();
+  };
+  const svg = s(
+    "svg",
+    { class: "tree", viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Beam tree" },
+    twigs,
+    nodes,
+  );
+  return picture({
+    title: "Beam tree",
+    note: "● ended · strong: what was chosen · faint: given up",
+    svg,
+    table: () => ({
+      head: ["node", "from", "step", "token", "log p", "score", "worth", "state"],
+      rows: tree.nodes
+        .slice(1)
+        .map((/** @type {any} */ node) => [
+          String(node.number),
+          String(node.parent),
+          String(node.step),
+          node.token,
+          node.log_probability,
+          node.score,
+          node.worth,
+          node.state,
+        ]),
+    }),
+  });
+}

@@ -1,0 +1,213 @@
+"""Our own `/v1/look`: everything between a text and what a model makes of it, for the page and for programs.
+
+`/v1/look` decodes and gives the outline and an id; what is asked about a trace names it by that id.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from regard.look.ablation import Change
+from regard.look.branch import branch
+from regard.look.numbers import plain
+from regard.look.trace import Trace
+from regard.serving.answer import as_json
+from regard.serving.reading import read_body, read_json
+from regard.serving.refusal import Refusal, wrong_fields
+from regard.serving.schema import TEXT, Schema, answers, listed, obj, takes
+from regard.serving.service import Service
+from regard.serving.traces import Question
+from regard.serving.waiting import while_wanted
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+Index = Annotated[int, Field(ge=0, lt=2**31)]
+Span = Annotated[list[Index], Field(min_length=2, max_length=2)]
+Short = Annotated[str, Field(max_length=200)]
+
+
+class Asked(BaseModel):
+    """What to look into."""
+
+    model_config = STRICT
+
+    text: str
+    """One sentence, or a prompt."""
+    model: str | None = None
+    """Without it, the first."""
+    target: str | None = None
+    """A text to force, instead of decoding one."""
+    beam: Annotated[int, Field(ge=1)] | None = None
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that are written at most."""
+
+
+class Of(BaseModel):
+    """A question about a trace."""
+
+    model_config = STRICT
+
+    trace: Short
+    """The id that `/v1/look` gave."""
+
+
+class AskedTensor(Of):
+    """Numbers at an address."""
+
+    at: Short
+    """As `decoder.1.cross_attention.weights[2]@3`."""
+    rows: Span | None = None
+    """From, and up to but not with."""
+    columns: Span | None = None
+
+
+class AskedWeight(Of):
+    """A learned matrix."""
+
+    name: Short
+    """As `encoder.0.attention.W_q`."""
+    head: Index | None = None
+    rows: Span | None = None
+    columns: Span | None = None
+
+
+class AskedProduct(Of):
+    """One cell of a product."""
+
+    at: Short
+    row: Index
+    column: Index
+
+
+class AskedNode(Of):
+    """A node of the tree."""
+
+    node: Index
+    at: Short | None = None
+    """Where it is wanted what it looked at, as `decoder.1.cross_attention`."""
+
+
+class AskedChange(Of):
+    """What to switch off, or to tell where to look."""
+
+    changes: Annotated[list[Short], Field(min_length=1, max_length=256)]
+    """As `decoder.1.cross_attention[2]`, `encoder.0` or `decoder.0.attention[1]=even`."""
+
+
+Body = TypeVar("Body", bound=BaseModel)
+THING: Schema = {"type": "object"}
+NUMBERS = obj("address", "axes", "shape", "spans", "labels", "values", address=TEXT, values={"type": "array"})
+OUTLINE = obj("id", "kind", "text", "output", "model", "steps", "points", "matrices", id=TEXT, kind=TEXT, text=TEXT)
+
+
+def router(service: Service) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["look"])
+    limits = service.limits
+
+    @routes.post(
+        "/v1/look",
+        summary="Decode, and open up what happened: the outline of a trace, and its id",
+        responses=answers(OUTLINE),
+        openapi_extra=takes(Asked, choices={"model": [model.name for model in service.models]}),
+    )
+    async def look(request: Request) -> Response:
+        asked = _read(Asked, await read_body(request, limits))
+        model = service.named(asked.model)
+        question = _question(asked, model.name, service)
+        found = service.traces.make(question, model, lambda trace: finite({"id": question.id, **trace.outline()}))
+        return as_json(await while_wanted(request, found, limits.deadline))
+
+    def about(path: str, summary: str, body: type[Body], schema: Schema, tell: Callable[[Trace, Body], Any]) -> None:
+        """A route that asks a trace something."""
+
+        async def route(request: Request) -> Response:
+            asked = _read(body, await read_body(request, limits))
+            id_ = asked.trace  # type: ignore[attr-defined]  # every body about a trace has it
+            found = service.traces.ask(id_, lambda trace: finite(tell(trace, asked)))
+            return as_json(await while_wanted(request, found, limits.deadline))
+
+        route.__name__ = path.rpartition("/")[2]
+        routes.post(path, summary=summary, responses=answers(schema), openapi_extra=takes(body))(route)
+
+    about("/v1/look/tensor", "Numbers by their address, 65,536 at most", AskedTensor, NUMBERS, _tensor)
+    about("/v1/look/weight", "A learned matrix, or a part of it", AskedWeight, NUMBERS, _weight)
+    about("/v1/look/product", "One cell of a product as its multiply-add list", AskedProduct, THING, _product)
+    about("/v1/look/tree", "The tree of the search", Of, {"type": ["object", "null"]}, _tree)
+    about("/v1/look/node", "What a node of the tree says, and where it looked", AskedNode, THING, _node)
+    about("/v1/look/alignment", "Which words go together", Of, THING, lambda trace, _: trace.alignment().as_dict())
+    about("/v1/look/heads", "How spread each head is, and what it costs to lose it", Of, listed(THING), _heads)
+    about("/v1/look/changed", "Decode again with something off", AskedChange, THING, _changed)
+    return routes
+
+
+def finite(value: Any) -> Any:
+    """Plain values as JSON can hold them: −∞ is null."""
+    if isinstance(value, Mapping):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return plain(value)
+
+
+def _tensor(trace: Trace, asked: AskedTensor) -> Any:
+    return trace.tensor(asked.at, rows=_span(asked.rows), columns=_span(asked.columns)).as_dict()
+
+
+def _weight(trace: Trace, asked: AskedWeight) -> Any:
+    rows, columns = _span(asked.rows), _span(asked.columns)
+    return trace.weight(asked.name, head=asked.head, rows=rows, columns=columns).as_dict()
+
+
+def _product(trace: Trace, asked: AskedProduct) -> Any:
+    return trace.product(asked.at, asked.row, asked.column).as_dict()
+
+
+def _tree(trace: Trace, _: Of) -> Any:
+    return None if trace.tree is None else trace.tree.as_dict(trace.subject.target)
+
+
+def _node(trace: Trace, asked: AskedNode) -> Any:
+    found = branch(trace, asked.node)
+    attention = None
+    if asked.at is not None:
+        weights = found.tensor(f"{asked.at}.weights@{len(found.read) - 1}")  # (H, 1, S)
+        attention = {"labels": weights.labels[-1], "values": weights.values[:, 0].tolist()}
+    last = found.steps[-1].as_dict()
+    return {"text": found.forced, "tokens": found.subject.target.pieces(found.written.follows), "step": last,
+            "log_probability": found.log_probability, "attention": attention}  # fmt: skip
+
+
+def _heads(trace: Trace, _: Of) -> Any:
+    return [head.as_dict() for head in trace.heads()]
+
+
+def _changed(trace: Trace, asked: AskedChange) -> Any:
+    return trace.changed(*(Change.parse(change) for change in asked.changes)).as_dict()
+
+
+def _span(given: list[int] | None) -> tuple[int, int] | None:
+    return None if given is None else (given[0], given[1])
+
+
+def _read(body: type[Body], content: bytes) -> Body:
+    try:
+        return body.model_validate(read_json(content))
+    except ValidationError as error:
+        raise wrong_fields(error, list(body.model_fields)) from None
+
+
+def _question(asked: Asked, model: str, service: Service) -> Question:
+    limits, beam = service.limits, asked.beam or service.beam
+    for name, given, most in (
+        ("characters", max(len(asked.text), len(asked.target or "")), limits.look),
+        ("beam", beam, limits.beam),
+        ("max_length", asked.max_length or 0, limits.tokens),
+    ):
+        if given > most:
+            raise Refusal(400, f"{name}: {given:,} is more than this server's limit of {most:,}; ask for less.")
+    return Question(model, asked.text, asked.target, beam, asked.length_penalty, asked.max_length)

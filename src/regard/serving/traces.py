@@ -1,0 +1,113 @@
+"""Traces that clients look into: a few are kept, by an id that says what was asked, so that asking again finds them.
+
+One thread does all of it: a trace is looked into by one request at a time, and translating goes on beside it.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from regard.decoding.generator import Prompting
+from regard.decoding.settings import Bounds, Sampling, Search
+from regard.decoding.translator import Wish
+from regard.look.subject import Subject
+from regard.look.trace import Trace, look
+from regard.look.written import LENGTH
+from regard.serving.refusal import Refusal
+from regard.serving.served import Served
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What makes one trace another than the next."""
+
+    model: str
+    text: str
+    target: str | None
+    beam: int
+    length_penalty: float
+    longest: int | None
+
+    @property
+    def id(self) -> str:
+        """The same for the same question, so that a link to a trace outlives it."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A trace, and whose it is."""
+
+    model: Served
+    trace: Trace
+
+
+class Traces:
+    """At most `most` traces; up to `queue` requests wait."""
+
+    def __init__(self, most: int, queue: int) -> None:
+        self._most = most
+        self._queue = queue
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._requests = 0
+
+    def make(self, question: Question, model: Served, what: Callable[[Trace], Found]) -> "asyncio.Future[Found]":
+        """Something about the trace that answers a question, which may be kept from before."""
+        return self._in_turn(lambda: self._made(question, model, what))
+
+    def ask(self, id_: str, what: Callable[[Trace], Found]) -> "asyncio.Future[Found]":
+        """Something about a trace that is kept."""
+        return self._in_turn(lambda: self._asked(id_, what))
+
+    async def close(self) -> None:
+        """Finish what was accepted, and end the thread."""
+        await asyncio.to_thread(self._pool.shutdown)
+
+    def _in_turn(self, work: Callable[[], Found]) -> "asyncio.Future[Found]":
+        if self._requests >= self._queue:
+            sentence = f"Slowdown: {self._queue:,} requests are waiting already; try again in 1 s."
+            raise Refusal(429, sentence, headers={"retry-after": "1"})
+        loop, done = asyncio.get_running_loop(), self._pool.submit(work)
+        self._requests += 1
+        done.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
+        return asyncio.wrap_future(done)
+
+    def _leave(self) -> None:
+        self._requests -= 1
+
+    def _made(self, question: Question, model: Served, what: Callable[[Trace], Found]) -> Found:
+        if question.id not in self._kept:
+            with model.torch:
+                self._kept[question.id] = Kept(model, _looked(question, model))
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return self._asked(question.id, what)
+
+    def _asked(self, id_: str, what: Callable[[Trace], Found]) -> Found:
+        if id_ not in self._kept:
+            raise Refusal(404, f"The trace {id_[:24]!r} is not kept here; ask /v1/look for it again.")
+        self._kept.move_to_end(id_)
+        kept = self._kept[id_]
+        with kept.model.torch:
+            return what(kept.trace)
+
+
+def _looked(question: Question, served: Served) -> Trace:
+    """Decode and keep the way to every number; the trace is called as the model is here, not by its folder."""
+    model = served.model
+    subject = Subject(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
+    wish: Wish | Prompting
+    if served.translates:
+        bounds = Bounds(1, question.longest)  # as `translate` does: an answer is never empty
+        wish = Wish(Search(question.beam, question.length_penalty, bounds=bounds))
+    else:
+        wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=question.longest or LENGTH)))
+    return look(subject, question.text, wish, question.target)

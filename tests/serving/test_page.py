@@ -1,0 +1,330 @@
+"""The page, in a real browser: what it shows is what the model computes, and nothing is asked of anyone else."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from browsers import browser
+from random_models import SMALL, VOCABULARY, saved
+from regard.config import EncoderDecoder, RecurrentEncoderDecoder
+from regard.decoding.settings import Search
+from regard.decoding.translator import Wish
+from regard.look.ablation import Change
+from regard.look.trace import Trace
+from regard.serving.access import Access
+from regard.serving.app import PAGE
+from regard.serving.served import Served, load_all
+from regard.serving.service import Service
+from servers import Running, running
+
+TEXT = "w16 w28 w17 w5"  # which the translator below answers with four tokens and the end
+STEPS = {
+    "en-it": "tokens embedding positions projection scores sum heads kinds residual feed_forward output player tree "
+    "switchboard",
+    "writer": "tokens embedding positions projection scores sum heads kinds residual feed_forward output player "
+    "switchboard",
+    "rnn": "tokens embedding gates kinds output player tree switchboard",
+}
+CLOSE = 2e-3
+PATIENCE = 20_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = tmp_path_factory.mktemp("translator") / "en-it"
+    saved(folder, EncoderDecoder(**SMALL), seed=6)
+    return load_all([str(folder)])[0]
+
+
+@pytest.fixture(scope="module")
+def site(translator: Served, models: list[Served], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("recurrent") / "rnn"
+    saved(folder, RecurrentEncoderDecoder(vocabulary=VOCABULARY, width=16, layers=2, cell="gru"))
+    with running(Service([translator, models[2], *load_all([f"rnn[en-it]={folder}"])])) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium: Browser, site: Running) -> Iterator[Page]:
+    context = chromium.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    found = context.new_page()
+    asked, failed = list[str](), list[str]()
+    found.on("response", lambda response: failed.append(response.url) if response.status >= 500 else None)
+    found.on("request", lambda request: asked.append(request.url))
+    found.on("pageerror", lambda error: failed.append(str(error)))
+    found.on("console", lambda message: failed.append(message.text) if _bad(message.type, message.text) else None)
+    yield found
+    context.close()
+    assert failed == []
+    assert all(url.startswith((f"{site.url}/", "data:", "blob:")) for url in asked), "a request left the origin"
+
+
+def _bad(kind: str, text: str) -> bool:
+    return kind == "error" and not text.startswith("Failed to load resource")  # which is how a refusal is logged
+
+
+@pytest.fixture(scope="module")
+def trace(translator: Served) -> Trace:
+    return translator.model.look(TEXT, Wish(Search(width=4)))
+
+
+def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
+    query = "&".join(f"{name}={quote(str(value))}" for name, value in {"model": model, "text": TEXT, **more}.items())
+    page.goto("about:blank")
+    page.goto(f"/#{place}?{query}")
+    arrived(page)
+
+
+def arrived(page: Page) -> None:
+    """The view is there, with all that it asked for."""
+    page.wait_for_selector("#main[data-shown]", state="attached")
+    page.wait_for_selector("[aria-busy=true]", state="detached")
+
+
+def on_to(page: Page, link: Locator) -> None:
+    page.evaluate("delete document.getElementById('main').dataset.shown")
+    link.click()
+    arrived(page)
+
+
+def sums(page: Page) -> list[tuple[str, float, float]]:
+    """Every number that the browser worked out, and the model's."""
+    found = page.locator(".sum").evaluate_all(
+        "all => all.map(one => [one.dataset.name, one.dataset.mine, one.dataset.theirs])"
+    )
+    return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in found]
+
+
+def table(figure: Locator) -> list[list[str]]:
+    """The table behind a picture."""
+    figure.locator("summary").first.click()
+    figure.locator("tbody tr").first.wait_for()
+    rows: list[list[str]] = figure.locator("tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
+    )
+    return rows
+
+
+def figure(page: Page, title: str) -> Locator:
+    return page.locator("figure", has=page.locator("figcaption b", has_text=re.compile(f"^{re.escape(title)}$")))
+
+
+def number(text: str) -> float:
+    return float(text.replace("−∞", "-inf").replace("−", "-"))
+
+
+def test_a_translation_appears_while_one_types(page: Page, translator: Served) -> None:
+    page.goto("/")
+    page.locator("#source").press_sequentially(TEXT)
+    (expected,) = translator.model.translate([TEXT])
+    expect(page.locator("#target")).to_have_text(re.compile(rf"^\s*{re.escape(expected)}\s*$"))
+    expect(page.locator("#latency")).to_contain_text("ms in the model")
+    expect(page.locator(".alternatives li")).to_have_count(2)
+    page.locator(".said").first.click()
+    expect(page.locator(".detail h3").first).to_have_text("Where it comes from")
+    expect(page.locator(".detail .candidate")).to_have_count(6)
+
+
+def test_a_text_is_gone_on_with_and_every_token_can_be_asked(page: Page) -> None:
+    visit(page, "use", "writer")
+    page.locator("#length").fill("4")
+    page.locator("#temperature").fill("0")
+    page.get_by_role("button", name="Go on").click()
+    page.locator(".said").last.wait_for()
+    page.locator(".said").last.click()
+    expect(page.locator(".detail .candidate")).to_have_count(10)
+    assert 0 < float(page.locator(".said").last.get_attribute("data-probability") or 0) <= 1
+
+
+@pytest.mark.parametrize("model", STEPS)
+def test_every_step_can_be_walked_and_its_numbers_are_the_models(page: Page, model: str) -> None:
+    visit(page, "look", model)
+    walked = []
+    while True:
+        walked.append(page.locator(".workbench").get_attribute("data-ready"))
+        for name, mine, theirs in sums(page):
+            assert mine == theirs or abs(mine - theirs) <= CLOSE * max(1, abs(theirs)), (walked[-1], name)
+        assert page.locator(".refused").count() == 0
+        assert page.locator(".map .here").count() >= 1, walked[-1]
+        following = page.locator(".around [rel=next]")
+        if not following.count():
+            break
+        on_to(page, following)
+    assert walked == STEPS[model].split()
+
+
+def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
+    visit(page, "look/scores", at="decoder.1.attention", head=2, row=1, column=0)
+    for title, point in (("1 · scores", "scores"), ("3 · masked", "masked"), ("4 · weights", "weights")):
+        expected = trace.tensor(f"decoder.1.attention.{point}[2]").values.tolist()
+        shown = [[number(cell) for cell in row] for row in table(figure(page, title))]
+        assert [len(row) for row in shown] == [len(row) for row in expected]
+        for ours, theirs in zip(shown, expected, strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+    names = [name for name, _, _ in sums(page)]
+    assert names == ["q · k", "÷ √d_k", "mask", "softmax"]
+    assert sums(page)[3][2] == pytest.approx(float(trace.whole("decoder.1.attention.weights")[2, 1, 0]), abs=1e-5)
+
+
+def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace: Trace) -> None:
+    visit(page, "look/projection", at="encoder.1.attention", head=1)
+    page.locator("svg.matrix").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".sum b")).to_have_text("q[1, 1]")
+    assert sums(page)[0][2] == pytest.approx(trace.product("encoder.1.attention.q[1]", 1, 1).value, abs=1e-5)
+    address = page.url
+    assert "row=1" in address
+    assert "column=1" in address
+    page.goto("about:blank")
+    page.goto(address)
+    arrived(page)
+    assert sums(page)[0][0] == "q[1, 1]", "the link leads back to the cell"
+
+
+def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trace) -> None:
+    visit(page, "look/switchboard")
+    name = "decoder.1.cross_attention[0]"
+    switch = page.locator(f'[data-name="{name}"]')
+    switch.press("Space")
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    found = trace.changed(Change.parse(name))
+    expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
+    assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(found.cost, abs=1e-3)
+    page.get_by_role("button", name="All on").click()
+    expect(page.locator(".result")).to_contain_text("Everything is on")
+
+
+def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
+    visit(page, "look/player", at="decoder.1.cross_attention", head=3)
+    for time, step in enumerate(trace.steps[:3]):
+        expect(page.locator(".written")).to_have_text(step.chosen)
+        weights = trace.whole("decoder.1.cross_attention.weights")[3, time].tolist()
+        shown = page.locator("[data-weight]").evaluate_all("all => all.map(one => Number(one.dataset.weight))")
+        assert shown == pytest.approx(weights, abs=1e-5)
+        page.get_by_role("button", name="Step on").click()
+    page.locator("#time").press("Home")
+    expect(page.locator(".written")).to_have_text(trace.steps[0].chosen)
+
+
+def test_a_node_of_the_tree_shows_where_it_looked(page: Page, trace: Trace) -> None:
+    assert trace.tree is not None
+    visit(page, "look/tree")
+    assert page.locator(".tree .node").count() == len(trace.tree.nodes)
+    pruned = next(node for node in trace.tree.nodes if node.state == "pruned" and node.step == 1)
+    page.locator(f'.node[data-number="{pruned.number}"]').click()
+    expect(page.locator(".result .where")).to_have_text(trace.subject.target.decode(trace.tree.path(pruned)))
+    assert len(table(page.locator(".result figure"))) == 4, "a row for every head"
+
+
+def test_the_small_example_comes_out_and_can_be_changed(page: Page) -> None:
+    visit(page, "hand")
+
+    def values(title: str) -> Any:
+        return json.loads(figure(page, title).get_attribute("data-values") or "")
+
+    assert values("K") == [[0, 1, 1], [4, 4, 0], [2, 3, 1]]
+    assert values("scores") == [[2, 4, 4], [4, 16, 12], [4, 12, 10]]
+    scaled = [[1.8639, 6.3194, 1.7042], [1.9991, 7.8141, 0.2735], [1.9926, 7.4796, 0.7359]]
+    plain = [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]
+    assert [one for row in values("output") for one in row] == pytest.approx(
+        [one for row in scaled for one in row], abs=5e-5
+    )
+    page.locator("#scaled").uncheck()
+    assert [one for row in values("output") for one in row] == pytest.approx(
+        [one for row in plain for one in row], abs=5e-5
+    )
+    page.locator("#masked").check()
+    assert values("weights")[0] == [1, 0, 0]
+    page.get_by_label("X, row 1, column 1").fill("3")
+    assert values("Q")[0] == [3, 0, 4]
+
+
+def test_pictures_can_be_saved(page: Page) -> None:
+    visit(page, "look/kinds")
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with page.expect_download() as saved_:
+            page.get_by_role("button", name=f"Save Cross-attention as {kind}").click()
+        assert Path(saved_.value.path()).read_bytes().startswith(start)
+
+
+CELLS = {"exclude": [["svg.matrix g"]]}  # there are thousands, and they say nothing that their table does not
+ONLY = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+EVERYWHERE = ["use", "hand", "card", *(f"look/{step}" for step in STEPS["en-it"].split())]
+IN_THE_DARK = ["use", "hand", "look/scores", "look/player", "look/tree", "look/switchboard"]
+
+
+@pytest.mark.parametrize(("scheme", "places"), [("light", EVERYWHERE), ("dark", IN_THE_DARK)])
+def test_nothing_serious_stands_in_anyones_way(
+    chromium: Browser, site: Running, scheme: Any, places: list[str]
+) -> None:
+    """What axe-core finds serious or critical, at the width of a small telephone; and nothing is wider than that."""
+    context = chromium.new_context(base_url=site.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
+    page, axe = context.new_page(), Axe()
+    for place, model in [*((place, "en-it") for place in places), ("look/gates", "rnn"), ("use", "writer")]:
+        visit(page, place, model)
+        found = axe.run(page, context=CELLS, options=ONLY).response["violations"]
+        serious = [
+            (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], place
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
+    context.close()
+
+
+def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, models: list[Served]) -> None:
+    key = "a key that nobody guesses"
+    with running(Service(models[:1], access=Access(key.encode()))) as locked:
+        page = chromium.new_page()
+        page.goto(locked.url)
+        page.get_by_label("This server asks for an API key").fill(key)
+        page.keyboard.press("Enter")
+        expect(page.locator("#source")).to_be_visible()
+        page.close()
+
+
+def test_what_cannot_be_looked_into_is_said(page: Page) -> None:
+    visit(page, "look", text=" ".join(["w5"] * 400))
+    expect(page.get_by_role("alert")).to_contain_text("characters: 1,199 is more than this server's limit of 600")
+
+
+def test_the_page_is_small_and_all_our_own() -> None:
+    files = [path for path in PAGE.rglob("*") if path.is_file()]
+    assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= 150_000
+    for path in files:
+        text = path.read_text("utf-8").replace("http://www.w3.org/", "")
+        assert not re.search(r"https?://|@import|eval\(|innerHTML", text), path
+
+
+def test_the_types_are_right(tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("There is no Node here, so the types of the page's scripts are not checked.")
+    install = [npm, "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(tmp_path), "typescript@5.9.3"]
+    if subprocess.run(install, capture_output=True, timeout=120, check=False).returncode:
+        pytest.skip("npm cannot get typescript here, so the types of the page's scripts are not checked.")
+    options = {"checkJs": True, "allowJs": True, "noEmit": True, "strict": True, "target": "es2022", "types": []}
+    modules = {"module": "es2022", "moduleResolution": "bundler", "lib": ["es2023", "dom", "dom.iterable"]}
+    project = tmp_path / "jsconfig.json"
+    project.write_text(json.dumps({"compilerOptions": options | modules, "include": [f"{PAGE}/**/*.js"]}))
+    found = subprocess.run(
+        [str(tmp_path / "node_modules/.bin/tsc"), "-p", str(project)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
