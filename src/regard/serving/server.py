@@ -60,10 +60,11 @@ def serve(service: Service, taken: socket.socket, ready: Callable[[str], None]) 
     for model in service.models:
         model.warm_up()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again when all is done
+    server = build_server(service)
     taken.listen(BACKLOG)  # whoever reads the line may come at once
     ready(url_of(taken))
     try:
-        build_server(service).run(sockets=[taken])
+        server.run(sockets=[taken])
     except KeyboardInterrupt:
         return
 

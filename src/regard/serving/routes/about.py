@@ -1,5 +1,7 @@
 """`/v1/about`: the models that are served, with their languages, settings and cards, as a page shows them."""
 
+import asyncio
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter
@@ -22,12 +24,15 @@ MODEL = obj(
 def router(service: Service) -> APIRouter:
     """The route."""
     routes = APIRouter(tags=["regard"])
-    known = {
-        "version": __version__,
-        "beam": service.beam,
-        "limits": {name: getattr(service.limits, name) for name in ("characters", "look", "beam")},
-        "models": [_about(model) for model in service.models],
-    }
+
+    @cache
+    def known() -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "beam": service.beam,
+            "limits": {name: getattr(service.limits, name) for name in ("characters", "look", "beam")},
+            "models": [_about(model) for model in service.models],
+        }
 
     @routes.get(
         "/v1/about",
@@ -35,7 +40,7 @@ def router(service: Service) -> APIRouter:
         responses=answers(obj("version", "models", version=TEXT, models=listed(MODEL))),
     )
     async def about() -> Response:
-        return as_json(known)
+        return as_json(await asyncio.to_thread(known))  # the first time, networks may have to be loaded
 
     return routes
 
