@@ -110,11 +110,7 @@ def test_translations_are_written_one_a_line(models: Path, pairs: Path, outputs:
 def test_translations_are_written_whole_or_not_at_all(
     models: Path, pairs: Path, outputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments: list[str | Path] = [
-        *("evaluate", models / "translator", "--data", pairs, "--quiet"),
-        *SEARCH,
-        "--output",
-    ]
+    arguments = ["evaluate", str(models / "translator"), "--data", str(pairs), *SEARCH, "--quiet", "--output"]
     assert regard(*arguments, tmp_path / "out.gz").code == 0
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode() == "".join(f"{one}\n" for one in outputs)
     kept = tmp_path / "out.txt"
