@@ -16,6 +16,7 @@ from regard.training.display import (
     TerminalDisplay,
     display_for,
 )
+from regard.training.display.shown import figures
 
 
 class Clock:
