@@ -16,6 +16,7 @@ from regard.training.display import (
     TerminalDisplay,
     display_for,
 )
+from regard.training.display.shown import figures
 
 
 class Clock:
@@ -244,3 +245,7 @@ def test_the_quiet_display_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
     display.validated(1, {}, True, [])
     display.close()
     assert capsys.readouterr() == ("", "")
+
+
+def test_classifiers_count_labels() -> None:
+    assert "12 labels/s" in figures(Progress(1, 2, 0.0, 0.7, 1e-3, 12.0, None, None, "labels"))

@@ -307,3 +307,28 @@ def test_no_run_folder_breaks_the_report(
     write_lines(folder / "samples.jsonl", [{"step": 5, **sample} for sample in samples])
     (folder / "outputs.json").write_text(json.dumps({"best": samples}))
     Page(write_report(folder).read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("scores", "unit", "titles"),
+    [
+        ({"loss": 2.0, "accuracy": 0.5}, "tokens per second", ["Accuracy"]),
+        ({"loss": 2.0, "accuracy": 0.5, "macro_f1": 0.4}, "labels per second", ["Accuracy and macro-F1"]),
+    ],
+    ids=["hidden tokens", "labels"],
+)
+def test_accuracy_is_drawn_once_and_counts_what_was_predicted(
+    scores: dict[str, float], unit: str, titles: list[str], tmp_path: Path
+) -> None:
+    write_lines(tmp_path / "metrics.jsonl", [training(step) for step in (1, 2)] + [validation(2, **scores)])
+    content = write_report(tmp_path).read_text("utf-8")
+    assert unit in content
+    assert [title for title in ("Accuracy", "Accuracy and macro-F1") if f">{title}<" in content] == titles
+
+
+def test_both_directions_have_their_perplexities(tmp_path: Path) -> None:
+    both = {"loss": 2.0, "perplexity": 7.389, "forward_perplexity": 7.111, "backward_perplexity": 7.678}
+    write_lines(tmp_path / "metrics.jsonl", [training(1), validation(1, **both)])
+    content = write_report(tmp_path).read_text("utf-8")
+    assert "<dt>forward perplexity</dt><dd>7.11</dd>" in content
+    assert "<dt>backward perplexity</dt><dd>7.68</dd>" in content

@@ -54,6 +54,11 @@ class Served:
         kind = model.config.model
         if not kind.translates and not kind.continues:
             raise ConfigError(f"{model.folder}: is of the kind {kind.family}, which writes no text; it is not served.")
+        if kind.reads_parses:
+            raise ConfigError(
+                f"{model.folder}: has syntax positions and reads a parse with every sentence, which no request brings; "
+                "it is not served."
+            )
         self.name = name
         self.model = model
         self.source, self.target = pair
