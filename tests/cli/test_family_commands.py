@@ -31,15 +31,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pairs.tsv").write_text("".join(f"{text}\t{text.upper()}\n" for text in texts))
     write_table(folder / "labels.tsv", negations(120))
     write_columns(folder / "tags.conll", followers(60))
-    text = ["--data", folder / "text.txt", "--valid", folder / "valid.txt"]
+    text: list[str | Path] = ["--data", folder / "text.txt", "--valid", folder / "valid.txt"]
     small = sets(*SHORT, *SMALL)
-    for what, data, more in (
+    runs: list[tuple[str, list[str | Path], list[str]]] = [
         ("elmo", text, []),
         ("masked", text, sets(*HEADS)),
         ("gpt", text, ["--preset", "lstm-lm"]),
         ("classify", ["--data", folder / "labels.tsv"], sets(*HEADS)),
         ("translation", ["--data", folder / "pairs.tsv"], ["--preset", "bahdanau"]),
-    ):
+    ]
+    for what, data, more in runs:
         done = regard("train", what, *data, "--out", folder / what, "-q", *more, *small)
         assert done.code == 0, done.err
     return folder
@@ -178,7 +179,7 @@ def test_what_cannot_be_measured_is_one_sentence(
 
 def test_models_of_all_tasks_are_compared_and_labelled_texts_are_not_translated(made: Path, tmp_path: Path) -> None:
     runs = [made / name for name in ("classify", "elmo", "masked", "translation")]
-    done = regard("compare", *runs, "--out", tmp_path, "--sentences", 2, "--json", "-q")
+    done = regard("compare", *runs, "--out", tmp_path, "--sentences", "2", "--json", "-q")
     assert done.code == 0, done.err
     rows = {row["name"]: row for row in json.loads(done.out)}
     assert [name for name, row in rows.items() if row["writing_speed"]] == ["translation"]
@@ -192,3 +193,33 @@ def test_a_decoder_that_attends_before_each_step_can_be_looked_at(made: Path, tm
     assert torch.allclose(weights.sum(-1), torch.ones(weights.shape[:2], dtype=weights.dtype))
     assert regard("look", made / "translation", "the cat").code == 0
     assert regard("look", made / "translation", "the cat", "--html", tmp_path / "page.html").code == 0
+
+
+def test_a_translator_that_reads_parses_is_neither_looked_at_nor_served_and_compared_without_its_speed(
+    tmp_path: Path,
+) -> None:
+    rows = "1\ta\t_\t_\t_\t_\t0\t_\t_\t_\n2\tb\t_\t_\t_\t_\t1\t_\t_\t_\n\n"
+    for name, content in (("a.en", "a b\n"), ("a.it", "b a\n"), ("a.conllu", rows)):
+        (tmp_path / name).write_text(content * 20)
+    given = [
+        f"--{side}={tmp_path / 'a'}.{end}" for side, end in (("source", "en"), ("target", "it"), ("parses", "conllu"))
+    ]
+    valid = [option.replace("--", "--valid-", 1) for option in given]
+    run = tmp_path / "syntax"
+    done = regard("train", "translation", *given, *valid, "--out", run, "-q", *sets(*SHORT, *SMALL, *HEADS))
+    assert done.code == 0, done.err
+    done = regard("look", run, "a b")
+    assert (done.code, done.err) == (
+        2,
+        f"regard: {run / 'best'}: has syntax positions and reads a parse with every sentence, which a trace has no "
+        "place for; look at a model with other positions.\n",
+    )
+    done = regard("serve", run)
+    assert (done.code, done.err) == (
+        2,
+        f"regard: {run / 'best'}: has syntax positions and reads a parse with every sentence, which no request brings; "
+        "it is not served.\n",
+    )
+    done = regard("compare", run, "--out", tmp_path / "compared", "--json", "-q")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)[0]["writing_speed"] is None
