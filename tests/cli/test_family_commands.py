@@ -193,3 +193,33 @@ def test_a_decoder_that_attends_before_each_step_can_be_looked_at(made: Path, tm
     assert torch.allclose(weights.sum(-1), torch.ones(weights.shape[:2], dtype=weights.dtype))
     assert regard("look", made / "translation", "the cat").code == 0
     assert regard("look", made / "translation", "the cat", "--html", tmp_path / "page.html").code == 0
+
+
+def test_a_translator_that_reads_parses_is_neither_looked_at_nor_served_and_compared_without_its_speed(
+    tmp_path: Path,
+) -> None:
+    rows = "1\ta\t_\t_\t_\t_\t0\t_\t_\t_\n2\tb\t_\t_\t_\t_\t1\t_\t_\t_\n\n"
+    for name, content in (("a.en", "a b\n"), ("a.it", "b a\n"), ("a.conllu", rows)):
+        (tmp_path / name).write_text(content * 20)
+    given = [
+        f"--{side}={tmp_path / 'a'}.{end}" for side, end in (("source", "en"), ("target", "it"), ("parses", "conllu"))
+    ]
+    valid = [option.replace("--", "--valid-", 1) for option in given]
+    run = tmp_path / "syntax"
+    done = regard("train", "translation", *given, *valid, "--out", run, "-q", *sets(*SHORT, *SMALL, *HEADS))
+    assert done.code == 0, done.err
+    done = regard("look", run, "a b")
+    assert (done.code, done.err) == (
+        2,
+        f"regard: {run / 'best'}: has syntax positions and reads a parse with every sentence, which a trace has no "
+        "place for; look at a model with other positions.\n",
+    )
+    done = regard("serve", run)
+    assert (done.code, done.err) == (
+        2,
+        f"regard: {run / 'best'}: has syntax positions and reads a parse with every sentence, which no request brings; "
+        "it is not served.\n",
+    )
+    done = regard("compare", run, "--out", tmp_path / "compared", "--json", "-q")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)[0]["writing_speed"] is None
