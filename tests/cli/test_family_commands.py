@@ -195,7 +195,7 @@ def test_a_decoder_that_attends_before_each_step_can_be_looked_at(made: Path, tm
     assert regard("look", made / "translation", "the cat", "--html", tmp_path / "page.html").code == 0
 
 
-def test_a_translator_that_reads_parses_is_neither_looked_at_nor_served_and_compared_without_its_speed(
+def test_a_translator_that_reads_parses_is_not_looked_at_without_one_nor_served_and_compared_without_its_speed(
     tmp_path: Path,
 ) -> None:
     rows = "1\ta\t_\t_\t_\t_\t0\t_\t_\t_\n2\tb\t_\t_\t_\t_\t1\t_\t_\t_\n\n"
@@ -211,8 +211,8 @@ def test_a_translator_that_reads_parses_is_neither_looked_at_nor_served_and_comp
     done = regard("look", run, "a b")
     assert (done.code, done.err) == (
         2,
-        f"regard: {run / 'best'}: has syntax positions and reads a parse with every sentence, which a trace has no "
-        "place for; look at a model with other positions.\n",
+        "regard: the model has syntax positions and reads a parse with every sentence; give them as CoNLL-U with --parses "
+        "(in Python, parses=…).\n",
     )
     done = regard("serve", run)
     assert (done.code, done.err) == (
