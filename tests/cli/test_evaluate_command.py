@@ -256,7 +256,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
         (
             ["bert", "--data", "pairs.tsv"],
             2,
-            "bert is an encoder-only Transformer, which predicts no text; give a translator or a language model.",
+            "bert is an encoder-only Transformer, which writes no text; give a translator or a language model.",
         ),
     ],
 )
