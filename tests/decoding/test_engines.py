@@ -70,6 +70,12 @@ def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
 
 
+def test_more_candidates_than_the_vocabulary_has_are_all_of_them(writer: Path) -> None:
+    wish = Prompting(Sampling(top_k=10**6, bounds=Bounds(shortest=4, longest=4)))
+    for engine in ("torch", "ctranslate2"):
+        assert regard.load(writer).generate("w4", wish, engine=engine, seeded=False)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("width", [1, 2, 3, 7])
 @pytest.mark.parametrize("patience", [5e-324, 0.1, 0.3])
 def test_no_patience_is_too_small(translator: Path, width: int, patience: float) -> None:

@@ -93,7 +93,7 @@ def _options(names: list[str], config: Config, sampling: Sampling) -> dict[str, 
     return {
         "max_length": bounds.longest,
         "min_length": bounds.shortest,
-        "sampling_topk": 1 if greedy else sampling.top_k or 0,
+        "sampling_topk": 1 if greedy else min(sampling.top_k or 0, len(names)),  # it fails where asked for more
         "sampling_topp": sampling.top_p or 1.0,
         "sampling_temperature": 1.0 if greedy else sampling.temperature,
         "repetition_penalty": sampling.repetition_penalty,
