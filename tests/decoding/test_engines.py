@@ -73,7 +73,7 @@ def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
 def test_more_candidates_than_the_vocabulary_has_are_all_of_them(writer: Path) -> None:
     wish = Prompting(Sampling(top_k=10**6, bounds=Bounds(shortest=4, longest=4)))
     for engine in ("torch", "ctranslate2"):
-        assert regard.load(writer).generate("w4", wish, engine=engine, seeded=False)  # type: ignore[arg-type]
+        assert regard.load(writer).generate("w4", wish, engine=engine, seeded=False)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7])
