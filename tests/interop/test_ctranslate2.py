@@ -57,6 +57,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "narrow keys": {"key_width": 2, "attention_bias": True},
     "wide keys": {"key_width": 11, "attention_bias": True},
     "narrow keys, scores not divided": {"key_width": 5, "scale_scores": False},
+    "relative positions": {"positions": RelativePositions(clip=3)},
+    "relative positions, narrow keys": {"positions": RelativePositions(clip=2), "key_width": 3},
+    "relative positions, wide keys, scores not divided": {
+        "positions": RelativePositions(clip=16),
+        "key_width": 11,
+        "scale_scores": False,
+    },
     "odd heads": {"width": 21, "heads": 3},
     "one head": {"heads": 1},
     "odd hidden units": {"feed_forward": 7},
@@ -340,8 +347,8 @@ REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
         EncoderDecoder(**SMALL, positions=AlibiPositions()),
         {},
     ),
-    "CTranslate2 has not our relative positions, which the network has": (
-        DecoderOnly(**SMALL, positions=RelativePositions()),
+    "CTranslate2 shares relative positions among heads, and this network's heads have their own": (
+        DecoderOnly(**SMALL, positions=RelativePositions(per_head=True)),
         {},
     ),
     "its start, end or unknown token is past the last token of a vocabulary": (

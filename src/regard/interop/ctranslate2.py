@@ -20,7 +20,15 @@ from ctranslate2.specs import (
 )
 from ctranslate2.specs.common_spec import Activation
 
-from regard.config import AlibiPositions, Config, DecoderOnly, EncoderDecoder, RotaryPositions, TransformerConfig
+from regard.config import (
+    AlibiPositions,
+    Config,
+    DecoderOnly,
+    EncoderDecoder,
+    RelativePositions,
+    RotaryPositions,
+    TransformerConfig,
+)
 from regard.errors import FolderError
 from regard.interop.ctranslate2_limits import why_not
 from regard.interop.ctranslate2_vocabulary import Vocabularies, vocabularies
@@ -75,6 +83,7 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
         "activation": ACTIVATIONS[model.activation],
         "ffn_glu": model.activation == "swiglu",
         "layernorm_embedding": model.embedding_norm,
+        "relative_position": isinstance(model.positions, RelativePositions),
     }
     decoder = TransformerDecoderSpec(
         layers or model.layers,
@@ -134,6 +143,9 @@ def _fill_layer(spec: Any, tensors: Tensors, layer: str) -> None:
     _fill_linear(own.linear[0], tensors, f"{layer}.attention.query_key_value")
     _fill_linear(own.linear[1], tensors, f"{layer}.attention.output")
     _fill_norm(own.layer_norm, tensors, f"{layer}.attention_residual.norm")
+    if hasattr(own, "relative_position_keys"):
+        own.relative_position_keys = tensors[f"{layer}.attention.positions.keys"]
+        own.relative_position_values = tensors[f"{layer}.attention.positions.values"]
     if hasattr(spec, "attention"):
         cross = spec.attention
         _fill_linear(cross.linear[0], tensors, f"{layer}.cross_attention.query")

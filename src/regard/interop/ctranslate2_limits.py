@@ -39,7 +39,9 @@ def why_not(config: Config) -> str | None:
         "CTranslate2 has ALiBi in decoder-only networks, and this one has an encoder": (
             reads and isinstance(scheme, AlibiPositions)
         ),
-        "CTranslate2 has not our relative positions, which the network has": isinstance(scheme, RelativePositions),
+        "CTranslate2 shares relative positions among heads, and this network's heads have their own": (
+            isinstance(scheme, RelativePositions) and scheme.per_head
+        ),
         "CTranslate2 has no places in a parse, and the network's positions are syntax": (
             isinstance(scheme, SyntaxPositions)
         ),

@@ -56,6 +56,8 @@ def even_heads(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
             changed[name] = torch.cat([filled(key), filled(value)])
         elif name.endswith("attention.output.weight"):
             changed[name] = filled(tensor.mT).mT.contiguous()  # (C, H·D)
+        elif re.search(r"\.attention\.positions\.(keys|values)$", name):  # (R, D or E), of relative positions
+            changed[name] = F.pad(tensor, (0, width - tensor.size(-1)))
     return changed
 
 
