@@ -174,7 +174,7 @@ def costs(found: dict[tuple[str, int], Measured], names: list[str], lengths: lis
     yield ("ms / MB", *(f"{length:,} tokens" for length in lengths))
     for name in names:
         cells = (found[name, length] for length in lengths)
-        yield (name, *(f"{cell.seconds * 1000:.3g} / {cell.memory / 2**20:.0f}" for cell in cells))
+        yield (name, *(f"{_figure(cell.seconds * 1000)} / {cell.memory / 2**20:,.0f}" for cell in cells))
 
 
 def ratios(found: dict[tuple[str, int], Measured], names: list[str], lengths: list[int]) -> Iterator[tuple[str, ...]]:
@@ -192,6 +192,11 @@ def show(table: Iterator[tuple[str, ...]]) -> None:
     for cells in (head, ("---", *["---:"] * (len(head) - 1)), *body):
         print(f"| {' | '.join(cells)} |")
     sys.stdout.flush()
+
+
+def _figure(value: float) -> str:
+    """Three digits, and never a power of ten."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> None:
