@@ -400,7 +400,7 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
     ),
     "Marian adds positions to embeddings, and this network's are relative": (
         EncoderDecoder(**SMALL, positions=RelativePositions()),
-        NOWHERE,
+        TO_CTRANSLATE2,
     ),
     "GPT-2 adds positions to embeddings, and this network's are rotary": (
         DecoderOnly(**PRE, positions=RotaryPositions()),
