@@ -3,32 +3,31 @@
 This room knows nothing of torch, so that reading and checking settings is instant.
 """
 
+from regard.config.attention import BigBirdAttention, FullAttention, LinformerAttention, WindowAttention
 from regard.config.complaint import Source
 from regard.config.data import Corpus, DataConfig
 from regard.config.heads import ClassHead, HeadConfig, NoHead, TagHead, TokenHead
 from regard.config.model import (
-    AlibiPositions,
     BidirectionalLanguageModel,
-    BigBirdAttention,
     DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
     Encodes,
-    FullAttention,
-    LearnedPositions,
-    LinformerAttention,
     ModelConfig,
     NetworkConfig,
-    NoPositions,
     RecurrentConfig,
     RecurrentEncoderDecoder,
     RecurrentLanguageModel,
+    TransformerConfig,
+)
+from regard.config.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    NoPositions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
     SyntaxPositions,
-    TransformerConfig,
-    WindowAttention,
 )
 from regard.config.schema import Config, SpecialTokens
 from regard.config.sources import check, gather, given, preset_names, preset_summary, resolve

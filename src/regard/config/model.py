@@ -8,153 +8,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from regard.config.attention import AttentionConfig, BigBirdAttention, FullAttention, LinformerAttention
 from regard.config.heads import HeadConfig, NoHead, TokenHead
+from regard.config.positions import (
+    AlibiPositions,
+    PositionsConfig,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    SyntaxPositions,
+)
 from regard.config.settings import Depth, Rate, Settings, Size, variant
-
-
-class SinusoidalPositions(Settings):
-    """Sines and cosines of geometrically growing wavelengths, added to the embeddings (§3.5)."""
-
-    kind: Literal["sinusoidal"] = "sinusoidal"
-    layout: Literal["interleaved", "halves"] = "interleaved"
-    """`interleaved` sin, cos, sin, cos … as the paper writes it; `halves` all sines, then all cosines."""
-
-
-class LearnedPositions(Settings):
-    """One learned vector per position, added to the embeddings; no position past the last one."""
-
-    kind: Literal["learned"] = "learned"
-    length: Size = 512
-    """How many positions are learned: the longest sequence the network can read."""
-
-
-class RotaryPositions(Settings):
-    """Queries and keys turn by angles proportional to their position (Su et al. 2021); for any length."""
-
-    kind: Literal["rotary"] = "rotary"
-    layout: Literal["interleaved", "halves"] = "interleaved"
-    """What turns together: `interleaved` entries 2i and 2i + 1, the paper's; `halves` i and i + d_k/2, LLaMA's."""
-    base: Annotated[float, Field(gt=1)] = 10_000.0
-    """The slowest pair turns by about 1/base from one position to the next: for long texts, make it larger."""
-
-
-class AlibiPositions(Settings):
-    """Scores lose in proportion to the distance, in each head at another rate (Press et al. 2022); for any length."""
-
-    kind: Literal["alibi"] = "alibi"
-
-
-class RelativePositions(Settings):
-    """Learned vectors for clipped distances, added to keys and values (Shaw et al. 2018); for any length."""
-
-    kind: Literal["relative"] = "relative"
-    clip: Annotated[int, Field(gt=0, le=2**16)] = 16
-    """The distance up to which tokens are told apart; all that is further away looks equally far."""
-    per_head: bool = False
-    """Vectors of its own for each head; off, the heads of a layer share them."""
-
-
-class SyntaxPositions(Settings):
-    """Places in a dependency tree, given with the source: depth and signed distance (Wang et al. 2019).
-
-    They are the encoder's, beside sinusoids; the decoder, whose text nobody has parsed yet, has sinusoids alone.
-    """
-
-    kind: Literal["syntax"] = "syntax"
-    depth: bool = True
-    """A learned vector for a word's depth in the tree, added to the embeddings of its sub-words."""
-    deepest: Annotated[int, Field(gt=0, le=2**16)] = 16
-    """The depth up to which words are told apart; all that is deeper looks equally deep."""
-    distance: bool = Field(default=True, validate_default=True)
-    """Learned vectors for clipped distances in the tree, added to keys and values as `relative` does."""
-    clip: Annotated[int, Field(gt=0, le=2**16)] = 16
-    """The distance up to which words are told apart."""
-    per_head: bool = False
-    """Vectors of its own for each head; off, the heads of a layer share them."""
-    sequential: bool = True
-    """Sinusoids in the encoder too; off, it knows of order no more than the tree tells."""
-
-    @field_validator("distance")
-    @classmethod
-    def _the_tree_is_used(cls, distance: bool, info: ValidationInfo) -> bool:
-        if not distance and info.data.get("depth") is False:
-            raise ValueError("with depth = false as well leaves nothing of the tree: keep one of the two")
-        return distance
-
-
-class NoPositions(Settings):
-    """No positions: self-attention cannot tell a sentence from its reorderings."""
-
-    kind: Literal["none"] = "none"
-
-
-PositionsConfig = Annotated[
-    SinusoidalPositions
-    | LearnedPositions
-    | RotaryPositions
-    | AlibiPositions
-    | RelativePositions
-    | SyntaxPositions
-    | NoPositions,
-    Field(discriminator="kind"),
-    variant("sinusoidal"),
-]
-
-
-class FullAttention(Settings):
-    """Every token looks at every other (§3.2.1)."""
-
-    kind: Literal["full"] = "full"
-
-
-class LinformerAttention(Settings):
-    """Keys and values are mixed into a fixed number along the length, in encoders (Wang et al. 2020)."""
-
-    kind: Literal["linformer"] = "linformer"
-    projected: Size = 128
-    """k: how many mixtures of keys, and of values, are left to look at."""
-    length: Size = 512
-    """n: how many tokens the mixtures are learned for: the longest sequence the network can read."""
-    sharing: Literal["none", "headwise", "key-value", "layerwise"] = "headwise"
-    """Who shares a projection: nobody; all heads; keys and values too; all layers too."""
-
-
-class BigBirdAttention(Settings):
-    """Blocks of tokens see their neighbours, a few global and a few random blocks, in encoders (Zaheer et al. 2020)."""
-
-    kind: Literal["bigbird"] = "bigbird"
-    block: Size = 64
-    """Tokens in a block."""
-    window_blocks: Size = 3
-    """Blocks around a token's own that it sees, its own included; odd."""
-    global_blocks: Annotated[int, Field(ge=0, le=2**24)] = 2
-    """Blocks that see all and are seen by all: the first and the last by turns, from both ends of the text."""
-    random_blocks: Annotated[int, Field(ge=0, le=2**24)] = 3
-    """Further blocks that each block sees, drawn once and for all from `seed`."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """What the random blocks follow from, together with the number of blocks in the text."""
-
-    @field_validator("window_blocks")
-    @classmethod
-    def _has_a_middle(cls, blocks: int) -> int:
-        if blocks % 2 == 0:
-            raise ValueError(f"has no middle: use {blocks - 1} or {blocks + 1}")
-        return blocks
-
-
-class WindowAttention(Settings):
-    """Each token looks at those near it: on both sides in an encoder, backwards only in a decoder."""
-
-    kind: Literal["window"] = "window"
-    reach: Size = 128
-    """How far a token sees, in tokens to each side; it also sees itself."""
-
-
-AttentionConfig = Annotated[
-    FullAttention | LinformerAttention | BigBirdAttention | WindowAttention,
-    Field(discriminator="kind"),
-    variant("full"),
-]
 
 
 class NetworkConfig(Settings):
