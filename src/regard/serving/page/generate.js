@@ -5,7 +5,7 @@ import { candidates } from "./candidates.js";
 import { h, replace } from "./dom.js";
 import { percent } from "./numbers.js";
 import { link, note } from "./state.js";
-import { sureness } from "./words.js";
+import { legend, sureness } from "./words.js";
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showGenerate(root, app, state) {
@@ -119,14 +119,7 @@ export async function showGenerate(root, app, state) {
         h("div", { class: "foot" }, latency, inside),
       ),
     ),
-    h(
-      "p",
-      { class: "legend" },
-      h("span", { class: "sure" }, "sure"),
-      h("span", { class: "fair" }, "less sure"),
-      h("span", { class: "unsure" }, "unsure"),
-      h("span", {}, "Choose a token to see what else could have followed."),
-    ),
+    legend("Choose a token to see what else could have followed."),
     detail,
   );
 }

@@ -5,7 +5,7 @@ import { candidates } from "./candidates.js";
 import { h, replace, settled } from "./dom.js";
 import { percent } from "./numbers.js";
 import { link, note } from "./state.js";
-import { sureness, wordsOf } from "./words.js";
+import { legend, sureness, wordsOf } from "./words.js";
 
 const PAUSE = 250; // milliseconds without a key
 
@@ -47,14 +47,7 @@ export async function showTranslate(root, app, state) {
         h("div", { class: "foot" }, latency, inside),
       ),
     ),
-    h(
-      "p",
-      { class: "legend" },
-      h("span", { class: "sure" }, "sure"),
-      h("span", { class: "fair" }, "less sure"),
-      h("span", { class: "unsure" }, "unsure"),
-      h("span", {}, "Choose a word to see where it comes from, and what else it could have been."),
-    ),
+    legend("Choose a word to see where it comes from, and what else it could have been."),
     detail,
     others,
   );

@@ -1,5 +1,7 @@
 // Tokens put together to words, for tokenizers that mark where one begins.
 
+import { h } from "./dom.js";
+
 const STARTS = /^[▁Ġ ]/;
 
 /**
@@ -30,4 +32,16 @@ export function wordsOf(tokens, scores) {
 /** How sure: the class of a word. @param {number} probability */
 export function sureness(probability) {
   return probability > 0.8 ? "sure" : probability > 0.4 ? "fair" : "unsure";
+}
+
+/** What the marks of sureness mean, and what can be done with a word. @param {string} hint */
+export function legend(hint) {
+  return h(
+    "p",
+    { class: "legend" },
+    h("span", { class: "sure" }, "sure"),
+    h("span", { class: "fair" }, "less sure"),
+    h("span", { class: "unsure" }, "unsure"),
+    h("span", {}, hint),
+  );
 }
