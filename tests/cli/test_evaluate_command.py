@@ -81,6 +81,25 @@ def test_short_and_long_sentences_have_scores_of_their_own(models: Path, pairs: 
     assert short["chrf"] == CHRF().corpus_score(outputs[:2], [references[:2]]).score
 
 
+def test_pairs_of_one_source_are_its_references_when_they_are_taken_together(
+    models: Path, outputs: list[str], tmp_path: Path
+) -> None:
+    data = tmp_path / "several.tsv"
+    data.write_text(f"{SOURCES[0]}\tw20 w21\n{SOURCES[1]}\tw20 w21\n{SOURCES[0]}\t{outputs[0]}\n")
+    found = {}
+    for how in ("apart", "together"):
+        done = regard("evaluate", models / "translator", "--data", data, *SEARCH, "--references", how, "--json", "-q")
+        found[how] = json.loads(done.out)
+    assert (found["apart"]["sentences"], found["apart"]["scores"]["exact"]) == (3, pytest.approx(1 / 3))
+    assert (found["together"]["sentences"], found["together"]["scores"]["exact"]) == (2, pytest.approx(1 / 2))
+    assert found["apart"]["scores"]["loss"] == found["together"]["scores"]["loss"]
+
+
+def test_bleu_divides_text_as_it_is_told(models: Path, pairs: Path) -> None:
+    done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--tokenize", "none", "--json", "-q")
+    assert "tok:none" in json.loads(done.out)["signatures"]["bleu"]
+
+
 def test_a_table_shows_every_score_with_its_signature(models: Path, pairs: Path) -> None:
     arguments = ["evaluate", str(models / "translator"), "--data", str(pairs), *SEARCH]
     scores = json.loads(regard(*arguments, "--json").out)["scores"]
@@ -217,6 +236,16 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
             ["translator", "--data", "pairs.tsv", "--precision", "int4"],
             2,
             "there is no precision 'int4'; the precisions are int8 and float32.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--tokenize", "moses"],
+            2,
+            "--tokenize moses: BLEU divides text by 13a, intl, char, zh, none; say one of these.",
+        ),
+        (
+            ["translator", "--data", "pairs.tsv", "--references", "all"],
+            2,
+            "--references all: pairs of the same source are taken apart or together; say one of these.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--output", "no/such/folder"],

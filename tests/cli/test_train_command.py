@@ -59,6 +59,23 @@ def test_a_file_says_everything_and_paths_in_it_are_taken_as_they_are(tmp_path: 
     assert tomllib.loads(shown)["training"]["steps"] == 3
 
 
+def test_a_recipe_finds_its_files_in_the_folder_it_is_given_and_tests_as_it_says(tmp_path: Path) -> None:
+    folder = tmp_path / "corpora"
+    folder.mkdir()
+    write_pairs(folder / "pairs.tsv")
+    repeated = (folder / "pairs.tsv").read_text().splitlines()[:4]
+    (folder / "test.tsv").write_text("\n".join([*repeated, *repeated]) + "\n")
+    (tmp_path / "recipe.toml").write_text(
+        '[data]\ntrain.files = "pairs.tsv"\ntest.files = ["test.tsv"]\n[validation]\ntokenize = "none"\n'
+        '[testing]\nbeam = 2\nreferences = "together"\n'
+    )
+    done = regard("train", tmp_path / "recipe.toml", folder, "--out", tmp_path / "run", *sets("training.steps=3"))
+    assert done.code == 0, done.err
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["results"]["test"]["sentences"] == 4
+    assert "tok:none" in about["signatures"]["bleu"]
+
+
 def test_config_show_names_the_origin_of_every_setting(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text('preset = "tiny"\n\n[model]\nheads = 8\n')
     shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.clip=1.0").out.splitlines()
@@ -122,6 +139,11 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
             ["x.toml", "--preset", "tiny"],
             2,
             "--preset tiny: is for translation, gpt, elmo, masked, classify and tag; in a file, write preset = 'tiny'.",
+        ),
+        (
+            ["translation", "corpora"],
+            2,
+            "corpora: a folder is for the files that a TOML file names; give data with --data.",
         ),
         (["gpt", "--data", "/dev/null", "--out", "x"], 3, "/dev/null: has nothing to learn from; give more text."),
         (

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from regard.decoding.translator import Wish
     from regard.evaluation.labels import Confusion, LabelScores
     from regard.evaluation.likelihood import Likelihood
+    from regard.evaluation.references import Asked
     from regard.evaluation.translation import Evaluation
     from regard.model import Model
+    from regard.text.corpus import Pair
     from regard.text.faults import Faults
     from regard.training.display import Display
     from regard.training.measuring import TextScores
@@ -41,6 +43,8 @@ class Options:
     engine: str | None
     precision: str | None
     output: Path | None
+    tokenize: str | None
+    references: str | None
 
 
 def run(
@@ -65,6 +69,14 @@ def run(
     output: Annotated[
         Path | None,
         typer.Option(help="Write the translations here, whole or not at all; `.gz` is compressed.", metavar="FILE"),
+    ] = None,
+    tokenize: Annotated[
+        str | None,
+        typer.Option(help="How BLEU finds words: 13a unless said, intl, char, zh, or none.", metavar="NAME"),
+    ] = None,
+    references: Annotated[
+        str | None,
+        typer.Option(help="apart unless said; together: pairs of one source are its translations.", metavar="HOW"),
     ] = None,
     context: Annotated[
         int | None,
@@ -92,7 +104,7 @@ def run(
 
     given = corpus(source, target, data, parses=parses)
     loaded, faults = load(model), Faults(skip_bad)
-    options = Options(beam, length_penalty, engine, precision, output)
+    options = Options(beam, length_penalty, engine, precision, output, tokenize, references)
     found: Evaluation | Likelihood | LabelScores | TextScores
     if loaded.config.model.task != "tagging":
         kind = "translator" if loaded.config.model.translates else "language model"
@@ -139,19 +151,21 @@ def _translations(
     from regard.evaluation.translation import evaluate, likelihood, translate
     from regard.text.scan import pairs_of
 
-    wish, precision = _wish(options), _precision(options.precision)
+    wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.tokenize)
     engine = cast("Name", options.engine or "auto")  # who chooses complains of another
     translator = model.translator(wish, engine=engine, precision=precision)
     name = ", ".join(given.names)
     pairs = list(readable(model, pairs_of(given, faults), name, faults))
     if not pairs:
         raise DataError(f"{name}: has no pairs to evaluate a model on; give some.")
+    asked = _asked(pairs, options.references)
     with _kept(options.output) as keep:
-        outputs = [keep(text) for text in translate(translator, wish, pairs, display.counting)]
+        translated = translate(translator, wish, [one.pair for one in asked], display.counting)
+        outputs = [keep(text) for text in translated]
     how = {"beam": wish.search.width, "length_penalty": wish.search.length_penalty, "engine": translator.engine.name}
     if translator.engine.name == "ctranslate2":
         how["precision"] = precision
-    return how, evaluate(pairs, outputs, likelihood(model, pairs, display.counting))
+    return how, evaluate(asked, outputs, likelihood(model, pairs, display.counting), tokenize)
 
 
 def _text(
@@ -233,6 +247,25 @@ def _precision(said: str | None) -> "Precision":
         case "float32":
             return "float32"
     raise ConfigError(f"there is no precision {said!r}; the precisions are int8 and float32.")
+
+
+def _tokenize(said: str | None) -> str:
+    from regard.config import BLEU_TOKENIZERS
+
+    if said is not None and said not in BLEU_TOKENIZERS:
+        raise ConfigError(f"--tokenize {said}: BLEU divides text by {', '.join(BLEU_TOKENIZERS)}; say one of these.")
+    return said or BLEU_TOKENIZERS[0]
+
+
+def _asked(pairs: "Sequence[Pair]", said: str | None) -> "list[Asked]":
+    from regard.evaluation.references import apart, together
+
+    match said:
+        case None | "apart":
+            return apart(pairs)
+        case "together":
+            return together(pairs)
+    raise ConfigError(f"--references {said}: pairs of the same source are taken apart or together; say one of these.")
 
 
 @contextmanager

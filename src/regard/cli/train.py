@@ -26,6 +26,9 @@ TRAINED = (*NETWORKS, "word2vec")
 
 def run(
     what: Annotated[str | None, typer.Argument(help=f"{', '.join(TRAINED)}, or a TOML file.", metavar="WHAT")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where the files are that a TOML file names.", metavar="[FOLDER]")
+    ] = None,
     source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
     target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
     parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U: places in the tree.")] = None,
@@ -82,7 +85,7 @@ def run(
             word2vec.run(parts, others, settings or [], out, quiet)
             return
         said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}
-        sources = _sources(what, preset, said, settings or [], resume)
+        sources = _sources(what, folder, preset, said, settings or [], resume)
         place = _place(what, out)
         wanted = what if what in NETWORKS else None
         order = Order(sources, place, resume=resume, what=wanted, command=["regard", *sys.argv[1:]])
@@ -92,20 +95,22 @@ def run(
 
 
 def _sources(
-    what: str | None, preset: str | None, said: dict[str, Any], settings: list[str], resume: bool
+    what: str | None, folder: Path | None, preset: str | None, said: dict[str, Any], settings: list[str], resume: bool
 ) -> "list[Source]":
     """Where settings come from, the later places to win."""
     from regard.config import Source, gather
     from regard.errors import ConfigError
 
     sources: list[Source] = []
+    if folder is not None and (what is None or what in TRAINED):
+        raise ConfigError(f"{folder}: a folder is for the files that a TOML file names; give data with --data.")
     if what is not None and what in NETWORKS:
         sources = [Source(f"regard train {what}", {"model": NETWORKS[what]}), *gather(preset)]
         said = {**said, "data": _own_splits(what, said.get("data", {}))}
     elif what is not None:
         if preset is not None:
             raise ConfigError(f"--preset {preset}: is for {_listed('and')}; in a file, write preset = {preset!r}.")
-        sources = _file(what)
+        sources = _file(what, folder)
     elif not resume:
         raise ConfigError(f"say what to train: {', '.join(TRAINED)}, or a TOML file.")
     sources += [Source("the command", said)] if any(said.values()) else []
@@ -147,15 +152,16 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def _file(what: str) -> "list[Source]":
-    from regard.config import gather, preset_names
+def _file(what: str, folder: Path | None) -> "list[Source]":
+    from regard.config import gather, inside, preset_names
     from regard.config.complaint import nearest
     from regard.errors import ConfigError
 
     if not what.endswith(".toml") and not Path(what).is_file():
         hint = " (give it to --preset)" if what in preset_names() else nearest(what, TRAINED)
         raise ConfigError(f"{what!r} is not something to train{hint}; say {', '.join(TRAINED)}, or give a TOML file.")
-    return gather(Path(what))
+    sources = gather(Path(what))
+    return sources if folder is None else [inside(folder, source) for source in sources]
 
 
 def print_results(run: "Run") -> None:

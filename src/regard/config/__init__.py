@@ -7,6 +7,7 @@ from regard.config.attention import BigBirdAttention, FullAttention, LinformerAt
 from regard.config.complaint import Source
 from regard.config.data import Corpus, DataConfig
 from regard.config.heads import ClassHead, HeadConfig, NoHead, TagHead, TokenHead
+from regard.config.inside import inside
 from regard.config.model import (
     BidirectionalLanguageModel,
     DecoderOnly,
@@ -32,10 +33,11 @@ from regard.config.positions import (
 from regard.config.schema import Config, SpecialTokens
 from regard.config.sources import check, gather, given, preset_names, preset_summary, resolve
 from regard.config.tokenizer import TokenizerConfig
-from regard.config.training import TrainingConfig, ValidationConfig
+from regard.config.training import BLEU_TOKENIZERS, TestingConfig, TrainingConfig, ValidationConfig
 from regard.config.written import to_toml
 
 __all__ = [
+    "BLEU_TOKENIZERS",
     "AlibiPositions",
     "BidirectionalLanguageModel",
     "BigBirdAttention",
@@ -65,6 +67,7 @@ __all__ = [
     "SpecialTokens",
     "SyntaxPositions",
     "TagHead",
+    "TestingConfig",
     "TokenHead",
     "TokenizerConfig",
     "TrainingConfig",
@@ -74,6 +77,7 @@ __all__ = [
     "check",
     "gather",
     "given",
+    "inside",
     "preset_names",
     "preset_summary",
     "resolve",

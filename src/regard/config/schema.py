@@ -8,7 +8,7 @@ from regard.config.data import DataConfig
 from regard.config.model import LABELLING, EncoderDecoder, ModelConfig
 from regard.config.settings import Settings
 from regard.config.tokenizer import TokenizerConfig
-from regard.config.training import TrainingConfig, ValidationConfig
+from regard.config.training import TestingConfig, TrainingConfig, ValidationConfig
 
 OF_LABELS = {  # metrics of what an encoder's head predicts, and the tasks that are measured by them
     "accuracy": (*LABELLING.values(), "masked"),
@@ -41,6 +41,7 @@ class Config(Settings):
     data: DataConfig = Field(default=DataConfig(), validate_default=True)
     training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
     validation: ValidationConfig = Field(default=ValidationConfig(), validate_default=True)
+    testing: TestingConfig = Field(default=TestingConfig(), validate_default=True)
 
     @field_validator("tokens")
     @classmethod

@@ -1,6 +1,6 @@
 """The settings of training and validation. The defaults are the recipe of "Attention Is All You Need" (§5)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -10,6 +10,10 @@ from regard.config.settings import Rate, Settings, Size, variant
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Rising = Annotated[float, Field(ge=0)]
+
+
+BleuTokenizer = Literal["13a", "intl", "char", "zh", "none"]  # sacrebleu's names
+BLEU_TOKENIZERS = get_args(BleuTokenizer)
 
 
 class Adam(Settings):
@@ -134,3 +138,18 @@ class ValidationConfig(Settings):
     """How many sentences are translated for BLEU and chrF; 0 skips them."""
     samples: Count = 3
     """How many of them are shown."""
+    tokenize: BleuTokenizer = "13a"
+    """How BLEU divides text into words, at the end as well; `none` where words are set apart by spaces already."""
+
+
+class TestingConfig(Settings):
+    """How a translator is measured on the test data at the end."""
+
+    __test__ = False  # for pytest, which takes the name for its own
+
+    beam: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Hypotheses that are followed at the same time; 1 is greedy."""
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
+    """α: how much longer sentences are forgiven for their lower probability (§6.1)."""
+    references: Literal["apart", "together"] = "apart"
+    """`together`: pairs of the same source are one sentence with several right translations."""

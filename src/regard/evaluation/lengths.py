@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regard.evaluation.scores import score
+from regard.evaluation.scores import References, score
 
 BOUNDS = ((1, 5), (6, 10), (11, 20), (21, 30), (31, 50), (51, None))  # words of the source, as spaces separate them
 
@@ -33,10 +33,12 @@ class Bucket:
         return asdict(self)
 
 
-def by_length(sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> list[Bucket]:
+def by_length(
+    sources: Sequence[str], outputs: Sequence[str], references: Sequence[References], tokenize: str = "13a"
+) -> list[Bucket]:
     """The buckets that are not empty, the shortest sources first.
 
-    >>> [bucket.words for bucket in by_length(["a b", "a " * 60], ["x", "y"], ["x", "z"])]
+    >>> [bucket.words for bucket in by_length(["a b", "a " * 60], ["x", "y"], [["x"], ["z"]])]
     ['1–5', '51+']
     """
     lengths = [len(source.split()) for source in sources]
@@ -44,6 +46,6 @@ def by_length(sources: Sequence[str], outputs: Sequence[str], references: Sequen
     for shortest, longest in BOUNDS:
         inside = [n for n, words in enumerate(lengths) if shortest <= words and (longest is None or words <= longest)]
         if inside:
-            counted = score([outputs[n] for n in inside], [references[n] for n in inside]).values
+            counted = score([outputs[n] for n in inside], [references[n] for n in inside], tokenize=tokenize).values
             found.append(Bucket(shortest, longest, len(inside), counted["bleu"], counted["chrf"]))
     return found

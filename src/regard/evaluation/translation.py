@@ -7,6 +7,7 @@ from typing import Any
 from regard.decoding.translator import Translator, Wish
 from regard.evaluation.lengths import Bucket, by_length
 from regard.evaluation.likelihood import Likelihood, Scored, together
+from regard.evaluation.references import Asked
 from regard.evaluation.scores import ALL, score
 from regard.evaluation.scoring import Counting, Predicting, score_pairs
 from regard.text.corpus import Pair
@@ -53,18 +54,18 @@ def likelihood(model: Predicting, pairs: Sequence[Pair], counting: Counting) -> 
     return together(scored)
 
 
-def evaluate(pairs: Sequence[Pair], outputs: Sequence[str], references: Likelihood) -> Evaluation:
+def evaluate(asked: Sequence[Asked], outputs: Sequence[str], likely: Likelihood, tokenize: str = "13a") -> Evaluation:
     """Evaluate translations of the sources, given the likelihood of the targets.
 
-    >>> pairs = [Pair("I love you.", "Ti amo.")]
-    >>> evaluate(pairs, ["Ti amo."], Likelihood(tokens=4, total=-2.0)).scores["loss"]
+    >>> asked = [Asked(Pair("I love you.", "Ti amo."), ["Ti amo."])]
+    >>> evaluate(asked, ["Ti amo."], Likelihood(tokens=4, total=-2.0)).scores["loss"]
     0.5
     """
-    targets = [pair.target for pair in pairs]
-    counted = score(outputs, targets, ALL)
+    references = [one.references for one in asked]
+    counted = score(outputs, references, ALL, tokenize)
     return Evaluation(
-        len(pairs),
-        {**counted.values, "loss": references.loss, "perplexity": references.perplexity},
+        len(asked),
+        {**counted.values, "loss": likely.loss, "perplexity": likely.perplexity},
         counted.signatures,
-        by_length([pair.source for pair in pairs], outputs, targets),
+        by_length([one.pair.source for one in asked], outputs, references, tokenize),
     )

@@ -1,6 +1,7 @@
 """The task of translation: pairs of sentences in, a translator out, measured by loss, BLEU and chrF."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Translator, Wish
 from regard.errors import ConfigError
 from regard.evaluation.likelihood import perplexity
+from regard.evaluation.references import Asked, apart, together
 from regard.evaluation.scores import score, sentence_scores
 from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.text.batches import Batches, Place
 from regard.text.bpe_dropout import BpeDropout
-from regard.text.corpus import Pair
 from regard.text.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
 from regard.text.prepare import Part, Prepared, prepare_pairs
 from regard.text.scan import Report, Scan, scan_pairs
@@ -125,14 +126,16 @@ class Translation:
 
     def validate(self, check: Check) -> Measured:
         """Loss over all of the validation data, BLEU and chrF over its first sentences."""
-        settings = self.config.validation
-        return self._measure(self._valid, settings.sentences, settings.samples, check)
+        return self._measure(self._valid, apart(self._valid.pairs(self.config.validation.sentences)), AS_TRAINED, check)
 
     def test(self, check: Check) -> Measured | None:
-        """The same over all of the test data."""
+        """The same over all of the test data, with the search that is set for it."""
         if self._test is None:
             return None
-        return self._measure(self._test, None, self.config.validation.samples, check)
+        settings, pairs = self.config.testing, self._test.pairs(None)
+        asked = together(pairs) if settings.references == "together" else apart(pairs)
+        search = replace(GREEDY, width=settings.beam, length_penalty=settings.length_penalty)
+        return self._measure(self._test, asked, replace(AS_TRAINED, search=search), check)
 
     def _batch(self, examples: Ids, place: Place) -> PairBatch:
         tokens = self.config.tokens
@@ -156,29 +159,35 @@ class Translation:
             total, targets = total + float(loss.plain), targets + loss.targets
         return total / targets
 
-    def _measure(self, part: Part, sentences: int | None, samples: int, check: Check) -> Measured:
+    def _measure(self, part: Part, asked: Sequence[Asked], wish: Wish, check: Check) -> Measured:
         loss = self._loss(part.store, check)
         scores = {"loss": loss, "perplexity": perplexity(loss)}
-        pairs = part.pairs(sentences)
-        if not pairs:
+        if not asked:
             return Measured(scores)
+        pairs, settings = [one.pair for one in asked], self.config.validation
         sources = [pair.source for pair in pairs]
         engine = NetworkEngine([self.network], self.config, check)
         translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
         parses = [pair.parse for pair in pairs] if self.config.model.reads_parses else None
-        outputs = [found.text for found in translator.translate(sources, AS_TRAINED, parses)]
-        counted = score(outputs, [pair.target for pair in pairs])
+        outputs = [found.text for found in translator.translate(sources, wish, parses)]
+        counted = score(outputs, [one.references for one in asked], tokenize=settings.tokenize)
         scores |= counted.values
-        shown = [Sample(p.source, p.target, output) for p, output in zip(pairs[:samples], outputs, strict=False)]
-        return Measured(scores | {"sentences": len(pairs)}, shown, counted.signatures, _ranked(pairs, outputs))
+        shown = zip(pairs[: settings.samples], outputs, strict=False)
+        samples = [Sample(pair.source, pair.target, output) for pair, output in shown]
+        return Measured(scores | {"sentences": len(asked)}, samples, counted.signatures, _ranked(asked, outputs))
 
 
-def _ranked(pairs: Sequence[Pair], outputs: Sequence[str]) -> Mapping[str, Sequence[Mapping[str, str | float]]]:
+def _ranked(asked: Sequence[Asked], outputs: Sequence[str]) -> Mapping[str, Sequence[Mapping[str, str | float]]]:
     """The best, the worst and some random translations."""
-    ratings = sentence_scores(outputs, [pair.target for pair in pairs])
+    ratings = sentence_scores(outputs, [one.references for one in asked])
     rated: list[dict[str, str | float]] = [
-        {"source": pair.source, "reference": pair.target, "output": output, "score": round(rating, 1)}
-        for pair, output, rating in zip(pairs, outputs, ratings, strict=True)
+        {
+            "source": one.pair.source,
+            "reference": " / ".join(one.references),
+            "output": output,
+            "score": round(rating, 1),
+        }
+        for one, output, rating in zip(asked, outputs, ratings, strict=True)
     ]
     return ranked(rated, ratings, longer="reference")
 
