@@ -38,7 +38,7 @@ def test_every_sentence_has_one_translation(pairs: list[Pair]) -> None:
 
 def test_pairs_are_the_same_everywhere(pairs: list[Pair]) -> None:
     digest = hashlib.sha256(repr([(pair.source, pair.target, pair.alignment) for pair in pairs]).encode())
-    assert digest.hexdigest()[:16] == "72b8ab832ed0eb3e"
+    assert digest.hexdigest()[:16] == "29f662cfe47eb4ce"
 
 
 def test_splits_hold_every_pair_in_order() -> None:
@@ -164,11 +164,13 @@ def test_participles_agree(pairs: list[Pair]) -> None:
         "We": "i",
         "They": "i",
         "You two": "i",
-        "Maria and Anna": "e",
+        "two women": "e",
     }
     met: Counter[str] = Counter()
+    women = "Maria|Anna|Giulia|Laura|Chiara|Sara"
     for pair in pairs:
-        who = re.match(r"(Maria and Anna|You two|She|He|I|You|We|They) (?!and)", pair.source)
+        source = re.sub(f"^({women}) and ({women}) ", "two women ", pair.source)
+        who = re.match(r"(two women|You two|She|He|I|You|We|They) (?!and)", source)
         ending = re.search(rf"\b(?:sono|sei|è|siamo|siete) (?:{moved})(\w)\b", pair.target.lower())
         if who and ending and " that " not in pair.source and " because " not in pair.source:
             assert ending[1] == endings[who[1]], pair

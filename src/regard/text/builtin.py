@@ -42,8 +42,8 @@ def is_builtin(name: str) -> bool:
 def builtin_pairs(name: str) -> Iterator[Pair]:
     """The sentence pairs of this name.
 
-    >>> next(builtin_pairs("builtin:phrasebook"))
-    Pair(source='The waitresses will go to London', target='Le cameriere andranno a Londra')
+    >>> next(builtin_pairs("builtin:phrasebook-test"))
+    Pair(source='I love you very much', target='Ti amo molto')
     """
     _check(name)
     if name not in PAIRS:
@@ -54,8 +54,8 @@ def builtin_pairs(name: str) -> Iterator[Pair]:
 def builtin_labelled(name: str) -> Iterator[Labelled]:
     """The labelled texts of this name.
 
-    >>> next(builtin_labelled("builtin:phrasebook-topics"))
-    Labelled(label='places', text='The waitresses will go to London', second=None, place='builtin:phrasebook-topics:1')
+    >>> next(builtin_labelled("builtin:phrasebook-topics-test"))
+    Labelled(label='people', text='I love you very much', second=None, place='builtin:phrasebook-topics-test:1')
     """
     _check(name)
     if name not in TOPICS:

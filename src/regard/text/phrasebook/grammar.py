@@ -26,7 +26,7 @@ from regard.text.phrasebook.verbs import FEELINGS
 
 _WEIGHTS: dict[Callable[[Dice], Sentence], int] = {
     doing.actions: 18, doing.achievements: 6, doing.habits: 7, doing.states: 5, doing.owning: 2, doing.nobody: 4,
-    people.meeting: 7, people.meeting_there: 3, people.have_met: 2, people.feeling: 3, people.calling_often: 4,
+    people.meeting: 7, people.meeting_there: 3, people.have_met: 2, people.feeling: 7, people.calling_often: 4,
     people.giving: 8, people.giving_it: 3,
     being.moods: 4, being.character: 3, being.qualities: 5, being.comparing: 4, being.jobs: 3, being.bodies: 2,
     being.ages: 3, being.naming: 3,

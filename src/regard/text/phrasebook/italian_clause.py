@@ -56,7 +56,8 @@ def _around(clause: Clause) -> tuple[Words, Words]:
     if isinstance(subject, NounPhrase):
         before = under("subject", subject.italian)
         if clause.verb.dative:
-            before = italian.prepend(Word("a", before[-1].means), before)
+            to_them = under("subject", subject.dative)
+            before = to_them or italian.prepend(Word("a", before[-1].means), before)
     if isinstance(thing, NounPhrase):
         after = under("object", thing.italian)
         if clause.verb.preposition:

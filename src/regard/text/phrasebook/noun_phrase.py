@@ -25,6 +25,7 @@ class NounPhrase(Phrase):
     plural: bool = False
     english_plural: bool = False
     person: int = 3
+    dative: Words = ()  # how Italian says it after `a`, where that is not `a` and the phrase: a me e a Marco
 
 
 # `bare` has no article in either language; `generic` has one in Italian only: I like bread, mi piace il pane
@@ -84,11 +85,13 @@ def both(first: NounPhrase, second: NounPhrase) -> NounPhrase:
 
 
 def and_i(other: NounPhrase) -> NounPhrase:
-    """Someone and I, who comes first in Italian: io e Marco."""
+    """Someone and I, who comes first in Italian: io e Marco, a me e a Marco."""
     other_one = other.under("other")
     said = (*other_one.english, Word("and", ("and",)), Word("I", ("I",)))
     detto = (Word("io", ("I",)), Word("e", ("and",)), *other_one.italian)
-    return NounPhrase(said, detto, "m", plural=True, english_plural=True, person=1)
+    to_other = italian.prepend(Word("a", other_one.italian[-1].means), other_one.italian)
+    dative = (Word("a", ("I",)), Word("me", ("I",)), Word("e", ("and",)), *to_other)
+    return NounPhrase(said, detto, "m", plural=True, english_plural=True, person=1, dative=dative)
 
 
 def prepositional(in_english: str, in_italian: str, noun: Phrase) -> Phrase:

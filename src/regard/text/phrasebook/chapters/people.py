@@ -57,9 +57,9 @@ def have_met(dice: Dice) -> Sentence:
 def feeling(dice: Dice) -> Sentence:
     """I love you very much. Do you know her? They do not understand us."""
     asked = dice.chance(20)
-    verb, who = dice.pick((*_FEELINGS, FEELINGS["love"], FEELINGS["love"])), subject(dice, asked)
+    verb, who = dice.pick((*_FEELINGS, *[FEELINGS["love"]] * 5)), subject(dice, asked)
     clause = Clause(who, verb, someone(dice, who))
-    if verb.english == "love" and dice.chance(50):
+    if verb.english == "love" and dice.chance(60):
         return speak(replace(clause, degree=dice.pick((VERY_MUCH, VERY_MUCH, A_LOT))), asked)
     return ask(clause) if asked else tell(replace(clause, negated=dice.chance(30)))
 
