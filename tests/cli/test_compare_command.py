@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from commands import regard
 from random_models import SMALL, saved
-from regard.comparison.plot import apart
 from regard.config import DecoderOnly
+from regard.drawing.names import apart
 from small_runs import SETTINGS, write_pairs
 
 QUICK = ["training.steps=4", "validation.every=2"]
@@ -97,7 +97,7 @@ def test_runs_and_models_can_be_compared_without_training(arguments: list[str], 
         ),
         (
             ["tiny", "--plot", "a.gif"],
-            "a.gif: cannot be drawn; let its name end in .svg, .png or .pdf.",
+            "--plot a.gif: should end in .png, .svg or .pdf.",
         ),
         (
             ["tiny", "--engine", "fast"],

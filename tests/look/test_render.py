@@ -11,6 +11,7 @@ from rich.console import Console
 
 from family import DECODERS, FAMILY
 from looking import TEXT, TRANSLATORS, traced
+from regard.drawing.files import check, write
 from regard.errors import ConfigError, DataError, InputError
 from regard.look import plots
 from regard.look.render.html import notebook, page
@@ -133,7 +134,7 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
     files = []
     for name in "ab":
         path = tmp_path / f"{name}.{suffix}"
-        plots.write(plots.alignment(traced("encoder-decoder")), path)
+        write(plots.alignment(traced("encoder-decoder")), path)
         files.append(path.read_bytes())
     assert files[0] == files[1]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{suffix}", f"b.{suffix}"]
@@ -143,7 +144,7 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
 def test_attention_and_heads_of_every_kind_of_network_can_be_drawn(tmp_path: Path, name: str) -> None:
     trace = traced(name)
     for number, figure in enumerate((plots.attention(trace), plots.heads(trace))):
-        plots.write(figure, tmp_path / f"{number}.svg")
+        write(figure, tmp_path / f"{number}.svg")
         assert (tmp_path / f"{number}.svg").stat().st_size > 1000
 
 
@@ -157,7 +158,7 @@ def test_a_plot_shows_the_heads_that_were_asked_for() -> None:
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as wrong:
-        plots.check(Path("x.gif"))
+        check(Path("x.gif"), "--output")
     assert str(wrong.value) == "--output x.gif: should end in .png, .svg or .pdf."
     nothing = traced("recurrent language model, LSTM")
     with pytest.raises(InputError) as found:
@@ -171,5 +172,5 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     assert str(found.value) == "encoder.1.attention[9]: there is no head 9; the heads are 0 to 3."
     path = tmp_path / "missing" / "x.png"
     with pytest.raises(DataError) as unwritten:
-        plots.write(plots.heads(traced("encoder-decoder")), path)
+        write(plots.heads(traced("encoder-decoder")), path)
     assert str(unwritten.value) == f"{path}: cannot be written (No such file or directory); choose another place."

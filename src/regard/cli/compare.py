@@ -35,12 +35,13 @@ def run(
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     from regard.comparison.entrant import entrants
     from regard.comparison.measure import measure, sentences_of
-    from regard.comparison.plot import check_name, draw
+    from regard.comparison.plot import draw
     from regard.comparison.table import as_dicts, markdown, table
+    from regard.drawing.files import check as check_picture
     from regard.training.display import display_for
 
     picture = plot or out / "compare.svg"
-    check_name(picture)
+    check_picture(picture, "--plot")
     with closing(display_for(sys.stderr, quiet)) as display:
         found = entrants(given, settings or [], out, display)
     rows = measure(found, sentences_of(found, sentences), engine)  # type: ignore[arg-type]  # checked above

@@ -28,15 +28,16 @@ def run(
 ) -> None:
     """Draw attention weights, the alignment of words, or what all heads are worth."""
     from regard.cli.look import traced
+    from regard.drawing.files import check, write
     from regard.look import plots
     from regard.model import load
 
     check_choice("WHAT", what, KINDS)
     check_text("TEXT", text, empty=True)
-    plots.check(output)
+    check(output, "--output")
     trace = traced(load(model), text, beam=beam, length=length, target=target, parses=parses)
     if what == "attention":
         figure = plots.attention(trace, at)
     else:
         figure = plots.alignment(trace) if what == "alignment" else plots.heads(trace)
-    plots.write(figure, output)
+    write(figure, output)

@@ -1,16 +1,12 @@
 """Pictures of a trace, by matplotlib: attention weights, the alignment of words, what all heads are worth."""
 
-import errno
 import math
-import os
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import ConfigError, DataError, InputError
+from regard.drawing.palette import BLUE, INK, ORANGE
+from regard.drawing.style import new_figure, our_style
+from regard.errors import InputError
 from regard.look.ablation import Change
 from regard.look.heads import heads as all_heads
 from regard.look.trace import Trace
@@ -18,41 +14,8 @@ from regard.look.trace import Trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".pdf")
-INK, SOFT, FAINT, BLUE, ORANGE = "#1b1c1e", "#5c6066", "#e3e4e1", "#2a6fc9", "#d9652b"
-STYLE: Any = {  # of what matplotlib has settings for
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": SOFT,
-    "axes.edgecolor": FAINT,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "svg.hashsalt": "regard",  # the same picture is the same file
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a token may be a dollar sign
-}
 
-
-@contextmanager
-def _our_style() -> Iterator[None]:
-    """While it lasts, pictures look like ours; those of whoever asks look as before."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
-        yield
-
-
-def check(path: Path) -> None:
-    """Refuse a file that matplotlib would not know how to write, before anything is computed."""
-    if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--output {path}: should end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
-
-
-@_our_style()
+@our_style()
 def attention(trace: Trace, at: str | None = None) -> "Figure":
     """The weights of all heads of one attention, or of one head: `decoder.1.cross_attention[2]`.
 
@@ -69,7 +32,7 @@ def attention(trace: Trace, at: str | None = None) -> "Figure":
     across = min(len(shown), 4)
     down = math.ceil(len(shown) / across)
     size = max(2.0, 0.24 * max(len(rows), len(columns)))
-    figure = _figure(across * (size + 0.9) + 0.4, down * (size + 0.9) + 0.5)
+    figure = new_figure(across * (size + 0.9) + 0.4, down * (size + 0.9) + 0.5)
     for n, head in enumerate(shown):
         ax = figure.add_subplot(down, across, n + 1)
         _matrix(ax, weights[head].detach().cpu().float().numpy(), rows, columns, most=1.0)
@@ -78,14 +41,14 @@ def attention(trace: Trace, at: str | None = None) -> "Figure":
     return figure
 
 
-@_our_style()
+@our_style()
 def alignment(trace: Trace) -> "Figure":
     """What the chosen head looks at, word by word, beside what leaving each word out costs."""
     found = trace.alignment()
     rows = [word.text for word in found.target]
     columns = [word.text for word in found.source]
     size = max(2.4, 0.36 * max(len(rows), len(columns)))
-    figure = _figure(2 * (size + 1.3), size + 1.6)
+    figure = new_figure(2 * (size + 1.3), size + 1.6)
     left, right = figure.subplots(1, 2)
     _matrix(left, found.weights.numpy(), rows, columns, most=1.0)
     left.set_title(f"attention of {found.chosen.point.removesuffix('.weights')}[{found.chosen.head}]")
@@ -98,14 +61,14 @@ def alignment(trace: Trace) -> "Figure":
     return figure
 
 
-@_our_style()
+@our_style()
 def heads(trace: Trace) -> "Figure":
     """Every head by how spread its attention is and by what it costs to switch it off."""
     found = all_heads(trace)
     if not found:
         raise InputError("This network has no attention, so it has no heads to plot.")
     costs = [head.cost or 0.0 for head in found]
-    figure = _figure(7.2, max(2.0, 0.22 * len(found) + 1.0))
+    figure = new_figure(7.2, max(2.0, 0.22 * len(found) + 1.0))
     left, right = figure.subplots(1, 2, sharey=True)
     places = list(range(len(found)))[::-1]
     left.barh(places, costs, color=BLUE, height=0.7)
@@ -117,30 +80,6 @@ def heads(trace: Trace) -> "Figure":
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(length=0)
     return figure
-
-
-def write(figure: "Figure", path: Path) -> None:
-    """Write a picture, whole or not at all; the same picture gives the same file."""
-    draft = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
-    kind = path.suffix.lower()[1:]
-    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    try:
-        try:
-            with _our_style(), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Glyph")  # a letter that no font here has is a box
-                figure.savefig(draft, dpi=160, bbox_inches="tight", facecolor="white", metadata=dated)
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        remedy = "make space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another place"
-        raise DataError(f"{path}: cannot be written ({error.strerror}); {remedy}.") from None
-
-
-def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(min(width, 40), min(height, 40)), layout="constrained")  # of no window
 
 
 def _matrix(ax: Any, values: Any, rows: list[str], columns: list[str], *, most: float, colour: str = BLUE) -> None:
