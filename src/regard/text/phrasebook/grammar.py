@@ -41,7 +41,7 @@ _WEIGHTS: dict[Callable[[Dice], Sentence], int] = {
     asking.how_many: 1, asking.how: 2,
     times.the_time: 1, times.timetable: 3, times.from_to: 2, times.weather: 2,
     stories.chains: 6, stories.not_found: 3, stories.remedies: 5, stories.offers: 3,
-    linking.reasons: 4, linking.conditions: 4, linking.said_that: 5, linking.wondering: 4, linking.things_that: 5,
+    linking.reasons: 4, linking.conditions: 4, linking.said_that: 7, linking.wondering: 4, linking.things_that: 5,
     linking.people_who: 3,
 }  # fmt: skip
 _DRAWN = tuple(chapter for chapter, weight in _WEIGHTS.items() for _ in range(weight))

@@ -6,6 +6,7 @@ from regard.text.phrasebook.adjectives import CHARACTER, MOOD, describing, said_
 from regard.text.phrasebook.chapters.asking import WHEN, WHERE, WHY
 from regard.text.phrasebook.chapters.being import degree, moods, qualities
 from regard.text.phrasebook.chapters.doing import ANYTHING
+from regard.text.phrasebook.chapters.people import feeling
 from regard.text.phrasebook.chapters.places import going, where_people_are
 from regard.text.phrasebook.chapters.stories import IF
 from regard.text.phrasebook.clause import A_LOT, ALWAYS, NEVER, OFTEN, TOO_MUCH, Clause, Noun, Tense
@@ -93,12 +94,15 @@ _NEEDS = (
 
 
 def said_that(dice: Dice) -> Sentence:
-    """I know that Maria is tired. He says that the soup is cold. She knows that we are going to Rome."""
+    """I know that Maria is tired. He says that the soup is cold. You know that I love you."""
     who = subject(dice)
-    content = dice.pick((moods, qualities, where_people_are, going))(dice)
+    content = dice.pick(_SAID)(dice)
     while content.mark != "." or content.phrase.english[0].text in _unclear_after(who):
-        content = dice.pick((moods, qualities, where_people_are, going))(dice)
+        content = dice.pick(_SAID)(dice)
     return Sentence(join(say(Clause(who, TALKING[dice.pick(("know", "say"))])), THAT, content.phrase))
+
+
+_SAID = (moods, qualities, where_people_are, going, feeling, feeling)
 
 
 def _unclear_after(who: Noun) -> set[str]:
