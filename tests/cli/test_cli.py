@@ -119,9 +119,9 @@ def test_a_narrow_terminal_loses_no_number(monkeypatch: pytest.MonkeyPatch) -> N
     assert "63,045,632   127,148,032" in regard("model", "paper-base").out
 
 
-def test_lab_lists_and_runs() -> None:
+def test_lab_lists_and_runs(tmp_path: Path) -> None:
     assert regard("lab").out.startswith("worked-example  ")
-    shown = regard("lab", "worked-example").out
+    shown = regard("lab", "worked-example", "--out", tmp_path).out
     assert "⎢ 0.0009  0.9088  0.0903 ⎥ · ⎢ 2  8  0 ⎥ = ⎢ 1.9991  7.8141  0.2735 ⎥" in shown
 
 
@@ -136,7 +136,17 @@ def test_lab_lists_and_runs() -> None:
         (
             ["lab", "worked"],
             2,
-            "regard: there is no lab 'worked' (did you mean worked-example?); the labs are worked-example.\n",
+            "regard: there is no lab 'worked' (did you mean worked-example?); the labs are worked-example, ",
+        ),
+        (
+            ["lab", "scaling", "--quick", "--full"],
+            2,
+            "regard: --quick and --full contradict each other; give one of them, or neither.\n",
+        ),
+        (
+            ["lab", "worked-example", "--quiet", "--out", "/proc/labs"],
+            3,
+            "regard: /proc/labs/worked-example: cannot be written (No such file or directory); choose another --out.\n",
         ),
         (["import", "nowhere"], 3, "regard: nowhere: "),
         (
@@ -177,11 +187,12 @@ def test_a_name_that_is_too_long_or_not_unicode_is_a_sentence() -> None:
     assert odd.err.startswith("regard: caf\\udce9.toml: cannot be read")
 
 
-def test_output_is_utf8_whatever_the_locale() -> None:
-    assert "√d_k" in command_line.regard("lab", "worked-example", LC_ALL="C", PYTHONIOENCODING="ascii").stdout
+def test_output_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
+    done = command_line.regard("lab", "worked-example", "--out", tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert "√d_k" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", ["lab worked-example", "model paper-big --set model.layers=60 --taps"])
+@pytest.mark.parametrize("arguments", ["model tiny", "model paper-big --set model.layers=60 --taps"])
 def test_a_reader_that_has_had_enough_ends_it_quietly(arguments: str) -> None:
     """Whether the output fits into the pipe, and fails only when it is flushed at the end, or not."""
     command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' {arguments} | true"

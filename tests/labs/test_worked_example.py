@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.labs.worked_example import look_ahead, run, self_attention
+from regard.labs.worked_example import board, look_ahead, self_attention
 
 
 def assert_equal(actual: Tensor, expected: list[list[float]]) -> None:
@@ -37,7 +37,7 @@ def test_look_ahead_table() -> None:
 
 
 def test_every_step_is_on_the_board() -> None:
-    text = run()
+    text = board()
     for line in (
         "   X = ⎢ 0  2  0  2 ⎥",
         "   ⎣ 1  1  1  1 ⎦   ⎢ 0  0  1 ⎥   ⎣ 2  1  3 ⎦",

@@ -1,24 +1,69 @@
-"""`regard lab`: claims of the paper, checked."""
+"""`regard lab`: claims of the paper, each an experiment."""
 
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.errors import ConfigError
 from regard.labs import LABS
 
+if TYPE_CHECKING:
+    from regard.labs.folder import Done
+
+ALL = "all"
+
 
 def run(
-    name: Annotated[str | None, typer.Argument(help="The lab to run; without it, the labs are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The lab to run, or all; without it, the labs are listed.", metavar="[NAME]")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="In seconds, for a first impression.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="As long as a better picture takes.")] = False,
+    out: Annotated[Path, typer.Option(help="Where each lab gets a folder.")] = Path("runs/labs"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
 ) -> None:
-    """Run a lab: a claim of the paper, checked on real numbers."""
+    """Put a claim of the paper to the test, on networks of our own; with figure, numbers and a page."""
     if name is None:
         width = max(len(lab) for lab in LABS)
         for lab in LABS.values():
             print(f"{lab.name.ljust(width)}  {lab.claim}")
         return
-    if name not in LABS:
+    if name != ALL and name not in LABS:
         from regard.config.complaint import nearest
 
-        raise ConfigError(f"there is no lab {name!r}{nearest(name, LABS)}; the labs are {', '.join(LABS)}.")
-    print(LABS[name].run())
+        known = [*LABS, ALL]
+        raise ConfigError(f"there is no lab {name!r}{nearest(name, known)}; the labs are {', '.join(known)}.")
+    if quick and full:
+        raise ConfigError("--quick and --full contradict each other; give one of them, or neither.")
+    from regard.labs.folder import carry_out, write_book
+
+    def say(sentence: str) -> None:
+        if not quiet:
+            print(sentence, file=sys.stderr, flush=True)
+
+    done = []
+    for lab in LABS.values() if name == ALL else [LABS[name]]:
+        say(f"{lab.name}: {lab.claim}")
+        done.append(carry_out(lab, "quick" if quick else "full" if full else "usual", out, say))
+        _show(done[-1], out)
+    if name == ALL:
+        print(f"The book: {write_book(done, out)}")
+
+
+def _show(done: "Done", out: Path) -> None:
+    from regard.cli.tables import new_table, print_table
+    from regard.labs.folder import PAGE
+
+    outcome = done.outcome
+    if outcome.board:
+        print(outcome.board, end="\n\n")
+    for table in outcome.tables:
+        print(table.title)
+        shown = new_table(*table.head)
+        for row in table.rows:
+            shown.add_row(*row)
+        print_table(shown)
+    print(f"{outcome.verdict} {outcome.said}")
+    print(f"Page: {out / done.lab.name / PAGE}\n")

@@ -43,10 +43,11 @@ def write(figure: "Figure", path: Path) -> None:
 def drawn(figure: "Figure", kind: str) -> bytes:
     """The bytes of a picture as `png`, `svg` or `pdf`."""
     dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    ground = "none" if kind == "svg" else PAPER  # an SVG stands on the page that it is in
     content = io.BytesIO()
     with our_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a letter that no font here has is a box
-        figure.savefig(content, format=kind, dpi=DOTS, bbox_inches="tight", facecolor=PAPER, metadata=dated)
+        figure.savefig(content, format=kind, dpi=DOTS, bbox_inches="tight", facecolor=ground, metadata=dated)
     return _by_night(content.getvalue().decode()).encode() if kind == "svg" else content.getvalue()
 
 

@@ -13,6 +13,7 @@ def name_ends(
     ax: "Axes", ends: Sequence[tuple[float, float]], names: Sequence[str], colours: Sequence[str], gap: float = GAP
 ) -> None:
     """Write each name to the right of the axes, at the height where its line ends."""
+    ax.autoscale_view()  # which matplotlib would do only when it draws
     across = ax.transAxes.inverted()
     heights = [float(across.transform(ax.transData.transform(end))[1]) for end in ends]
     for name, colour, height in zip(names, colours, apart(heights, gap), strict=True):

@@ -17,6 +17,7 @@ STYLE: Any = {  # of what matplotlib has settings for
     "text.color": INK,
     "axes.labelcolor": SOFT,
     "axes.edgecolor": FAINT,
+    "axes.facecolor": "none",
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "xtick.color": SOFT,

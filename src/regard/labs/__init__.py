@@ -1,31 +1,23 @@
-"""Labs: claims of the paper and of its teachers, each checked on our own networks. One file per lab."""
+"""Labs: claims of the paper and of its teachers, each an experiment on our own networks. One file per lab."""
 
-from dataclasses import dataclass
-from importlib import import_module
+from regard.labs.lab import Bench, Drawing, Effort, Lab, Outcome, Table
 
-
-@dataclass(frozen=True)
-class Lab:
-    """A lab by name. Its module is imported only when it runs, and has a `run()` that gives the text to show."""
-
-    name: str
-    claim: str
-    module: str
-
-    def run(self) -> str:
-        """The lab's result, ready for the terminal."""
-        text = import_module(self.module).run()
-        assert isinstance(text, str)
-        return text
-
+__all__ = ["LABS", "Bench", "Drawing", "Effort", "Lab", "Outcome", "Table"]
 
 LABS = {
     lab.name: lab
     for lab in [
         Lab(
             "worked-example",
+            "Attention by hand",
             "Self-attention and the look-ahead mask on numbers small enough to check by hand.",
-            "regard.labs.worked_example",
+            "a classroom example; Vaswani et al. (2017), eq. 1 and §3.2.3",
+        ),
+        Lab(
+            "scaling",
+            "Why scores are divided by √d_k",
+            "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",
+            "Vaswani et al. (2017), §3.2.1",
         ),
     ]
 }

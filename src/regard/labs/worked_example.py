@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from regard.labs.blackboard import beside, matrix, number
+from regard.labs.lab import Bench, Outcome
 from regard.nn import FullAttention, lay_out, open_taps
+
+DONE = """
+Three inputs of width 4 meet three weight matrices with entries from 0 to 3. Query, key, value, score, scaled score,
+weight and output are read from the taps of the attention kernel, and written as one would on a board. Then the
+look-ahead mask on the scaled scores of four words.
+"""
+LIMITS = """
+Three tokens and one head show the arithmetic, and nothing of what a trained network does with it.
+"""
 
 X = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
 W_QUERY = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
@@ -58,7 +68,25 @@ def look_ahead() -> dict[str, Tensor]:
     return {"scores": scores, "mask": mask, "masked": masked, "weights": seen["weights"][0, 0]}
 
 
-def run() -> str:
+def run(bench: Bench) -> Outcome:
+    """The whole example on the board."""
+    names = ("Q", "K", "V", "scores", "scaled", "weights", "output")
+    scaled, plain, ahead = self_attention(), self_attention(scaled=False), look_ahead()
+    sharper = bool((plain["weights"].max(-1).values >= scaled["weights"].max(-1).values).all())
+    return Outcome(
+        holds=sharper and bool((ahead["weights"].triu(1) == 0).all()),
+        said="Every number on the board comes from the kernel that networks run, and can be checked with a pencil. "
+        "Without the division by √d_k each row of weights is nearer to a single one.",
+        numbers={
+            "self_attention": {name: scaled[name].tolist() for name in names},
+            "unscaled_output": plain["output"].tolist(),
+            "look_ahead_weights": ahead["weights"].tolist(),
+        },
+        board=board(),
+    )
+
+
+def board() -> str:
     """The whole example as text."""
     return "\n".join([*_self_attention_text(), "", *_look_ahead_text()])
 

@@ -1,0 +1,90 @@
+"""What a lab leaves behind: its figures, its numbers, and one page that needs nothing else."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.drawing.files import drawn, write
+from regard.errors import DataError
+from regard.labs.lab import Bench, Effort, Lab, Outcome
+from regard.labs.page import lab_page, section
+from regard.training.report.markup import Markup
+
+RESULTS, PAGE = "results.json", "lab.html"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A lab that has run: what came out, how long it took, and its part of a page."""
+
+    lab: Lab
+    outcome: Outcome
+    effort: Effort
+    seconds: float
+    section: Markup
+
+
+def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -> Done:
+    """Run a lab and write its folder below `out`."""
+    begun = time.perf_counter()
+    outcome = lab.experiment.run(Bench(effort, out / "models", say))
+    seconds = time.perf_counter() - begun
+    pictures = {drawing.name: drawn(drawing.figure, "svg").decode() for drawing in outcome.drawings}
+    done = Done(lab, outcome, effort, seconds, section(lab, outcome, pictures, effort, seconds))
+    folder = out / lab.name
+    _made(folder)
+    for drawing in outcome.drawings:
+        for ending in ("svg", "png"):
+            write(drawing.figure, folder / f"{drawing.name}.{ending}")
+    _write(folder / RESULTS, json.dumps(_record(done), indent=2, ensure_ascii=False) + "\n")
+    _write(folder / PAGE, lab_page(lab.title, [(lab, done.section)]))
+    return done
+
+
+def write_book(done: list[Done], out: Path) -> Path:
+    """All labs on one page, with a table of contents."""
+    _made(out)
+    path = out / "book.html"
+    _write(path, lab_page("The labs", [(one.lab, one.section) for one in done]))
+    return path
+
+
+def _record(done: Done) -> dict[str, Any]:
+    from regard.training.environment import environment
+
+    machine = environment(1, 0.0)
+    return {
+        "lab": done.lab.name,
+        "claim": done.lab.claim,
+        "source": done.lab.source,
+        "effort": done.effort,
+        "holds": done.outcome.holds,
+        "said": done.outcome.said,
+        "numbers": done.outcome.numbers,
+        "seconds": round(done.seconds, 1),
+        "environment": {key: machine[key] for key in ("regard", "torch", "python", "processor", "cores", "threads")},
+    }
+
+
+def _made(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _write(path: Path, content: str) -> None:
+    draft = path.with_name(f".{path.name}")
+    try:
+        draft.write_text(content, "utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot be written ({error.strerror}); choose another --out.")

@@ -1,0 +1,49 @@
+"""Every lab runs, its numbers support its claim, and what it leaves behind is complete and needs no network."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from regard.labs import LABS
+from regard.labs.folder import carry_out, write_book
+
+
+def assert_offline(page: str) -> None:
+    """No page loads anything; names of XML namespaces look like addresses, and are none."""
+    without_names = re.sub(r'xmlns(:\w+)?="[^"]*"|(rdf:resource|rdf:about)="[^"]*"', "", page)
+    assert not re.search(r'(src|href)="(?!#)', without_names)
+    assert "url(http" not in without_names
+    assert "<script" not in page
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("labs")
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_the_numbers_support_the_claim(name: str, out: Path) -> None:
+    done = carry_out(LABS[name], "quick", out, say=lambda sentence: None)
+    assert done.outcome.holds, done.outcome.said
+    folder = out / name
+    results = json.loads((folder / "results.json").read_text("utf-8"))
+    assert results["holds"] is True
+    assert results["numbers"]
+    for drawing in done.outcome.drawings:
+        assert (folder / f"{drawing.name}.svg").read_text("utf-8").startswith("<?xml")
+        assert (folder / f"{drawing.name}.png").read_bytes().startswith(b"\x89PNG")
+        assert drawing.shows
+    page = (folder / "lab.html").read_text("utf-8")
+    for part in (LABS[name].title, "What was done", "What came out", "What it does not show"):
+        assert part in page
+    assert page.count("<svg") == len(done.outcome.drawings)
+    assert_offline(page)
+
+
+def test_the_book_has_a_table_of_contents(out: Path) -> None:
+    done = [carry_out(LABS["worked-example"], "quick", out, lambda sentence: None)] * 2
+    page = write_book(done, out).read_text("utf-8")
+    assert page.count('<a href="#worked-example">') == 2
+    assert_offline(page)
