@@ -16,6 +16,7 @@ from random_models import SMALL, saved
 from regard.config import EncoderOnly
 from regard.serving.languages import guess
 from regard.serving.served import Served, load_all, parse
+from servers import until
 
 
 def test_it_says_where_it_is_answers_and_ends_quietly(folders: dict[str, Path], models: list[Served]) -> None:
@@ -37,6 +38,32 @@ def test_it_says_where_it_is_answers_and_ends_quietly(folders: dict[str, Path], 
     for answer in answers:  # answered, or never accepted
         error = answer.exception()
         assert isinstance(error, httpx.TransportError) if error else answer.result().status_code == 200
+
+
+def test_told_twice_it_ends_at_once(folders: dict[str, Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    asked = [*COMMAND, "serve", str(folders["en-it"]), "--port", str(port), "--quiet"]
+    process = subprocess.Popen(
+        asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
+    )
+    until(lambda: _reached(port))
+    with socket.create_connection(("127.0.0.1", port)) as unfinished:  # it waits for the rest of the body
+        unfinished.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq")
+        until(lambda: 'route="/health"' in httpx.get(f"http://127.0.0.1:{port}/metrics").text)
+        process.send_signal(signal.SIGINT)
+        until(lambda: not _reached(port))
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "regard: stopped; what was not finished is lost.\n")
+
+
+def _reached(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health").is_success
+    except httpx.TransportError:
+        return False
 
 
 def test_a_port_that_is_taken_gets_a_sentence(folders: dict[str, Path]) -> None:

@@ -108,6 +108,7 @@ def _wish(asked: Asked, texts: list[str], service: Service) -> Wish:
     for name, given, most in (
         ("text", len(texts), limits.texts),
         ("characters", sum(map(len, (*texts, asked.prefix, *asked.forbid))), limits.characters),
+        ("nbest", asked.nbest, limits.beam),
         ("beam", beam, limits.beam),
         ("max_length", asked.max_length or 0, limits.tokens),
         ("min_length", asked.min_length, limits.tokens),
