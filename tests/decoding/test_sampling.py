@@ -84,7 +84,7 @@ def test_a_text_that_outgrows_the_window_loses_its_beginning_and_says_so() -> No
     sampling = Sampling(temperature=0.0, bounds=Bounds(shortest=30, longest=30))
     writer = Writer([network], prompts, [0, 0], TOKENS, sampling, 40)
     while writer.open:
-        for row, token, _ in writer.step():
+        for row, token, *_ in writer.step():
             assert token != TOKENS.pad
             if row == 0 and len(writer.text(0)) == 9:  # 41 tokens: the last one was drawn after a window of 40
                 assert writer.slid == {0}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokens
-from regard.decoding.generator import Drawn
+from regard.decoding.generator import Candidate, Drawn
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules, no_text
 from regard.decoding.settings import Sampling
@@ -61,9 +61,9 @@ class Writer:
         """Draw a token for every open row; those that end, or reach the greatest length, are closed."""
         drawn = self._draw(self._logits)
         longest = self._sampling.bounds.longest
-        for row, token, _ in drawn:
+        for row, token, *_ in drawn:
             self._texts[row].append(token)
-        ended = {row for row, token, _ in drawn if token == self._tokens.end or self._written(row) == longest}
+        ended = {row for row, token, *_ in drawn if token == self._tokens.end or self._written(row) == longest}
         self.close(ended, step=True)
         return drawn
 
@@ -131,7 +131,9 @@ class Writer:
         )
         chosen = self._chosen(adjusted)
         scores = plain.gather(1, chosen[:, None]).squeeze(1)
-        return [Drawn(*found) for found in zip(self.open, chosen.tolist(), scores.tolist(), strict=True)]
+        candidates = likeliest(plain, self._sampling.candidates or 0)
+        found = zip(self.open, chosen.tolist(), scores.tolist(), candidates, strict=True)
+        return [Drawn(*one) for one in found]
 
     def _adjusted(self, logits: Tensor, row: int) -> Tensor:
         """One row's logits (1, V) after the rules about all of its text, and those about what follows its prompt."""
@@ -150,6 +152,12 @@ class Writer:
         left = filtered(logits / self._sampling.temperature, self._sampling)
         draws = torch.stack([torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.open])
         return inverse(left.softmax(-1), draws.to(logits.device))
+
+
+def likeliest(log_probabilities: Tensor, most: int) -> list[tuple[Candidate, ...]]:
+    """For each row (R, V) so many of its most probable tokens, the first before the others."""
+    values, ids = log_probabilities.topk(min(most, log_probabilities.size(-1)), dim=-1)
+    return [tuple(map(Candidate, *row)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:

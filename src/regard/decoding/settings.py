@@ -108,6 +108,8 @@ class Sampling:
     seed: int = 0
     """The same seed draws the same."""
     bounds: Bounds = Bounds()
+    candidates: int | None = None
+    """How many of the most probable tokens are told with each that is drawn; None: nor is its own probability."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 100:
