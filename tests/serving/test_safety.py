@@ -61,6 +61,7 @@ class TestKey:
     def test_openais_clients_read_why(self, locked: Running) -> None:
         error = locked.get("/v1/models", headers={"authorization": "Bearer wrong"}).json()["error"]
         assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+        assert error["message"] == "The API key is not this server's; ask who runs it for the right one."
 
     def test_libretranslates_clients_put_it_into_the_body(self, locked: Running) -> None:
         assert LibreTranslateAPI(locked.url, api_key=KEY).translate("w4", "en", "it")
@@ -270,11 +271,12 @@ class TestNothingLeaks:
         assert "secret detail" in caplog.text
 
     def test_a_failure_in_a_stream_is_its_last_event(
-        self, models: list[Served], monkeypatch: pytest.MonkeyPatch
+        self, models: list[Served], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        from regard.decoding.generator import Part
+        from regard.decoding.generator import Continuation, Part
 
-        def fail(*_: object) -> object:
+        def fail(_: object, wish: object, into: list[Continuation], *__: object) -> Iterator[Part]:
+            into.append(Continuation("w4", 0))
             yield Part(0, "w9")
             raise RuntimeError("secret")
 
@@ -284,6 +286,7 @@ class TestNothingLeaks:
         assert "w9" in found.text
         assert "Something failed here; the server's log has it." in found.text
         assert "secret" not in found.text
+        assert "secret" in caplog.text
         assert "[DONE]" not in found.text
 
     def test_the_log_has_a_line_for_a_request_and_no_text(

@@ -24,12 +24,8 @@ HEADERS = [
 ]
 KEYED = ("/v1/", "/metrics")  # `/translate` and `/detect` check by themselves: their clients put the key into the body
 LEFT = 499  # what is counted for a client that left; nobody reads it
-NO_KEY = Refusal(
-    401,
-    "This server asks for an API key; send it as Authorization: Bearer KEY.",
-    code="invalid_api_key",
-    headers={"www-authenticate": "Bearer"},
-)
+ASKS_FOR_KEY = "This server asks for an API key; send it as Authorization: Bearer KEY."
+OTHER_KEY = "The API key is not this server's; ask who runs it for the right one."
 log = logging.getLogger(__name__)
 
 
@@ -86,7 +82,8 @@ class Guard:
         if foreign and method == "OPTIONS":
             return False
         if path.startswith(KEYED) and not access.knows(given.key):
-            raise NO_KEY
+            sentence = ASKS_FOR_KEY if given.key is None else OTHER_KEY
+            raise Refusal(401, sentence, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
         return True
 
 
