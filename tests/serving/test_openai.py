@@ -57,6 +57,14 @@ def test_it_stops_where_it_is_told(client: openai.OpenAI) -> None:
     assert cut.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("extreme", [{"temperature": 1e-300}, {"top_p": 1e-300, "top_k": 5}, {"min_p": 1.0}])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_what_leaves_only_the_most_probable_takes_it(client: openai.OpenAI, extreme: Any, seed: int | None) -> None:
+    asked: dict[str, Any] = {"model": "writer", "prompt": "w4", "max_tokens": 4, "seed": seed}
+    greedy = client.completions.create(**asked, temperature=0).choices[0].text
+    assert client.completions.create(**asked, extra_body=extreme).choices[0].text == greedy
+
+
 class TestLogprobs:
     """How probable each token was, and what else, as OpenAI's clients read it."""
 
@@ -186,6 +194,11 @@ def test_a_stream_is_events(server: Running) -> None:
         ({"model": "writer", "temperature": 3}, 400, "temperature = 3 should be less than or equal to 2."),
         ({"model": "writer", "logprobs": 6}, 400, "logprobs = 6 should be less than or equal to 5."),
         ({"model": "writer", "logprobs": True}, 400, "logprobs = true should be a valid integer."),
+        (
+            {"model": "writer", "repetition_penalty": 1e-300},
+            400,
+            "repetition_penalty = 1e-300 should be greater than or equal to 0.01.",
+        ),
         ({"model": "writer", "suffix": "end"}, 400, "suffix is not supported here; leave it out."),
         (
             {"model": "writer", "best_of": 2, "n": 3},
@@ -195,7 +208,7 @@ def test_a_stream_is_events(server: Running) -> None:
         (
             {"model": "writer", "best_of": 2, "stream": True},
             400,
-            "best_of: which are the best is known at the end only; leave it out, or stream.",
+            "best_of: which are the best is known only at the end; leave out best_of, or stream.",
         ),
         (
             {"model": "writer", "best_of": 257},

@@ -147,7 +147,7 @@ class Writer:
 
     def _chosen(self, logits: Tensor) -> Tensor:
         """One token for each row (R,)."""
-        if self._sampling.temperature == 0:
+        if self._sampling.greedy:
             return logits.argmax(-1)
         left = filtered(logits / self._sampling.temperature, self._sampling)
         draws = torch.stack([torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.open])
@@ -169,7 +169,9 @@ def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
         ranked, order = logits.sort(dim=-1, descending=True)
         probabilities = ranked.softmax(-1)
         before = probabilities.cumsum(-1) - probabilities  # what the more probable ones have together
-        out = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, before >= sampling.top_p)
+        beyond = before >= sampling.top_p
+        beyond[:, 0] = False  # even where the share is too small for a float
+        out = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, beyond)
         logits = logits.masked_fill(out, -math.inf)
     if sampling.min_p is not None:
         least = logits.max(-1, keepdim=True).values + math.log(sampling.min_p)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.decoding.generator import Continuation, Part, Prompting, ScoredToken, prompt_ids
-from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.settings import LEAST_PENALTY, Bounds, Sampling
 from regard.serving.asked import check_limits
 from regard.serving.limits import Limits
 from regard.serving.logprobs import MOST, Logprobs, joined
@@ -45,7 +45,7 @@ class Asked(BaseModel):
     """With `include_usage`, the last event but one counts tokens."""
     top_k: Annotated[int, Field(ge=1, le=10**6)] | None = None
     min_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=LEAST_PENALTY, le=100)] | None = None
     suffix: Any = None
     logit_bias: Any = None
     presence_penalty: Any = None
@@ -86,7 +86,7 @@ class Completion:
         if self.samples < n:
             raise Refusal(400, f"best_of: of {self.samples}, no {n} can be told; raise it, or lower n.")
         if self.samples > n and asked.stream:
-            raise Refusal(400, "best_of: which are the best is known at the end only; leave it out, or stream.")
+            raise Refusal(400, "best_of: which are the best is known only at the end; leave out best_of, or stream.")
         check_limits(
             (f"prompts times {'best_of' if self.samples > n else 'n'}", len(self.prompts) * self.samples, limits.texts),
             ("characters of the prompt", sum(map(len, self.prompts)), limits.characters),

@@ -38,6 +38,8 @@ def parse(text: str) -> Asked:
     Asked(name='mine', folder=PosixPath('runs/demo'), pair=('en', 'it'))
     """
     match = None if Path(text).is_dir() else _WRITTEN.fullmatch(text)
+    if match is None and "]=" in text and not Path(text).exists():
+        raise ConfigError(f"{text}: two languages should stand in the brackets, as in mine[en-it]=folder.")
     if match is None:
         return Asked(Path(text).resolve().name, Path(text), None)
     folder = Path(match["folder"])
