@@ -18,7 +18,17 @@ from regard.config import Config
 from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, hindrance_to_search
 from regard.decoding.engines.ctranslate2 import Precision
 from regard.decoding.engines.engine import Engine
-from regard.decoding.generator import LENGTH, Begin, Continuation, Generator, Part, Prompting, Writing
+from regard.decoding.generator import (
+    LENGTH,
+    Begin,
+    Continuation,
+    Generator,
+    Part,
+    Prompting,
+    ScoredToken,
+    Writing,
+    prompt_ids,
+)
 from regard.decoding.settings import Sampling
 from regard.decoding.translator import Translation, Translator, Wish, check_parses
 from regard.errors import ConfigError, FolderError, InputError
@@ -226,6 +236,22 @@ class Model:
         pairs = [Pair(text.strip(), "", parse=parse) for text, parse in beside(texts, parses)]
         sources, facts = encode_parsed(pairs, self.tokenizer)
         return score_pairs(self.networks, sources, ids, tokens, facts)
+
+    def score_prompts(self, prompts: Sequence[str], candidates: int = 0) -> list[list[ScoredToken]]:
+        """Each token of prompts, as `generate` reads them: its log-probability, and what else was most probable.
+
+        The first of a prompt has none where nothing comes before it: not every language model has a start token.
+        """
+        from regard.decoding.scoring import score_candidates
+
+        tokens, longest = self.config.tokens, self.config.model.longest or POSITIONS
+        found = []
+        for prompt in given_texts("score_prompts", prompts):
+            ids = prompt_ids(prompt, self.config, self.tokenizer)
+            scored = score_candidates(self.networks, ids, tokens, candidates, longest)
+            begun = bool(ids) and ids[0] == tokens.start
+            found.append(scored if begun else [ScoredToken(ids[0], None), *scored])
+        return found
 
     def look(
         self,

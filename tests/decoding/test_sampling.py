@@ -84,7 +84,7 @@ def test_a_text_that_outgrows_the_window_loses_its_beginning_and_says_so() -> No
     sampling = Sampling(temperature=0.0, bounds=Bounds(shortest=30, longest=30))
     writer = Writer([network], prompts, [0, 0], TOKENS, sampling, 40)
     while writer.open:
-        for row, token, _ in writer.step():
+        for row, token, *_ in writer.step():
             assert token != TOKENS.pad
             if row == 0 and len(writer.text(0)) == 9:  # 41 tokens: the last one was drawn after a window of 40
                 assert writer.slid == {0}
@@ -162,7 +162,10 @@ def test_lengths_and_forbidden_words_are_kept() -> None:
         ({"top_k": 0}, "the 0 most probable tokens are none; top-k should be 1 or more."),
         ({"top_p": 0.0}, "top-p is 0.0, but it is a probability above 0 and up to 1."),
         ({"min_p": 1.5}, "min-p is 1.5, but it is a probability above 0 and up to 1."),
-        ({"repetition_penalty": 0.0}, "a repetition penalty of 0.0 makes no sense; 1 is none."),
+        (
+            {"repetition_penalty": 0.0},
+            "a repetition penalty of 0.0 makes no sense; take 0.01 to 100; 1 is none.",
+        ),
         ({"no_repeat": 0}, "sequences of 0 tokens are none; no-repeat should be 1 or more."),
     ],
 )

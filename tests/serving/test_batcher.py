@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decoding.settings import Search
+from regard.decoding.settings import Bounds, Search
 from regard.decoding.translator import Translation, Wish
 from regard.serving.batcher import Batcher, Done
 from regard.serving.metrics import Metrics
@@ -202,3 +202,13 @@ def test_a_batched_answer_equals_the_solo_answer(
                 assert [one.score for one in mine.alternatives] == pytest.approx(
                     [one.score for one in single.alternatives], abs=1e-4
                 )
+
+
+def test_who_wants_long_answers_to_short_texts_is_not_taken_for_modest() -> None:
+    shouting = Shouting()
+
+    async def scene() -> Done:
+        return await batcher(shouting, budget=100).submit(["a", "b"], Wish(Search(1, bounds=Bounds(shortest=60))))
+
+    assert texts(asyncio.run(scene())) == ["A", "B"]
+    assert [batch for batch, _ in shouting.batches] == [["a"], ["b"]]

@@ -1,12 +1,22 @@
 """LibreTranslate's protocol: its clients work, and what goes wrong is said in its words."""
 
+import time
+from collections.abc import Awaitable
+from html import unescape
 from typing import Any
 
 import pytest
 from libretranslatepy import LibreTranslateAPI
+from starlette.requests import Request
 
+from regard.serving.detection import Detected
+from regard.serving.html import Page
+from regard.serving.limits import Limits
+from regard.serving.routes import libretranslate
 from regard.serving.served import Served
-from servers import Running
+from regard.serving.service import Service
+from regard.serving.waiting import while_wanted
+from servers import Echo, Running, running
 
 
 def asked(q: Any = "w4 w5", source: Any = "en", target: Any = "it", **more: Any) -> dict[str, Any]:
@@ -57,6 +67,48 @@ def test_tags_stay_and_text_cannot_become_one(server: Running) -> None:
     assert found.startswith('<p class="a">')
     assert found.endswith('</p><script>let w7 = "w8";</script><!-- w9 -->\n')
     assert found.count("<b>") == found.count("</b>") == 1
+
+
+@pytest.mark.parametrize(
+    ("html", "texts"),
+    [
+        ("<p title='a > b'>w4</p>", ["w4"]),
+        ("<p title=it's>w4</p>", ["w4"]),
+        ("<code-block>w4</code-block>", ["w4"]),
+        ("w4 < w5 > w6", ["w4 < w5 > w6"]),
+        ("w4<script>w5", ["w4"]),
+        ("w4<!-- w5", ["w4"]),
+    ],
+)
+def test_what_is_text_in_a_page_is_told_as_browsers_do(html: str, texts: list[str]) -> None:
+    page = Page(html)
+    assert page.texts == texts
+    assert unescape(page.filled(texts)) == html
+
+
+@pytest.mark.parametrize("piece", ["<!--", "<script>", "<pre", "<code></cod", "<a '\"'", '<a "', "<", "</script "])
+def test_no_page_keeps_the_server_busy(piece: str) -> None:
+    began = time.perf_counter()
+    Page(piece * (200_000 // len(piece)))
+    assert time.perf_counter() - began < 5  # where it took time that grows with the square, it was minutes
+
+
+def test_all_models_of_a_request_share_its_deadline(models: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    german, english = Echo(models[0]), Echo(models[1])
+    german.source, english.source, english.target = "de", "en", "it"
+    given: list[float] = []
+
+    async def watched(request: Request, answer: Awaitable[Any], deadline: float, told: float) -> Any:
+        given.append(deadline)
+        assert told == 5
+        return await while_wanted(request, answer, deadline, told)
+
+    monkeypatch.setattr(libretranslate, "while_wanted", watched)
+    monkeypatch.setattr(libretranslate, "detect", lambda text, _: [Detected(text[:2], 100.0)])
+    with running(Service([german, english], Limits(deadline=5))) as server:
+        found = server.post("/translate", asked(["de w4", "en w5"], "auto")).json()
+    assert found["translatedText"] == ["DE W4", "EN W5"]
+    assert 5 >= given[0] > given[1]
 
 
 def test_alternatives_are_other_texts(server: Running) -> None:

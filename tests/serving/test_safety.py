@@ -1,8 +1,10 @@
 """Safe by default: who may ask, under which name, from which page, how much; and what never leaves."""
 
 import logging
+import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,30 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from regard.errors import ConfigError, DataError
+from regard.serving import connection
 from regard.serving.access import Access, decide_access, read_key
 from regard.serving.app import build_app
 from regard.serving.limits import Limits
 from regard.serving.served import Served
 from regard.serving.service import Service
-from servers import Echo, Running, running
+from servers import PATIENCE, Echo, Running, running, until
 
 KEY = "a key that nobody guesses"
 ASKED = {"q": "w4", "source": "en", "target": "it"}
 PAGE = "https://page.example"
+
+
+def address(server: Running) -> tuple[str, int]:
+    host, port = server.url.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def said(server: Running, request: bytes) -> bytes:
+    """The beginning of the answer to a request that is sent byte for byte."""
+    with socket.create_connection(address(server)) as raw:
+        raw.settimeout(PATIENCE)
+        raw.sendall(request)
+        return raw.recv(100)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +61,7 @@ class TestKey:
     def test_openais_clients_read_why(self, locked: Running) -> None:
         error = locked.get("/v1/models", headers={"authorization": "Bearer wrong"}).json()["error"]
         assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+        assert error["message"] == "The API key is not this server's; ask who runs it for the right one."
 
     def test_libretranslates_clients_put_it_into_the_body(self, locked: Running) -> None:
         assert LibreTranslateAPI(locked.url, api_key=KEY).translate("w4", "en", "it")
@@ -66,6 +83,8 @@ class TestKey:
         file = tmp_path / "key"
         file.write_text(f"{KEY}\n")
         assert read_key(file, "another one that is long enough") == KEY.encode()
+        file.write_text(f"\ufeff{KEY}\r\n")  # as an editor on Windows saves it
+        assert read_key(file, None) == KEY.encode()
         assert read_key(None, KEY) == KEY.encode()
         assert read_key(None, None) is None
 
@@ -80,6 +99,16 @@ class TestKey:
         with pytest.raises(DataError) as error:
             read_key(file, None)
         assert str(error.value) == f"{file}: is not UTF-8 text; give the path of a file with a key."
+        file.write_text("\n")
+        with pytest.raises(ConfigError) as refused:
+            read_key(file, None)
+        assert str(refused.value) == f"{file}: holds no key; put one of 16 characters or more there."
+        file.write_text(f"{KEY}\n{KEY}\n")
+        with pytest.raises(ConfigError) as refused:
+            read_key(file, None)
+        assert str(refused.value) == (
+            f"{file}: a key is one line of characters that can be typed; take out the others."
+        )
         with pytest.raises(ConfigError) as refused:
             read_key(None, "short")
         assert str(refused.value) == "REGARD_API_KEY: a key of 5 characters is easily guessed; take 16 or more."
@@ -104,8 +133,10 @@ class TestWhoCanReachIt:
         assert decide_access(host, key=None).key is None
 
     @pytest.mark.parametrize(
-        "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "localhost.evil"]
-    )
+        "host",
+        ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "localhost.evil", "[::1]evil.example",
+         "[::1", "127.0.0.1:8000:evil", "localhost@evil.example"],
+    )  # fmt: skip
     def test_a_name_that_is_not_ours_is_refused(self, server: Running, host: str) -> None:
         for found in (
             server.get("/health", headers={"host": host}),
@@ -117,6 +148,11 @@ class TestWhoCanReachIt:
     @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "[::1]:8000", "localhost."])
     def test_our_own_names_are_good(self, server: Running, host: str) -> None:
         assert server.get("/health", headers={"host": host}).is_success
+
+    def test_two_names_are_none(self, server: Running) -> None:
+        heads = [b"Host: evil.example\r\nHost: localhost", b"Host: localhost\r\nHost: evil.example"]
+        for head in heads:
+            assert said(server, b"GET /health HTTP/1.1\r\n" + head + b"\r\n\r\n").startswith(b"HTTP/1.1 421")
 
     def test_more_names_can_be_given(self) -> None:
         access = decide_access("127.0.0.1", key=None, names=("Translate.Example",))
@@ -146,6 +182,9 @@ class TestOtherPages:
         )
         assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, PAGE)
         assert asked.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+        announced = {"origin": PAGE, "access-control-request-headers": "authorization,x-stainless-os"}  # OpenAI's
+        asked = locked.client.options("/v1/completions", headers=announced)
+        assert asked.headers["access-control-allow-headers"] == "authorization,x-stainless-os"
         found = locked.post("/translate", ASKED | {"api_key": KEY}, headers={"origin": PAGE})
         assert found.headers["access-control-allow-origin"] == PAGE
         assert found.headers["vary"] == "Origin"
@@ -174,17 +213,44 @@ class TestLimits:
         assert locked.post("/translate", content=endless).status_code == 413
 
     def test_an_absurd_length_is_refused(self, locked: Running) -> None:
-        host, port = locked.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as raw:
-            raw.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999999999\r\n\r\n")
-            assert raw.recv(100).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+        head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999999999\r\n\r\n"
+        assert said(locked, head).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
 
     def test_a_body_that_never_ends_is_given_up(self, models: list[Served]) -> None:
         with running(Service(models[:1], Limits(deadline=0.2))) as slow:
-            host, port = slow.url.removeprefix("http://").split(":")
-            with socket.create_connection((host, int(port))) as raw:
+            head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq"
+            assert said(slow, head).startswith(b"HTTP/1.1 408")
+
+    @pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nHost: loc"])
+    def test_a_head_that_never_ends_is_given_up(
+        self, models: list[Served], monkeypatch: pytest.MonkeyPatch, head: bytes
+    ) -> None:
+        monkeypatch.setattr(connection, "SECONDS", 0.1)
+        with running(Service(models[:1])) as impatient:
+            assert said(impatient, head) == b""
+            assert impatient.get("/health").is_success
+
+    def test_a_head_has_an_end(self, server: Running) -> None:
+        for _ in range(2):
+            assert server.get("/health", headers={"x": "a" * 10_000}).is_success
+        with socket.create_connection(address(server)) as raw:
+            raw.settimeout(PATIENCE)
+            raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+            with suppress(OSError):  # it stops reading, and closes
+                for _ in range(100):
+                    raw.sendall(b"x: " + b"a" * 10_000)
+                assert raw.recv(100).startswith(b"HTTP/1.1 400")
+        assert server.get("/health").is_success
+
+    def test_who_leaves_before_the_end_of_a_body_is_no_failure(
+        self, models: list[Served], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(Service(models[:1])) as fresh, caplog.at_level(logging.INFO, "regard.serving"):
+            with socket.create_connection(address(fresh)) as raw:
                 raw.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq")
-                assert raw.recv(100).startswith(b"HTTP/1.1 408")
+            until(lambda: 'status="499"' in fresh.get("/metrics").text)
+        assert 'status="500"' not in caplog.text
+        assert not any(record.exc_info for record in caplog.records)
 
 
 class TestNothingLeaks:
@@ -205,11 +271,12 @@ class TestNothingLeaks:
         assert "secret detail" in caplog.text
 
     def test_a_failure_in_a_stream_is_its_last_event(
-        self, models: list[Served], monkeypatch: pytest.MonkeyPatch
+        self, models: list[Served], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        from regard.decoding.generator import Part
+        from regard.decoding.generator import Continuation, Part
 
-        def fail(*_: object) -> object:
+        def fail(_: object, wish: object, into: list[Continuation], *__: object) -> Iterator[Part]:
+            into.append(Continuation("w4", 0))
             yield Part(0, "w9")
             raise RuntimeError("secret")
 
@@ -217,9 +284,30 @@ class TestNothingLeaks:
         with running(Service(models[2:])) as broken:
             found = broken.post("/v1/completions", {"model": "writer", "prompt": "w4", "stream": True})
         assert "w9" in found.text
-        assert '"message": "Something failed here."' in found.text
+        assert "Something failed here; the server's log has it." in found.text
         assert "secret" not in found.text
+        assert "secret" in caplog.text
         assert "[DONE]" not in found.text
+
+    def test_the_log_has_a_line_for_a_request_and_no_text(
+        self, models: list[Served], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(Service(models[:1])) as fresh, caplog.at_level(logging.INFO, "regard.serving"):
+            fresh.post("/translate", ASKED, params={"q": "secret"})
+            fresh.get("/no%0Asuch")
+        found = [record.getMessage() for record in caplog.records]
+        assert len(found) == 2
+        assert re.fullmatch(r"127\.0\.0\.1 POST /translate 200, \d+ ms", found[0])
+        assert re.fullmatch(r"127\.0\.0\.1 GET /no%0Asuch 404, \d+ ms", found[1])
+        assert all(record.levelno == logging.INFO for record in caplog.records)
+
+    def test_headers_alone_can_be_asked_for(self, server: Running) -> None:
+        for path in ("/health", "/languages", "/docs", "/", "/metrics"):
+            found, whole = server.client.head(path), server.get(path)
+            assert (found.status_code, found.content) == (200, b"")
+            assert found.headers["content-type"] == whole.headers["content-type"]
+        assert server.client.head("/translate").status_code == 405
+        assert server.client.head("/none").status_code == 404
 
     def test_what_is_not_there_is_json_too(self, server: Running) -> None:
         found = server.get("/../../etc/passwd")

@@ -1,9 +1,11 @@
 """`regard serve` as a user runs it: one line when it is ready, a sentence when it cannot be, a quiet end."""
 
+import logging
 import os
 import signal
 import socket
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from random_models import SMALL, saved
 from regard.config import EncoderOnly
 from regard.serving.languages import guess
 from regard.serving.served import Served, load_all, parse
+from servers import PATIENCE, until
 
 
 def test_it_says_where_it_is_answers_and_ends_quietly(folders: dict[str, Path], models: list[Served]) -> None:
@@ -37,6 +40,60 @@ def test_it_says_where_it_is_answers_and_ends_quietly(folders: dict[str, Path], 
     for answer in answers:  # answered, or never accepted
         error = answer.exception()
         assert isinstance(error, httpx.TransportError) if error else answer.result().status_code == 200
+
+
+def test_told_twice_it_ends_at_once(folders: dict[str, Path]) -> None:
+    asked = [*COMMAND, "serve", str(folders["en-it"]), "--port", "0"]
+    process = subprocess.Popen(
+        asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
+    )
+    try:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().split(" at http://127.0.0.1:")[1].split()[0])
+        with socket.create_connection(("127.0.0.1", port)) as unfinished:  # it waits for the rest of the body
+            unfinished.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq")
+            assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=PATIENCE).is_success
+            process.send_signal(signal.SIGINT)
+            until(lambda: not _reached(port))
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, out, err) == (130, "", "regard: stopped; what was not finished is lost.\n")
+
+
+def _reached(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=PATIENCE).is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("option", "level", "line"),
+    [
+        ("--quiet", logging.ERROR, ""),
+        ("--verbose", logging.INFO, "regard: en-it (en-it) at http://here (Ctrl-C stops)\n"),
+        ("--beam=4", logging.WARNING, "regard: en-it (en-it) at http://here (Ctrl-C stops)\n"),
+    ],
+)
+def test_how_much_it_says_can_be_chosen(
+    folders: dict[str, Path], option: str, level: int, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ready(_: object, taken: socket.socket, say: Callable[[str], None]) -> None:
+        taken.close()
+        say("http://here")
+
+    logger = logging.getLogger("regard")
+    monkeypatch.setattr(logger, "handlers", [])
+    before = logger.level
+    monkeypatch.setattr("regard.serving.server.serve", ready)
+    done = regard("serve", folders["en-it"], "--port", "0", option)
+    assert (done.code, done.out, done.err) == (0, "", line)
+    assert logger.level == level
+    logger.setLevel(before)
 
 
 def test_a_port_that_is_taken_gets_a_sentence(folders: dict[str, Path]) -> None:
@@ -66,6 +123,11 @@ def test_a_port_that_is_taken_gets_a_sentence(folders: dict[str, Path]) -> None:
         ),
         (["--engine", "torhc"], 2, "--engine torhc: should be auto, torch or ctranslate2 (did you mean torch?)."),
         (["--precision", "int4"], 2, "--precision int4: should be int8 or float32 (did you mean int8?)."),
+        (
+            ["--api-key-file", "/nonexistent/key"],
+            3,
+            "/nonexistent/key: cannot be read (No such file or directory); give the path of a file with a key.",
+        ),
         (["--beam", "20"], 2, "--beam 20: is more than --max-beam 16; raise that, or lower this."),
         (["--cors", "page"], 2, "--cors page: should be a page's origin such as https://example.org, or *."),
     ],
@@ -89,6 +151,11 @@ def test_models_that_cannot_be_served_get_a_sentence(folders: dict[str, Path], t
     assert (done.code, done.err) == (
         2,
         f"regard: {folder}: there is a model called en-it already; give it another, as in other={folder}.\n",
+    )
+    done = regard("serve", f"mine[en]={folder}")
+    assert (done.code, done.err) == (
+        2,
+        f"regard: mine[en]={folder}: two languages should stand in the brackets, as in mine[en-it]=folder.\n",
     )
     done = regard("serve", f"my model={folder}")
     assert (done.code, done.err) == (

@@ -43,6 +43,8 @@ def test_what_only_torch_can_do_is_done_by_torch(server: Running) -> None:
         ({}, "text is missing."),
         ({"text": 7}, "text = 7 should be a valid string."),
         ({"text": "w4", "baem": 2}, "baem is not known here (did you mean beam?)."),
+        ({"txt": "w4"}, "txt is not known here (did you mean text?)."),
+        ({"text": "w4", "nbest": 17}, "nbest: 17 is more than this server's limit of 16; ask for less."),
         ({"text": "w4", "beam": 0}, "beam = 0 should be greater than or equal to 1."),
         ({"text": "w4", "beam": 17}, "beam: 17 is more than this server's limit of 16; ask for less."),
         ({"text": "w4", "beam": "wide"}, 'beam = "wide" should be a valid integer.'),
@@ -93,3 +95,18 @@ def test_odd_text_is_text(server: Running, text: str) -> None:
     found = server.post("/v1/translate", {"text": text})
     assert found.status_code == 200
     assert found.json()["translations"][0]["source"] == text
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "The body is not JSON: EOF while parsing a value at line 1 column 0."),
+        (b"text=w4", "The body is not JSON: expected ident at line 1 column 2."),
+        (b'{"text": "w4",\n "length_penalty": NaN}', "The body is not JSON: expected value at line 2 column 20."),
+        (b'{"text": "\\ud800"}', "The body is not JSON: unexpected end of hex escape at line 1 column 17."),
+        (b"[]", "The body is JSON, but no object; put the fields into braces."),
+    ],
+)
+def test_a_body_that_is_no_json_is_told_where(server: Running, body: bytes, sentence: str) -> None:
+    found = server.post("/v1/translate", content=body)
+    assert (found.status_code, found.json()) == (400, {"error": sentence})

@@ -1,5 +1,6 @@
 """`regard serve`: models behind an HTTP API."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Engine, Precision, Verbose, check_choice, say_why
+from regard.cli.options import Engine, Precision, check_choice
 
 
 def run(
@@ -33,13 +34,18 @@ def run(
     engine: Engine = "auto",
     precision: Precision = "int8",
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait for each model.")] = 256,
-    deadline: Annotated[float, typer.Option(min=0.1, help="Seconds after which a request is given up.")] = 30.0,
+    deadline: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds after which a request is given up.")
+    ] = 30.0,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1_000_000,
     max_characters: Annotated[int, typer.Option(min=1, help="Characters of the texts of a request.")] = 20_000,
     max_texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 256,
     max_beam: Annotated[int, typer.Option(min=1, help="Hypotheses that a request may ask for.")] = 16,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a request may ask for.")] = 1_000,
-    verbose: Verbose = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what fails.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log every request, and which engine is used, and why.")
+    ] = False,
 ) -> None:
     """Serve models over HTTP: LibreTranslate's protocol, OpenAI's completions, and our own; see docs/serving.md."""
     from regard.errors import ConfigError
@@ -49,7 +55,6 @@ def run(
     from regard.serving.server import serve, take_port
     from regard.serving.service import Service
 
-    say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
     if beam > max_beam:
@@ -67,11 +72,22 @@ def run(
     )
     taken = take_port(host, port)
     names = ", ".join(_described(model.name, model.source, model.target, model.translates) for model in served)
-    serve(
-        Service(served, limits, access, beam),
-        taken,
-        lambda url: print(f"regard: {names} at {url} (Ctrl-C stops)", file=sys.stderr, flush=True),
-    )
+
+    def say(url: str) -> None:
+        if not quiet:
+            print(f"regard: {names} at {url} (Ctrl-C stops)", file=sys.stderr, flush=True)
+
+    _log(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING)
+    serve(Service(served, limits, access, beam), taken, say)
+
+
+def _log(level: int) -> None:
+    """What the server has to say goes to stderr, with the time."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logger = logging.getLogger("regard")
+    logger.addHandler(handler)
+    logger.setLevel(level)
 
 
 def _described(name: str, source: str, target: str, translates: bool) -> str:

@@ -13,12 +13,28 @@ CONTEXT = 8  # tokens of what came before by which the spelling of new ones is d
 BROKEN = "\ufffd"  # what a part of a character decodes to
 
 
+class Candidate(NamedTuple):
+    """A token that might stand at a place."""
+
+    token: int
+    log_probability: float
+
+
+class ScoredToken(NamedTuple):
+    """A token of a text, how probable it was there, and what was most probable."""
+
+    token: int
+    log_probability: float | None  # none where nothing came before it
+    candidates: tuple[Candidate, ...] = ()
+
+
 class Drawn(NamedTuple):
     """One token, drawn for one row."""
 
     row: int
     token: int
     log_probability: float  # by the network itself, before temperature and filters, among all that is text
+    candidates: tuple[Candidate, ...] = ()
 
 
 class Writing(Protocol):
@@ -66,6 +82,8 @@ class Continuation:
     sample: int
     text: str = ""
     tokens: list[int] = field(default_factory=list)
+    scored: list[ScoredToken] = field(default_factory=list)
+    """The same tokens with their probabilities, where these are asked for."""
     log_probability: float = 0.0
     ended: bool = False
     """Whether it came to its own end, or to one of the texts to stop at, rather than to the greatest length."""
@@ -102,7 +120,7 @@ class Generator:
         writing = self._begin([ids for ids, _ in rows], [sample for _, sample in rows], wish.sampling)
         try:
             while writing.open:
-                for row, token, log_probability in writing.step():
+                for row, token, log_probability, candidates in writing.step():
                     found = into[row]
                     found.log_probability += log_probability
                     found.slid = row in writing.slid
@@ -110,6 +128,8 @@ class Generator:
                         found.ended = True
                         continue
                     found.tokens.append(token)
+                    if wish.sampling.candidates is not None:
+                        found.scored.append(ScoredToken(token, log_probability, candidates))
                     text = spelling[row].add(token)
                     if spelling[row].stopped:
                         found.ended = True

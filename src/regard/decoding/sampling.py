@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokens
-from regard.decoding.generator import Drawn
+from regard.decoding.generator import Candidate, Drawn
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules, no_text
 from regard.decoding.settings import Sampling
@@ -61,9 +61,9 @@ class Writer:
         """Draw a token for every open row; those that end, or reach the greatest length, are closed."""
         drawn = self._draw(self._logits)
         longest = self._sampling.bounds.longest
-        for row, token, _ in drawn:
+        for row, token, *_ in drawn:
             self._texts[row].append(token)
-        ended = {row for row, token, _ in drawn if token == self._tokens.end or self._written(row) == longest}
+        ended = {row for row, token, *_ in drawn if token == self._tokens.end or self._written(row) == longest}
         self.close(ended, step=True)
         return drawn
 
@@ -131,7 +131,9 @@ class Writer:
         )
         chosen = self._chosen(adjusted)
         scores = plain.gather(1, chosen[:, None]).squeeze(1)
-        return [Drawn(*found) for found in zip(self.open, chosen.tolist(), scores.tolist(), strict=True)]
+        candidates = likeliest(plain, self._sampling.candidates or 0)
+        found = zip(self.open, chosen.tolist(), scores.tolist(), candidates, strict=True)
+        return [Drawn(*one) for one in found]
 
     def _adjusted(self, logits: Tensor, row: int) -> Tensor:
         """One row's logits (1, V) after the rules about all of its text, and those about what follows its prompt."""
@@ -145,11 +147,17 @@ class Writer:
 
     def _chosen(self, logits: Tensor) -> Tensor:
         """One token for each row (R,)."""
-        if self._sampling.temperature == 0:
+        if self._sampling.greedy:
             return logits.argmax(-1)
         left = filtered(logits / self._sampling.temperature, self._sampling)
         draws = torch.stack([torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.open])
         return inverse(left.softmax(-1), draws.to(logits.device))
+
+
+def likeliest(log_probabilities: Tensor, most: int) -> list[tuple[Candidate, ...]]:
+    """For each row (R, V) so many of its most probable tokens, the first before the others."""
+    values, ids = log_probabilities.topk(min(most, log_probabilities.size(-1)), dim=-1)
+    return [tuple(map(Candidate, *row)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -161,7 +169,9 @@ def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
         ranked, order = logits.sort(dim=-1, descending=True)
         probabilities = ranked.softmax(-1)
         before = probabilities.cumsum(-1) - probabilities  # what the more probable ones have together
-        out = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, before >= sampling.top_p)
+        beyond = before >= sampling.top_p
+        beyond[:, 0] = False  # even where the share is too small for a float
+        out = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, beyond)
         logits = logits.masked_fill(out, -math.inf)
     if sampling.min_p is not None:
         least = logits.max(-1, keepdim=True).values + math.log(sampling.min_p)

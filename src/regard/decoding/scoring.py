@@ -11,12 +11,16 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokens
+from regard.decoding.generator import ScoredToken
+from regard.decoding.rules import no_text
+from regard.decoding.sampling import likeliest
 from regard.models.network import Network
 from regard.text.batches import Batches
 from regard.text.pairs import batch_of_rows, pad
 from regard.text.parses import Facts
 
 TOKENS = 2048  # in a batch
+PLACES = 256  # whose logits are held at a time
 Ids = Sequence[int]
 
 
@@ -70,6 +74,31 @@ def score_texts(
             scores[k] = row[kept].tolist()
     for (n, start, counted, _), values_of in zip(spans, scores, strict=True):
         found[n] += values_of[counted - start :]
+    return found
+
+
+@torch.inference_mode()
+def score_candidates(
+    networks: Sequence[Network], text: Ids, tokens: SpecialTokens, most: int, window: int | None = None
+) -> list[ScoredToken]:
+    """Each token of a text but its first: how probable it is after those before it, and so many that are most so.
+
+    As in writing, only what is text can be probable. A long text is read in windows, as in `score_texts`.
+    """
+    found: list[ScoredToken] = []
+    device, never = next(networks[0].parameters()).device, no_text(tokens)
+    for start, counted, end in _windows(len(text) - 1, window) if len(text) > 1 else ():
+        read = torch.tensor([text[start:end]], device=device)
+        hidden = [network.decode(read)[0, counted - start :] for network in networks]  # (T, C)
+        for first in range(counted, end, PLACES):
+            place = slice(first - counted, min(first + PLACES, end) - counted)
+            logits = [network.logits(states[place]).float() for network, states in zip(networks, hidden, strict=True)]
+            for one in logits:
+                never(one, read, read)
+            scores = torch.stack([one.log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
+            for n, (row, best) in enumerate(zip(scores, likeliest(scores, most), strict=True)):
+                token = text[first + n + 1]
+                found.append(ScoredToken(token, float(row[token]), best))
     return found
 
 

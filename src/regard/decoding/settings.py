@@ -7,6 +7,8 @@ from regard.errors import ConfigError
 
 MOST = 10**6  # tokens that anyone could want
 WIDEST = 1000  # hypotheses that are followed at once
+COLDEST = 1e-4  # a lower temperature takes the most probable: logits divided by it would be too large for a float
+LEAST_PENALTY = 0.01  # of repetitions; below it, likewise
 EXTRA = 50  # tokens that a translation may have more than its source (§6.1)
 
 
@@ -108,6 +110,8 @@ class Sampling:
     seed: int = 0
     """The same seed draws the same."""
     bounds: Bounds = Bounds()
+    candidates: int | None = None
+    """How many of the most probable tokens are told with each that is drawn; None: nor is its own probability."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 100:
@@ -117,10 +121,18 @@ class Sampling:
         for name, share in (("top-p", self.top_p), ("min-p", self.min_p)):
             if share is not None and not 0 < share <= 1:
                 raise ConfigError(f"{name} is {share}, but it is a probability above 0 and up to 1.")
-        if not 0 < self.repetition_penalty <= 100:
-            raise ConfigError(f"a repetition penalty of {self.repetition_penalty} makes no sense; 1 is none.")
+        if not LEAST_PENALTY <= self.repetition_penalty <= 100:
+            raise ConfigError(
+                f"a repetition penalty of {self.repetition_penalty} makes no sense; take {LEAST_PENALTY} to 100; "
+                "1 is none."
+            )
         if self.no_repeat is not None and self.no_repeat < 1:
             raise ConfigError(f"sequences of {self.no_repeat} tokens are none; no-repeat should be 1 or more.")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether nothing is drawn, and the most probable token always taken."""
+        return self.temperature < COLDEST
 
 
 @dataclass(frozen=True)

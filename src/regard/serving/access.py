@@ -1,6 +1,7 @@
 """Who may ask: which names of this machine are good, which keys, and which other pages."""
 
 import hmac
+import re
 import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -10,6 +11,7 @@ from regard.errors import ConfigError, DataError
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 SHORTEST = 16  # characters of a key
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d*)?")  # a name or an address, and a port
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,10 @@ class Access:
         >>> Access().addresses("127.0.0.1:8000"), Access().addresses("[::1]"), Access().addresses("evil.example:8000")
         (True, True, False)
         """
-        name = _without_port(host).lower().rstrip(".")
+        match = _HOST.fullmatch(host)
+        if match is None:
+            return False
+        name = match[1].lower().rstrip(".")
         if name in self.hosts:
             return True
         try:
@@ -91,7 +96,7 @@ def read_key(path: Path | None, given: str | None) -> bytes | None:
     if path is not None:
         where = str(path)
         try:
-            key = path.read_text("utf-8")
+            key = path.read_text("utf-8-sig")
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}); give the path of a file with a key.") from None
         except UnicodeDecodeError:
@@ -99,13 +104,10 @@ def read_key(path: Path | None, given: str | None) -> bytes | None:
     if key is None:
         return None
     key = key.strip()
+    if not key:
+        raise ConfigError(f"{where}: holds no key; put one of {SHORTEST} characters or more there.")
+    if not key.isprintable():
+        raise ConfigError(f"{where}: a key is one line of characters that can be typed; take out the others.")
     if len(key) < SHORTEST:
         raise ConfigError(f"{where}: a key of {len(key)} characters is easily guessed; take {SHORTEST} or more.")
     return key.encode()
-
-
-def _without_port(host: str) -> str:
-    """`name:8000` and `[::1]:8000` without what follows the last colon."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]

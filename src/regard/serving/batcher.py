@@ -97,7 +97,7 @@ class Batcher:
         request.answer.add_done_callback(self._leave)
         line = self._waiting.setdefault(wish, deque())
         for place, text in enumerate(texts):
-            cost = (len(text) // CHARACTERS + 1) * wish.search.width
+            cost = max(len(text) // CHARACTERS + 1, wish.search.bounds.shortest) * wish.search.width
             line.append(_Text(request, place, text, cost))
             self._cost += cost
         self._begin()

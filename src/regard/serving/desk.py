@@ -2,23 +2,22 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from regard.decoding.generator import Continuation, Part, Prompting
+from regard.decoding.generator import Part
 from regard.serving.metrics import Metrics
 from regard.serving.refusal import Refusal
 
-Write = Callable[[Sequence[str], Prompting, list[Continuation], bool], Iterator[Part]]
-"""Goes on with prompts: fills the list, and gives out parts; the last says whether draws must be repeatable."""
+Write = Callable[[], Iterator[Part]]
+"""Goes on with prompts, and gives out parts."""
 
 
 class Desk:
     """Lets `seats` requests write at a time; up to `queue` more wait."""
 
-    def __init__(self, name: str, write: Write, metrics: Metrics, *, seats: int, queue: int) -> None:
+    def __init__(self, name: str, metrics: Metrics, *, seats: int, queue: int) -> None:
         self._name = name
-        self._write = write
         self._metrics = metrics
         self._queue = queue + seats
         self._requests = 0
@@ -30,24 +29,22 @@ class Desk:
         """Whether the next request would be refused."""
         return self._requests >= self._queue
 
-    async def write(
-        self, prompts: Sequence[str], wish: Prompting, into: list[Continuation], *, seeded: bool
-    ) -> AsyncIterator[Part]:
-        """Parts of text as they are written. Whoever stops reading, or is cancelled, stops the writing too."""
+    async def write(self, write: Write, texts: int) -> AsyncIterator[Part]:
+        """Parts of so many texts as they are written. Whoever stops reading, or is cancelled, stops the writing too."""
         if self.full:
             self._metrics.refused.add(model=self._name)
             sentence = f"Slowdown: {self._queue:,} requests are waiting already; try again in 1 s."
             raise Refusal(429, sentence, code="rate_limit_exceeded", headers={"retry-after": "1"})
         self._requests += 1
         writing = _Writing(asyncio.get_running_loop())
-        done = self._pool.submit(writing.run, lambda: self._write(prompts, wish, into, seeded))
+        done = self._pool.submit(writing.run, write)
         done.add_done_callback(lambda _: writing.loop.call_soon_threadsafe(self._leave))
         try:
             while (part := await writing.parts.get()) is not None:
                 if isinstance(part, Exception):
                     raise part
                 yield part
-            self._metrics.texts.add(len(into), model=self._name)
+            self._metrics.texts.add(texts, model=self._name)
         except BaseException:
             self._metrics.cancelled.add(model=self._name)
             raise
@@ -71,7 +68,7 @@ class _Writing:
         self.parts: asyncio.Queue[Part | Exception | None] = asyncio.Queue()
         self.stopped = threading.Event()
 
-    def run(self, begin: Callable[[], Iterator[Part]]) -> None:
+    def run(self, begin: Write) -> None:
         """In a thread: write until the end, or until nobody reads any more."""
         try:
             parts = begin()

@@ -24,12 +24,8 @@ HEADERS = [
 ]
 KEYED = ("/v1/", "/metrics")  # `/translate` and `/detect` check by themselves: their clients put the key into the body
 LEFT = 499  # what is counted for a client that left; nobody reads it
-NO_KEY = Refusal(
-    401,
-    "This server asks for an API key; send it as Authorization: Bearer KEY.",
-    code="invalid_api_key",
-    headers={"www-authenticate": "Bearer"},
-)
+ASKS_FOR_KEY = "This server asks for an API key; send it as Authorization: Bearer KEY."
+OTHER_KEY = "The API key is not this server's; ask who runs it for the right one."
 log = logging.getLogger(__name__)
 
 
@@ -47,12 +43,15 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        began, answer = time.perf_counter(), _Answer(send, self._access)
+        began, answer = time.perf_counter(), _Answer(send, self._access, bare=scope["method"] == "HEAD")
+        if answer.bare:
+            scope = {**scope, "method": "GET"}  # a copy: the server has to remember what was asked
+        told = False
         try:
             given = _Given(scope["headers"])
             answer.origin = given.origin
             if not self._check(scope, given):
-                await answer.permit()
+                await answer.permit(given.announced)
             else:
                 await self._app(scope, receive, answer.send)
         except ClientLeft:
@@ -64,10 +63,13 @@ class Guard:
         except Exception:
             number = secrets.token_hex(4)
             log.exception("request %s failed", number)
+            told = True
             await answer.refuse(scope["path"], Refusal(500, _failure(scope["path"], number)))
-        route = getattr(scope.get("route"), "path", "other")
+        route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
         self._metrics.requests.add(route=route, status=str(answer.status))
-        self._metrics.seconds.add(time.perf_counter() - began, route=route)
+        self._metrics.seconds.add(seconds, route=route)
+        if not told:
+            _note(scope, answer.status, seconds)
 
     def _check(self, scope: Scope, given: "_Given") -> bool:
         """Whether a request goes on to its route; else it only asked whether it may."""
@@ -80,33 +82,39 @@ class Guard:
         if foreign and method == "OPTIONS":
             return False
         if path.startswith(KEYED) and not access.knows(given.key):
-            raise NO_KEY
+            sentence = ASKS_FOR_KEY if given.key is None else OTHER_KEY
+            raise Refusal(401, sentence, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
         return True
 
 
 class _Given:
     """The headers that matter here."""
 
-    __slots__ = ("host", "key", "origin")
+    __slots__ = ("announced", "host", "key", "origin")
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.host = self.origin = ""
+        self.announced = b""
         self.key: str | None = None
         for name, value in headers:
             if name == b"host":
-                self.host = value.decode("latin-1")
+                self.host = value.decode("latin-1") if not self.host else ","  # two names mean nobody
             elif name == b"origin":
                 self.origin = value.decode("latin-1")
             elif name == b"authorization" and value[:7].lower() == b"bearer ":
                 self.key = value[7:].strip().decode("utf-8", "replace")
+            elif name == b"access-control-request-headers":
+                self.announced = value
 
 
 class _Answer:
     """The answer to one request, as it goes out."""
 
-    def __init__(self, send: Send, access: Access) -> None:
+    def __init__(self, send: Send, access: Access, *, bare: bool = False) -> None:
         self._send = send
         self._access = access
+        self.bare = bare
+        """Whether only the headers were asked for."""
         self.origin = ""
         self.status = 0
 
@@ -118,6 +126,8 @@ class _Answer:
             if not any(name == b"content-security-policy" for name, _ in headers):
                 headers.append((b"content-security-policy", POLICY))
             message["headers"] = headers
+        elif self.bare:
+            message = {**message, "body": b""}
         await self._send(message)
 
     async def refuse(self, path: str, refusal: Refusal) -> None:
@@ -128,11 +138,11 @@ class _Answer:
         headers = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
         await self._whole(refusal.status, [(b"content-type", b"application/json"), *headers], body)
 
-    async def permit(self) -> None:
-        """Tell a page from elsewhere that it may ask."""
+    async def permit(self, announced: bytes) -> None:
+        """Tell a page from elsewhere that it may ask, with the headers that it announced: clients have their own."""
         allowed = [
             (b"access-control-allow-methods", b"GET, POST"),
-            (b"access-control-allow-headers", b"Authorization, Content-Type"),
+            (b"access-control-allow-headers", announced or b"Authorization, Content-Type"),
             (b"access-control-max-age", b"600"),
         ]
         await self._whole(204, allowed, b"")
@@ -146,6 +156,14 @@ class _Answer:
         if not self.origin or not self._access.allows(self.origin):
             return []
         return [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
+
+
+def _note(scope: Scope, status: int, seconds: float) -> None:
+    """A line in the log: that the server had too much to do always, all else where it is asked for; never a text."""
+    level = logging.WARNING if status == 429 or status >= 500 else logging.INFO
+    if log.isEnabledFor(level):
+        client, path = (scope.get("client") or ("-",))[0], scope.get("raw_path", b"").decode("latin-1")[:100]
+        log.log(level, "%s %s %s %d, %.0f ms", client, scope["method"], path, status, 1000 * seconds)
 
 
 def _same(origin: str, host: str) -> bool:

@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic_core import from_json
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from regard.serving.limits import Limits
 from regard.serving.refusal import Refusal
+from regard.serving.waiting import ClientLeft
 
 FIELDS = 1000  # of a form
 BAD_JSON = "Invalid JSON format"  # as LibreTranslate says it
@@ -29,6 +30,8 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                 if size > limits.body:
                     raise _too_large(limits)
                 parts.append(part)
+    except ClientDisconnect:
+        raise ClientLeft from None
     except TimeoutError:
         raise Refusal(408, "The request did not come to its end in time; send it again.") from None
     return b"".join(parts)
@@ -39,7 +42,7 @@ async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
     body = await read_body(request, limits)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        return read_json(body)
+        return read_json(body, BAD_JSON)
     try:
         if kind == "multipart/form-data":
             return _parts(request.headers["content-type"], body)
@@ -49,14 +52,14 @@ async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
         raise Refusal(400, "The form cannot be read; send it as UTF-8, or send JSON.") from None
 
 
-def read_json(body: bytes) -> dict[str, Any]:
-    """A JSON object: no lone surrogates, no NaN, no bottomless nesting."""
+def read_json(body: bytes, sentence: str | None = None) -> dict[str, Any]:
+    """A JSON object: no lone surrogates, no NaN, no bottomless nesting; else a sentence, our own if none is given."""
     try:
         found = from_json(body, allow_inf_nan=False, cache_strings="none")
-    except ValueError:
-        raise Refusal(400, BAD_JSON) from None
+    except ValueError as error:
+        raise Refusal(400, sentence or f"The body is not JSON: {error}.") from None
     if not isinstance(found, dict):
-        raise Refusal(400, BAD_JSON)
+        raise Refusal(400, sentence or "The body is JSON, but no object; put the fields into braces.")
     return found
 
 

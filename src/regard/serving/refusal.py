@@ -43,7 +43,8 @@ def is_openai(path: str) -> bool:
 
 def wrong_fields(error: ValidationError, known: Sequence[str]) -> Refusal:
     """The first thing that is wrong with the fields of a request."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    found = error.errors(include_url=False, include_context=False)
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])  # why another may be missing
     name = ".".join(str(part) for part in first["loc"] if not _is_variant(part))
     match first["type"]:
         case "missing":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from regard.decoding.engines.choice import Name
 from regard.decoding.engines.ctranslate2 import Precision
-from regard.decoding.generator import Continuation, Part, Prompting
+from regard.decoding.generator import Continuation, Part, Prompting, ScoredToken
 from regard.decoding.settings import Bounds, Sampling
 from regard.decoding.translator import Translation, Wish
 from regard.errors import ConfigError
@@ -38,6 +38,8 @@ def parse(text: str) -> Asked:
     Asked(name='mine', folder=PosixPath('runs/demo'), pair=('en', 'it'))
     """
     match = None if Path(text).is_dir() else _WRITTEN.fullmatch(text)
+    if match is None and "]=" in text and not Path(text).exists():
+        raise ConfigError(f"{text}: two languages should stand in the brackets, as in mine[en-it]=folder.")
     if match is None:
         return Asked(Path(text).resolve().name, Path(text), None)
     folder = Path(match["folder"])
@@ -95,6 +97,11 @@ class Served:
                 yield part
         finally:
             parts.close()  # type: ignore[attr-defined]  # it is a generator
+
+    def score_prompts(self, prompts: Sequence[str], candidates: int) -> list[list[ScoredToken]]:
+        """How probable the tokens of prompts are, and what else is; at the torch network, when it is free."""
+        with self.held("torch"):
+            return self.model.score_prompts(prompts, candidates)
 
     def warm_up(self) -> None:
         """Load everything that the first request needs."""

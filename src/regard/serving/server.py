@@ -1,18 +1,22 @@
 """The process that listens: it takes its port first, loads the models, then answers until it is told to stop."""
 
 import errno
+import os
 import signal
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
 from regard.errors import ServerError
 from regard.serving.app import build_app
+from regard.serving.connection import Connection
 from regard.serving.service import Service
 
 BACKLOG = 2048  # connections that wait to be accepted
 KEEP_ALIVE = 30  # seconds that a connection may say nothing
+INTERRUPTED = 130  # the exit code
 
 
 def take_port(host: str, port: int) -> socket.socket:
@@ -38,11 +42,23 @@ def url_of(taken: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class Server(uvicorn.Server):
+    """Told to stop, it finishes what it accepted; told again, it ends at once."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal has come."""
+        if self.should_exit and sig == signal.SIGINT:
+            os.write(2, b"regard: stopped; what was not finished is lost.\n")
+            os._exit(INTERRUPTED)  # threads that still work would keep the interpreter waiting
+        super().handle_exit(sig, frame)
+
+
 def build_server(service: Service) -> uvicorn.Server:
     """A server that is ready to run."""
     config = uvicorn.Config(
         build_app(service),
-        log_level="warning",
+        http=Connection,
+        log_level="error",  # that somebody sent nonsense is no news
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -52,7 +68,7 @@ def build_server(service: Service) -> uvicorn.Server:
         # every accepted request has its deadline; once that has passed, there is nothing left to wait for
         timeout_graceful_shutdown=round(service.limits.deadline) + 1,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def serve(service: Service, taken: socket.socket, ready: Callable[[str], None]) -> None:

@@ -38,7 +38,7 @@ class Service:
                     model.name, model.translate, self.metrics, queue=queue, budget=self.limits.budget
                 )
             else:
-                self.desks[model.name] = Desk(model.name, model.write, self.metrics, seats=cores(), queue=queue)
+                self.desks[model.name] = Desk(model.name, self.metrics, seats=cores(), queue=queue)
 
     @property
     def translators(self) -> list[Served]:

@@ -15,8 +15,13 @@ class ClientLeft(Exception):  # noqa: N818  # nothing went wrong here
     """Nobody waits for the answer any more."""
 
 
-async def while_wanted(request: Request, answer: Awaitable[Answer], deadline: float) -> Answer:
-    """An answer, which is cancelled if the client leaves or the deadline passes. The request's body was read before."""
+async def while_wanted(
+    request: Request, answer: Awaitable[Answer], deadline: float, told: float | None = None
+) -> Answer:
+    """An answer, which is cancelled if the client leaves or the deadline passes. The request's body was read before.
+
+    `told` is the deadline that the client is told of, where a part of it has passed already.
+    """
     work = asyncio.ensure_future(answer)
     left = asyncio.ensure_future(_left(request))
     try:
@@ -25,7 +30,7 @@ async def while_wanted(request: Request, answer: Awaitable[Answer], deadline: fl
             return work.result()
         if left.done():
             raise ClientLeft
-        raise too_late(deadline)
+        raise too_late(deadline if told is None else told)
     finally:
         left.cancel()
         if not work.done():

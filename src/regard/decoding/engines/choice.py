@@ -54,11 +54,13 @@ def hindrance_to_sampling(sampling: Sampling, *, seeded: bool, ensemble: bool, r
         return "several models are to vote"
     if sampling.bounds.words:
         return "words are forbidden"
+    if sampling.candidates is not None:
+        return "the probability of each token is wanted"
     if sampling.min_p is not None:
         return "it has no min-p"
     if sampling.top_p is not None and sampling.top_p < 1 and (sampling.top_k is None or sampling.top_k > 1024):
         return "it has top-p only with a top-k of at most 1,024"
-    if seeded and sampling.temperature > 0:
+    if seeded and not sampling.greedy:
         return "a seed is given, and its draws cannot be repeated"
     if not room:
         return "the text may outgrow the model's window"

@@ -12,6 +12,7 @@ from regard.decoding.engines.ctranslate2 import Precision, loaded
 from regard.decoding.generator import Begin, Drawn, Writing
 from regard.decoding.settings import Sampling
 
+LEAST_SHARE = 1e-6  # of probability; less than that, in its short floats, is none, which it refuses
 WAIT = 0.5  # seconds without a token after which to see whether something failed
 
 
@@ -89,12 +90,12 @@ def _of_equal_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 
 def _options(names: list[str], config: Config, sampling: Sampling) -> dict[str, Any]:
     """How to draw, in CTranslate2's terms."""
-    bounds, greedy = sampling.bounds, sampling.temperature == 0
+    bounds, greedy = sampling.bounds, sampling.greedy
     return {
         "max_length": bounds.longest,
         "min_length": bounds.shortest,
         "sampling_topk": 1 if greedy else min(sampling.top_k or 0, len(names)),  # it fails where asked for more
-        "sampling_topp": sampling.top_p or 1.0,
+        "sampling_topp": max(sampling.top_p or 1.0, LEAST_SHARE),
         "sampling_temperature": 1.0 if greedy else sampling.temperature,
         "repetition_penalty": sampling.repetition_penalty,
         "no_repeat_ngram_size": sampling.no_repeat or 0,

@@ -1,5 +1,6 @@
 """LibreTranslate's protocol, in its own words, so that its clients work: `/translate`, `/languages`, `/detect`, …"""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,9 +67,11 @@ def router(service: Service) -> APIRouter:
         by_model: dict[str, list[_Work]] = {}
         for model, work in zip(order.models, works, strict=True):
             by_model.setdefault(model.name, []).append(work)
+        end = time.monotonic() + limits.deadline
         for name, those in by_model.items():
             lines = [line for work in those for line in work.lines]
-            done = await while_wanted(request, service.batchers[name].submit(lines, wish), limits.deadline)
+            left = max(0.0, end - time.monotonic())  # of the time that all models have together
+            done = await while_wanted(request, service.batchers[name].submit(lines, wish), left, limits.deadline)
             found = iter(done.translations)
             for work in those:
                 work.take(found)

@@ -4,10 +4,10 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,14 +16,12 @@ from regard.look.branch import branch
 from regard.look.numbers import plain
 from regard.look.trace import Trace
 from regard.serving.answer import as_json
-from regard.serving.reading import read_body, read_json
-from regard.serving.refusal import Refusal, wrong_fields
+from regard.serving.asked import STRICT, Fields, check_limits, read_asked
 from regard.serving.schema import TEXT, Schema, answers, listed, obj, takes
 from regard.serving.service import Service
 from regard.serving.traces import Question
 from regard.serving.waiting import while_wanted
 
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 Index = Annotated[int, Field(ge=0, lt=2**31)]
 Span = Annotated[list[Index], Field(min_length=2, max_length=2)]
 Short = Annotated[str, Field(max_length=200)]
@@ -98,7 +96,6 @@ class AskedChange(Of):
     """As `decoder.1.cross_attention[2]`, `encoder.0` or `decoder.0.attention[1]=even`."""
 
 
-Body = TypeVar("Body", bound=BaseModel)
 THING: Schema = {"type": "object"}
 NUMBERS = obj("address", "axes", "shape", "spans", "labels", "values", address=TEXT, values={"type": "array"})
 OUTLINE = obj("id", "kind", "text", "output", "model", "steps", "points", "matrices", id=TEXT, kind=TEXT, text=TEXT)
@@ -116,17 +113,19 @@ def router(service: Service) -> APIRouter:
         openapi_extra=takes(Asked, choices={"model": [model.name for model in service.models]}),
     )
     async def look(request: Request) -> Response:
-        asked = _read(Asked, await read_body(request, limits))
+        asked = await read_asked(Asked, request, limits)
         model = service.named(asked.model)
         question = _question(asked, model.name, service)
         found = service.traces.make(question, model, lambda trace: finite({"id": question.id, **trace.outline()}))
         return as_json(await while_wanted(request, found, limits.deadline))
 
-    def about(path: str, summary: str, body: type[Body], schema: Schema, tell: Callable[[Trace, Body], Any]) -> None:
+    def about(
+        path: str, summary: str, body: type[Fields], schema: Schema, tell: Callable[[Trace, Fields], Any]
+    ) -> None:
         """A route that asks a trace something."""
 
         async def route(request: Request) -> Response:
-            asked = _read(body, await read_body(request, limits))
+            asked = await read_asked(body, request, limits)
             id_ = asked.trace  # type: ignore[attr-defined]  # every body about a trace has it
             found = service.traces.ask(id_, lambda trace: finite(tell(trace, asked)))
             return as_json(await while_wanted(request, found, limits.deadline))
@@ -194,20 +193,11 @@ def _span(given: list[int] | None) -> tuple[int, int] | None:
     return None if given is None else (given[0], given[1])
 
 
-def _read(body: type[Body], content: bytes) -> Body:
-    try:
-        return body.model_validate(read_json(content))
-    except ValidationError as error:
-        raise wrong_fields(error, list(body.model_fields)) from None
-
-
 def _question(asked: Asked, model: str, service: Service) -> Question:
     limits, beam = service.limits, asked.beam or service.beam
-    for name, given, most in (
+    check_limits(
         ("characters", max(len(asked.text), len(asked.target or "")), limits.look),
         ("beam", beam, limits.beam),
         ("max_length", asked.max_length or 0, limits.tokens),
-    ):
-        if given > most:
-            raise Refusal(400, f"{name}: {given:,} is more than this server's limit of {most:,}; ask for less.")
+    )
     return Question(model, asked.text, asked.target, beam, asked.length_penalty, asked.max_length)

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,8 +11,8 @@ from regard.decoding.described import described
 from regard.decoding.settings import Bounds, Search
 from regard.decoding.translator import LONGEST, Wish
 from regard.serving.answer import as_json
-from regard.serving.reading import read_body, read_json
-from regard.serving.refusal import Refusal, wrong_fields
+from regard.serving.asked import STRICT, check_limits, read_asked
+from regard.serving.refusal import Refusal
 from regard.serving.schema import BOOLEAN, NUMBER, TEXT, WHOLE, answers, listed, obj, takes
 from regard.serving.service import Service
 from regard.serving.waiting import while_wanted
@@ -23,7 +23,7 @@ Count = Annotated[int, Field(ge=0, le=10**6)]
 class Asked(BaseModel):
     """What is asked; the names are those of the options of `regard translate`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = STRICT
 
     text: str | list[str]
     """A text, or several."""
@@ -79,7 +79,7 @@ def router(service: Service) -> APIRouter:
         openapi_extra=takes(Asked, choices={"model": [model.name for model in service.translators]}),
     )
     async def translate(request: Request) -> Response:
-        asked = _read(await read_body(request, limits))
+        asked = await read_asked(Asked, request, limits)
         model = service.named(asked.model, translates=True)
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
         wish = _wish(asked, texts, service)
@@ -96,24 +96,16 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _read(body: bytes) -> Asked:
-    try:
-        return Asked.model_validate(read_json(body))
-    except ValidationError as error:
-        raise wrong_fields(error, list(Asked.model_fields)) from None
-
-
 def _wish(asked: Asked, texts: list[str], service: Service) -> Wish:
     limits, beam = service.limits, asked.beam or max(service.beam, asked.nbest)
-    for name, given, most in (
+    check_limits(
         ("text", len(texts), limits.texts),
         ("characters", sum(map(len, (*texts, asked.prefix, *asked.forbid))), limits.characters),
+        ("nbest", asked.nbest, limits.beam),
         ("beam", beam, limits.beam),
         ("max_length", asked.max_length or 0, limits.tokens),
         ("min_length", asked.min_length, limits.tokens),
-    ):
-        if given > most:
-            raise Refusal(400, f"{name}: {given:,} is more than this server's limit of {most:,}; ask for less.")
+    )
     if asked.patience is not None and asked.nbest > int(beam * asked.patience):
         raise Refusal(
             400,

@@ -1,0 +1,197 @@
+"""A completion that a client of OpenAI's protocol asks for: what is read and written for it, and how it is told."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from regard.decoding.generator import Continuation, Part, Prompting, ScoredToken, prompt_ids
+from regard.decoding.settings import LEAST_PENALTY, Bounds, Sampling
+from regard.serving.asked import check_limits
+from regard.serving.limits import Limits
+from regard.serving.logprobs import MOST, Logprobs, joined
+from regard.serving.refusal import Refusal
+from regard.serving.served import Served
+
+LENGTH = 16  # tokens where a request does not say, as at OpenAI
+UNSUPPORTED = ("suffix", "logit_bias", "presence_penalty", "frequency_penalty")
+SEEDS = 2**63
+
+
+class Asked(BaseModel):
+    """What is asked, as OpenAI names it, with `top_k`, `min_p` and `repetition_penalty` besides."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    model: str
+    prompt: str | list[str] = ""
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Without it, 16; with 0, nothing is written."""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    best_of: Annotated[int, Field(ge=1)] | None = None
+    """So many are written for each prompt, and the `n` most probable of them told."""
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
+    seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST, strict=True)] | None = None
+    """How many of the most probable tokens are told for each place, with their log-probabilities."""
+    echo: bool | None = None
+    """Whether the prompt is told too."""
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    """With `include_usage`, the last event but one counts tokens."""
+    top_k: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    min_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=LEAST_PENALTY, le=100)] | None = None
+    suffix: Any = None
+    logit_bias: Any = None
+    presence_penalty: Any = None
+    frequency_penalty: Any = None
+
+
+class Completion:
+    """A request that is carried out."""
+
+    def __init__(self, asked: Asked, model: Served, limits: Limits) -> None:
+        self.asked = asked
+        self.prompts = asked.prompt if isinstance(asked.prompt, list) else [asked.prompt]
+        self.samples = asked.best_of or asked.n or 1
+        self.found: list[Continuation] = []
+        self._read: list[list[ScoredToken]] = []  # the tokens of each prompt, where they are told
+        self._model = model
+        self._id, self._created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
+        self._check(limits)
+        self._length = LENGTH if asked.max_tokens is None else asked.max_tokens
+        sampling = Sampling(
+            1.0 if asked.temperature is None else asked.temperature,
+            asked.top_k,
+            asked.top_p,
+            asked.min_p,
+            1.0 if asked.repetition_penalty is None else asked.repetition_penalty,
+            seed=secrets.randbelow(2**31) if asked.seed is None else asked.seed % 2**31,
+            bounds=Bounds(longest=max(1, self._length)),
+            candidates=asked.logprobs,
+        )
+        stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+        self._wish = Prompting(sampling, self.samples, tuple(text for text in stop if text))
+
+    def _check(self, limits: Limits) -> None:
+        asked, n = self.asked, self.asked.n or 1
+        for name in UNSUPPORTED:
+            if getattr(asked, name):
+                raise Refusal(400, f"{name} is not supported here; leave it out.")
+        if self.samples < n:
+            raise Refusal(400, f"best_of: of {self.samples}, no {n} can be told; raise it, or lower n.")
+        if self.samples > n and asked.stream:
+            raise Refusal(400, "best_of: which are the best is known only at the end; leave out best_of, or stream.")
+        check_limits(
+            (f"prompts times {'best_of' if self.samples > n else 'n'}", len(self.prompts) * self.samples, limits.texts),
+            ("characters of the prompt", sum(map(len, self.prompts)), limits.characters),
+            ("max_tokens", asked.max_tokens or 0, limits.tokens),
+        )
+
+    def write(self) -> Iterator[Part]:
+        """In a thread: read and write what is asked for."""
+        if self.asked.echo and self.asked.logprobs is not None:
+            self._read = self._model.score_prompts(self.prompts, self.asked.logprobs)
+        if self._length:
+            seeded = self.asked.seed is not None
+            yield from self._model.write(self.prompts, self._wish, self.found, seeded)
+        else:
+            self.found += [Continuation(prompt, n) for prompt in self.prompts for n in range(self.samples)]
+
+    def head(self) -> dict[str, Any]:
+        """What every part of the answer begins with."""
+        return {"id": self._id, "object": "text_completion", "created": self._created, "model": self._model.name}
+
+    def events(self) -> "list[Telling]":
+        """Every text, to be told as it is written; once something is."""
+        return [Telling(self, row) for row in range(len(self.found))]
+
+    def whole(self) -> dict[str, Any]:
+        """The answer at once."""
+        choices: list[dict[str, Any]] = []
+        for row in self._best():
+            telling, found = Telling(self, row), self.found[row]
+            told = [telling.prompt()] if self.asked.echo else []
+            told += [telling.more(found.text), telling.end()]
+            choices.append(_as_one(told, len(choices)))
+        return {**self.head(), "choices": choices, "usage": self.usage()}
+
+    def usage(self) -> dict[str, int]:
+        """Tokens that were read and written."""
+        read = sum(len(ids) for ids in self._model.model.tokenizer.encode_all(self.prompts))
+        wrote = sum(len(found.tokens) for found in self.found)
+        return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+
+    def _best(self) -> Iterator[int]:
+        """The rows that are told: of each prompt's samples the most probable, by the mean over their tokens."""
+        n = self.asked.n or 1
+        for first in range(0, len(self.found), self.samples):
+            rows = list(range(first, first + self.samples))
+            yield from rows if self.samples == n else sorted(rows, key=lambda row: -_mean(self.found[row]))[:n]
+
+    def prompt_scores(self, row: int) -> Logprobs:
+        """What is known of the tokens of a row's prompt."""
+        scores = Logprobs(self._model.model.tokenizer)
+        scores.add(self._read[row // self.samples])
+        return scores
+
+    def scores(self, row: int, offset: int) -> Logprobs:
+        """What becomes known of a row's own tokens, the first of which stands at this place."""
+        config, tokenizer = self._model.model.config, self._model.model.tokenizer
+        return Logprobs(tokenizer, prompt_ids(self.found[row].prompt, config, tokenizer), offset)
+
+
+class Telling:
+    """One text of a completion, told piece by piece."""
+
+    def __init__(self, work: Completion, row: int) -> None:
+        self._work = work
+        self._row = row
+        self._found = work.found[row]
+        self._end = len(self._found.prompt) if work.asked.echo else 0  # of what was told
+        self._scores = work.scores(row, self._end) if work.asked.logprobs is not None else None
+
+    def prompt(self) -> dict[str, Any]:
+        """What it goes on from."""
+        told = None if self._scores is None else self._work.prompt_scores(self._row).until()
+        return self._choice(self._found.prompt, told)
+
+    def more(self, text: str) -> dict[str, Any]:
+        """Some more of it."""
+        self._end += len(text)
+        return self._choice(text, self._told(self._end))
+
+    def end(self) -> dict[str, Any]:
+        """How it ended. Of a text that was stopped, what comes behind its end is not told."""
+        stopped = self._found.ended and bool(self._work.asked.stop)
+        return self._choice("", self._told(self._end if stopped else None), "stop" if self._found.ended else "length")
+
+    def _told(self, end: int | None) -> dict[str, list[Any]] | None:
+        if self._scores is None:
+            return None
+        self._scores.add(self._found.scored)
+        return self._scores.until(end)
+
+    def _choice(self, text: str, logprobs: dict[str, list[Any]] | None, reason: str | None = None) -> dict[str, Any]:
+        return {"text": text, "index": self._row, "logprobs": logprobs, "finish_reason": reason}
+
+
+def _as_one(told: list[dict[str, Any]], index: int) -> dict[str, Any]:
+    """The pieces of a text in one."""
+    logprobs = [piece["logprobs"] for piece in told]
+    return {
+        "text": "".join(piece["text"] for piece in told),
+        "index": index,
+        "logprobs": None if logprobs[0] is None else joined(logprobs),
+        "finish_reason": told[-1]["finish_reason"],
+    }
+
+
+def _mean(found: Continuation) -> float:
+    """The log-probability of a token, its end included, on average."""
+    return found.log_probability / max(1, len(found.tokens) + found.ended)

@@ -1,0 +1,60 @@
+"""Scoring: a text's tokens are as probable where they are read as where they are written."""
+
+import math
+
+import pytest
+import torch
+
+from family import DECODERS, make
+from regard.decoding import scoring
+from regard.decoding.generator import ScoredToken
+from regard.decoding.sampling import Writer
+from regard.decoding.scoring import score_candidates
+from regard.decoding.settings import Bounds, Sampling
+from searches import TOKENS
+
+TEXT = [TOKENS.start, 5, 6, 7, 5, 8, 9, 4]
+
+
+@pytest.mark.parametrize("name", ["decoder-only", "decoder-only, learned positions"])
+@pytest.mark.parametrize("places", [1, 3, 256])
+def test_tokens_and_candidates_are_the_networks(name: str, places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "PLACES", places)
+    network = make(DECODERS[name])
+    logits = network(torch.tensor([TEXT]))[0].detach()
+    logits[:, [TOKENS.pad, TOKENS.start]] = -math.inf
+    wanted = logits.log_softmax(-1)
+    found = score_candidates([network], TEXT, TOKENS, 3)
+    assert [one.token for one in found] == TEXT[1:]
+    for n, (token, score, candidates) in enumerate(found):
+        assert score == pytest.approx(float(wanted[n, token]), abs=1e-5)
+        best = wanted[n].topk(3)
+        assert [one.token for one in candidates] == best.indices.tolist()
+        assert [one.log_probability for one in candidates] == pytest.approx(best.values.tolist(), abs=1e-5)
+
+
+def test_what_is_written_is_scored_as_when_it_is_read() -> None:
+    network, prompt = make(DECODERS["decoder-only"]), TEXT[:3]
+    writer = Writer([network], [prompt], [0], TOKENS, Sampling(seed=1, bounds=Bounds(6, 6), candidates=2))
+    wrote = []
+    while writer.open:
+        wrote += [ScoredToken(*drawn[1:]) for drawn in writer.step()]
+    read = score_candidates([network], [*prompt, *writer.text(0)], TOKENS, 2)[len(prompt) - 1 :]
+    assert [one.token for one in read] == [one.token for one in wrote]
+    for one, other in zip(read, wrote, strict=True):
+        assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+        assert [best.token for best in one.candidates] == [best.token for best in other.candidates]
+
+
+def test_a_text_longer_than_the_window_is_scored_to_its_end() -> None:
+    network = make(DECODERS["decoder-only"])
+    found = score_candidates([network], TEXT, TOKENS, 1, window=4)
+    assert [one.token for one in found] == TEXT[1:]
+    whole = score_candidates([network], TEXT, TOKENS, 1)
+    scores = [[one.log_probability for one in scored[:4]] for scored in (found, whole)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("text", [[], [TOKENS.start]])
+def test_a_text_of_one_token_has_nothing_to_score(text: list[int]) -> None:
+    assert score_candidates([make(DECODERS["decoder-only"])], text, TOKENS, 1) == []
