@@ -1,11 +1,11 @@
-// A matrix as a heat map: blue above zero, orange below, hatched where nobody may look. Arrow keys walk its cells.
+// A matrix as a heat map: blue above zero, orange below, grey where nobody may look. Arrow keys walk its cells.
 
 import { h, s } from "./dom.js";
 import { short } from "./numbers.js";
 import { picture } from "./picture.js";
 
-const WIDE = 64; // columns that are drawn at a time
-const LABEL = 74;
+const WIDE = 160; // columns that are drawn at most
+const LABEL = 78;
 
 /**
  * @typedef {object} Matrix
@@ -19,12 +19,13 @@ const LABEL = 74;
  * @property {(row: number, column: number) => void} [onPin] a cell is chosen
  * @property {number} [from] the number of the first column
  * @property {number} [digits] after the point
+ * @property {boolean} [small] without numbers in its cells, even if there is room
  */
 
 /**
- * The picture, and a way to mark a cell of it.
+ * The picture, and ways to mark a cell of it, or none.
  * @param {Matrix} given
- * @returns {{element: HTMLElement, mark: (row: number, column: number) => void}}
+ * @returns {{element: HTMLElement, mark: (row: number, column: number) => void, hide: () => void}}
  */
 export function matrix(given) {
   const { values, rows, onCell, onPin, from = 0 } = given;
@@ -32,8 +33,8 @@ export function matrix(given) {
   const count = values[0]?.length ?? 0;
   const columns = given.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
   const wordy = given.columns !== null && given.columns !== undefined;
-  const numbers = count <= 16;
-  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [11, 18];
+  const numbers = count <= 16 && !given.small;
+  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [wordy ? 16 : 11, 18];
   const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
   const above = wordy ? LABEL : 20;
   const top = given.top ?? Math.max(1e-9, ...values.flat().map((one) => Math.abs(one ?? 0)));
@@ -42,6 +43,14 @@ export function matrix(given) {
       .slice(0, WIDE)
       .map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers, digits)),
   );
+  const ground = s("rect", {
+    class: "ground",
+    x: left,
+    y: above,
+    width: Math.min(count, WIDE) * width - 1.5,
+    height: Math.max(0, rows.length * height - 1.5),
+    rx: 4,
+  });
   const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
   const shown = Math.min(count, WIDE);
   const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
@@ -67,7 +76,8 @@ export function matrix(given) {
         clipped(text, 13),
       ),
     ),
-    cells.flat(),
+    numbers ? null : ground,
+    cells.flat(2),
     cursor,
   );
   let at = [0, 0];
@@ -110,6 +120,7 @@ export function matrix(given) {
       event.preventDefault();
       point(Math.max(0, Math.min(rows.length - 1, at[0] + down)), Math.max(0, Math.min(shown - 1, at[1] + right)));
       onPin?.(at[0], at[1]);
+      cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
   }
   const note = count > WIDE ? `${given.note ? `${given.note} · ` : ""}the first ${WIDE} of ${count}` : given.note;
@@ -119,7 +130,9 @@ export function matrix(given) {
     svg,
     table: () => ({ head: ["", ...columns], rows: values.map((row, n) => [rows[n], ...row]) }),
   });
-  return { element, mark };
+  element.style.setProperty("--wide", `${size[0]}px`);
+  const hide = () => cursor.setAttribute("visibility", "hidden");
+  return { element, mark, hide };
 }
 
 /** @param {number[]} pair @returns {[number, number]} */
@@ -127,30 +140,18 @@ function two(pair) {
   return [pair[0], pair[1]];
 }
 
-/** @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers @param {number} digits */
+/** What a cell is drawn with. Without numbers there are many, on one ground, and what is nothing is not drawn. @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers @param {number} digits */
 function cell(value, x, y, width, height, top, numbers, digits) {
   const share = Math.min(1, Math.abs(value ?? 0) / top);
-  const ground = s("rect", {
-    class: value === null ? "ground masked" : "ground",
-    x,
-    y,
-    width: width - 1.5,
-    height: height - 1.5,
-    rx: numbers ? 4 : 2,
-  });
+  const box = { x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 };
   const colour =
     share > 0.004 &&
-    s("rect", {
-      class: (value ?? 0) < 0 ? "below" : "above",
-      "fill-opacity": (0.06 + 0.9 * share).toFixed(3),
-      x,
-      y,
-      width: width - 1.5,
-      height: height - 1.5,
-      rx: numbers ? 4 : 2,
-    });
-  const written =
-    numbers &&
+    s("rect", { class: (value ?? 0) < 0 ? "below" : "above", "fill-opacity": (0.06 + 0.9 * share).toFixed(3), ...box });
+  const masked = value === null && s("rect", { class: "masked", ...box });
+  if (!numbers) return [masked || colour];
+  return [
+    masked || s("rect", { class: "ground", ...box }),
+    colour,
     s(
       "text",
       {
@@ -160,14 +161,14 @@ function cell(value, x, y, width, height, top, numbers, digits) {
         "text-anchor": "middle",
       },
       short(value, digits),
-    );
-  return s("g", {}, ground, colour, written);
+    ),
+  ];
 }
 
 /** @param {string} text @param {number} x @param {number} above @param {boolean} wordy @param {boolean} silent */
 function columnLabel(text, x, above, wordy, silent) {
   if (wordy)
-    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-50)` }, clipped(text, 11));
+    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-60)` }, clipped(text, 11));
   return silent ? null : s("text", { class: "label", x, y: above - 7, "text-anchor": "middle" }, text);
 }
 
