@@ -70,6 +70,7 @@ export const player = {
       const step = steps[time];
       const row = weights?.values[time];
       const [before, looked] = [read.slice(0, time + 1), crossing.length ? source.tokens : read.slice(0, time + 1)];
+      const apart = !row || crossing.length > 0; // what it looks at is not what it has read
       return [
         row && h("h3", {}, crossing.length ? "It looks at" : "It has read, and looks at"),
         row &&
@@ -90,8 +91,8 @@ export const player = {
               ),
             ),
           ),
-        (!row || crossing.length) && h("h3", {}, "It has read"),
-        (!row || crossing.length) &&
+        apart && h("h3", {}, "It has read"),
+        apart &&
           h(
             "div",
             { class: "tokens" },
