@@ -6,6 +6,7 @@ import { picture } from "./picture.js";
 
 const WIDE = 160; // columns that are drawn at most
 const LABEL = 78;
+const SHADES = 48; // of a colour, which nobody can tell apart
 
 /**
  * @typedef {object} Matrix
@@ -38,19 +39,16 @@ export function matrix(given) {
   const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
   const above = wordy ? LABEL : 20;
   const top = given.top ?? Math.max(1e-9, ...values.flat().map((one) => Math.abs(one ?? 0)));
-  const cells = values.map((row, r) =>
-    row
-      .slice(0, WIDE)
-      .map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers, digits)),
-  );
-  const ground = s("rect", {
-    class: "ground",
-    x: left,
-    y: above,
-    width: Math.min(count, WIDE) * width - 1.5,
-    height: Math.max(0, rows.length * height - 1.5),
-    rx: 4,
+  const boxOf = (/** @type {number} */ r, /** @type {number} */ c) => ({
+    x: left + c * width,
+    y: above + r * height,
+    width: width - 1.5,
+    height: height - 1.5,
   });
+  const whole = { x: left, y: above, width: Math.min(count, WIDE) * width - 1.5, height: rows.length * height - 1.5 };
+  const cells = numbers
+    ? values.flatMap((row, r) => row.flatMap((value, c) => cell(value, boxOf(r, c), top, digits)))
+    : [s("rect", { class: "ground", rx: 4, ...whole }), ...shades(values, boxOf, top)];
   const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
   const shown = Math.min(count, WIDE);
   const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
@@ -76,8 +74,7 @@ export function matrix(given) {
         clipped(text, 13),
       ),
     ),
-    numbers ? null : ground,
-    cells.flat(2),
+    s("g", {}, cells),
     cursor,
   );
   let at = [0, 0];
@@ -140,29 +137,58 @@ function two(pair) {
   return [pair[0], pair[1]];
 }
 
-/** What a cell is drawn with. Without numbers there are many, on one ground, and what is nothing is not drawn. @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers @param {number} digits */
-function cell(value, x, y, width, height, top, numbers, digits) {
-  const share = Math.min(1, Math.abs(value ?? 0) / top);
-  const box = { x, y, width: width - 1.5, height: height - 1.5, rx: numbers ? 4 : 2 };
-  const colour =
-    share > 0.004 &&
-    s("rect", { class: (value ?? 0) < 0 ? "below" : "above", "fill-opacity": (0.06 + 0.9 * share).toFixed(3), ...box });
-  const masked = value === null && s("rect", { class: "masked", ...box });
-  if (!numbers) return [masked || colour];
+/** @typedef {{x: number, y: number, width: number, height: number}} Box */
+
+/** How strongly a number is drawn. @param {number | null} value @param {number} top */
+function strength(value, top) {
+  return Math.min(1, Math.abs(value ?? 0) / top);
+}
+
+/** A cell with its number in it. @param {number | null} value @param {Box} box @param {number} top @param {number} digits */
+function cell(value, box, top, digits) {
+  const share = strength(value, top);
   return [
-    masked || s("rect", { class: "ground", ...box }),
-    colour,
+    s("rect", { class: value === null ? "masked" : "ground", rx: 4, ...box }),
+    share > 0.004 &&
+      s("rect", {
+        class: (value ?? 0) < 0 ? "below" : "above",
+        "fill-opacity": (0.06 + 0.9 * share).toFixed(3),
+        rx: 4,
+        ...box,
+      }),
     s(
       "text",
       {
         class: share > 0.7 ? "number strong" : value === null ? "number none" : "number",
-        x: x + width / 2 - 0.75,
-        y: y + height / 2 + 3.5,
+        x: box.x + box.width / 2,
+        y: box.y + box.height / 2 + 4.25,
         "text-anchor": "middle",
       },
       short(value, digits),
     ),
   ];
+}
+
+/**
+ * Cells without numbers. There may be ten thousand: those of one shade are one path.
+ * @param {(number | null)[][]} values @param {(row: number, column: number) => Box} boxOf @param {number} top
+ */
+function shades(values, boxOf, top) {
+  /** @type {Map<string, string>} */
+  const paths = new Map();
+  values.forEach((row, r) =>
+    row.slice(0, WIDE).forEach((value, c) => {
+      const level = Math.round(SHADES * strength(value, top));
+      if (!level && value !== null) return;
+      const shade = value === null ? "masked" : `${value < 0 ? "below" : "above"} ${level}`;
+      const { x, y, width, height } = boxOf(r, c);
+      paths.set(shade, `${paths.get(shade) ?? ""}M${x} ${y}h${width}v${height}h${-width}z`);
+    }),
+  );
+  return [...paths].map(([shade, d]) => {
+    const [kind, level] = shade.split(" ");
+    return s("path", { class: kind, "fill-opacity": level && (0.06 + (0.9 * Number(level)) / SHADES).toFixed(3), d });
+  });
 }
 
 /** @param {string} text @param {number} x @param {number} above @param {boolean} wordy @param {boolean} silent */
