@@ -188,11 +188,20 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", m, "w5", "--at", "encoder.states", "--html", "x.html"),
             2,
         ),
+        "regard: --html and --json ask for different things; give one of them at a time.": (
+            ("look", m, "w5", "--html", "x.html", "--json"),
+            2,
+        ),
+        "regard: --at decoder.1.attention: says which attention to draw, and `regard plot heads` draws none; leave it "
+        "out.": (
+            ("plot", "heads", m, "w5", "-o", "x.png", "--at", "decoder.1.attention"),
+            2,
+        ),
         "regard: a beam of 0 makes no sense; it should be 1 (greedy) to 1,000.": (("look", m, "w5", "--beam", "0"), 2),
     }
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(12))
 def test_what_is_wrong_is_one_sentence(folders: dict[str, Path], number: int) -> None:
     sentence, (arguments, code) = list(refusals(folders).items())[number]
     done = regard(*arguments)

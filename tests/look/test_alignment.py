@@ -95,3 +95,12 @@ def test_pairs_never_name_the_end() -> None:
     found = traced("encoder-decoder").alignment()
     assert isinstance(found, Alignment)
     assert all(not found.source[source].special for _, source, _ in found.pairs)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte-level"])
+def test_the_bytes_of_a_letter_stay_in_its_word(kind: str) -> None:
+    """A vocabulary that has never seen a letter spells it in bytes, none of which is a letter by itself."""
+    tokenizer = train_tokenizer(["ti amo molto"] * 3, TokenizerConfig(kind=kind), vocabulary=300)  # type: ignore[arg-type]
+    text = "amo 猫👩 caffè molto"
+    found = words(tokenizer.encode(text), tokenizer, SpecialTokens())
+    assert [word.text for word in found if not word.special] == ["amo", "猫", "👩", "caffè", "molto"]

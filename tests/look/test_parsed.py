@@ -1,5 +1,6 @@
 """A network that reads parses is looked into with one, in everything that reads the source again."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,10 @@ def test_a_parse_is_asked_for_and_refused_as_translate_does(model: regard.Model,
     with pytest.raises(ConfigError) as given:
         regard.load(tmp_path / "plain").look(TEXT, parses=[TREE])
     assert str(given.value) == "the model has no syntax positions and reads no parses; leave --parses out."
+
+
+def test_the_page_shows_the_depth_of_each_word(model: regard.Model) -> None:
+    page = model.look(TEXT, target="w4", parses=[TREE]).as_html()
+    assert "the depth of each piece's word in the tree" in page.replace("&#x27;", "'")
+    shown = re.findall(r"<i>depth (\d+)</i>", page)
+    assert [int(depth) for depth in shown] == [1, 0, 1, 2, END.depth]

@@ -106,7 +106,7 @@ def on_to(page: Page, link: Locator) -> None:
 
 def sums(page: Page) -> list[tuple[str, float, float]]:
     """Every number that the browser worked out, and the model's."""
-    found = page.locator(".sum").evaluate_all(
+    found = page.locator(".sum[data-theirs]").evaluate_all(
         "all => all.map(one => [one.dataset.name, one.dataset.mine, one.dataset.theirs])"
     )
     return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in found]
@@ -208,8 +208,15 @@ def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trac
     found = trace.changed(Change.parse(name))
     expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
     assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(found.cost, abs=1e-3)
+    page.goto(page.url)
+    page.reload()
+    arrived(page)
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
     page.get_by_role("button", name="All on").click()
     expect(page.locator(".result")).to_contain_text("Everything is on")
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    assert "off=" not in page.url
 
 
 def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
@@ -253,8 +260,87 @@ def test_the_small_example_comes_out_and_can_be_changed(page: Page) -> None:
     )
     page.locator("#masked").check()
     assert values("weights")[0] == [1, 0, 0]
+    figure(page, "K").locator("svg.matrix").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".readout .how")).to_have_text(re.compile(r"^K = 0\.00000 · 0\.00000 \+ .* = 4\.00000$"))
+    assert "model" not in (page.locator(".readout").text_content() or ""), "no model is asked"
     page.get_by_label("X, row 1, column 1").fill("3")
     assert values("Q")[0] == [3, 0, 4]
+
+
+def test_a_new_step_takes_the_keyboard_along_and_the_back_button_returns(page: Page) -> None:
+    visit(page, "look/scores")
+    page.locator(".around [rel=next]").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#step-title")).to_have_text("Weighted sum")
+    expect(page.locator("#step-title")).to_be_focused()
+    expect(page.locator("#step-title")).to_be_in_viewport()
+    page.go_back()
+    expect(page.locator("#step-title")).to_have_text("Scores to weights")
+
+
+def test_what_explains_a_picture_is_in_sight_of_it(page: Page) -> None:
+    visit(page, "look/scores")
+    page.locator("svg.matrix").first.scroll_into_view_if_needed()
+    expect(page.locator(".readout")).to_be_in_viewport(ratio=1)
+
+
+def test_the_kinds_of_attention_stand_side_by_side(page: Page) -> None:
+    visit(page, "look/kinds")
+    tops = page.locator("figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+    assert len(tops) == 3
+    assert max(tops) - min(tops) < 1
+
+
+def test_a_word_that_comes_twice_is_explained_where_it_was_chosen(page: Page, translator: Served) -> None:
+    visit(page, "use")
+    page.evaluate(
+        """() => {
+          const heard = window.fetch;
+          window.fetch = async (path, asked) => {
+            if (path !== '/v1/translate') return heard(path, asked);
+            const tokens = 'w7 w9 w7'.split(' ');
+            const best = { text: 'w7 w9 w7', tokens, token_scores: [-1, -2, -3], log_probability: -6 };
+            const sentences = [{ source: 'w16 w28', alternatives: [best] }];
+            return new Response(JSON.stringify({ translations: [{ sentences }], timings: { worked_ms: 1 } }));
+          };
+        }"""
+    )
+    page.locator("#source").press_sequentially(" w5")
+    expect(page.locator(".said")).to_have_count(3)
+    page.locator(".said").nth(2).click()
+    page.locator(".detail .lit").first.wait_for()
+    trace = translator.model.look("w16 w28", target="w7 w9 w7")
+    weights = trace.alignment().weights[2].tolist()
+    shown = page.locator(".detail .lit .light").evaluate_all("all => all.map(one => Number(one.style.opacity))")
+    assert shown == pytest.approx(weights, abs=1e-3)
+
+
+def test_tokens_in_bytes_are_shown_as_text(page: Page) -> None:
+    visit(page, "hand")
+    spell = "async tokens => (await import('/spelling.js')).spelled(tokens)"
+    assert page.evaluate(spell, ["caff", "Ã¨", "Ġbello", "Ċ"]) == ["caff", "è", " bello", "\n"]
+    assert page.evaluate(spell, ["Ã", "¨"]) == ["", "è"]
+    assert page.evaluate(spell, ["▁caff", "è"]) == [" caff", "è"]
+    assert page.evaluate(spell, ["▁", "<0xC3>", "<0xA8>"]) == [" ", "", "è"]
+
+
+def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, models: list[Served]) -> None:
+    page = chromium.new_page()
+    with running(Service(models[:1])) as soon_gone:
+        page.goto(f"{soon_gone.url}/#look/projection?text=w5+w6")
+        arrived(page)
+        page.locator("svg.matrix").first.focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+    page.get_by_role("button", name="Close").click()
+    page.locator(".around [rel=next]").click()
+    expect(page.get_by_role("alert")).to_contain_text("start it again with regard serve")
+    expect(page.locator("#header")).to_be_visible()
+    page.get_by_role("link", name="Translate").click()
+    page.locator("#source").press_sequentially("w7")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+    page.close()
 
 
 def test_pictures_can_be_saved(page: Page) -> None:
@@ -303,6 +389,17 @@ def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, models: list[Se
 def test_what_cannot_be_looked_into_is_said(page: Page) -> None:
     visit(page, "look", text=" ".join(["w5"] * 400))
     expect(page.get_by_role("alert")).to_contain_text("characters: 1,199 is more than this server's limit of 600")
+
+
+def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Browser, tmp_path: Path) -> None:
+    saved(tmp_path / "seer", EncoderDecoder(**SMALL, look_ahead_mask=False))
+    with running(Service(load_all([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
+        page = chromium.new_page()
+        page.goto(f"{site.url}/#look?text=w5+w6")
+        expect(page.get_by_role("alert")).to_contain_text(
+            "has no look-ahead mask, so that reading a whole target is not"
+        )
+        page.close()
 
 
 def test_the_page_is_small_and_all_our_own() -> None:

@@ -52,6 +52,8 @@ def run(
     several = [name for name, given in (("--at", at), ("--off", off), ("--html", html)) if given]
     if len(several) > 1:
         raise ConfigError(f"{' and '.join(several)} ask for different things; give one of them at a time.")
+    if html is not None and as_json:
+        raise ConfigError("--html and --json ask for different things; give one of them at a time.")
     check_text("TEXT", text, empty=True)
     check_text("--target", target or "", empty=True)
     trace = traced(

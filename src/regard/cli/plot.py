@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import check_choice, check_text
+from regard.errors import ConfigError
 
 KINDS = ("attention", "alignment", "heads")
 
@@ -35,6 +36,10 @@ def run(
     check_choice("WHAT", what, KINDS)
     check_text("TEXT", text, empty=True)
     check(output, "--output")
+    if at is not None and what != "attention":
+        raise ConfigError(
+            f"--at {at}: says which attention to draw, and `regard plot {what}` draws none; leave it out."
+        )
     trace = traced(load(model), text, beam=beam, length=length, target=target, parses=parses)
     if what == "attention":
         figure = plots.attention(trace, at)

@@ -52,7 +52,8 @@ def words(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokens) -> l
     covered: list[tuple[int, int]] = []  # of each token: which part of the text
     start = 0
     for place, number in enumerate(ids):
-        end = max(start, min(len(text), len(tokenizer.decode(ids[: place + 1]))))
+        so_far = tokenizer.decode(ids[: place + 1]).rstrip("\ufffd")  # a letter is the token's that completes its bytes
+        end = max(start, min(len(text), len(so_far)))
         begin = start + len(text[start:end]) - len(text[start:end].lstrip())
         owners.append((1, place) if number in specials else (0, _owner(begin, spans)))
         covered.append((start, end))

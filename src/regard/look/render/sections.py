@@ -1,6 +1,7 @@
 """The sections of a trace's page, in the order in which things happen."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from regard.look.alignment import METHOD, Alignment
@@ -63,21 +64,31 @@ def _tokens(trace: Trace) -> Markup:
     written = "text" if trace.kind == "continuation" else "written"
     for name, line in (("read", trace.source), (written, trace.target)):
         if line is not None:
-            rows.append(tag("div", tag("h3", name), _chips(line), class_="side"))
+            depths = trace.written.facts.get("depth") if line is trace.source else None
+            rows.append(tag("div", tag("h3", name), _chips(line, depths), class_="side"))
     built = [building for building in trace.merges if len(building.stages) > 2]
     merges = ""
     if built:
         lines = [tag("li", " → ".join(" ".join(stage) for stage in building.stages)) for building in built]
         merges = tag("details", tag("summary", "How the pieces were merged"), tag("ol", *lines, class_="merges"))
     note = "The text in pieces of the vocabulary, each with its id; pieces of one word stand together."
+    if "depth" in trace.written.facts:
+        note += " Below what was read, the depth of each piece's word in the tree of the parse."
     return _section("Tokens", note, *rows, merges)
 
 
-def _chips(line: Line) -> Markup:
+def _chips(line: Line, depths: Sequence[int] | None = None) -> Markup:
     words = []
     for word in line.words:
         tokens = [
-            tag("span", tag("b", line.tokens[n]), tag("i", str(line.ids[n])), class_="token") for n in word.tokens
+            tag(
+                "span",
+                tag("b", line.tokens[n]),
+                tag("i", str(line.ids[n])),
+                tag("i", f"depth {depths[n]}") if depths is not None else "",
+                class_="token",
+            )
+            for n in word.tokens
         ]
         words.append(tag("span", *tokens, class_="word special" if word.special else "word"))
     return tag("div", *words, class_="tokens", dir="auto")

@@ -1,6 +1,7 @@
 // What the page asks of its server. Nothing else is ever asked of anyone.
 
 const KEY = "regard-key";
+const GONE = "The server does not answer. If it was stopped, start it again with regard serve, and try again.";
 
 /** A sentence from the server that says why not. */
 export class Refused extends Error {
@@ -31,6 +32,9 @@ export async function send(path, fields, signal) {
       headers,
       body: fields && JSON.stringify(fields),
       signal,
+    }).catch((error) => {
+      if (error instanceof DOMException) throw error; // it was called off
+      throw new Refused(0, GONE);
     });
     if (found.ok) return found;
     if (found.status === 401) {

@@ -45,10 +45,17 @@ export function deviation(row, epsilon, centred) {
 
 /** §3.5: the sine and cosine of a place. @param {number} place @param {number} unit @param {number} width @param {string} layout */
 export function wave(place, unit, width, layout) {
-  const half = width / 2;
-  const [pair, odd] = layout === "interleaved" ? [Math.floor(unit / 2), unit % 2 === 1] : [unit % half, unit >= half];
+  const { pair, odd } = waveOf(unit, width, layout);
   const angle = place / 10000 ** ((2 * pair) / width);
   return odd ? Math.cos(angle) : Math.sin(angle);
+}
+
+/** Which wave a unit has, and whether its cosine: they take turns, or all sines come first. @param {number} unit @param {number} width @param {string} layout */
+export function waveOf(unit, width, layout) {
+  const half = width / 2;
+  return layout === "interleaved"
+    ? { pair: Math.floor(unit / 2), odd: unit % 2 === 1 }
+    : { pair: unit % half, odd: unit >= half };
 }
 
 /** Activations that act on one number alone. @type {Record<string, (x: number) => number>} */

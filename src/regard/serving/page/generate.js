@@ -4,6 +4,7 @@ import { Refused, Trace, send } from "./api.js";
 import { candidates } from "./candidates.js";
 import { h, replace } from "./dom.js";
 import { percent } from "./numbers.js";
+import { spelled } from "./spelling.js";
 import { link, note } from "./state.js";
 import { legend, sureness } from "./words.js";
 
@@ -65,11 +66,14 @@ export async function showGenerate(root, app, state) {
       replace(latency, `${Math.round(performance.now() - began)} ms`);
       await probabilities(text, wrote, ended);
     } catch (error) {
-      if (!(error instanceof Refused) && !(error instanceof DOMException)) throw error;
-      if (error instanceof Refused) replace(out, h("p", { class: "refused", role: "alert" }, error.message));
+      if (error instanceof DOMException) return; // it was stopped: what it has written stays
+      const said = error instanceof Refused ? error.message : "The server stopped answering on the way.";
+      replace(out, h("p", {}, given, grown), h("p", { class: "refused", role: "alert" }, said));
+      if (!(error instanceof Refused) && !(error instanceof TypeError)) throw error;
+    } finally {
+      running = null;
+      button.textContent = "Go on";
     }
-    running = null;
-    button.textContent = "Go on";
   };
   const probabilities = async (
     /** @type {string} */ text,
@@ -80,6 +84,7 @@ export async function showGenerate(root, app, state) {
     const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a text that is forced always has its end
     const own = trace.outline.steps.length - 1 - wrote; // where the prompt ends
     const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.chosen)) ? " " : ""; // words without a mark of their own
+    const texts = spelled(steps.map((/** @type {any} */ step) => step.chosen));
     const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
       h(
         "button",
@@ -93,7 +98,7 @@ export async function showGenerate(root, app, state) {
               replace(detail, h("h2", {}, "After ", h("code", {}, step.read)), candidates(step.candidates, step.id)),
           },
         },
-        spelled(step.chosen),
+        texts[n],
       ),
       apart,
     ]);
@@ -122,11 +127,6 @@ export async function showGenerate(root, app, state) {
     legend("Choose a token to see what else could have followed."),
     detail,
   );
-}
-
-/** @param {string} token */
-function spelled(token) {
-  return token.replace(/[▁Ġ]/g, " ").replace(/Ċ/g, "\n") || " ";
 }
 
 /** The events of a stream. @param {Response} response @returns {AsyncGenerator<any>} */

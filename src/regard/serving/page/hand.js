@@ -2,7 +2,9 @@
 
 import { product, softmax, transposed } from "./arithmetic.js";
 import { h, replace } from "./dom.js";
-import { matrix } from "./matrix.js";
+import { maths } from "./maths.js";
+import { beside, matrix } from "./matrix.js";
+import { exact } from "./numbers.js";
 import { readout, terms } from "./readout.js";
 
 const START = {
@@ -52,69 +54,78 @@ export async function showHand(root) {
       "label",
       { class: "check", for: id },
       h("input", { type: "checkbox", id, checked: on, on: { change: () => update() } }),
-      text,
+      h("span", {}, maths(text)),
     );
   const [scaled, masked] = [option("scaled", "÷ √d_k", true), option("masked", "look-ahead mask", false)];
   const update = () => {
     const isScaled = scaled.querySelector("input").checked;
-    const found = attention(given, isScaled, masked.querySelector("input").checked);
+    const isMasked = masked.querySelector("input").checked;
+    const found = attention(given, isScaled, isMasked);
     const rows = ["token 1", "token 2", "token 3"];
+    const columnOf = (/** @type {number[][]} */ values, /** @type {number} */ c) => values.map((row) => row[c]);
     const show = (
       /** @type {string} */ title,
       /** @type {string} */ note,
       /** @type {(number | null)[][]} */ values,
+      /** @type {(r: number, c: number) => string} */ how,
       /** @type {any} */ more = {},
     ) => {
-      const drawn = matrix({ title, note, values, rows, ...more });
-      drawn.element.dataset.values = JSON.stringify(values);
-      return drawn;
+      const explain = (/** @type {number} */ r, /** @type {number} */ c) => {
+        for (const one of drawn) one.hide();
+        one.mark(r, c);
+        say.show(`${title}, row ${r + 1}, column ${c + 1}`, [{ name: title, how: how(r, c), mine: values[r][c] }]);
+      };
+      const one = { ...matrix({ title, note, values, rows, from: 1, ...more, onCell: explain }), explain };
+      one.element.dataset.values = JSON.stringify(values);
+      drawn.push(one);
+      return one;
     };
-    const explain = (/** @type {number} */ r, /** @type {number} */ c) =>
-      say.show(`output, token ${r + 1}, unit ${c + 1}`, [
-        {
-          name: "output",
-          how: terms(
-            found.weights[r],
-            found.V.map((row) => row[c]),
-          ),
-          mine: found.weights[r].reduce((sum, one, n) => sum + one * found.V[n][c], 0),
-          theirs: found.output[r][c],
-        },
-      ]);
-    const output = show("output", "weights · V", found.output, {
-      digits: 4,
-      onCell: explain,
-    });
+    /** @type {any[]} */
+    const drawn = [];
+    const times = (/** @type {string} */ name) => (/** @type {number} */ r, /** @type {number} */ c) =>
+      terms(given.X[r], columnOf(given[name], c));
+    const [Q, K, V] = [
+      show("Q", "X · W_query", found.Q, times("W_query")),
+      show("K", "X · W_key", found.K, times("W_key")),
+      show("V", "X · W_value", found.V, times("W_value")),
+    ];
+    const [scores, seen, weights] = [
+      show("scores", "Q · Kᵀ", found.scores, (r, c) => terms(found.Q[r], found.K[c])),
+      show(isMasked ? "scaled and masked" : "scaled", isScaled ? "÷ √3" : "not divided", found.seen, (r, c) =>
+        found.seen[r][c] === null ? "it may not look there" : `${exact(found.scores[r][c])}${isScaled ? " / √3" : ""}`,
+      ),
+      show(
+        "weights",
+        "softmax of each row",
+        found.weights,
+        (r, c) => `e^${exact(found.seen[r][c])} / (${found.seen[r].map((one) => `e^${exact(one)}`).join(" + ")})`,
+        { top: 1, digits: 4 },
+      ),
+    ];
+    const output = show(
+      "output",
+      "weights · V",
+      found.output,
+      (r, c) => terms(found.weights[r], columnOf(found.V, c)),
+      { digits: 4 },
+    );
     replace(
       results,
       h("h3", {}, "Every token gets a query, a key and a value"),
-      h(
-        "div",
-        { class: "beside" },
-        show("Q", "X · W_query", found.Q).element,
-        show("K", "X · W_key", found.K).element,
-        show("V", "X · W_value", found.V).element,
-      ),
+      beside(Q.element, K.element, V.element),
       h("h3", {}, "Every query meets every key"),
-      h(
-        "div",
-        { class: "beside" },
-        show("scores", "Q · Kᵀ", found.scores).element,
-        show("scaled and masked", isScaled ? "÷ √3" : "not divided", found.seen).element,
-        show("weights", "softmax of each row", found.weights, { top: 1, digits: 4 }).element,
-      ),
+      beside(scores.element, seen.element, weights.element),
       h("h3", {}, "Every token takes its weighted sum of the values"),
-      h("div", { class: "beside" }, output.element),
+      beside(output.element),
       say.element,
     );
-    output.mark(0, 0);
-    explain(0, 0);
+    output.explain(0, 0);
   };
   const grid = (/** @type {string} */ name) =>
     h(
       "fieldset",
       { class: "grid" },
-      h("legend", {}, name),
+      h("legend", {}, maths(name)),
       given[name].map((row, r) =>
         h(
           "div",

@@ -3,6 +3,7 @@
 import { Refused, Trace } from "./api.js";
 import { h, replace } from "./dom.js";
 import { drawMap } from "./map.js";
+import { maths } from "./maths.js";
 import { go, link } from "./state.js";
 import { stepsOf } from "./steps/index.js";
 
@@ -85,7 +86,11 @@ export async function showLook(root, app, state) {
       h(
         "li",
         {},
-        h("a", { href: link({ view: "look", step: one.id }), "aria-current": one === step ? "step" : null }, one.title),
+        h(
+          "a",
+          { href: link({ view: "look", step: one.id }), "aria-current": one === step ? "step" : null },
+          h("span", {}, maths(one.title)),
+        ),
       ),
     ),
   );
@@ -95,23 +100,25 @@ export async function showLook(root, app, state) {
     h(
       "p",
       { class: "kind" },
-      `Step ${number + 1} of ${steps.length} · ${step.section.startsWith("§") ? `“Attention Is All You Need” ${step.section}` : step.section}`,
+      `Step ${number + 1} of ${steps.length}${step.section ? ` · “Attention Is All You Need” ${step.section}` : ""}`,
     ),
-    h("h2", { id: "step-title", tabindex: "-1" }, step.title),
+    h("h2", { id: "step-title", tabindex: "-1" }, maths(step.title)),
   );
   const [before, after] = [steps[number - 1], steps[number + 1]];
   const around = h(
     "nav",
     { class: "around", "aria-label": "Previous and next step" },
-    before ? h("a", { href: link({ step: before.id }), rel: "prev" }, `← ${before.title}`) : h("span"),
-    after ? h("a", { href: link({ step: after.id }), rel: "next" }, `${after.title} →`) : h("span"),
+    before ? h("a", { href: link({ step: before.id }), rel: "prev" }, "← ", maths(before.title)) : h("span"),
+    after ? h("a", { href: link({ step: after.id }), rel: "next" }, maths(after.title), " →") : h("span"),
   );
   const said = h(
     "p",
     { class: "translated" },
-    h("span", {}, trace.outline.text),
-    h("span", { class: "arrow", "aria-hidden": "true" }, " → "),
-    h("b", {}, trace.outline.output || "…"),
+    h("span", { class: "from" }, trace.outline.text),
+    trace.outline.kind === "continuation" ? "" : h("span", { class: "arrow", "aria-hidden": "true" }, " → "),
+    trace.outline.output.trim()
+      ? h("b", {}, trace.outline.output)
+      : h("span", { class: "empty" }, trace.outline.output ? " nothing but blanks" : " nothing"),
   );
   const guide = h(
     "details",

@@ -47,11 +47,16 @@ keys.ask = () =>
 /** @type {any} */
 let known = null;
 let turn = 0;
+let before = { view: "", step: "" };
 
 async function show() {
   turn += 1;
   const mine = turn;
-  known ??= await ask("/v1/about");
+  try {
+    known ??= await ask("/v1/about");
+  } catch (error) {
+    return failed(main, error);
+  }
   const state = read();
   const about = known.models.find((/** @type {any} */ one) => one.name === state.model) ?? known.models[0];
   const app = { about, limits: known.limits };
@@ -72,20 +77,38 @@ async function show() {
   try {
     await views[state.view](root, app, state);
   } catch (error) {
-    replace(
-      root,
-      h(
-        "p",
-        { class: "refused", role: "alert" },
-        error instanceof Refused ? error.message : `The server cannot be reached, or the page failed: ${error}`,
-      ),
-    );
-    console.error(error);
+    failed(root, error);
   }
   if (mine !== turn) return;
   main.style.removeProperty("min-height");
   if (focused && byId(focused)) byId(focused).focus({ preventScroll: true });
+  else if (before.view && (before.view !== state.view || before.step !== state.step)) arrive();
+  before = state;
   main.dataset.shown = location.hash;
+}
+
+/** At a new step, the keyboard is at its title, and the eye too. */
+function arrive() {
+  const title = byId("step-title");
+  if (!title) return scrollTo(0, 0);
+  title.focus({ preventScroll: true });
+  const { top } = title.getBoundingClientRect();
+  if (top < 0 || top > innerHeight / 2) title.parentElement.scrollIntoView();
+}
+
+/** @param {HTMLElement} root @param {unknown} error */
+function failed(root, error) {
+  replace(
+    root,
+    h(
+      "p",
+      { class: "refused", role: "alert" },
+      error instanceof Refused ? error.message : `The page failed: ${error}`,
+      " ",
+      h("button", { type: "button", on: { click: () => show() } }, "Try again"),
+    ),
+  );
+  if (!(error instanceof Refused)) console.error(error);
 }
 
 /** @param {string} view @param {any} about */
@@ -136,6 +159,19 @@ function drawHeader(about, state) {
 byId("skip").addEventListener("click", (/** @type {Event} */ event) => {
   event.preventDefault(); // the address says where the reader is; it is not for jumps
   main.focus();
+});
+window.addEventListener("unhandledrejection", (event) => {
+  if (!(event.reason instanceof Refused)) return; // what was asked by a cell, a switch, a node
+  event.preventDefault();
+  const notice = h(
+    "p",
+    { class: "notice refused", role: "alert" },
+    event.reason.message,
+    " ",
+    h("button", { type: "button", on: { click: () => notice.remove() } }, "Close"),
+  );
+  for (const old of main.querySelectorAll(".notice")) old.remove();
+  main.append(notice);
 });
 window.addEventListener("hashchange", show);
 show();

@@ -1,11 +1,12 @@
-// A matrix as a heat map: blue above zero, orange below, hatched where nobody may look. Arrow keys walk its cells.
+// A matrix as a heat map: blue above zero, orange below, grey where nobody may look. Arrow keys walk its cells.
 
 import { h, s } from "./dom.js";
 import { short } from "./numbers.js";
 import { picture } from "./picture.js";
 
-const WIDE = 64; // columns that are drawn at a time
-const LABEL = 74;
+const WIDE = 160; // columns that are drawn at most
+const LABEL = 78;
+const SHADES = 48; // of a colour, which nobody can tell apart
 
 /**
  * @typedef {object} Matrix
@@ -19,12 +20,13 @@ const LABEL = 74;
  * @property {(row: number, column: number) => void} [onPin] a cell is chosen
  * @property {number} [from] the number of the first column
  * @property {number} [digits] after the point
+ * @property {boolean} [small] without numbers in its cells, even if there is room
  */
 
 /**
- * The picture, and a way to mark a cell of it.
+ * The picture, and ways to mark a cell of it, or none.
  * @param {Matrix} given
- * @returns {{element: HTMLElement, mark: (row: number, column: number) => void}}
+ * @returns {{element: HTMLElement, mark: (row: number, column: number) => void, hide: () => void}}
  */
 export function matrix(given) {
   const { values, rows, onCell, onPin, from = 0 } = given;
@@ -32,16 +34,21 @@ export function matrix(given) {
   const count = values[0]?.length ?? 0;
   const columns = given.columns ?? Array.from({ length: count }, (_, n) => String(n + from));
   const wordy = given.columns !== null && given.columns !== undefined;
-  const numbers = count <= 16;
-  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [11, 18];
+  const numbers = count <= 16 && !given.small;
+  const [width, height] = numbers ? [digits > 2 ? 54 : count > 8 ? 35 : 40, 26] : [wordy ? 16 : 11, 18];
   const left = Math.min(112, 14 + 7.6 * Math.max(1, ...rows.map((row) => row.length)));
   const above = wordy ? LABEL : 20;
   const top = given.top ?? Math.max(1e-9, ...values.flat().map((one) => Math.abs(one ?? 0)));
-  const cells = values.map((row, r) =>
-    row
-      .slice(0, WIDE)
-      .map((value, c) => cell(value, left + c * width, above + r * height, width, height, top, numbers, digits)),
-  );
+  const boxOf = (/** @type {number} */ r, /** @type {number} */ c) => ({
+    x: left + c * width,
+    y: above + r * height,
+    width: width - 1.5,
+    height: height - 1.5,
+  });
+  const whole = { x: left, y: above, width: Math.min(count, WIDE) * width - 1.5, height: rows.length * height - 1.5 };
+  const cells = numbers
+    ? values.flatMap((row, r) => row.flatMap((value, c) => cell(value, boxOf(r, c), top, digits)))
+    : [s("rect", { class: "ground", rx: 4, ...whole }), ...shades(values, boxOf, top)];
   const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
   const shown = Math.min(count, WIDE);
   const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
@@ -67,7 +74,7 @@ export function matrix(given) {
         clipped(text, 13),
       ),
     ),
-    cells.flat(),
+    s("g", {}, cells),
     cursor,
   );
   let at = [0, 0];
@@ -110,6 +117,7 @@ export function matrix(given) {
       event.preventDefault();
       point(Math.max(0, Math.min(rows.length - 1, at[0] + down)), Math.max(0, Math.min(shown - 1, at[1] + right)));
       onPin?.(at[0], at[1]);
+      cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
   }
   const note = count > WIDE ? `${given.note ? `${given.note} · ` : ""}the first ${WIDE} of ${count}` : given.note;
@@ -119,7 +127,9 @@ export function matrix(given) {
     svg,
     table: () => ({ head: ["", ...columns], rows: values.map((row, n) => [rows[n], ...row]) }),
   });
-  return { element, mark };
+  element.style.setProperty("--wide", `${size[0]}px`);
+  const hide = () => cursor.setAttribute("visibility", "hidden");
+  return { element, mark, hide };
 }
 
 /** @param {number[]} pair @returns {[number, number]} */
@@ -127,47 +137,64 @@ function two(pair) {
   return [pair[0], pair[1]];
 }
 
-/** @param {number | null} value @param {number} x @param {number} y @param {number} width @param {number} height @param {number} top @param {boolean} numbers @param {number} digits */
-function cell(value, x, y, width, height, top, numbers, digits) {
-  const share = Math.min(1, Math.abs(value ?? 0) / top);
-  const ground = s("rect", {
-    class: value === null ? "ground masked" : "ground",
-    x,
-    y,
-    width: width - 1.5,
-    height: height - 1.5,
-    rx: numbers ? 4 : 2,
-  });
-  const colour =
+/** @typedef {{x: number, y: number, width: number, height: number}} Box */
+
+/** How strongly a number is drawn. @param {number | null} value @param {number} top */
+function strength(value, top) {
+  return Math.min(1, Math.abs(value ?? 0) / top);
+}
+
+/** A cell with its number in it. @param {number | null} value @param {Box} box @param {number} top @param {number} digits */
+function cell(value, box, top, digits) {
+  const share = strength(value, top);
+  return [
+    s("rect", { class: value === null ? "masked" : "ground", rx: 4, ...box }),
     share > 0.004 &&
-    s("rect", {
-      class: (value ?? 0) < 0 ? "below" : "above",
-      "fill-opacity": (0.06 + 0.9 * share).toFixed(3),
-      x,
-      y,
-      width: width - 1.5,
-      height: height - 1.5,
-      rx: numbers ? 4 : 2,
-    });
-  const written =
-    numbers &&
+      s("rect", {
+        class: (value ?? 0) < 0 ? "below" : "above",
+        "fill-opacity": (0.06 + 0.9 * share).toFixed(3),
+        rx: 4,
+        ...box,
+      }),
     s(
       "text",
       {
         class: share > 0.7 ? "number strong" : value === null ? "number none" : "number",
-        x: x + width / 2 - 0.75,
-        y: y + height / 2 + 3.5,
+        x: box.x + box.width / 2,
+        y: box.y + box.height / 2 + 4.25,
         "text-anchor": "middle",
       },
       short(value, digits),
-    );
-  return s("g", {}, ground, colour, written);
+    ),
+  ];
+}
+
+/**
+ * Cells without numbers. There may be ten thousand: those of one shade are one path.
+ * @param {(number | null)[][]} values @param {(row: number, column: number) => Box} boxOf @param {number} top
+ */
+function shades(values, boxOf, top) {
+  /** @type {Map<string, string>} */
+  const paths = new Map();
+  values.forEach((row, r) =>
+    row.slice(0, WIDE).forEach((value, c) => {
+      const level = Math.round(SHADES * strength(value, top));
+      if (!level && value !== null) return;
+      const shade = value === null ? "masked" : `${value < 0 ? "below" : "above"} ${level}`;
+      const { x, y, width, height } = boxOf(r, c);
+      paths.set(shade, `${paths.get(shade) ?? ""}M${x} ${y}h${width}v${height}h${-width}z`);
+    }),
+  );
+  return [...paths].map(([shade, d]) => {
+    const [kind, level] = shade.split(" ");
+    return s("path", { class: kind, "fill-opacity": level && (0.06 + (0.9 * Number(level)) / SHADES).toFixed(3), d });
+  });
 }
 
 /** @param {string} text @param {number} x @param {number} above @param {boolean} wordy @param {boolean} silent */
 function columnLabel(text, x, above, wordy, silent) {
   if (wordy)
-    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-50)` }, clipped(text, 11));
+    return s("text", { class: "label", transform: `translate(${x} ${above - 7}) rotate(-60)` }, clipped(text, 11));
   return silent ? null : s("text", { class: "label", x, y: above - 7, "text-anchor": "middle" }, text);
 }
 

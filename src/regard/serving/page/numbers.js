@@ -7,8 +7,9 @@
 export function short(value, digits = 2) {
   if (value === null) return "−∞";
   if (typeof value !== "number") return String(value);
-  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits) return "0";
-  return minus(value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits));
+  if (value === 0) return "0"; // nothing at all, where 0.00 is something too small to see
+  const written = value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits);
+  return minus(Number(written) === 0 ? written.replace("-", "") : written);
 }
 
 /** A number to check by. @param {any} value */
@@ -21,6 +22,7 @@ export function exact(value) {
 
 /** @param {number} value */
 export function percent(value) {
+  if (value === 0) return "0 %";
   return value >= 0.9995 ? "100 %" : value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
 }
 

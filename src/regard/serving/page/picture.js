@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { savePng, saveSvg } from "./export.js";
+import { maths } from "./maths.js";
 import { exact } from "./numbers.js";
 
 /**
@@ -20,7 +21,7 @@ export function picture({ title, note, svg, table }) {
   return h(
     "figure",
     { class: "picture" },
-    h("figcaption", {}, h("b", {}, title), note && h("span", { class: "unit" }, note)),
+    h("figcaption", {}, h("b", {}, maths(title)), note && h("span", { class: "unit" }, maths(note))),
     h(
       "div",
       { class: "canvas", tabindex: svg.hasAttribute("tabindex") ? null : "0", role: "group", "aria-label": title },

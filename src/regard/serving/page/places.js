@@ -1,6 +1,7 @@
 // The places of a network where a step can be watched, and the menus that choose one.
 
 import { h } from "./dom.js";
+import { maths } from "./maths.js";
 import { go, note } from "./state.js";
 
 /** @typedef {import("./api.js").Trace} Trace */
@@ -117,12 +118,12 @@ export function menus(...menus) {
   return h("div", { class: "menus" }, ...menus);
 }
 
-/** @param {any} text */
+/** @param {...(string | Node)} text */
 export function say(...text) {
-  return h("p", { class: "say" }, ...text);
+  return h("p", { class: "say" }, ...text.map((part) => (typeof part === "string" ? maths(part) : part)));
 }
 
 /** A formula. @param {string} text */
 export function formula(text) {
-  return h("p", { class: "formula" }, text);
+  return h("p", { class: "formula" }, maths(text));
 }

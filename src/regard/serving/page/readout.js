@@ -2,6 +2,7 @@
 
 import { dot } from "./arithmetic.js";
 import { h, replace } from "./dom.js";
+import { maths } from "./maths.js";
 import { exact } from "./numbers.js";
 
 export const CLOSE = 2e-3; // relative to the numbers that went in: the model adds in 32 bits, or 16, the browser in 64
@@ -11,7 +12,7 @@ export const CLOSE = 2e-3; // relative to the numbers that went in: the model ad
  * @property {string} name
  * @property {string} [how] the arithmetic, written out
  * @property {number | null} mine as the browser finds it
- * @property {number | null} theirs as the model has it
+ * @property {number | null} [theirs] as the model has it; left out where no model was asked
  */
 
 /** A place that says how numbers came about. */
@@ -32,12 +33,13 @@ export function readout() {
 
 /** @param {Sum} sum */
 function line({ name, how, mine, theirs }) {
+  if (theirs === undefined) return plain({ name, how, mine });
   const apart = mine === theirs ? 0 : Math.abs((mine ?? -Infinity) - (theirs ?? -Infinity));
   const good = apart <= CLOSE * Math.max(1, Math.abs(theirs ?? 0));
   return h(
     "div",
     { class: "sum", data: { mine: String(mine), theirs: String(theirs), name } },
-    h("p", { class: "how" }, h("b", {}, name), how && h("span", {}, ` = ${how}`)),
+    h("p", { class: "how" }, h("b", {}, maths(name)), how && h("span", {}, " = ", maths(how))),
     h(
       "p",
       { class: "verdict" },
@@ -51,6 +53,15 @@ function line({ name, how, mine, theirs }) {
         h("code", {}, apart === 0 ? "0" : apart.toExponential(1)),
       ),
     ),
+  );
+}
+
+/** What nobody else has worked out. @param {Sum} sum */
+function plain({ name, how, mine }) {
+  return h(
+    "div",
+    { class: "sum", data: { mine: String(mine), name } },
+    h("p", { class: "how" }, h("b", {}, maths(name)), how && h("span", {}, " = ", maths(how)), " = ", h("b", {}, exact(mine))),
   );
 }
 

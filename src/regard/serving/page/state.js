@@ -12,10 +12,11 @@
  * @property {number} column
  * @property {number} time the decoding step
  * @property {string} letter q, k or v
+ * @property {string} off what is switched off, as decoder.1.cross_attention[2], with commas between
  */
 
 const NUMBERS = ["head", "row", "column", "time"];
-const TEXTS = ["model", "text", "at", "letter"];
+const TEXTS = ["model", "text", "at", "letter", "off"];
 const VIEWS = ["use", "look", "hand", "card"];
 
 /** @returns {State} */

@@ -56,6 +56,7 @@ export async function showTranslate(root, app, state) {
     latest?.abort();
     const text = source.value;
     note({ text });
+    asked += 1;
     inside.href = link({ view: "look" });
     replace(detail);
     if (!text.trim()) return (replace(target), replace(others), replace(latency));
@@ -115,7 +116,9 @@ export async function showTranslate(root, app, state) {
   const wordButtons = (/** @type {any} */ sentence) => {
     const [best] = sentence.alternatives;
     if (!best) return [];
-    return wordsOf(best.tokens, best.token_scores).flatMap((word, n) => [
+    const words = wordsOf(best.tokens, best.token_scores);
+    const ours = words.map((word) => word.text);
+    return words.flatMap((word, n) => [
       h(
         "button",
         {
@@ -123,15 +126,17 @@ export async function showTranslate(root, app, state) {
           class: `said ${sureness(word.probability)}`,
           title: percent(word.probability),
           data: { probability: String(word.probability) },
-          on: { click: (/** @type {Event} */ event) => explain(sentence, n, word, event) },
+          on: { click: (/** @type {Event} */ event) => explain(sentence, ours, n, word, event) },
         },
         word.text,
       ),
       " ",
     ]);
   };
+  let asked = 0; // so that a slow answer does not take the place of a later one
   const explain = async (
     /** @type {any} */ sentence,
+    /** @type {string[]} */ ours,
     /** @type {number} */ n,
     /** @type {any} */ word,
     /** @type {Event} */ event,
@@ -139,9 +144,12 @@ export async function showTranslate(root, app, state) {
     for (const one of target.querySelectorAll(".said")) one.removeAttribute("aria-pressed");
     /** @type {HTMLElement} */ (event.currentTarget).setAttribute("aria-pressed", "true");
     replace(detail, h("p", { class: "note" }, "Looking …"));
+    asked += 1;
+    const turn = asked;
     try {
       const trace = await Trace.of({ text: sentence.source, target: sentence.alternatives[0].text, model: about.name });
-      replace(detail, ...(await explained(trace, n, word)));
+      const parts = await explained(trace, ours, n, word);
+      if (turn === asked) replace(detail, ...parts);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       replace(detail, h("p", { class: "refused", role: "alert" }, error.message));
@@ -152,11 +160,11 @@ export async function showTranslate(root, app, state) {
   source.focus({ preventScroll: true });
 }
 
-/** Where a word comes from, and what else it could have been. @param {Trace} trace @param {number} n @param {any} word */
-async function explained(trace, n, word) {
+/** Where a word comes from, and what else it could have been. @param {Trace} trace @param {string[]} ours @param {number} n @param {any} word */
+async function explained(trace, ours, n, word) {
   const { target, steps, aligns } = trace.outline;
   const words = target.words.filter((/** @type {any} */ one) => !one.special);
-  const places = covering(words, n, word);
+  const places = covering(words, ours, n);
   const first = steps[places[0]?.tokens[0] ?? 0];
   const parts = [h("h2", {}, word.text, h("span", { class: "unit" }, ` ${percent(word.probability)}`))];
   if (aligns) {
@@ -200,8 +208,18 @@ async function explained(trace, n, word) {
   return parts;
 }
 
-/** The words of a trace that a word on the page covers: theirs are cut at signs, ours at spaces. @param {any[]} words @param {number} n @param {any} word */
-function covering(words, n, word) {
-  const same = words.filter((one) => one.text === word.text || word.text.startsWith(one.text));
-  return same.length ? same : [words[Math.min(n, words.length - 1)]];
+/**
+ * The words of a trace that a word on the page covers: theirs are cut at signs, ours at spaces, so that letters are counted.
+ * @param {any[]} words @param {string[]} ours @param {number} n
+ */
+function covering(words, ours, n) {
+  const letters = (/** @type {string[]} */ some) => some.join("").replace(/\s/g, "").length;
+  const [start, end] = [letters(ours.slice(0, n)), letters(ours.slice(0, n + 1))];
+  let at = 0;
+  const found = words.filter((one) => {
+    const before = at;
+    at += letters([one.text]);
+    return before < end && at > start;
+  });
+  return found.length ? found : words.slice(-1);
 }

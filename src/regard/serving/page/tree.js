@@ -6,7 +6,10 @@ import { picture } from "./picture.js";
 
 const [STEP, LINE] = [112, 22];
 
-/** @param {any} tree @param {(node: any) => void} choose */
+/**
+ * The picture, and a way to choose a node of it.
+ * @param {any} tree @param {(node: any) => Promise<void>} choose
+ */
 export function drawTree(tree, choose) {
   /** @type {Map<number, any[]>} */
   const children = new Map();
@@ -41,16 +44,15 @@ export function drawTree(tree, choose) {
         : `M${start} ${from.y}H${bend - 6}Q${bend} ${from.y} ${bend} ${from.y + 8}V${to.y - 8}Q${bend} ${to.y} ${bend + 8} ${to.y}H${to.x - 7}`;
     return s("path", { class: `twig ${node.state}${node.best ? " best" : ""}`, d });
   });
-  /** @type {any[]} */
-  const buttons = [];
+  const chosen = (/** @type {any} */ node) => {
+    for (const one of nodes) one.classList.remove("chosen");
+    nodes[node.number].classList.add("chosen");
+    return choose(node);
+  };
   const nodes = tree.nodes.map((/** @type {any} */ node) => {
     const { x, y } = /** @type {{x: number, y: number}} */ (at.get(node.number));
     const text = node.parent === null ? "" : clipped(node.token, 8);
-    const act = () => {
-      buttons.forEach((one) => one.classList.remove("chosen"));
-      group.classList.add("chosen");
-      choose(node);
-    };
+    const act = () => chosen(node);
     const group = s(
       "g",
       {
@@ -81,7 +83,6 @@ export function drawTree(tree, choose) {
         event.preventDefault();
         move(node, step ?? 0, side ?? 0);
       });
-      buttons.push(group);
     }
     return group;
   });
@@ -107,9 +108,9 @@ export function drawTree(tree, choose) {
     twigs,
     nodes,
   );
-  return picture({
+  const element = picture({
     title: "Beam tree",
-    note: "● ended · strong: what was chosen · faint: given up",
+    note: "blue: what was chosen · large dot: it ended · ring: given up",
     svg,
     table: () => ({
       head: ["node", "from", "step", "token", "log p", "score", "worth", "state"],
@@ -127,4 +128,5 @@ export function drawTree(tree, choose) {
         ]),
     }),
   });
+  return { element, choose: chosen };
 }

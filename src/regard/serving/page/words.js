@@ -1,6 +1,7 @@
 // Tokens put together to words, for tokenizers that mark where one begins.
 
 import { h } from "./dom.js";
+import { spelled } from "./spelling.js";
 
 const STARTS = /^[▁Ġ ]/;
 
@@ -12,10 +13,11 @@ export function wordsOf(tokens, scores) {
   const marked = tokens.some((token) => STARTS.test(token)) || tokens.some((token) => token.startsWith("##"));
   /** @type {{text: string, tokens: number[], score: number}[]} */
   const words = [];
+  const texts = spelled(tokens);
   tokens.forEach((token, n) => {
     const starts =
       !marked || STARTS.test(token) || (tokens.some((one) => one.startsWith("##")) && !token.startsWith("##"));
-    const text = token.replace(STARTS, "").replace(/^##/, "");
+    const text = texts[n].replace(/^ /, "").replace(/^##/, "");
     const last = words.at(-1);
     if (starts || !last) words.push({ text, tokens: [n], score: scores[n] ?? 0 });
     else {

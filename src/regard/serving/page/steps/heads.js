@@ -16,6 +16,7 @@ import {
   span,
   spanMenu,
 } from "../places.js";
+import { exact } from "../numbers.js";
 import { factors, readout, terms } from "../readout.js";
 import { go } from "../state.js";
 import { thumbnail } from "../thumbnail.js";
@@ -82,7 +83,7 @@ export const heads = {
       const { left, right, sum } = factors(cell);
       const own = [head * each, (head + 1) * each];
       const part = dot(left.slice(...own), right.slice(...own));
-      say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${part.toFixed(4)} of it`, [
+      say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${exact(part)} of it`, [
         { name: "Concat · W_O", how: terms(left, right, 3), mine: sum, theirs: cell.value },
       ]);
     };

@@ -20,7 +20,7 @@ import { weightedSum } from "./weighted_sum.js";
  * @typedef {object} Step
  * @property {string} id
  * @property {string} title
- * @property {string} section of the paper
+ * @property {string} section of the paper; empty where it is not in it
  * @property {(here: any) => string[]} here the parts of the map that it is about
  * @property {(trace: any) => boolean} exists
  * @property {(root: HTMLElement, here: any) => Promise<void>} show

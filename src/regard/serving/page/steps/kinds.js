@@ -4,6 +4,7 @@ import { caution } from "../caution.js";
 import { h } from "../dom.js";
 import { matrix } from "../matrix.js";
 import { axes, heads, headMenu, menu, menus, places, say } from "../places.js";
+import { readout } from "../readout.js";
 
 const KINDS = [
   ["encoder", "attention", "Encoder self-attention", "Every token of the source looks at all of the source."],
@@ -61,18 +62,22 @@ export const kinds = {
         count > 1 && headMenu(count, Math.min(state.head, count - 1)),
       ),
     );
+    const told = readout();
     const shown = await Promise.all(
       found.map(async ({ place, title, about }) => {
         const weights = await trace.tensor(`${place}.weights[${Math.min(state.head, heads(trace, place) - 1)}]`);
-        const columns = axes(trace, `${place}.weights`).at(-1) === "mixture" ? null : weights.labels[1];
-        return h(
-          "div",
-          {},
-          h("p", { class: "note" }, about),
-          matrix({ title, note: place, values: weights.values, rows: weights.labels[0], columns, top: 1 }).element,
-        );
+        const mixture = axes(trace, `${place}.weights`).at(-1) === "mixture";
+        const [rows, keys] = weights.labels;
+        const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
+          drawn.mark(row, column);
+          const key = mixture ? `mixture ${column}` : keys[column];
+          told.show(`${title}: ${rows[row]} looks at ${key}`, [{ name: "weight", mine: weights.values[row][column] }]);
+        };
+        const columns = mixture ? null : keys;
+        const drawn = matrix({ title, values: weights.values, rows, columns, top: 1, small: true, onCell });
+        return h("div", { class: "kind-of" }, drawn.element, h("p", { class: "note" }, about));
       }),
     );
-    root.append(h("div", { class: "beside" }, shown), caution());
+    root.append(h("div", { class: "beside" }, shown), told.element, caution());
   },
 };

@@ -28,7 +28,6 @@ export const player = {
     const count = place ? heads(trace, place) : 0;
     const head = Math.min(state.head, Math.max(0, count - 1));
     const weights = place ? await trace.tensor(`${place}.weights[${head}]`) : null;
-    const looked = crossing.length ? source.tokens : read;
     let time = Math.min(state.time, steps.length - 1);
     let timer = 0;
 
@@ -70,8 +69,10 @@ export const player = {
     const shown = () => {
       const step = steps[time];
       const row = weights?.values[time];
+      const [before, looked] = [read.slice(0, time + 1), crossing.length ? source.tokens : read.slice(0, time + 1)];
+      const apart = !row || crossing.length > 0; // what it looks at is not what it has read
       return [
-        row && h("h3", {}, "It looks at"),
+        row && h("h3", {}, crossing.length ? "It looks at" : "It has read, and looks at"),
         row &&
           h(
             "div",
@@ -90,16 +91,15 @@ export const player = {
               ),
             ),
           ),
-        h("h3", {}, "It has read"),
-        h(
-          "div",
-          { class: "tokens" },
-          read
-            .slice(0, time + 1)
-            .map((/** @type {string} */ token) =>
+        apart && h("h3", {}, "It has read"),
+        apart &&
+          h(
+            "div",
+            { class: "tokens" },
+            before.map((/** @type {string} */ token) =>
               h("span", { class: "word" }, h("span", { class: "token" }, h("b", {}, token))),
             ),
-        ),
+          ),
         h(
           "h3",
           {},
@@ -108,7 +108,7 @@ export const player = {
           h(
             "span",
             { class: "unit" },
-            `  ${percent(step.probability)} · rank ${step.rank} · entropy ${step.entropy.toFixed(2)} nats`,
+            `  ${percent(step.probability)} · ${step.rank ? `${step.rank.toLocaleString("en")} others were more probable` : "the most probable"} · entropy ${step.entropy.toFixed(2)} nats`,
           ),
         ),
         candidates(step.candidates, step.id),
@@ -129,7 +129,7 @@ export const player = {
         slider,
       ),
       stage,
-      caution(),
+      place ? caution() : "",
     );
     to(time);
   },

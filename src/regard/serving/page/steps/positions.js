@@ -1,12 +1,22 @@
 // Where a token stands: waves of many lengths, added to its vector.
 
-import { wave } from "../arithmetic.js";
+import { wave, waveOf } from "../arithmetic.js";
 import { s } from "../dom.js";
-import { beside, matrix } from "../matrix.js";
-import { exact } from "../numbers.js";
-import { formula, menu, menus, nearest, pin, places, say, span, spanMenu } from "../places.js";
+import { exact, short } from "../numbers.js";
+import { formula, nearest, places, say } from "../places.js";
 import { picture } from "../picture.js";
-import { readout } from "../readout.js";
+import { embedded, walked } from "./vectors.js";
+
+/** What kinds that add no vectors do instead. @type {Record<string, string>} */
+const INSIDE = {
+  none: "This model is not told: it has no positions. What order it knows comes from the look-ahead mask alone, in its decoder.",
+  rotary:
+    "This model adds no vectors: it turns queries and keys by an angle that grows with their place (rotary), so that a score depends on how far apart two tokens are. See “Queries, keys, values”.",
+  alibi:
+    "This model adds no vectors: every score is lowered by how far away the key is, more in some heads than in others (ALiBi). See “Scores to weights”.",
+  relative:
+    "This model adds no vectors: it has a learned key and value for every distance between two tokens (relative positions). See “Scores to weights” and “Weighted sum”.",
+};
 
 export const positions = {
   id: "positions",
@@ -18,87 +28,51 @@ export const positions = {
   },
   exists: (/** @type {any} */ trace) => trace.outline.model.heads !== null && places(trace, "lookup").length > 0,
   /** @param {HTMLElement} root @param {import("../places.js").Here} here */
-  async show(root, { trace, state, about }) {
-    const some = places(trace, "positions");
-    const kind = about.settings.positions?.kind ?? "none";
+  async show(root, here) {
+    const { trace, state, about } = here;
+    const { kind = "none", layout = "interleaved" } = about.settings.positions ?? {};
     root.append(
       say(
-        "Attention by itself does not know order: shuffle the tokens, and every token still gets the same. So each is told where it stands.",
+        "Attention by itself does not know order: shuffle the tokens it looks at, and it gives the same. So each is told where it stands.",
       ),
     );
-    if (!some.length) {
-      root.append(
-        say(
-          `This model has no position vectors: its positions are of the kind “${kind}”, and act inside attention instead.`,
-        ),
-      );
+    if (!places(trace, "positions").length) {
+      root.append(say(INSIDE[kind] ?? `This model's positions are of the kind “${kind}”, and act inside attention.`));
       return;
     }
-    const place = nearest(some, state.at);
-    const { width } = trace.outline.model;
-    const columns = span(state, width);
-    const [scaled, vectors, sum] = await Promise.all(
-      ["scaled", "positions", "sum"].map((point) => trace.tensor(`${place}.${point}`, { columns })),
-    );
-    const layout = about.settings.positions?.layout ?? "interleaved";
+    const view = embedded(here, "positions");
+    const { width, columns } = view;
+    const [scaled, vectors, sum] = await view.tensors("scaled", "positions", "sum");
     const sines = kind === "sinusoidal";
     const rows = sum.labels[0];
     const values = vectors.values.slice(0, rows.length);
+    const explain = (/** @type {number} */ row, /** @type {number} */ column, /** @type {number} */ unit) => {
+      const [x, p] = [scaled.values[row][column], values[row][column]];
+      const added = { name: "x + PE", how: `${exact(x)} + ${exact(p)}`, mine: x + p, theirs: sum.values[row][column] };
+      if (!sines) return [added];
+      const { pair, odd } = waveOf(unit, width, layout);
+      const how = `${odd ? "cos" : "sin"}(${row} / 10000^(${2 * pair}/${width}))`;
+      return [{ name: "PE", how, mine: wave(row, unit, width, layout), theirs: p }, added];
+    };
     root.append(
       formula(
         sines
-          ? `PE(pos, 2i) = sin(pos / 10000^(2i/${width}))   PE(pos, 2i+1) = cos(pos / 10000^(2i/${width}))`
+          ? `PE(pos, 2i) = sin(pos / 10000^(2i/${width}))     PE(pos, 2i+1) = cos(pos / 10000^(2i/${width}))`
           : "x + P[pos], where P is learned",
       ),
-      menus(
-        some.length > 1 &&
-          menu(
-            "place",
-            "Where",
-            some.map((one) => [one, one.split(".")[0]]),
-            place,
-            (at) => ({ at }),
-          ),
-        spanMenu(state, width),
+      view.menus,
+      sines ? waves(values, columns[0], width, layout) : "",
+      ...walked(
+        state,
+        columns,
+        rows,
+        [
+          { title: "Positions", note: "a row for each place", values, top: sines ? 1 : undefined },
+          { title: "Embedding + position", values: sum.values },
+        ],
+        explain,
       ),
     );
-    const say_ = readout();
-    const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
-      for (const one of both) one.mark(row, column);
-      const unit = column + columns[0];
-      const [x, p] = [scaled.values[row][column], values[row][column]];
-      const formula_ = sines
-        ? [
-            {
-              name: "PE",
-              how: `${(layout === "interleaved" ? unit % 2 : Number(unit >= width / 2)) ? "cos" : "sin"}(${row} / 10000^(${2 * (layout === "interleaved" ? Math.floor(unit / 2) : unit % (width / 2))}/${width}))`,
-              mine: wave(row, unit, width, layout),
-              theirs: p,
-            },
-          ]
-        : [];
-      say_.show(`${rows[row]}, position ${row}, unit ${unit}`, [
-        ...formula_,
-        { name: "x + PE", how: `${exact(x)} + ${exact(p)}`, mine: x + p, theirs: sum.values[row][column] },
-      ]);
-    };
-    const onPin = (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]);
-    const both = [
-      matrix({
-        title: "Positions",
-        note: "a row for each place",
-        values,
-        rows,
-        from: columns[0],
-        onCell,
-        onPin,
-        top: sines ? 1 : undefined,
-      }),
-      matrix({ title: "Embedding + position", values: sum.values, rows, from: columns[0], onCell, onPin }),
-    ];
-    if (sines) root.append(waves(values, columns[0], width, layout));
-    root.append(beside(...both.map((one) => one.element)), say_.element);
-    onCell(Math.min(state.row, rows.length - 1), Math.min(state.column - columns[0], values[0].length - 1));
   },
 };
 
@@ -141,11 +115,13 @@ function waves(values, from, width, layout) {
         "g",
         { class: "axis" },
         s("line", { x1: left, x2: x(last), y1: y(value), y2: y(value) }),
-        s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, String(value)),
+        s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, short(value, 0)),
       ),
     ),
     values.map((_, place) =>
-      s("text", { class: "label", x: x(place), y: high - 4, "text-anchor": "middle" }, String(place)),
+      place % Math.ceil(values.length / 24)
+        ? null
+        : s("text", { class: "label", x: x(place), y: high - 4, "text-anchor": "middle" }, String(place)),
     ),
     lines,
   );

@@ -1,10 +1,19 @@
 // Add & Norm: the way around a sub-layer, and the norm.
 
 import { deviation, mean } from "../arithmetic.js";
-import { beside, matrix } from "../matrix.js";
 import { exact } from "../numbers.js";
-import { formula, menus, nearest, pin, placeMenu, places, say, span, spanMenu } from "../places.js";
-import { readout } from "../readout.js";
+import { formula, menus, nearest, placeMenu, places, say, span, spanMenu } from "../places.js";
+import { walked } from "./vectors.js";
+
+/** What a norm is called, and what it does. @type {Record<string, [string, string]>} */
+const NORMS = {
+  layer: [
+    "LayerNorm",
+    "And each token's vector is brought to mean 0 and deviation 1, then stretched and shifted by what was learned.",
+  ],
+  rms: ["RMSNorm", "And each token's vector is divided by its root mean square, then stretched by what was learned."],
+  none: ["", "This model leaves out the norm."],
+};
 
 export const residual = {
   id: "residual",
@@ -34,55 +43,65 @@ export const residual = {
     const rows = sum.labels[0];
     const connected = about.settings.residual !== false;
     const epsilon = about.settings.norm_epsilon ?? 1e-5;
+    const [named, does] = NORMS[about.settings.norm] ?? NORMS.layer;
     root.append(
       say(
-        "What a sub-layer finds is added to what went in, so that nothing is lost on the way and gradients flow through; and each token's vector is brought to mean 0 and deviation 1, then stretched and shifted by what was learned.",
+        connected
+          ? "What a sub-layer finds is added to what went in, so that nothing is lost on the way and gradients flow through. "
+          : "This model leaves out the way around the sub-layer: what it finds goes on alone. ",
+        does,
       ),
-      formula(first ? "x + Sublayer(LayerNorm(x))   (this model norms first)" : "LayerNorm(x + Sublayer(x))"),
+      formula(
+        first ? `x + Sublayer(${named}(x))   (this model norms first)` : `${named}(${connected ? "x + " : ""}Sublayer(x))`,
+      ),
       menus(placeMenu(some(trace), place), spanMenu(state, width)),
     );
-    const say_ = readout();
-    const onCell = (/** @type {number} */ row, /** @type {number} */ shown) => {
-      for (const one of both) one.mark(row, shown);
-      const unit = shown + columns[0];
+    const found = first ? `Sublayer(${named}(x))` : "Sublayer(x)";
+    const whole_ = connected ? `x + ${found}` : found;
+    const explain = (/** @type {number} */ row, /** @type {number} */ _, /** @type {number} */ unit) => {
       const [a, b] = [connected ? before.values[row][unit] : 0, added.values[row][unit]];
       const sums = [
-        { name: "x + Sublayer(x)", how: `${exact(a)} + ${exact(b)}`, mine: a + b, theirs: sum.values[row][unit] },
+        { name: whole_, how: `${exact(a)} + ${exact(b)}`, mine: a + b, theirs: sum.values[row][unit] },
       ];
-      if (input && deviations) {
-        const vector = input.values[row];
-        const middle = means ? mean(vector) : 0;
-        const spread = deviation(vector, epsilon, Boolean(means));
-        if (means)
-          sums.push({
-            name: "mean",
-            how: `Σ of ${vector.length} units / ${vector.length}`,
-            mine: middle,
-            theirs: means.values[row],
-          });
-        sums.push({ name: "deviation", how: `√(variance + ${epsilon})`, mine: spread, theirs: deviations.values[row] });
-        const [g, c] = [gain?.values[unit] ?? 1, bias?.values[unit] ?? 0];
+      if (!input || !deviations) return sums;
+      const vector = input.values[row];
+      const middle = means ? mean(vector) : 0;
+      const spread = deviation(vector, epsilon, Boolean(means));
+      const [g, c] = [gain?.values[unit] ?? 1, bias?.values[unit] ?? 0];
+      if (means)
         sums.push({
+          name: "mean",
+          how: `Σ of ${vector.length} units / ${vector.length}`,
+          mine: middle,
+          theirs: means.values[row],
+        });
+      sums.push(
+        {
+          name: "deviation",
+          how: `√(${means ? "variance" : "mean square"} + ${exact(epsilon)})`,
+          mine: spread,
+          theirs: deviations.values[row],
+        },
+        {
           name: "norm",
           how: `(${exact(vector[unit])} − ${exact(middle)}) / ${exact(spread)} × ${exact(g)} + ${exact(c)}`,
           mine: ((vector[unit] - middle) / spread) * g + c,
           theirs: normed.values[row][unit],
-        });
-      }
-      say_.show(`${rows[row]}, unit ${unit}`, sums);
+        },
+      );
+      return sums;
     };
-    const onPin = (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]);
     const cut = (/** @type {any} */ one) => one.values.map((/** @type {number[]} */ row) => row.slice(...columns));
-    const order = /** @type {[string, any][]} */ ([
-      ["Sublayer(x)", added],
-      ["x + Sublayer(x)", sum],
-      [first ? "LayerNorm(x)" : "LayerNorm", normed],
-    ]);
-    const both = order.map(([title, one]) =>
-      matrix({ title, values: cut(one), rows, from: columns[0], onCell, onPin }),
-    );
-    root.append(beside(...both.map((one) => one.element)), say_.element);
-    onCell(Math.min(state.row, rows.length - 1), Math.max(0, Math.min(state.column, width - 1) - columns[0]));
+    const sums = [
+      { title: found, note: "what the sub-layer found", values: cut(added) },
+      { title: whole_, note: first ? "what goes on" : "the sum", values: cut(sum) },
+    ];
+    const norm = {
+      title: first ? `${named}(x)` : `${named}(${whole_})`,
+      note: first ? "what the sub-layer reads" : "what goes on",
+      values: cut(normed),
+    };
+    root.append(...walked(state, columns, rows, first ? [norm, ...sums] : [...sums, norm], explain));
   },
 };
 

@@ -46,12 +46,13 @@ export const scores = {
       const added = adds ? scaled_ - score * factor : 0;
       const hidden = full ? ahead && column > row : masked_ === null; // of other patterns, the model's word is taken
       const shares = softmax(masked.values[row]);
+      /** @type {import("../readout.js").Sum[]} */
       const sums = [
         {
           name: "÷ √d_k",
           how: `${exact(score)} × ${factor.toFixed(4)}${added ? ` + ${exact(added)} (what the positions add)` : ""}`,
           mine: score * factor + added,
-          theirs: scaled_,
+          theirs: adds ? undefined : scaled_, // what positions add is read off the model: there is nothing to check
         },
         {
           name: "mask",

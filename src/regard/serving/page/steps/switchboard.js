@@ -5,62 +5,53 @@ import { h, replace } from "../dom.js";
 import { called, places, say } from "../places.js";
 import { short } from "../numbers.js";
 import { tabular } from "../picture.js";
+import { note } from "../state.js";
 
 export const switchboard = {
   id: "switchboard",
   title: "Switch heads off",
-  section: "what matters",
+  section: "",
   here: (/** @type {any} */ { trace }) => [
     ...new Set(places(trace, "weights").map((place) => place.replace(/\.\d+\./, "."))),
   ],
   exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0 && places(trace, "weights").length > 0,
   /** @param {HTMLElement} root @param {import("../places.js").Here} here */
-  async show(root, { trace }) {
+  async show(root, { trace, state }) {
     /** @type {any[]} */
     const heads = await trace.ask("heads");
     const top = Math.max(1e-6, ...heads.map((head) => head.cost ?? 0));
-    /** @type {Map<string, any[]>} */
-    const rows = new Map();
-    for (const head of heads) {
-      const place = [head.stack, head.layer, head.part].filter((part) => part !== null).join(".");
-      rows.set(place, [...(rows.get(place) ?? []), head]);
-    }
-    /** @type {Set<string>} */
-    const off = new Set();
-    const result = h("div", { class: "result", "aria-live": "polite" });
-    const all = h(
-      "button",
-      {
-        type: "button",
-        on: {
-          click: () => {
-            off.clear();
-            switches.forEach((one) => one.setAttribute("aria-pressed", "true"));
-            update();
-          },
-        },
-      },
-      "All on",
+    const board = rowsOf(trace, heads);
+    const known = new Set(
+      board.flatMap(({ place, some, whole }) => [...some.map((head) => head.name), ...(whole ? [place] : [])]),
     );
+    const off = new Set(state.off.split(",").filter((name) => known.has(name)));
+    const result = h("div", { class: "result", "aria-live": "polite" });
     let latest = 0;
     const update = async () => {
       latest += 1;
       const turn = latest;
-      if (!off.size)
+      note({ off: [...off].join(",") });
+      for (const one of switches) one.setAttribute("aria-pressed", String(!off.has(one.dataset.name ?? "")));
+      if (!off.size) {
+        result.removeAttribute("aria-busy");
         return replace(
           result,
-          h(
-            "p",
-            { class: "note" },
-            "Everything is on. Switch a head off to see what the output would have been without it.",
-          ),
+          h("p", { class: "note" }, "Everything is on. Switch a head off to see what the output would be without it."),
         );
+      }
       result.setAttribute("aria-busy", "true");
-      const found = await trace.ask("changed", { changes: [...off] });
-      if (turn !== latest) return;
-      result.removeAttribute("aria-busy");
-      replace(result, ...difference(found));
+      try {
+        const found = await trace.ask("changed", { changes: [...off] });
+        if (turn === latest) replace(result, ...difference(found), all);
+      } finally {
+        if (turn === latest) result.removeAttribute("aria-busy");
+      }
     };
+    const all = h(
+      "p",
+      { class: "all" },
+      h("button", { type: "button", on: { click: () => (off.clear(), update()) } }, "All on"),
+    );
     /** @type {HTMLElement[]} */
     const switches = [];
     const button = (/** @type {string} */ name, /** @type {string} */ text, /** @type {any} */ head) => {
@@ -69,17 +60,9 @@ export const switchboard = {
         {
           type: "button",
           class: head ? "switch" : "switch part",
-          "aria-pressed": "true",
           data: { name },
           "aria-label": `${name}${head ? `, cost ${short(head.cost ?? 0)}` : ""}`,
-          on: {
-            click: () => {
-              const on = off.has(name);
-              on ? off.delete(name) : off.add(name);
-              one.setAttribute("aria-pressed", String(on));
-              update();
-            },
-          },
+          on: { click: () => (off.delete(name) || off.add(name), update()) },
         },
         head &&
           h("span", { class: "light", style: { opacity: String(0.8 * Math.sqrt(Math.max(0, head.cost ?? 0) / top)) } }),
@@ -89,19 +72,14 @@ export const switchboard = {
       switches.push(one);
       return one;
     };
-    /** @type {string[]} */
-    const parts = trace.outline.points
-      .filter((/** @type {any} */ point) => point.point === "added")
-      .map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`);
     root.append(
       say(
-        "Each switch is a head; the number is by how much the log-probability of the output falls without it, and the stronger the colour, the more the output needs it. Switch some off: the text is decoded again, by the real search.",
+        "Each switch is a head, or a whole sub-layer. The number is by how much the log-probability of the output falls without that head: the stronger the colour, the more the output needs it. Switch some off: the text is decoded again, by the real search.",
       ),
-      caution(),
       h(
         "div",
         { class: "board" },
-        [...rows].map(([place, some]) =>
+        board.map(({ place, some, whole }) =>
           h(
             "div",
             { class: "row", role: "group", "aria-label": called(place) },
@@ -110,23 +88,34 @@ export const switchboard = {
               "div",
               { class: "switches" },
               some.map((head) => button(head.name, `head ${head.head}`, head)),
+              whole && button(place, "all of it", null),
             ),
           ),
         ),
       ),
-      parts.length ? h("h3", {}, "Whole sub-layers") : "",
-      h(
-        "div",
-        { class: "switches" },
-        parts.map((name) => button(name, called(name), null)),
-      ),
-      h("p", { class: "all" }, all),
       result,
       tabularBehind(heads),
+      caution(false),
     );
     await update();
   },
 };
+
+/** Every sub-layer with its heads, in the order of the network. @param {any} trace @param {any[]} heads */
+function rowsOf(trace, heads) {
+  /** @type {Map<string, any[]>} */
+  const rows = new Map();
+  /** @type {string[]} */
+  const parts = trace.outline.points
+    .filter((/** @type {any} */ point) => point.point === "added")
+    .map((/** @type {any} */ point) => `${point.stack}.${point.layer}.${point.part.replace(/_residual$/, "")}`);
+  for (const place of parts) rows.set(place, []);
+  for (const head of heads) {
+    const place = [head.stack, head.layer, head.part].filter((part) => part !== null).join(".");
+    rows.set(place, [...(rows.get(place) ?? []), head]);
+  }
+  return [...rows].map(([place, some]) => ({ place, some, whole: parts.includes(place) }));
+}
 
 /** @param {any[]} heads */
 function tabularBehind(heads) {
@@ -143,7 +132,7 @@ function tabularBehind(heads) {
 /** @param {any} found */
 function difference(found) {
   const [before, after] = [found.before, found.after].map((/** @type {string} */ text) => text.split(/(\s+)/));
-  const common = new Set(before);
+  const same = common(before, after);
   const top = Math.max(1e-6, ...found.steps.map((/** @type {any} */ step) => Math.abs(step.before - step.after)));
   return [
     h(
@@ -155,7 +144,7 @@ function difference(found) {
       h(
         "dd",
         { class: "after" },
-        after.map((/** @type {string} */ word) => (common.has(word) ? word : h("mark", {}, word))),
+        after.map((/** @type {string} */ word, /** @type {number} */ n) => (same.has(n) ? word : h("mark", {}, word))),
         !found.after && h("span", { class: "empty" }, "nothing"),
       ),
     ),
@@ -183,4 +172,21 @@ function difference(found) {
       ),
     ),
   ];
+}
+
+/** The places in the second of what it shares with the first, in order: the longest common subsequence. @param {string[]} a @param {string[]} b */
+function common(a, b) {
+  const longest = Array.from({ length: a.length + 1 }, () => new Array(b.length + 1).fill(0));
+  for (let n = a.length - 1; n >= 0; n -= 1)
+    for (let m = b.length - 1; m >= 0; m -= 1)
+      longest[n][m] = a[n] === b[m] ? longest[n + 1][m + 1] + 1 : Math.max(longest[n + 1][m], longest[n][m + 1]);
+  const found = new Set();
+  for (let [n, m] = [0, 0]; n < a.length && m < b.length; ) {
+    if (a[n] === b[m]) {
+      found.add(m);
+      [n, m] = [n + 1, m + 1];
+    } else if (longest[n + 1][m] >= longest[n][m + 1]) n += 1;
+    else m += 1;
+  }
+  return found;
 }

@@ -3,6 +3,16 @@
 import { h, replace } from "../dom.js";
 import { say } from "../places.js";
 
+/** What is not a letter of the text. @type {[RegExp, string][]} */
+const MARKS = [
+  [/^▁/, "▁ is where a word begins"],
+  [/Ġ/, "Ġ stands for a space"],
+  [/Ċ/, "Ċ for the end of a line"],
+  [/^##/, "## goes on with the word before"],
+  [/^<0x/, "<0x…> is one byte of a letter that the vocabulary does not have"],
+  [/^\[\w+\]$/, "what stands in brackets is not text: where it begins, or ends"],
+];
+
 export const tokens = {
   id: "tokens",
   title: "Sub-words and ids",
@@ -20,11 +30,16 @@ export const tokens = {
         ", and each is replaced by its place there. Frequent words are whole; rare ones are spelled from parts.",
       ),
     );
+    const continues = outline.kind === "continuation";
     if (outline.source) root.append(line("Read", outline.source, outline, building));
     if (outline.target)
-      root.append(line(outline.kind === "continuation" ? "Text" : "Written", outline.target, null, building));
+      root.append(line(continues ? "Text" : "Written", outline.target, continues ? outline : null, building));
+    const pieces = [...(outline.source?.tokens ?? []), ...(outline.target?.tokens ?? [])];
+    const marks = MARKS.filter(([mark]) => pieces.some((piece) => mark.test(piece))).map(([, meaning]) => meaning);
+    if (marks.length) root.append(h("p", { class: "note marks" }, `${marks.join("; ")}.`));
     root.append(building);
-    if (outline.merges.length) merged(building, outline.merges[0]);
+    const long = [...outline.merges].sort((a, b) => b.stages.length - a.stages.length)[0];
+    if (long) merged(building, long);
   },
 };
 

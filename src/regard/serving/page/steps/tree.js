@@ -7,12 +7,12 @@ import { short } from "../numbers.js";
 import { drawTree } from "../tree.js";
 
 const STATES = /** @type {Record<string, string>} */ ({
-  root: "the beginning",
-  kept: "it was among the best, and was continued",
-  pruned: "others were better: it was given up",
-  finished: "it ended here, and was kept aside",
-  open: "the search ended while this was still among the best",
-  cut: "there was no more room",
+  root: "The beginning.",
+  kept: "It was among the best, and was continued.",
+  pruned: "Others were better: it was given up.",
+  finished: "It ended here, and was kept aside.",
+  open: "The search ended while this was still among the best.",
+  cut: "There was no more room.",
 });
 
 export const tree = {
@@ -42,7 +42,7 @@ export const tree = {
         h(
           "p",
           { class: "note" },
-          `${STATES[node.state]}. log p of this token ${short(node.log_probability, 3)} · of the whole ${short(node.score, 3)} · after the length penalty ${short(node.worth, 3)} · rank ${node.rank}`,
+          `${STATES[node.state]} log p of this token ${short(node.log_probability, 3)} · of the whole ${short(node.score, 3)} · after the length penalty ${short(node.worth, 3)}`,
         ),
         branch.attention &&
           matrix({
@@ -55,16 +55,17 @@ export const tree = {
           }).element,
       );
     };
+    const drawn = drawTree(found, choose);
     root.append(
       say(
         found.width > 1
           ? `Beam search keeps the ${found.width} best beginnings at every step; here is everything that it looked at. Choose a node to see its attention.`
           : "Greedy search takes the best token at every step: its tree is one path.",
       ),
-      drawTree(found, choose),
+      drawn.element,
       about,
     );
     const best = found.nodes.filter((/** @type {any} */ node) => node.best);
-    await choose(best[Math.min(state.time + 1, best.length - 1)]);
+    await drawn.choose(best[Math.min(state.time + 1, best.length - 1)]);
   },
 };

@@ -1,8 +1,8 @@
 // A head's output: the values, each by its weight.
 
 import { dot } from "../arithmetic.js";
-import { h } from "../dom.js";
 import { beside, matrix } from "../matrix.js";
+import { exact, percent } from "../numbers.js";
 import { axes, formula, headMenu, heads, menus, nearest, pin, placeMenu, places, say } from "../places.js";
 import { readout, terms } from "../readout.js";
 
@@ -21,15 +21,14 @@ export const weightedSum = {
       ["weights", "v", "head_outputs"].map((point) => trace.tensor(`${place}.${point}[${head}]`)),
     );
     const [rows, keys] = weights.labels;
+    const adds = ["relative", "syntax"].includes(about.settings.positions?.kind); // positions that act on values
     const say_ = readout();
     root.append(
       say(
         "What a token takes from the others is the sum of their values, each multiplied by its weight. This is all that a head does.",
       ),
       formula("output = weights · v"),
-      ["relative", "syntax"].includes(about.settings.positions?.kind)
-        ? say("This model's positions act on the values too: what they add is the difference shown below.")
-        : "",
+      adds ? say("This model's positions act on the values too.") : "",
       menus(placeMenu(some(trace), place), headMenu(count, head)),
     );
     const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
@@ -39,24 +38,25 @@ export const weightedSum = {
         .sort((/** @type {any} */ a, /** @type {any} */ b) => b.share - a.share);
       const mostly = most
         .slice(0, 3)
-        .map((/** @type {any} */ one) => `${(100 * one.share).toFixed(0)} % ${one.key}`)
+        .map((/** @type {any} */ one) => `${percent(one.share)} ${one.key}`)
         .join(", ");
+      const [alone, theirs] = [dot(weights.values[row], values), out.values[row][column]];
+      const added = adds ? theirs - alone : 0;
       say_.show(`${rows[row]}, unit ${column}: ${mostly}`, [
         {
           name: `output[${row}, ${column}]`,
-          how: terms(weights.values[row], values, 5),
-          mine: dot(weights.values[row], values),
-          theirs: out.values[row][column],
+          how: `${terms(weights.values[row], values, 5)}${adds ? ` + ${exact(added)} (what the positions add)` : ""}`,
+          mine: alone + added,
+          theirs: adds ? undefined : theirs, // what positions add is read off the model: there is nothing to check
         },
       ]);
       shown.mark(row, column);
     };
-    const shown = matrix({ title: "weights · v", note: `head ${head}`, values: out.values, rows, onCell, onPin: pin });
+    const shown = matrix({ title: "weights · v", note: "the head's output", values: out.values, rows, onCell, onPin: pin });
     root.append(
       beside(
-        matrix({ title: "weights", values: weights.values, rows, columns: keys, top: 1 }).element,
-        h("span", { class: "times", "aria-hidden": "true" }, "·"),
-        matrix({ title: "v", values: v.values, rows: v.labels[0] }).element,
+        matrix({ title: "weights", note: `head ${head}`, values: weights.values, rows, columns: keys, top: 1 }).element,
+        matrix({ title: "v", note: "a value for each token", values: v.values, rows: v.labels[0] }).element,
       ),
       shown.element,
       say_.element,

@@ -1,0 +1,16 @@
+// Formulas as they are printed: W_q with its q below, 10000^(2i/d) with its power above.
+
+import { h } from "./dom.js";
+
+/** @param {string} text @returns {(Node | string)[]} */
+export function maths(text) {
+  return text
+    .split(/(_\w+|\^\([^)]*\)|\^[\w−.∞-]+)/)
+    .map((part) =>
+      part.startsWith("_") && part.length > 1
+        ? h("sub", {}, part.slice(1))
+        : part.startsWith("^") && part.length > 1
+          ? h("sup", {}, part.slice(1).replace(/^\(|\)$/g, ""))
+          : part,
+    );
+}
