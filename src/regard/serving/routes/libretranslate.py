@@ -69,7 +69,7 @@ def router(service: Service) -> APIRouter:
         for name, those in by_model.items():
             lines = [line for work in those for line in work.lines]
             done = await while_wanted(request, service.batchers[name].submit(lines, wish), limits.deadline)
-            found = iter(done.translations)
+            found = iter(done.answers)
             for work in those:
                 work.take(found)
         return as_json(_answer(works, order))

@@ -77,7 +77,7 @@ def router(service: Service) -> APIRouter:
     )
     async def completions(request: Request) -> Response:
         asked = _read(await read_body(request, limits))
-        model = service.named(asked.model, translates=False)
+        model = service.named(asked.model, "continues")
         work = _Work(asked, model, service)
         deadline = time.monotonic() + limits.deadline
         parts = Stream(service.desks[model.name].write(work.prompts, work.wish, work.found, seeded=work.seeded))
