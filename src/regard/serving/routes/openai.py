@@ -218,5 +218,5 @@ def _about(model: Served) -> dict[str, Any]:
 
 def _with_stream(found: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
     """Answers of a route that also streams."""
-    found[200]["content"]["text/event-stream"] = {"schema": TEXT}
+    found[200]["content"]["text/event-stream"] = {"schema": obj("data", data=TEXT)}  # of each event
     return found
