@@ -26,7 +26,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Served]":
     saved(home / "names", EncoderOnly(**SMALL, positions=LearnedPositions(length=8), head=TagHead(labels=TAGS)))
     saved(home / "holes", EncoderOnly(**SMALL, positions=LearnedPositions(length=12), head=TokenHead()), mask=MASK)
     saved(home / "vectors", EncoderOnly(**SMALL, positions=LearnedPositions(length=12)))
-    saved(home / "elmo", BidirectionalLanguageModel(vocabulary=VOCABULARY, width=16, layers=2))
+    saved(home / "elmo", BidirectionalLanguageModel(vocabulary=VOCABULARY, width=32, layers=2))
     found = load_all([str(home / name) for name in ("mood", "names", "holes", "vectors", "elmo")])
     for model in found:
         model.warm_up()

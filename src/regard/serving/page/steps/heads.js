@@ -69,7 +69,7 @@ export const heads = {
           ),
         ),
       ),
-      caution(),
+      caution(trace.outline.steps.length > 0),
     );
     const say_ = readout();
     let latest = 0;

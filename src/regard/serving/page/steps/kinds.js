@@ -73,6 +73,6 @@ export const kinds = {
         );
       }),
     );
-    root.append(h("div", { class: "beside" }, shown), caution());
+    root.append(h("div", { class: "beside" }, shown), caution(trace.outline.steps.length > 0));
   },
 };
