@@ -48,7 +48,9 @@ export async function showClassify(root, app, state) {
 function waiting(about) {
   const { labels } = about.settings.head;
   const some = labels.slice(0, SHOWN).join(", ");
-  return [h("p", { class: "empty" }, `It knows ${labels.length} labels: ${some}${labels.length > SHOWN ? ", …" : ""}.`)];
+  return [
+    h("p", { class: "empty" }, `It knows ${labels.length} labels: ${some}${labels.length > SHOWN ? ", …" : ""}.`),
+  ];
 }
 
 /** @param {any} found */

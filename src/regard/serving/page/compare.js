@@ -61,6 +61,7 @@ function told(data) {
       values: vectors.map((vector) => vector.slice(0, least)),
       rows: ["one", "other"],
     }).element,
-    data.some((one) => one.cut) && h("p", { class: "note" }, "A text is longer than the model reads; its end was left out."),
+    data.some((one) => one.cut) &&
+      h("p", { class: "note" }, "A text is longer than the model reads; its end was left out."),
   ].filter(Boolean);
 }

@@ -47,7 +47,11 @@ export async function showFill(root, app, state) {
       if (!found)
         return replace(
           out,
-          h("p", { class: "empty" }, field.value.trim() ? `There is no ${MASK} in this text yet.` : "Nothing to fill yet."),
+          h(
+            "p",
+            { class: "empty" },
+            field.value.trim() ? `There is no ${MASK} in this text yet.` : "Nothing to fill yet.",
+          ),
         );
       const [filled] = found.filled;
       const parts = filled.source.split(MASK);
@@ -81,7 +85,11 @@ export async function showFill(root, app, state) {
     const them = guesses.map(({ text, token, probability }, id) => ({ id, token: text || token, probability }));
     replace(
       detail,
-      h("h2", {}, out.querySelectorAll(".filled").length > 1 ? `What could stand in hole ${n + 1}` : "What could stand there"),
+      h(
+        "h2",
+        {},
+        out.querySelectorAll(".filled").length > 1 ? `What could stand in hole ${n + 1}` : "What could stand there",
+      ),
       candidates(them, 0, (id) => put(n, guesses[id].text)),
       h("p", { class: "note" }, "Choose one to put it into the text; the other holes are guessed anew."),
     );

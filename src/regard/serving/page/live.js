@@ -41,6 +41,7 @@ export function live({ fields, ask, show, out, latency }) {
 
 /** @param {number} all @param {number} [worked] milliseconds */
 function time(all, worked) {
-  const model = worked === undefined ? "" : `, of which ${worked < 10 ? worked.toFixed(1) : Math.round(worked)} ms in the model`;
+  const model =
+    worked === undefined ? "" : `, of which ${worked < 10 ? worked.toFixed(1) : Math.round(worked)} ms in the model`;
   return `${Math.round(all)} ms${model}`;
 }

@@ -24,8 +24,7 @@ export async function showTag(root, app, state) {
   one.pane.append(h("label", { class: "check", for: "apart" }, apart, "Signs are words of their own"));
   const { out, latency, inside, pane } = answering("Tags");
   replace(root, h("div", { class: "desk" }, one.pane, pane), legend("The table says how sure each tag is."));
-  /** @type {string[]} */
-  const { labels } = about.settings.head;
+  const labels = /** @type {string[]} */ (about.settings.head.labels);
   const kinds = [...new Set(labels.filter((label) => label !== OUTSIDE).map(kindOf))];
   const again = live({
     fields: [one.field, apart],
@@ -61,7 +60,7 @@ function tagged({ words, tags, probabilities, spans }, kinds) {
   /** @type {Map<number, any>} */
   const starts = new Map(spans.map((/** @type {any} */ span) => [span.words[0], span]));
   const parts = [];
-  for (let n = 0; n < words.length; ) {
+  for (let n = 0; n < words.length;) {
     const span = starts.get(n);
     const after = span ? span.words[1] : n + 1;
     const inside = words.slice(n, after).map((/** @type {string} */ word, /** @type {number} */ m) =>
@@ -97,5 +96,10 @@ function table(sentences) {
   const rows = sentences.flatMap(({ words, tags, probabilities }) =>
     words.map((/** @type {string} */ word, /** @type {number} */ n) => [word, tags[n], percent(probabilities[n])]),
   );
-  return h("details", { class: "behind" }, h("summary", {}, "As a table"), tabular("tags", { head: ["word", "tag", "sure"], rows }));
+  return h(
+    "details",
+    { class: "behind" },
+    h("summary", {}, "As a table"),
+    tabular("tags", { head: ["word", "tag", "sure"], rows }),
+  );
 }

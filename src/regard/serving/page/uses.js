@@ -29,13 +29,15 @@ const USES = {
   classifies: {
     title: "Classify",
     show: showClassify,
-    says: ({ settings }) => `Gives texts one of ${settings.head.labels.length} labels: ${settings.head.labels.join(", ")}.`,
+    says: ({ settings }) =>
+      `Gives texts one of ${settings.head.labels.length} labels: ${settings.head.labels.join(", ")}.`,
     example: GREETING,
   },
   tags: {
     title: "Tag",
     show: showTag,
-    says: ({ settings }) => `Gives words one of ${settings.head.labels.length} tags: ${settings.head.labels.join(", ")}.`,
+    says: ({ settings }) =>
+      `Gives words one of ${settings.head.labels.length} tags: ${settings.head.labels.join(", ")}.`,
     example: "Ada Lovelace lived in London .",
   },
   fills: {

@@ -69,7 +69,14 @@ export const pooling = {
       if (turn === latest) told.show(`unit ${unit}`, [{ name: "v", how, mine, theirs: vector.values[column] }]);
     };
     const onPin = (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]);
-    const each = matrix({ title: "Vectors of the tokens", values: states.values, rows, from: columns[0], onCell, onPin });
+    const each = matrix({
+      title: "Vectors of the tokens",
+      values: states.values,
+      rows,
+      from: columns[0],
+      onCell,
+      onPin,
+    });
     const whole = matrix({
       title: "Vector of the text",
       values: [vector.values],
@@ -84,6 +91,9 @@ export const pooling = {
       beside(each.element, whole.element),
       told.element,
     );
-    await onCell(Math.min(state.row, rows.length - 1), Math.max(0, Math.min(state.column, columns[1] - 1) - columns[0]));
+    await onCell(
+      Math.min(state.row, rows.length - 1),
+      Math.max(0, Math.min(state.column, columns[1] - 1) - columns[0]),
+    );
   },
 };

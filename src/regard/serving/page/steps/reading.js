@@ -13,7 +13,8 @@ const MOST = 65536; // numbers that the server gives at a time
 const SAYS = {
   classes: "The vector of the text is multiplied by a column for each label: a logit each.",
   tags: "The vector of each token is multiplied by a column for each tag: a logit each. A word has the tag of its first token.",
-  tokens: "The vector at each place is multiplied by a column for each token of the vocabulary: how well it would stand there.",
+  tokens:
+    "The vector at each place is multiplied by a column for each token of the vocabulary: how well it would stand there.",
 };
 
 export const reading = {
@@ -62,7 +63,10 @@ export const reading = {
             menu(
               "reading",
               "Where",
-              readings.map((other, n) => [n + 1, `${other.place}: ${other.token}${other.direction ? `, ${other.direction}` : ""}`]),
+              readings.map((other, n) => [
+                n + 1,
+                `${other.place}: ${other.token}${other.direction ? `, ${other.direction}` : ""}`,
+              ]),
               number + 1,
               (chosen) => ({ time: Number(chosen) }),
             ),
