@@ -37,7 +37,7 @@ class Embedding(nn.Module):
         self.positions = positions
         self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
         self.sum = Tap()  # with positions added
-        self.segmented = Tap()  # and with the vector of the first text, or of the second
+        self.segmented = Tap() if segments else None  # and with the vector of the first text, or of the second
         self.norm = norm
         self.dropout = Dropout(dropout)
 
@@ -48,7 +48,7 @@ class Embedding(nn.Module):
         """
         x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, C)
         x = self.sum(self.positions.embed(x, tokens))
-        if self.segments is not None:
+        if self.segments is not None and self.segmented is not None:
             x = self.segmented(x + self.segments[tokens.facts.get("segments", torch.zeros_like(ids))])
         x = tokens.pack(x)
         return self.dropout(x if self.norm is None else self.norm(x))
