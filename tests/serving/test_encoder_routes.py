@@ -1,13 +1,18 @@
 """Encoders over HTTP: what they say in Python, they say there, alone or in company; and what they cannot is said."""
 
 import base64
+import os
+import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import numpy as np
 import openai
 import pytest
 
+from command_line import COMMAND, ENVIRONMENT
 from regard.serving.errands import Classifying, Embedding, Tagging, reader
 from regard.serving.limits import Limits
 from regard.serving.served import Served
@@ -155,6 +160,12 @@ class TestFill:
         answer = reading.post("/v1/fill", fields)
         assert (answer.status_code, answer.json()) == (400, {"error": sentence})
 
+    def test_a_text_with_holes_is_not_cut(self, reading: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("regard.serving.routes.fill.READ", 3)
+        answer = reading.post("/v1/fill", {"text": ["[MASK]", HOLES]})
+        sentence = "text 2: has 4 tokens, and up to 3 are read here; shorten it."
+        assert (answer.status_code, answer.json()) == (400, {"error": sentence})
+
 
 class TestEmbeddings:
     """`/v1/embeddings`, as OpenAI's client asks for them."""
@@ -294,6 +305,20 @@ def test_an_encoder_alone_is_a_server(encoders: dict[str, Served]) -> None:
         assert found(server, "/v1/classify", {"text": "w4"})["model"] == "mood"
         assert server.get("/languages").json() == []
         assert server.post("/v1/translate", {"text": "w4"}).json() == {"error": "No model here translates."}
+
+
+def test_the_command_serves_it(encoders: dict[str, Served]) -> None:
+    folder = str(encoders["mood"].model.folder)
+    process = subprocess.Popen(
+        [*COMMAND, "serve", folder, "--port", "0"], stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    url = line.split(" at ")[1].split()[0]
+    assert line == f"regard: mood at {url} (Ctrl-C stops)\n"
+    assert httpx.post(f"{url}/v1/classify", json={"text": TEXT}, timeout=30).json()["model"] == "mood"
+    process.send_signal(signal.SIGTERM)
+    assert (process.communicate(timeout=30)[1], process.returncode) == ("", 0)
 
 
 class TestCompany:

@@ -55,6 +55,7 @@ export async function showFill(root, app, state) {
         );
       const [filled] = found.filled;
       const parts = filled.source.split(MASK);
+      if (parts.length - 1 !== filled.holes.length) return replace(out, h("p", {}, filled.text)); // it has holes of another name too
       replace(
         out,
         h(

@@ -103,5 +103,6 @@ def _answer(vectors: list[Vector], asked: Asked, name: str) -> Response:
 
 def _written(vector: Vector, how: str | None) -> list[float] | str:
     if how != "base64":
-        return [float(number) for number in vector.values]
+        numbers: list[float] = vector.values.tolist()
+        return numbers
     return base64.b64encode(vector.values.astype("<f4").tobytes()).decode()
