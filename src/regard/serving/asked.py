@@ -1,98 +1,29 @@
-"""What requests to encoders share: one text or several, within limits, read together with those of others."""
+"""What a client asks, as fields that are checked one by one: the first that is wrong gets a sentence."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
-from regard.serving.abilities import Ability
-from regard.serving.batcher import Done
-from regard.serving.errands import Errand
 from regard.serving.limits import Limits
 from regard.serving.reading import read_body, read_json
 from regard.serving.refusal import Refusal, wrong_fields
-from regard.serving.schema import TEXT, WHOLE, Schema, listed, obj, takes
-from regard.serving.served import Served
-from regard.serving.service import Service
-from regard.serving.waiting import while_wanted
 
-DIGITS = 6  # of a probability
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+Fields = TypeVar("Fields", bound=BaseModel)
 
 
-class AskedTexts(BaseModel):
-    """Texts for a model."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-    text: str | list[str]
-    """A text, or several."""
-    model: str | None = None
-    """Without it, the first that can do this."""
-    deadline: Annotated[float, Field(gt=0)] | None = None
-    """Seconds after which the answer is of no use; at most the server's own deadline."""
-
-    @property
-    def texts(self) -> list[str]:
-        """All of them."""
-        return self.text if isinstance(self.text, list) else [self.text]
-
-    def place(self, number: int) -> str:
-        """What a text is called in a complaint; they are counted from 1."""
-        return f"text {number}" if isinstance(self.text, list) else "text"
-
-
-Body = TypeVar("Body", bound=BaseModel)
-PROBABILITY: Schema = {"type": "number", "minimum": 0, "maximum": 1}
-TIMINGS = obj(
-    *("waited_ms", "worked_ms", "together"),
-    waited_ms={"type": "number"},
-    worked_ms={"type": "number"},
-    together=WHOLE,
-)
-
-
-def answer_of(name: str, each: Schema) -> Schema:
-    """What such a route answers: something for each text, under a name."""
-    return obj("model", name, "timings", model=TEXT, timings=TIMINGS, **{name: listed(each)})
-
-
-def offered(body: type[BaseModel], service: Service, ability: Ability) -> Schema:
-    """A request's body, with the models that can do it, if there are any."""
-    able = [model.name for model in service.able(ability)]
-    return takes(body, choices={"model": able} if able else {})
-
-
-async def read_asked(body: type[Body], request: Request, limits: Limits) -> Body:
-    """The fields of a request."""
+async def read_asked(fields: type[Fields], request: Request, limits: Limits) -> Fields:
+    """The fields of a request that is sent as JSON."""
+    content = read_json(await read_body(request, limits))
     try:
-        return body.model_validate(read_json(await read_body(request, limits)))
+        return fields.model_validate(content)
     except ValidationError as error:
-        raise wrong_fields(error, list(body.model_fields)) from None
+        raise wrong_fields(error, list(fields.model_fields)) from None
 
 
-def check_size(limits: Limits, texts: Sequence[str] = (), **counted: int) -> None:
-    """Refuse more characters than the server takes, or more of something else than it takes texts."""
-    sizes = {what: (given, limits.texts) for what, given in counted.items()}
-    for what, (given, most) in {**sizes, "characters": (sum(map(len, texts)), limits.characters)}.items():
+def check_limits(*counts: tuple[str, int, int]) -> None:
+    """Refuse the first that is more than it may be: a name, what was asked for, and the most."""
+    for name, given, most in counts:
         if given > most:
-            raise Refusal(400, f"{what}: {given:,} is more than this server's limit of {most:,}; ask for less.")
-
-
-async def carried_out(
-    request: Request,
-    service: Service,
-    model: Served,
-    texts: Sequence[Any],
-    errand: Errand,
-    deadline: float | None = None,
-) -> Done[Any]:
-    """What a model makes of texts, in batches with those of others."""
-    latest = service.limits.deadline
-    answer = service.batchers[model.name].submit(texts, errand)
-    return await while_wanted(request, answer, min(deadline or latest, latest))
-
-
-def shown(probability: float) -> float:
-    """A probability in as many digits as mean something."""
-    return round(probability, DIGITS)
+            raise Refusal(400, f"{name}: {given:,} is more than this server's limit of {most:,}; ask for less.")

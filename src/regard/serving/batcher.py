@@ -28,8 +28,8 @@ Found = TypeVar("Found")
 
 
 def cost_of_search(text: str, wish: Any) -> int:
-    """Roughly how many tokens a search follows at a time, in all hypotheses."""
-    return int((len(text) // CHARACTERS + 1) * wish.search.width)
+    """Roughly how many tokens a search follows, in all hypotheses."""
+    return int(max(len(text) // CHARACTERS + 1, wish.search.bounds.shortest) * wish.search.width)
 
 
 @dataclass(frozen=True)

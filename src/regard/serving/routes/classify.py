@@ -9,20 +9,20 @@ from starlette.responses import Response
 from regard.reading.classify import Classified
 from regard.reading.reader import Text
 from regard.serving.answer import as_json
-from regard.serving.asked import (
+from regard.serving.asked import read_asked
+from regard.serving.errands import Classifying
+from regard.serving.refusal import Refusal
+from regard.serving.schema import BOOLEAN, TEXT, answers, listed, obj
+from regard.serving.service import Service
+from regard.serving.texts import (
     PROBABILITY,
     AskedTexts,
     answer_of,
     carried_out,
     check_size,
     offered,
-    read_asked,
     shown,
 )
-from regard.serving.errands import Classifying
-from regard.serving.refusal import Refusal
-from regard.serving.schema import BOOLEAN, TEXT, answers, listed, obj
-from regard.serving.service import Service
 
 
 class Asked(AskedTexts):

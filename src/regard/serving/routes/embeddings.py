@@ -10,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.serving.answer import as_json
-from regard.serving.asked import carried_out, check_size, offered, read_asked
+from regard.serving.asked import read_asked
 from regard.serving.errands import Embedding, Vector
 from regard.serving.refusal import Refusal
 from regard.serving.schema import BOOLEAN, OPENAI_ERROR, TEXT, WHOLE, answers, listed, obj
 from regard.serving.served import Served
 from regard.serving.service import Service
+from regard.serving.texts import carried_out, check_size, offered
 
 
 class Asked(BaseModel):

@@ -10,21 +10,21 @@ from starlette.responses import Response
 
 from regard.reading.fill import Filled
 from regard.serving.answer import as_json
-from regard.serving.asked import (
+from regard.serving.asked import read_asked
+from regard.serving.errands import READ, Filling
+from regard.serving.refusal import Refusal
+from regard.serving.schema import TEXT, answers, listed, obj
+from regard.serving.served import Served
+from regard.serving.service import Service
+from regard.serving.texts import (
     PROBABILITY,
     AskedTexts,
     answer_of,
     carried_out,
     check_size,
     offered,
-    read_asked,
     shown,
 )
-from regard.serving.errands import READ, Filling
-from regard.serving.refusal import Refusal
-from regard.serving.schema import TEXT, answers, listed, obj
-from regard.serving.served import Served
-from regard.serving.service import Service
 
 
 class Asked(AskedTexts):
@@ -54,7 +54,7 @@ def router(service: Service) -> APIRouter:
         model = service.named(asked.model, "fills")
         check_size(limits, asked.texts, text=len(asked.texts))
         holes = await asyncio.to_thread(_holes, asked, model)
-        check_size(limits, holes=holes)  # each has a probability for the whole vocabulary
+        check_size(limits, (), holes=holes)  # each has a probability for the whole vocabulary
         done = await carried_out(request, service, model, asked.texts, Filling(asked.best), asked.deadline)
         found = [_described(one) for one in done.answers]
         return as_json({"model": model.name, "filled": found, "timings": done.timings})

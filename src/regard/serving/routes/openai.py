@@ -47,7 +47,7 @@ class Asked(BaseModel):
     """With `include_usage`, the last event but one counts tokens."""
     top_k: Annotated[int, Field(ge=1, le=10**6)] | None = None
     min_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(ge=0.001, le=100)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
     suffix: Any = None
     logit_bias: Any = None
     logprobs: Any = None

@@ -10,19 +10,19 @@ from starlette.responses import Response
 from regard.evaluation.labels import spans
 from regard.reading.words import Word, words_of
 from regard.serving.answer import as_json
-from regard.serving.asked import (
+from regard.serving.asked import read_asked
+from regard.serving.errands import Tagged, Tagging
+from regard.serving.schema import TEXT, WHOLE, answers, listed, obj
+from regard.serving.service import Service
+from regard.serving.texts import (
     PROBABILITY,
     AskedTexts,
     answer_of,
     carried_out,
     check_size,
     offered,
-    read_asked,
     shown,
 )
-from regard.serving.errands import Tagged, Tagging
-from regard.serving.schema import TEXT, WHOLE, answers, listed, obj
-from regard.serving.service import Service
 
 
 class Asked(AskedTexts):
