@@ -147,3 +147,19 @@ def test_an_outline_has_what_the_head_tells() -> None:
     assert found["head"]["kind"] == "tags"
     assert list(found["head"]["readings"][0]) == ["place", "token", "direction", "probability", "candidates"]
     assert list(found["mixing"]) == ["embedding", "layer 0", "layer 1"]
+
+
+def test_what_segments_add_stands_apart_from_what_positions_do() -> None:
+    trace = traced("encoder-only, learned, segments")
+    parts = [trace.whole(f"encoder.embedding.{point}") for point in ("scaled", "positions", "sum", "segmented")]
+    scaled, positions, total, segmented = parts
+    close(scaled + positions[: len(scaled)], total)
+    first = trace.subject.network.get_parameter("encoder.embedding.segments")[0]
+    close(total + first, segmented)
+
+
+def test_dense_pooling_is_what_its_matrix_says() -> None:
+    trace = traced("encoder-only, learned, segments")
+    weights = weights_of(trace)
+    dense = trace.whole("encoder.states")[0] @ weights["pooling.W_dense"] + weights["pooling.b_dense"]
+    close(trace.whole("pooling.vector"), dense.tanh())

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from regard.decoding.settings import Bounds, Search
 from regard.decoding.translator import Translation, Wish
-from regard.serving.batcher import Batcher, Done
+from regard.serving.batcher import Batcher as AnyBatcher
+from regard.serving.batcher import Done as AnyDone
 from regard.serving.metrics import Metrics
 from regard.serving.refusal import Refusal
 from regard.serving.served import Served
 
+Batcher = AnyBatcher[str, Wish, Translation]
+Done = AnyDone[Translation]
 GREEDY, BEAM = Wish(Search(width=1)), Wish(Search(width=4))
 
 
@@ -40,7 +43,7 @@ def batcher(carry_out: Any, *, workers: int = 1, queue: int = 100, budget: int =
 
 
 def texts(done: Done) -> list[str]:
-    return [translation.text for translation in done.translations]
+    return [translation.text for translation in done.answers]
 
 
 def test_a_lone_request_is_begun_at_once() -> None:
@@ -196,7 +199,7 @@ def test_a_batched_answer_equals_the_solo_answer(
     for (asked, wish), done in zip(requests, asyncio.run(scene()), strict=True):
         solo = [model.translate([text], wish)[0] for text in asked]
         assert texts(done) == [one.text for one in solo]
-        for ours, alone in zip(done.translations, solo, strict=True):
+        for ours, alone in zip(done.answers, solo, strict=True):
             for mine, single in zip(ours.sentences, alone.sentences, strict=True):
                 assert [one.tokens for one in mine.alternatives] == [one.tokens for one in single.alternatives]
                 assert [one.score for one in mine.alternatives] == pytest.approx(

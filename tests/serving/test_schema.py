@@ -34,6 +34,21 @@ def test_nothing_that_is_sent_breaks_the_server(server: Running, route: str, mod
     send()
 
 
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.parametrize("route", ["/v1/classify", "/v1/tag", "/v1/fill", "/v1/embeddings", "/v1/look"])
+def test_nothing_that_is_sent_breaks_encoders(reading: Running, route: str, mode: GenerationMode) -> None:
+    operation = schemathesis.openapi.from_url(f"{reading.url}/openapi.json")[route]["POST"]
+
+    @QUIET
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def send(case: "Case[Any]") -> None:
+        answer = case.call()
+        late = answer.status_code == 504  # a deadline of its own choice has passed, which is no failure
+        case.validate_response(answer, checks=CHECKS[1:] if late else CHECKS)
+
+    send()
+
+
 @pytest.mark.parametrize(
     "route", ["/languages", "/frontend/settings", "/v1/about", "/health", "/healthz", "/readyz", "/metrics"]
 )

@@ -14,8 +14,6 @@ import pytest
 
 from command_line import COMMAND, ENVIRONMENT
 from commands import regard
-from random_models import SMALL, saved
-from regard.config import EncoderOnly
 from regard.serving.languages import guess
 from regard.serving.served import Served, load_all, parse
 from servers import PATIENCE, until
@@ -161,13 +159,6 @@ def test_models_that_cannot_be_served_get_a_sentence(folders: dict[str, Path], t
     assert (done.code, done.err) == (
         2,
         f"regard: my model={folder}: 'my model' is no name for a model; give one, as in en-it={folder}.\n",
-    )
-    saved(tmp_path / "reader", EncoderOnly(**SMALL))
-    done = regard("serve", tmp_path / "reader")
-    assert (done.code, done.err) == (
-        2,
-        f"regard: {tmp_path / 'reader'}: is of the kind encoder-only Transformer, which writes no text; "
-        "it is not served.\n",
     )
 
 

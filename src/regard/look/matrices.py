@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import EncodingNetwork, Network
-from regard.nn import Block, Output, Stack
+from regard.nn import Block, DensePooling, Output, Stack
 from regard.nn.embedding import Embedding
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.readout import LabelReadout, TokenReadout
@@ -60,6 +60,8 @@ def _all(network: Network) -> Iterator[Matrix]:
     if isinstance(output, Output):
         yield from _output("output", output)
     if isinstance(network, EncodingNetwork):
+        if isinstance(network.pooling, DensePooling):
+            yield from _linear("pooling", "dense", network.pooling.dense)
         yield from _head(network.head)
 
 

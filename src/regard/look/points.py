@@ -131,6 +131,8 @@ def _embedding(name: str, tokens: str, embedding: Embedding) -> Iterator[Point]:
     if tree is not None and tree.vectors is not None:
         yield point("depth", "the vector of each word's depth in the dependency tree", tree.vectors)
     yield point("sum", "embedding and position added", embedding.sum)
+    if embedding.segmented is not None:
+        yield point("segmented", "and the vector of the first text, or of the second", embedding.segmented)
     if embedding.norm is not None:
         yield from _norm(name, None, "embedding_norm", tokens, embedding.norm)
 

@@ -36,7 +36,8 @@ class Embedding(nn.Module):
         self.scaled = Tap()  # × √C
         self.positions = positions
         self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
-        self.sum = Tap()  # with positions (and segments) added
+        self.sum = Tap()  # with positions added
+        self.segmented = Tap() if segments else None  # and with the vector of the first text, or of the second
         self.norm = norm
         self.dropout = Dropout(dropout)
 
@@ -46,10 +47,10 @@ class Embedding(nn.Module):
         The fact `segments` (B, T) tells a first text (0) from a second (1); without it, all is the first.
         """
         x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, C)
-        x = self.positions.embed(x, tokens)
-        if self.segments is not None:
-            x = x + self.segments[tokens.facts.get("segments", torch.zeros_like(ids))]
-        x = tokens.pack(self.sum(x))
+        x = self.sum(self.positions.embed(x, tokens))
+        if self.segments is not None and self.segmented is not None:
+            x = self.segmented(x + self.segments[tokens.facts.get("segments", torch.zeros_like(ids))])
+        x = tokens.pack(x)
         return self.dropout(x if self.norm is None else self.norm(x))
 
     def _rows(self, ids: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ConfigError
 from regard.nn import DensePooling, FirstPooling, MeanPooling
 from regard.reading.reader import Reader, Text
+from regard.text.framing import Framed
 
 Pooling = Literal["mean", "first", "first-dense"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "first", "first-dense")
@@ -24,19 +25,26 @@ class Embedded:
     cut: int
 
 
-@torch.no_grad()
 def embed(
     reader: Reader, texts: Sequence[Text], pooling: Pooling | None = None, *, normalise: bool = False
 ) -> Embedded:
     """The vectors of texts, pooled as the model was made to, or in another way; with `normalise`, of length 1."""
-    pool = _pooling(reader, pooling)
     rows = reader.framed(texts)
+    return Embedded(embed_framed(reader, rows, pooling, normalise=normalise), sum(row.cut for row in rows))
+
+
+@torch.no_grad()
+def embed_framed(
+    reader: Reader, rows: Sequence[Framed], pooling: Pooling | None = None, *, normalise: bool = False
+) -> NDArray[np.float32]:
+    """The same for texts that are framed already (N, C)."""
+    pool = _pooling(reader, pooling)
     vectors = np.zeros((len(rows), reader.config.model.width), np.float32)
     for some, memory in reader.read(rows):
         vectors[some] = pool(memory.states, memory.real).float().cpu().numpy()
     if normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return Embedded(vectors, sum(row.cut for row in rows))
+    return vectors
 
 
 def _pooling(reader: Reader, asked: Pooling | None) -> torch.nn.Module:

@@ -52,23 +52,31 @@ class Filler:
     tokens: SpecialTokens
     longest: int | None = None  # tokens of a text, its start and end included; None: any number
 
+    @property
+    def mask(self) -> int:
+        """The token that stands for a hole."""
+        assert self.tokens.mask is not None  # `Model.filler` has looked
+        return self.tokens.mask
+
+    def ids(self, text: str) -> list[int]:
+        """A text with its holes, without its start and end."""
+        return encode_holes(self.tokenizer, text, self.mask)
+
     def fill(self, texts: Sequence[str], best: int = 5) -> list[Filled]:
         """The so many most probable tokens for each hole of each text."""
-        assert self.tokens.mask is not None  # `Model.fill` has looked
         if best < 1:
             raise InputError(f"best = {best}: should be 1 or more.")
         for number, text in enumerate(texts, start=1):
             if (why := self.why_not(text)) is not None:
                 raise InputError(f"text {number}: {why}.")
-        rows = [encode_holes(self.tokenizer, text, self.tokens.mask) for text in texts]
+        rows = [self.ids(text) for text in texts]
         found = guess(self.networks, rows, self.tokens, best)
         return [self._filled(*each) for each in zip(texts, rows, found, strict=True)]
 
     def why_not(self, text: str) -> str | None:
         """Why a text cannot be filled, and what to do; None if it can."""
-        assert self.tokens.mask is not None
-        ids = encode_holes(self.tokenizer, text, self.tokens.mask)
-        if self.tokens.mask not in ids:
+        ids = self.ids(text)
+        if self.mask not in ids:
             return f"has no {MASK} to fill; write {MASK} where a word is missing"
         size = len(ids) + AROUND
         if self.longest is not None and size > self.longest:
@@ -80,7 +88,7 @@ class Filler:
 
     def _filled(self, source: str, ids: list[int], guesses: list[list[tuple[int, float]]]) -> Filled:
         best = iter([ranked[0][0] for ranked in guesses])
-        whole = [next(best) if number == self.tokens.mask else number for number in ids]
+        whole = [next(best) if number == self.mask else number for number in ids]
         return Filled(source, self.tokenizer.decode(whole), [self._guesses(ranked) for ranked in guesses])
 
     def _guesses(self, ranked: list[tuple[int, float]]) -> list[Guess]:

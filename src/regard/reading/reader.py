@@ -28,6 +28,7 @@ class Reader:
     network: EncodingNetwork
     config: Config
     tokenizer: Tokenizer
+    most: int | None = None  # tokens of a text that are read, where that is fewer than the network can
 
     @classmethod
     def of(cls, network: Network, config: Config, tokenizer: Tokenizer, who: str) -> "Reader":
@@ -42,7 +43,8 @@ class Reader:
     @property
     def frame(self) -> Frame:
         """What stands around texts, and how many tokens the network reads."""
-        return Frame.of(self.config.tokens, self.config.model.longest)
+        bounds = [bound for bound in (self.config.model.longest, self.most) if bound is not None]
+        return Frame.of(self.config.tokens, min(bounds, default=None))
 
     def framed(self, texts: Sequence[Text]) -> list[Framed]:
         """Texts as the network reads them; those that are longer than it can read are cut."""

@@ -1,4 +1,4 @@
-"""The HTTP API: LibreTranslate's protocol, OpenAI's completions, and our own, for one model or several.
+"""The HTTP API: LibreTranslate's protocol, OpenAI's completions and embeddings, and our own, for one model or several.
 
     regard serve runs/en-it
 

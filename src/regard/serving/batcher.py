@@ -1,4 +1,4 @@
-"""Requests share the work: texts that wait at the same time are translated together.
+"""Requests share the work: texts that wait at the same time are translated, or read, together.
 
 Nothing waits while a worker is free. While all are busy, what arrives piles up, and becomes the next batch; after a
 batch that was shared, the next one waits a few milliseconds for those who have just been answered to ask again. Only
@@ -15,21 +15,28 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Any, Generic, TypeVar
 
-from regard.decoding.translator import Translation, Wish
 from regard.serving.metrics import Metrics
 from regard.serving.refusal import Refusal
 
 GRACE = 0.003  # seconds that a batch waits for company, under load only
 CHARACTERS = 4  # of a token, roughly
-CarryOut = Callable[[Sequence[str], Wish], list[Translation]]
+Text = TypeVar("Text")  # a text, a pair of them, or the words of a sentence
+Wish = TypeVar("Wish")  # what is to be done with it; those that are equal go together
+Found = TypeVar("Found")
+
+
+def cost_of_search(text: str, wish: Any) -> int:
+    """Roughly how many tokens a search follows, in all hypotheses."""
+    return int(max(len(text) // CHARACTERS + 1, wish.search.bounds.shortest) * wish.search.width)
 
 
 @dataclass(frozen=True)
-class Done:
-    """The translations that a request asked for, and how they came about."""
+class Done(Generic[Found]):
+    """What was found for the texts of a request, and how that came about."""
 
-    translations: list[Translation]
+    answers: list[Found]
     waited: float
     """Seconds until work on the last of its texts began."""
     worked: float
@@ -37,40 +44,58 @@ class Done:
     together: int
     """Texts in that batch, those of others included."""
 
+    @property
+    def timings(self) -> dict[str, float]:
+        """As answers tell them."""
+        return {
+            "waited_ms": round(1000 * self.waited, 2),
+            "worked_ms": round(1000 * self.worked, 2),
+            "together": self.together,
+        }
+
 
 @dataclass(eq=False)
-class _Request:
+class _Request(Generic[Wish, Found]):
     wish: Wish
-    answer: "asyncio.Future[Done]"
-    found: dict[int, Translation]
+    answer: "asyncio.Future[Done[Found]]"
+    found: dict[int, Found]
     missing: int
     arrived: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(Generic[Text, Wish, Found]):
     """One text of a request, and its place in it."""
 
-    request: _Request
+    request: _Request[Wish, Found]
     place: int
-    text: str
+    text: Text
     cost: int
 
 
-class Batcher:
+class Batcher(Generic[Text, Wish, Found]):
     """Collects the texts of requests, and hands them in batches to `workers` threads."""
 
     def __init__(
-        self, name: str, carry_out: CarryOut, metrics: Metrics, *, workers: int = 2, queue: int, budget: int
+        self,
+        name: str,
+        carry_out: Callable[[Sequence[Text], Wish], list[Found]],
+        metrics: Metrics,
+        *,
+        cost: Callable[[Any, Any], int] = cost_of_search,
+        workers: int = 2,
+        queue: int,
+        budget: int,
     ) -> None:
         self._name = name
         self._carry_out = carry_out
         self._metrics = metrics
+        self._cost_of = cost
         self._workers = workers
         self._queue = queue
         self._budget = budget
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"translate-{name}")
-        self._waiting: dict[Wish, deque[_Text]] = {}
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"batches-{name}")
+        self._waiting: dict[Wish, deque[_Text[Text, Wish, Found]]] = {}
         self._requests = 0  # that wait, or are worked on
         self._cost = 0  # of what waits
         self._speed = 0.0  # cost a second, as of late
@@ -84,12 +109,13 @@ class Batcher:
         """Whether the next request would be refused."""
         return self._requests >= self._queue
 
-    def submit(self, texts: Sequence[str], wish: Wish) -> "asyncio.Future[Done]":
-        """The future translations of texts; whoever no longer wants them cancels it."""
+    def submit(self, texts: Sequence[Text], wish: Wish) -> "asyncio.Future[Done[Found]]":
+        """What will be found for texts; whoever no longer wants it cancels it."""
         if self.full:
             self._metrics.refused.add(model=self._name)
             raise self._later()
-        request = _Request(wish, asyncio.get_running_loop().create_future(), {}, len(texts))
+        answer: asyncio.Future[Done[Found]] = asyncio.get_running_loop().create_future()
+        request = _Request(wish, answer, {}, len(texts))
         if not texts:
             request.answer.set_result(Done([], 0.0, 0.0, 0))
             return request.answer
@@ -97,7 +123,7 @@ class Batcher:
         request.answer.add_done_callback(self._leave)
         line = self._waiting.setdefault(wish, deque())
         for place, text in enumerate(texts):
-            cost = max(len(text) // CHARACTERS + 1, wish.search.bounds.shortest) * wish.search.width
+            cost = self._cost_of(text, wish)
             line.append(_Text(request, place, text, cost))
             self._cost += cost
         self._begin()
@@ -109,7 +135,7 @@ class Batcher:
             await asyncio.sleep(0.01)
         await asyncio.to_thread(self._pool.shutdown)
 
-    def _leave(self, answer: "asyncio.Future[Done]") -> None:
+    def _leave(self, answer: "asyncio.Future[Done[Found]]") -> None:
         self._requests -= 1
         if answer.cancelled():
             self._metrics.cancelled.add(model=self._name)
@@ -144,10 +170,10 @@ class Batcher:
         work = asyncio.get_running_loop().run_in_executor(self._pool, self._work, batch)
         work.add_done_callback(lambda done: self._finish(batch, done.result()))
 
-    def _next(self) -> list[_Text]:
+    def _next(self) -> list[_Text[Text, Wish, Found]]:
         """The oldest text that someone still waits for, and those with the same wish behind it."""
         wish = min(self._waiting, key=lambda wish: self._waiting[wish][0].request.arrived)
-        line, batch, cost = self._waiting[wish], list[_Text](), 0
+        line, batch, cost = self._waiting[wish], list[_Text[Text, Wish, Found]](), 0
         while line and (not batch or cost + line[0].cost <= self._budget):
             text = line.popleft()
             self._cost -= text.cost
@@ -158,10 +184,10 @@ class Batcher:
             del self._waiting[wish]
         return batch
 
-    def _work(self, batch: list[_Text]) -> "_Outcome":
-        """In a thread: translate a batch; where it fails, each request alone, so that only the culprit's does."""
+    def _work(self, batch: list[_Text[Text, Wish, Found]]) -> "_Outcome[Found]":
+        """In a thread: carry out a batch; where it fails, each request alone, so that only the culprit's does."""
         began = time.perf_counter()
-        found: list[Translation | Exception] = []
+        found: list[Found | Exception] = []
         try:
             found += self._carry_out([text.text for text in batch], batch[0].request.wish)
         except Exception as error:
@@ -173,14 +199,16 @@ class Batcher:
                 found = [next(alone[id(text.request)]) for text in batch]
         return _Outcome(found, began, time.perf_counter())
 
-    def _alone(self, batch: list[_Text], request: _Request) -> Iterator[Translation | Exception]:
+    def _alone(
+        self, batch: list[_Text[Text, Wish, Found]], request: _Request[Wish, Found]
+    ) -> Iterator[Found | Exception]:
         texts = [text.text for text in batch if text.request is request]
         try:
             return iter(self._carry_out(texts, request.wish))
         except Exception as error:
             return repeat(error)
 
-    def _finish(self, batch: list[_Text], outcome: "_Outcome") -> None:
+    def _finish(self, batch: list[_Text[Text, Wish, Found]], outcome: "_Outcome[Found]") -> None:
         self._running -= 1
         self._shared = len({id(text.request) for text in batch}) > 1
         worked = outcome.ended - outcome.began
@@ -198,13 +226,13 @@ class Batcher:
             request.found[text.place] = found
             request.missing -= 1
             if not request.missing:
-                translations = [request.found[place] for place in range(len(request.found))]
-                request.answer.set_result(Done(translations, outcome.began - request.arrived, worked, len(batch)))
+                answers = [request.found[place] for place in range(len(request.found))]
+                request.answer.set_result(Done(answers, outcome.began - request.arrived, worked, len(batch)))
         self._begin()
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    found: list[Translation | Exception]
+class _Outcome(Generic[Found]):
+    found: list[Found | Exception]
     began: float
     ended: float

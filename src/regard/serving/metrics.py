@@ -93,8 +93,8 @@ class Metrics:
             for name, about, metric in (
                 ("regard_requests_total", "Requests by route and status.", self.requests),
                 ("regard_request_seconds", "Seconds from a request to the end of its answer.", self.seconds),
-                ("regard_batch_texts", "Texts that were translated together.", self.batches),
-                ("regard_texts_total", "Texts that were translated or written.", self.texts),
+                ("regard_batch_texts", "Texts that were translated or read together.", self.batches),
+                ("regard_texts_total", "Texts that were translated, read or written.", self.texts),
                 ("regard_refused_total", "Requests that met a full queue.", self.refused),
                 ("regard_cancelled_total", "Requests that were given up, by client or by deadline.", self.cancelled),
                 ("regard_waiting_requests", "Requests that wait for their turn.", self.waiting),

@@ -38,7 +38,7 @@ class Refusal(Exception):  # noqa: N818  # it is an answer
 
 def is_openai(path: str) -> bool:
     """Whether a path is of OpenAI's protocol."""
-    return path.startswith(("/v1/completions", "/v1/models"))
+    return path.startswith(("/v1/completions", "/v1/embeddings", "/v1/models"))
 
 
 def wrong_fields(error: ValidationError, known: Sequence[str]) -> Refusal:

@@ -18,6 +18,8 @@ from regard.decoding.translator import Translation, Wish
 from regard.errors import ConfigError
 from regard.model import Model, load
 from regard.serving import languages
+from regard.serving.abilities import Ability, abilities
+from regard.serving.errands import Embedding, Errand
 
 _WRITTEN = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
 _NAME = re.compile(r"[\w.@:-]{1,100}")
@@ -54,12 +56,10 @@ class Served:
         self, name: str, model: Model, pair: tuple[str, str], engine: Name = "auto", precision: Precision = "int8"
     ) -> None:
         kind = model.config.model
-        if not kind.translates and not kind.continues:
-            raise ConfigError(f"{model.folder}: is of the kind {kind.family}, which writes no text; it is not served.")
         if kind.reads_parses:
             raise ConfigError(
                 f"{model.folder}: has syntax positions and reads a parse with every sentence, which no request brings; "
-                "it is not served."
+                "it is not served: use regard translate with --parses."
             )
         self.name = name
         self.model = model
@@ -71,9 +71,19 @@ class Served:
         self._loading = threading.Lock()
 
     @property
+    def does(self) -> tuple[Ability, ...]:
+        """What it can be asked for."""
+        return abilities(self.model.config)
+
+    @property
     def translates(self) -> bool:
-        """Whether it is a translator; else it goes on with texts."""
+        """Whether it is a translator."""
         return self.model.config.model.translates
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it is an encoder, which reads and writes nothing; it always runs in torch."""
+        return "embeds" in self.does
 
     def translate(self, texts: Sequence[str], wish: Wish) -> list[Translation]:
         """Translate texts; may be called from several threads at once."""
@@ -81,6 +91,11 @@ class Served:
             ready = self.model.translator(wish, engine=self.engine, precision=self.precision)
         with self.held(ready.engine.name):
             return ready.translate(texts, wish)
+
+    def read(self, texts: Sequence[Any], errand: Errand) -> list[Any]:
+        """What an encoder makes of texts; several threads may ask, and take turns."""
+        with self.torch:
+            return errand(self.model, texts)
 
     def write(self, prompts: Sequence[str], wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
         """Go on with prompts, part by part; several threads may do so at once, and take turns at the torch network."""
@@ -107,6 +122,9 @@ class Served:
         """Load everything that the first request needs."""
         if self.translates:
             self.translate(["."], Wish())
+            return
+        if self.encodes:
+            self.read(["."], Embedding())
             return
         sampling = Sampling(temperature=0.0, bounds=Bounds(longest=1))
         for _ in self.write([""], Prompting(sampling), [], True):

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from regard.config.complaint import nearest
 from regard.decoding.engines.ctranslate2 import cores
+from regard.serving.abilities import WORDS, Ability, told
 from regard.serving.access import Access
 from regard.serving.batcher import Batcher
 from regard.serving.desk import Desk
+from regard.serving.errands import cost_of_reading
 from regard.serving.limits import Limits
 from regard.serving.metrics import Metrics
 from regard.serving.refusal import Refusal
@@ -25,7 +28,7 @@ class Service:
     beam: int = 4
     """Hypotheses that are followed where a request does not say."""
     metrics: Metrics = field(default_factory=Metrics)
-    batchers: dict[str, Batcher] = field(default_factory=dict)
+    batchers: dict[str, Batcher[Any, Any, Any]] = field(default_factory=dict)
     desks: dict[str, Desk] = field(default_factory=dict)
     traces: Traces = field(init=False)
 
@@ -37,18 +40,32 @@ class Service:
                 self.batchers[model.name] = Batcher(
                     model.name, model.translate, self.metrics, queue=queue, budget=self.limits.budget
                 )
+            elif model.encodes:
+                self.batchers[model.name] = Batcher(
+                    model.name,
+                    model.read,
+                    self.metrics,
+                    cost=cost_of_reading,
+                    workers=1,  # who reads holds the network
+                    queue=queue,
+                    budget=self.limits.budget,
+                )
             else:
                 self.desks[model.name] = Desk(model.name, self.metrics, seats=cores(), queue=queue)
 
     @property
     def translators(self) -> list[Served]:
         """The models that translate."""
-        return [model for model in self.models if model.translates]
+        return self.able("translates")
 
-    def named(self, name: str | None, *, translates: bool | None = None) -> Served:
+    def able(self, ability: Ability | None) -> list[Served]:
+        """The models that can do something."""
+        return [model for model in self.models if ability is None or ability in model.does]
+
+    def named(self, name: str | None, ability: Ability | None = None) -> Served:
         """The model of this name; without one, the first that can do what is asked."""
-        able = [model for model in self.models if translates is None or model.translates == translates]
-        does = "translates" if translates else "continues text"
+        able = self.able(ability)
+        does = "is served" if ability is None else WORDS[ability]
         if name is None and able:
             return able[0]
         found = next((model for model in self.models if model.name == name), None)
@@ -57,11 +74,13 @@ class Service:
             what = f"There is no model {name!r} here{hint}." if name is not None else f"No model here {does}."
             raise Refusal(404, what, code="model_not_found")
         if found not in able:
-            raise Refusal(400, f"The model {name} is of the kind {found.model.config.model.family}: none that {does}.")
+            which = f", which {told(found.does)}" if found.encodes else ""
+            kind = f"{found.model.config.model.family}{which}"
+            raise Refusal(400, f"The model {name} is of the kind {kind}: none that {does}.")
         return found
 
     @property
-    def workers(self) -> dict[str, Batcher | Desk]:
+    def workers(self) -> dict[str, Batcher[Any, Any, Any] | Desk]:
         """Who works for each model."""
         return {**self.batchers, **self.desks}
 

@@ -104,8 +104,10 @@ def _looked(question: Question, served: Served) -> Trace:
     """Decode and keep the way to every number; the trace is called as the model is here, not by its folder."""
     model = served.model
     subject = Subject(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
-    wish: Wish | Prompting
-    if served.translates:
+    wish: Wish | Prompting | None
+    if served.encodes:
+        wish = None
+    elif served.translates:
         bounds = Bounds(1, question.longest)  # as `translate` does: an answer is never empty
         wish = Wish(Search(question.beam, question.length_penalty, bounds=bounds))
     else:

@@ -2,6 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { many } from "./numbers.js";
+import { useOf } from "./uses.js";
 
 /** @param {HTMLElement} root @param {any} app */
 export async function showCard(root, app) {
@@ -19,9 +20,7 @@ export async function showCard(root, app) {
     root,
     h("p", { class: "kind" }, about.family),
     h("h1", {}, about.name),
-    about.translates
-      ? h("p", { class: "say" }, `Translates ${about.source.name} to ${about.target.name}.`)
-      : h("p", { class: "say" }, "Goes on with texts."),
+    h("p", { class: "say" }, useOf(about).says(about)),
     h(
       "dl",
       { class: "figures" },

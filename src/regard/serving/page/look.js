@@ -2,10 +2,13 @@
 
 import { Refused, Trace } from "./api.js";
 import { h, replace } from "./dom.js";
+import { encoded } from "./encoding.js";
 import { drawMap } from "./map.js";
 import { maths } from "./maths.js";
 import { go, link } from "./state.js";
+import { halves } from "./pane.js";
 import { stepsOf } from "./steps/index.js";
+import { useOf } from "./uses.js";
 
 const EXAMPLES = /** @type {Record<string, string>} */ ({
   en: "I would like two coffees, please.",
@@ -19,7 +22,7 @@ let kept = null;
 
 /** @param {any} about @param {import("./state.js").State} state */
 function traceOf(about, state) {
-  const question = { text: state.text || exampleFor(about), model: about.name };
+  const question = { text: textOf(about, state), model: about.name };
   const key = JSON.stringify(question);
   if (kept?.key !== key) {
     const trace = Trace.of(question);
@@ -33,7 +36,13 @@ function traceOf(about, state) {
 
 /** Something to look at until the reader types. @param {any} about */
 export function exampleFor(about) {
-  return about.example || EXAMPLES[about.source?.code] || "Once upon a time";
+  return about.example || EXAMPLES[about.source?.code] || useOf(about).example;
+}
+
+/** The text to look into; an encoder is shown the first of two. @param {any} about @param {import("./state.js").State} state */
+function textOf(about, state) {
+  const text = about.does.includes("embeds") ? halves(state.text)[0] : state.text;
+  return text || exampleFor(about);
 }
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
@@ -42,9 +51,9 @@ export async function showLook(root, app, state) {
   const field = h("input", {
     id: "look-text",
     type: "text",
-    value: state.text || exampleFor(about),
+    value: textOf(about, state),
     maxlength: app.limits.look,
-    "aria-label": about.translates ? "Sentence to look into" : "Prompt to look into",
+    "aria-label": about.does.includes("continues") ? "Prompt to look into" : "Sentence to look into",
     autocomplete: "off",
   });
   const form = h(
@@ -131,6 +140,7 @@ export async function showLook(root, app, state) {
     ),
     list,
   );
+  if (trace.outline.kind === "encoding") replace(said, ...encoded(trace.outline));
   guide.open = matchMedia("(min-width: 900px)").matches;
   replace(
     body,

@@ -3,11 +3,10 @@
 import { Refused, ask, keys } from "./api.js";
 import { showCard } from "./card.js";
 import { h, replace } from "./dom.js";
-import { showGenerate } from "./generate.js";
 import { showHand } from "./hand.js";
 import { showLook } from "./look.js";
 import { go, link, read } from "./state.js";
-import { showTranslate } from "./translate.js";
+import { useOf } from "./uses.js";
 
 const TITLES = /** @type {Record<string, string>} */ ({
   use: "Translate",
@@ -67,7 +66,7 @@ async function show() {
     look: showLook,
     hand: showHand,
     card: showCard,
-    use: about.translates ? showTranslate : showGenerate,
+    use: useOf(about).show,
   });
   document.title = `${title(state.view, about)} · ${about.name} · regard`;
   main.style.setProperty("min-height", `${main.offsetHeight}px`); // so that the page does not jump while it is drawn anew
@@ -113,7 +112,7 @@ function failed(root, error) {
 
 /** @param {string} view @param {any} about */
 function title(view, about) {
-  return view === "use" && !about.translates ? "Go on" : TITLES[view];
+  return view === "use" ? useOf(about).title : TITLES[view];
 }
 
 /** @param {any} about @param {import("./state.js").State} state */

@@ -100,7 +100,7 @@ function columnOf(trace, stack) {
   const found = [
     box(
       "input",
-      stack === "encoder" ? "Source" : trace.outline.kind === "continuation" ? "Text" : "Written so far",
+      trace.outline.kind !== "translation" ? "Text" : stack === "encoder" ? "Source" : "Written so far",
       "tokens",
     ),
     box("embedding", "Embedding", "embedding", `${stack}.embedding`),
@@ -134,7 +134,18 @@ function columnOf(trace, stack) {
       { name: "output.probabilities", text: "Softmax", step: "output", at: stack, repeated: false },
     );
   }
+  if (trace.outline.kind === "encoding") found.push(...readOut(trace));
   return found;
+}
+
+/** What is made of an encoder's vectors. @param {any} trace @returns {Box[]} */
+function readOut(trace) {
+  const kind = trace.outline.head?.kind;
+  const boxes = [];
+  if (trace.has("encoder.mixing.shares")) boxes.push(["encoder.mixing", "Mixing", "mixing"]);
+  if (!kind || kind === "classes") boxes.push(["pooling.vector", "Pooling", "pooling"]);
+  if (kind) boxes.push(["head.logits", "Linear", "reading"], ["head.probabilities", "Softmax", "reading"]);
+  return boxes.map(([name, text, step]) => ({ name, text, step, at: "encoder", repeated: false }));
 }
 
 /** @param {Box} box @param {{x: number, y: number}} at @param {boolean} here @param {boolean} known */

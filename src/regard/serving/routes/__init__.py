@@ -4,15 +4,31 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 
-from regard.serving.routes import about, docs, health, libretranslate, look, openai, translate
+from regard.serving.routes import (
+    about,
+    classify,
+    docs,
+    embeddings,
+    fill,
+    health,
+    libretranslate,
+    look,
+    openai,
+    tag,
+    translate,
+)
 from regard.serving.service import Service
 
 ROUTERS: tuple[Callable[[Service], APIRouter], ...] = (
     translate.router,
+    classify.router,
+    tag.router,
+    fill.router,
     look.router,
     about.router,
     libretranslate.router,
     openai.router,
+    embeddings.router,
     health.router,
     docs.router,
 )

@@ -16,8 +16,9 @@ from regard.version import __version__
 
 LONGEST = 40_000  # characters of a card
 MODEL = obj(
-    "name", "translates", "family", "parameters", "card",
-    name=TEXT, translates=BOOLEAN, family=TEXT, parameters=WHOLE, settings={"type": "object"}, card=TEXT,
+    "name", "translates", "does", "family", "parameters", "card",
+    name=TEXT, translates=BOOLEAN, does=listed(TEXT), family=TEXT, parameters=WHOLE,
+    settings={"type": "object"}, card=TEXT,
 )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ def _about(served: Served) -> dict[str, Any]:
     return {
         "name": served.name,
         "translates": served.translates,
+        "does": list(served.does),
         **languages,
         "family": settings.family,
         "parameters": sum(parameter.numel() for parameter in served.model.network.parameters()),

@@ -72,7 +72,7 @@ def router(service: Service) -> APIRouter:
             lines = [line for work in those for line in work.lines]
             left = max(0.0, end - time.monotonic())  # of the time that all models have together
             done = await while_wanted(request, service.batchers[name].submit(lines, wish), left, limits.deadline)
-            found = iter(done.translations)
+            found = iter(done.answers)
             for work in those:
                 work.take(found)
         return as_json(_answer(works, order))

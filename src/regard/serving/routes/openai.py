@@ -56,7 +56,7 @@ def router(service: Service) -> APIRouter:
     )
     async def completions(request: Request) -> Response:
         asked = await read_asked(Asked, request, limits)
-        model = service.named(asked.model, translates=False)
+        model = service.named(asked.model, "continues")
         work = Completion(asked, model, limits)
         deadline = time.monotonic() + limits.deadline
         parts = Stream(service.desks[model.name].write(work.write, len(work.prompts) * work.samples))
@@ -126,5 +126,5 @@ def _about(model: Served) -> dict[str, Any]:
 
 def _with_stream(found: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
     """Answers of a route that also streams."""
-    found[200]["content"]["text/event-stream"] = {"schema": TEXT}
+    found[200]["content"]["text/event-stream"] = {"schema": obj("data", data=TEXT)}  # of each event
     return found

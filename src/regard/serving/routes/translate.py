@@ -80,18 +80,13 @@ def router(service: Service) -> APIRouter:
     )
     async def translate(request: Request) -> Response:
         asked = await read_asked(Asked, request, limits)
-        model = service.named(asked.model, translates=True)
+        model = service.named(asked.model, "translates")
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
         wish = _wish(asked, texts, service)
         deadline = min(asked.deadline or limits.deadline, limits.deadline)
         done = await while_wanted(request, service.batchers[model.name].submit(texts, wish), deadline)
-        timings = {
-            "waited_ms": round(1000 * done.waited, 2),
-            "worked_ms": round(1000 * done.worked, 2),
-            "together": done.together,
-        }
-        found = [described(translation) for translation in done.translations]
-        return as_json({"model": model.name, "translations": found, "timings": timings})
+        found = [described(translation) for translation in done.answers]
+        return as_json({"model": model.name, "translations": found, "timings": done.timings})
 
     return routes
 

@@ -70,7 +70,7 @@ export const heads = {
           ),
         ),
       ),
-      caution(),
+      caution(trace.outline.steps.length > 0),
     );
     const say_ = readout();
     let latest = 0;

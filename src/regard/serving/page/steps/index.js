@@ -6,9 +6,12 @@ import { gates } from "./gates.js";
 import { heads } from "./heads.js";
 import { kinds } from "./kinds.js";
 import { output } from "./output.js";
+import { mixing } from "./mixing.js";
 import { player } from "./player.js";
+import { pooling } from "./pooling.js";
 import { positions } from "./positions.js";
 import { projection } from "./projection.js";
+import { reading } from "./reading.js";
 import { residual } from "./residual.js";
 import { scores } from "./scores.js";
 import { switchboard } from "./switchboard.js";
@@ -39,6 +42,9 @@ const ALL = [
   kinds,
   residual,
   feedForward,
+  mixing,
+  pooling,
+  reading,
   output,
   player,
   tree,

@@ -78,6 +78,6 @@ export const kinds = {
         return h("div", { class: "kind-of" }, drawn.element, h("p", { class: "note" }, about));
       }),
     );
-    root.append(h("div", { class: "beside" }, shown), told.element, caution());
+    root.append(h("div", { class: "beside" }, shown), told.element, caution(trace.outline.steps.length > 0));
   },
 };

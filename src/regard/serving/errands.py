@@ -1,0 +1,106 @@
+"""What an encoder does with the texts of a batch: an errand each, whose answers are those of its texts by themselves.
+
+Errands that are equal share batches, so an errand holds what must be the same for all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.config import TagHead
+from regard.model import Model
+from regard.reading.classify import Classified, classify
+from regard.reading.embed import Pooling, embed_framed
+from regard.reading.fill import Filled
+from regard.reading.reader import Reader, Text, labels_of
+from regard.reading.tag import tag_probabilities
+from regard.serving.batcher import CHARACTERS
+from regard.text.passages import AROUND
+
+READ = 2_048  # tokens of a text that are read, where the network itself has no bound: attention grows with their square
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A text as one vector."""
+
+    values: NDArray[np.float32]  # (C,)
+    tokens: int  # that were read, start and end not counted
+    cut: bool  # whether the text has more
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A word's tag."""
+
+    tag: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Classifying:
+    """The labels of texts, or of pairs of them."""
+
+    def __call__(self, model: Model, texts: Sequence[Text]) -> list[Classified]:
+        """Label them."""
+        return classify(reader(model), texts)
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """The tags of sentences, which are given as their words."""
+
+    def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[Tagged]]:
+        """Tag them."""
+        who = reader(model)
+        labels = labels_of(who, TagHead, "the model")
+        return [
+            [Tagged(labels[int(row.argmax())], float(row.max())) for row in rows]
+            for rows in tag_probabilities(who, sentences)
+        ]
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What may stand in the holes of texts."""
+
+    best: int
+
+    def __call__(self, model: Model, texts: Sequence[str]) -> list[Filled]:
+        """Fill them."""
+        return model.filler().fill(texts, self.best)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The vectors of texts."""
+
+    pooling: Pooling | None = None
+    normalise: bool = True
+
+    def __call__(self, model: Model, texts: Sequence[Text]) -> list[Vector]:
+        """Read them."""
+        who = reader(model)
+        rows = who.framed(texts)
+        vectors = embed_framed(who, rows, self.pooling, normalise=self.normalise)
+        return [Vector(vector, len(row.ids) - AROUND, row.cut) for vector, row in zip(vectors, rows, strict=True)]
+
+
+Errand = Classifying | Tagging | Filling | Embedding
+
+
+def reader(model: Model) -> Reader:
+    """The reader of an encoder, which reads no more of a text than a server can bear."""
+    return replace(model.reader, most=READ)
+
+
+def cost_of_reading(text: Text | Sequence[str], _errand: Errand) -> int:
+    """Roughly how many tokens a text has, or a pair of texts, or the words of a sentence.
+
+    >>> cost_of_reading("a short text", Classifying()), cost_of_reading(("a short", "text"), Classifying())
+    (4, 3)
+    """
+    size = len(text) if isinstance(text, str) else sum(map(len, text))
+    return size // CHARACTERS + 1

@@ -1,0 +1,30 @@
+// What the views of encoders look alike in: a text on one side, what the model makes of it on the other.
+
+import { h } from "./dom.js";
+
+/** A field for a text. @param {string} id @param {string} label @param {any} more */
+export function writing(id, label, more) {
+  const field = h("textarea", { id, rows: 4, spellcheck: "true", ...more });
+  return { field, pane: h("div", { class: "pane" }, h("label", { for: id }, label), field) };
+}
+
+/** Where answers appear. @param {string} label */
+export function answering(label) {
+  const out = h("div", { id: "target", class: "told", role: "region", "aria-live": "polite", "aria-label": label });
+  const latency = h("p", { class: "latency", id: "latency" });
+  const inside = h("a", { href: "#look", class: "inside" }, "Look inside →");
+  const foot = h("div", { class: "foot" }, latency, inside);
+  return { out, latency, inside, pane: h("div", { class: "pane" }, h("p", { class: "label" }, label), out, foot) };
+}
+
+/** Two texts in one, as `regard classify` takes them: apart by a tab. @param {string} text @returns {[string, string]} */
+export function halves(text) {
+  const [first, ...second] = text.split("\t");
+  return [first, second.join(" ")];
+}
+
+/** @param {string} first @param {string} second */
+export function joined(first, second) {
+  const plain = first.replaceAll("\t", " ");
+  return second ? `${plain}\t${second.replaceAll("\t", " ")}` : plain;
+}

@@ -1,0 +1,105 @@
+// The view for a tagger: every word with its tag, and words of one span together.
+
+import { ask } from "./api.js";
+import { h, replace } from "./dom.js";
+import { live } from "./live.js";
+import { percent } from "./numbers.js";
+import { answering, writing } from "./pane.js";
+import { link, note } from "./state.js";
+import { tabular } from "./picture.js";
+import { legend, sureness } from "./words.js";
+
+const COLOURS = 6;
+const OUTSIDE = "O"; // the tag of words that are in no span
+
+/** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
+export async function showTag(root, app, state) {
+  const { about } = app;
+  const one = writing("source", "Sentence", {
+    maxlength: app.limits.characters,
+    placeholder: "Type here",
+    value: state.text,
+  });
+  const apart = h("input", { id: "apart", type: "checkbox", checked: true });
+  one.pane.append(h("label", { class: "check", for: "apart" }, apart, "Signs are words of their own"));
+  const { out, latency, inside, pane } = answering("Tags");
+  replace(root, h("div", { class: "desk" }, one.pane, pane), legend("The table says how sure each tag is."));
+  const labels = /** @type {string[]} */ (about.settings.head.labels);
+  const kinds = [...new Set(labels.filter((label) => label !== OUTSIDE).map(kindOf))];
+  const again = live({
+    fields: [one.field, apart],
+    out,
+    latency,
+    ask: (signal) => {
+      const text = one.field.value;
+      note({ text });
+      inside.href = link({ view: "look" });
+      if (!text.trim()) return null;
+      const fields = { text: text.split("\n"), model: about.name, split_signs: apart.checked };
+      return ask("/v1/tag", fields, signal);
+    },
+    show: (found) =>
+      replace(
+        out,
+        ...(found
+          ? [...found.sentences.map((/** @type {any} */ one) => tagged(one, kinds)), table(found.sentences)]
+          : [h("p", { class: "empty" }, `It knows ${labels.length} tags: ${labels.join(", ")}.`)]),
+      ),
+  });
+  await again();
+  one.field.focus({ preventScroll: true });
+}
+
+/** PER of B-PER and I-PER; NOUN of NOUN. @param {string} tag */
+function kindOf(tag) {
+  return tag.replace(/^[BI]-/, "");
+}
+
+/** @param {any} sentence @param {string[]} kinds */
+function tagged({ words, tags, probabilities, spans }, kinds) {
+  /** @type {Map<number, any>} */
+  const starts = new Map(spans.map((/** @type {any} */ span) => [span.words[0], span]));
+  const parts = [];
+  for (let n = 0; n < words.length;) {
+    const span = starts.get(n);
+    const after = span ? span.words[1] : n + 1;
+    const inside = words.slice(n, after).map((/** @type {string} */ word, /** @type {number} */ m) =>
+      h(
+        "span",
+        {
+          class: "token",
+          title: `${tags[n + m]} ${percent(probabilities[n + m])}`,
+          data: { tag: tags[n + m], probability: String(probabilities[n + m]) },
+        },
+        h("b", { class: sureness(probabilities[n + m]) }, word),
+      ),
+    );
+    const plain = tags[n] === OUTSIDE;
+    const kind = span?.kind ?? kindOf(tags[n]);
+    parts.push(
+      plain
+        ? h("span", { class: "word outside" }, inside)
+        : h(
+            "span",
+            { class: `word tagged k${kinds.indexOf(kind) % COLOURS}` },
+            h("span", { class: "inside-span" }, inside),
+            h("i", { class: "tag" }, kind),
+          ),
+    );
+    n = after;
+  }
+  return h("div", { class: "tokens sentence" }, parts);
+}
+
+/** The same as a table. @param {any[]} sentences */
+function table(sentences) {
+  const rows = sentences.flatMap(({ words, tags, probabilities }) =>
+    words.map((/** @type {string} */ word, /** @type {number} */ n) => [word, tags[n], percent(probabilities[n])]),
+  );
+  return h(
+    "details",
+    { class: "behind" },
+    h("summary", {}, "As a table"),
+    tabular("tags", { head: ["word", "tag", "sure"], rows }),
+  );
+}

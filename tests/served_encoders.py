@@ -1,0 +1,43 @@
+"""Encoders of every kind with random weights, and a server that has them beside a translator and a writer."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from random_models import SMALL, VOCABULARY, saved
+from regard.config import BidirectionalLanguageModel, ClassHead, EncoderOnly, LearnedPositions, TagHead, TokenHead
+
+if TYPE_CHECKING:  # what other tests need not wait for
+    from regard.serving.served import Served
+    from servers import Running
+
+LABELS = ("bad", "good", "so-so")
+TAGS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+MASK = VOCABULARY - 1  # w28 stands for a hole
+
+
+@pytest.fixture(scope="session")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Served]":
+    from regard.serving.served import load_all
+
+    home = tmp_path_factory.mktemp("encoders")
+    saved(home / "mood", EncoderOnly(**SMALL, segments=2, pooling="first-dense", head=ClassHead(labels=LABELS)))
+    saved(home / "names", EncoderOnly(**SMALL, positions=LearnedPositions(length=8), head=TagHead(labels=TAGS)))
+    saved(home / "holes", EncoderOnly(**SMALL, positions=LearnedPositions(length=12), head=TokenHead()), mask=MASK)
+    saved(home / "vectors", EncoderOnly(**SMALL, positions=LearnedPositions(length=12)))
+    saved(home / "elmo", BidirectionalLanguageModel(vocabulary=VOCABULARY, width=32, layers=2))
+    found = load_all([str(home / name) for name in ("mood", "names", "holes", "vectors", "elmo")])
+    for model in found:
+        model.warm_up()
+    return {model.name: model for model in found}
+
+
+@pytest.fixture(scope="session")
+def reading(encoders: "dict[str, Served]", models: "list[Served]") -> "Iterator[Running]":
+    """All kinds of models at once."""
+    from regard.serving.service import Service
+    from servers import running
+
+    with running(Service([models[0], models[2], *encoders.values()])) as found:
+        yield found

@@ -1,0 +1,153 @@
+"""The page with encoders: the first view is the thing itself, and the walk goes as far as an encoder does."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from browsers import browser
+from regard.serving.served import Served
+from servers import Running
+
+TEXT = "w16 w22 w17 w5"
+ATTENTION = "tokens embedding positions projection scores sum heads kinds residual feed_forward"
+STEPS = {
+    "mood": f"{ATTENTION} pooling reading",
+    "names": f"{ATTENTION} reading",
+    "holes": f"{ATTENTION} reading",
+    "vectors": f"{ATTENTION} pooling",
+    "elmo": "tokens embedding gates mixing reading",
+}
+TEXTS = {"holes": "w16 [MASK] w17 [MASK]", "vectors": "w16 w22\tw17", "elmo": "w16 w22\tw17"}
+CLOSE = 2e-3
+PATIENCE = 20_000  # milliseconds
+ONLY = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+CELLS = {"exclude": [["svg.matrix g"]]}  # they say nothing that their table does not
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium: Browser, reading: Running) -> Iterator[Page]:
+    context = chromium.new_context(base_url=reading.url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    found, failed = context.new_page(), list[str]()
+    found.on("pageerror", lambda error: failed.append(str(error)))
+    found.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
+    yield found
+    context.close()
+    assert failed == []
+
+
+def visit(page: Page, place: str, model: str, text: str | None = None) -> None:
+    text = TEXTS.get(model, TEXT) if text is None else text
+    page.goto("about:blank")
+    page.goto(f"/#{place}?model={model}&text={quote(text)}")
+    arrived(page)
+
+
+def arrived(page: Page) -> None:
+    """The view is there, with all that it asked for."""
+    page.wait_for_selector("#main[data-shown]", state="attached")
+    page.wait_for_selector("[aria-busy=true]", state="detached")
+
+
+def test_labels_appear_while_one_types(page: Page, encoders: dict[str, Served]) -> None:
+    visit(page, "use", "mood", "")
+    expect(page.locator("#target")).to_have_text("It knows 3 labels: bad, good, so-so.")
+    page.locator("#source").press_sequentially(TEXT)
+    (theirs,) = encoders["mood"].model.classifications([TEXT])
+    expect(page.locator(".verdict-label")).to_have_text(theirs.label)
+    shown = page.locator("[data-label]").evaluate_all(
+        "all => all.map(one => [one.dataset.label, Number(one.dataset.probability)])"
+    )
+    assert [label for label, _ in shown] == sorted(theirs.probabilities, key=lambda label: -theirs.probabilities[label])
+    assert dict(shown) == pytest.approx(theirs.probabilities, abs=1e-5)
+    page.locator("summary", has_text="A pair of texts").click()
+    page.locator("#second").fill("w9")
+    (pair,) = encoders["mood"].model.classifications([(TEXT, "w9")])
+    expect(page.locator(f'[data-label="{pair.label}"]')).to_have_attribute(
+        "data-probability", str(round(pair.probability, 6))
+    )
+    assert quote(f"{TEXT}\tw9").replace("%20", "+") in page.url, "the link has both texts"
+
+
+def test_words_stand_with_their_tags(page: Page, encoders: dict[str, Served]) -> None:
+    visit(page, "use", "names", "(w16 w22)")
+    shown = page.locator("[data-tag]").evaluate_all("all => all.map(one => [one.textContent, one.dataset.tag])")
+    assert shown == [list(pair) for pair in encoders["names"].model.tag([["(", "w16", "w22", ")"]])[0]]
+    page.locator("#apart").uncheck()
+    expect(page.locator("[data-tag]")).to_have_count(2)
+
+
+def test_a_hole_gives_its_candidates_and_takes_one(page: Page, encoders: dict[str, Served]) -> None:
+    visit(page, "use", "holes")
+    theirs = encoders["holes"].model.fill(TEXTS["holes"], best=10)
+    expect(page.locator(".filled")).to_have_text([hole[0].text for hole in theirs.holes])
+    page.locator(".filled").nth(1).click()
+    expect(page.locator(".detail code")).to_have_text([guess.text for guess in theirs.holes[1]])
+    page.locator(".detail .candidate").nth(2).click()
+    expect(page.locator("#source")).to_have_value(f"w16 [MASK] w17 {theirs.holes[1][2].text}")
+    expect(page.locator(".filled")).to_have_count(1)
+    page.locator("#hole").click()
+    expect(page.locator(".filled")).to_have_count(2)
+
+
+@pytest.mark.parametrize("model", ["vectors", "elmo"])
+def test_two_texts_are_as_near_as_their_vectors(page: Page, encoders: dict[str, Served], model: str) -> None:
+    visit(page, "use", model)
+    one, other = encoders[model].model.embed(["w16 w22", "w17"], normalise=True)
+    shown = float(page.locator("[data-cosine]").get_attribute("data-cosine") or "nan")
+    assert shown == pytest.approx(float(np.dot(one, other)), abs=1e-5)
+
+
+@pytest.mark.parametrize("model", STEPS)
+def test_every_step_of_an_encoder_can_be_walked(page: Page, model: str) -> None:
+    visit(page, "look", model)
+    walked = []
+    while True:
+        walked.append(page.locator(".workbench").get_attribute("data-ready"))
+        sums = page.locator(".sum").evaluate_all(
+            "all => all.map(one => [one.dataset.name, Number(one.dataset.mine), Number(one.dataset.theirs)])"
+        )
+        for name, mine, theirs in sums:
+            assert abs(mine - theirs) <= CLOSE * max(1, abs(theirs)), (walked[-1], name)
+        assert page.locator(".refused").count() == 0
+        assert page.locator(".map .here").count() >= 1, walked[-1]
+        assert page.locator(".map").get_by_text("cross").count() == 0
+        following = page.locator(".around [rel=next]")
+        if not following.count():
+            break
+        page.evaluate("delete document.getElementById('main').dataset.shown")
+        following.click()
+        arrived(page)
+    assert walked == STEPS[model].split()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_stands_in_anyones_way(chromium: Browser, reading: Running, scheme: Any) -> None:
+    context = chromium.new_context(base_url=reading.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
+    page, axe = context.new_page(), Axe()
+    places = [
+        *(("use", model) for model in STEPS),
+        ("card", "mood"),
+        ("look/reading", "holes"),
+        ("look/mixing", "elmo"),
+    ]
+    for place, model in places:
+        visit(page, place, model)
+        found = axe.run(page, context=CELLS, options=ONLY).response["violations"]
+        serious = [
+            (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], (place, model)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (place, model)
+    context.close()
