@@ -279,10 +279,18 @@ def test_a_new_step_takes_the_keyboard_along_and_the_back_button_returns(page: P
     expect(page.locator("#step-title")).to_have_text("Scores to weights")
 
 
-def test_what_explains_a_picture_is_in_sight_of_it(page: Page) -> None:
+def test_what_explains_a_cell_is_in_sight_of_it_and_never_over_it(page: Page) -> None:
     visit(page, "look/scores")
-    page.locator("svg.matrix").first.scroll_into_view_if_needed()
-    expect(page.locator(".readout")).to_be_in_viewport(ratio=1)
+    page.set_viewport_size({"width": 1100, "height": 700})
+    for matrix in page.locator("svg.matrix").all():
+        matrix.hover()
+        expect(page.locator(".readout")).to_be_in_viewport(ratio=1)
+        told, cell = page.locator(".readout").bounding_box(), matrix.locator(".cursor").bounding_box()
+        assert told
+        assert cell
+        assert cell["y"] + cell["height"] <= told["y"] or told["y"] + told["height"] <= cell["y"]
+    page.locator("#step-title").hover()
+    expect(page.locator(".afloat")).to_have_count(0)
 
 
 def test_the_kinds_of_attention_stand_side_by_side(page: Page) -> None:

@@ -1,11 +1,11 @@
-// Formulas as they are printed: W_q with its q below, 10000^(2i/d) with its power above.
+// Formulas as they are printed: W_q with its q below, 10000^(2i/d) with its power above; cross_attention stays as it is.
 
 import { h } from "./dom.js";
 
 /** @param {string} text @returns {(Node | string)[]} */
 export function maths(text) {
   return text
-    .split(/(_\w+|\^\([^)]*\)|\^[\w−.∞-]+)/)
+    .split(/((?<=\b[A-Za-z])_\w+|\^\([^)]*\)|\^[\w−.∞-]+)/)
     .map((part) =>
       part.startsWith("_") && part.length > 1
         ? h("sub", {}, part.slice(1))

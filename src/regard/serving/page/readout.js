@@ -1,5 +1,6 @@
 // One number, worked out here and held against the model's.
 
+import { berth } from "./afloat.js";
 import { dot } from "./arithmetic.js";
 import { h, replace } from "./dom.js";
 import { maths } from "./maths.js";
@@ -23,7 +24,7 @@ export function readout() {
     h("p", { class: "note" }, "Point at a cell, or walk with the arrow keys."),
   );
   return {
-    element,
+    element: berth(element),
     /** @param {string} where @param {Sum[]} sums */
     show(where, sums) {
       replace(element, h("p", { class: "where" }, where), ...sums.map(line));

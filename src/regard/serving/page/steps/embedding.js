@@ -13,7 +13,7 @@ export const embedding = {
   /** @param {HTMLElement} root @param {import("../places.js").Here} here */
   async show(root, here) {
     const { trace, state, about } = here;
-    const view = embedded(here, "lookup");
+    const view = await embedded(here, "lookup");
     const [looked, scaled] = await view.tensors("lookup", "scaled");
     const width = looked.shape[1];
     const factor = about.settings.scale_embeddings === false ? 1 : Math.sqrt(width);

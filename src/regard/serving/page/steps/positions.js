@@ -40,7 +40,7 @@ export const positions = {
       root.append(say(INSIDE[kind] ?? `This model's positions are of the kind “${kind}”, and act inside attention.`));
       return;
     }
-    const view = embedded(here, "positions");
+    const view = await embedded(here, "positions");
     const { width, columns } = view;
     const [scaled, vectors, sum] = await view.tensors("scaled", "positions", "sum");
     const sines = kind === "sinusoidal";

@@ -9,10 +9,11 @@ import { readout } from "../readout.js";
 /** @typedef {{title: string, note?: string, values: number[][], top?: number}} Vectors */
 
 /** The embedding in view, and the units that are: what `tensors` below reads. @param {Here} here @param {string} point one that it must have */
-export function embedded({ trace, state }, point) {
+export async function embedded({ trace, state }, point) {
   const some = places(trace, point);
   const place = nearest(some, state.at);
-  const { width } = trace.outline.model;
+  const { shape } = await trace.tensor(`${place}.${point}`, { rows: [0, 1] }); // ELMo's are narrower than its states
+  const width = shape[1];
   const columns = span(state, width);
   return {
     width,
