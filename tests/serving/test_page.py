@@ -19,6 +19,7 @@ from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoder, RecurrentEncoderDecoder
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
+from regard.labs import LABS
 from regard.look.ablation import Change
 from regard.look.trace import Trace
 from regard.serving.access import Access
@@ -291,6 +292,20 @@ def test_what_explains_a_cell_is_in_sight_of_it_and_never_over_it(page: Page) ->
         assert cell["y"] + cell["height"] <= told["y"] or told["y"] + told["height"] <= cell["y"]
     page.locator("#step-title").hover()
     expect(page.locator(".afloat")).to_have_count(0)
+
+
+def test_a_step_says_which_lab_puts_it_to_the_test(page: Page) -> None:
+    visit(page, "look/scores")
+    expect(page.locator(".labs code").first).to_have_text("regard lab scaling")
+    visit(page, "look/tokens")
+    expect(page.locator("#step-title")).to_have_text("Sub-words and ids")
+    expect(page.locator(".labs")).to_have_count(0)
+
+
+def test_every_lab_is_named_by_a_step() -> None:
+    named = re.findall(r'"([a-z-]+)"[,\]]', (PAGE / "labs.js").read_text("utf-8").partition("};")[0])
+    assert named
+    assert set(LABS) <= set(named)
 
 
 def test_the_kinds_of_attention_stand_side_by_side(page: Page) -> None:

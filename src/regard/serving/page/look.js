@@ -3,6 +3,7 @@
 import { Refused, Trace } from "./api.js";
 import { h, replace } from "./dom.js";
 import { encoded } from "./encoding.js";
+import { toTheTest } from "./labs.js";
 import { drawMap } from "./map.js";
 import { maths } from "./maths.js";
 import { go, link } from "./state.js";
@@ -151,6 +152,7 @@ export async function showLook(root, app, state) {
       said,
       trace.outline.notes.length ? h("p", { class: "note" }, trace.outline.notes.join(" ")) : null,
       content,
+      toTheTest(step.id, app.labs),
       around,
     ),
   );

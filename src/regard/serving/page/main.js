@@ -58,7 +58,7 @@ async function show() {
   }
   const state = read();
   const about = known.models.find((/** @type {any} */ one) => one.name === state.model) ?? known.models[0];
-  const app = { about, limits: known.limits };
+  const app = { about, limits: known.limits, labs: known.labs };
   drawHeader(about, state);
   const focused = document.activeElement?.id;
   const root = h("div", { class: `view ${state.view}` });

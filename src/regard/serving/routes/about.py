@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from regard.labs import LABS
 from regard.serving.answer import as_json
 from regard.serving.languages import name_of
 from regard.serving.schema import BOOLEAN, TEXT, WHOLE, answers, listed, obj
@@ -33,12 +34,13 @@ def router(service: Service) -> APIRouter:
             "beam": service.beam,
             "limits": {name: getattr(service.limits, name) for name in ("characters", "look", "beam")},
             "models": [_about(model) for model in service.models],
+            "labs": {lab.name: lab.claim for lab in LABS.values()},
         }
 
     @routes.get(
         "/v1/about",
         summary="The models, with their languages, settings and cards",
-        responses=answers(obj("version", "models", version=TEXT, models=listed(MODEL))),
+        responses=answers(obj("version", "models", version=TEXT, models=listed(MODEL), labs={"type": "object"})),
     )
     async def about() -> Response:
         return as_json(await asyncio.to_thread(known))  # the first time, networks may have to be loaded

@@ -1,0 +1,36 @@
+// Experiments that put a step's claims to the test, outside the page: what to type.
+
+import { h } from "./dom.js";
+import { maths } from "./maths.js";
+
+/** @type {Record<string, string[]>} by step */
+const OF_STEP = {
+  embedding: ["sharing"],
+  positions: ["order", "positions"],
+  gates: ["steps", "gradients", "distance"],
+  scores: ["scaling", "worked-example", "quadratic"],
+  sum: ["averaging"],
+  heads: ["heads"],
+  kinds: ["peeking", "alignment"],
+  residual: ["depth"],
+  feed_forward: ["averaging"],
+  output: ["ablations"],
+  player: ["peeking"],
+  tree: ["beams"],
+  switchboard: ["heads", "alignment"],
+};
+
+/**
+ * What to type to put a step to the test; nothing where there is no experiment.
+ * @param {string} step @param {Record<string, string>} labs their claims, by name
+ */
+export function toTheTest(step, labs) {
+  const found = (OF_STEP[step] ?? []).filter((name) => name in labs);
+  if (!found.length) return null;
+  return h(
+    "aside",
+    { class: "labs", "aria-label": "Experiments" },
+    h("p", { class: "note" }, "Put it to the test:"),
+    h("ul", {}, found.map((name) => h("li", {}, h("code", {}, `regard lab ${name}`), " ", maths(labs[name])))),
+  );
+}
