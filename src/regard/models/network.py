@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.output import Output
 from regard.nn.taps import Tap, taps_of
 
 
@@ -98,7 +99,7 @@ class TranslatingNetwork(Network):
     """What every encoder-decoder network has: both stacks, and the way from hidden states to logits."""
 
     encodes = decodes = True
-    output: nn.Module
+    output: Output
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
@@ -119,7 +120,7 @@ class WritingNetwork(Network):
     """What every language model has: a decoder, and the way from hidden states to logits."""
 
     decodes = True
-    output: nn.Module
+    output: Output
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)

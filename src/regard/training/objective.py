@@ -13,8 +13,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from regard.models.network import Network
-from regard.training.loss import Loss, smoothed_cross_entropy
+from regard.models.network import Network, TranslatingNetwork, WritingNetwork
+from regard.training.loss import Loss
+from regard.training.projected_loss import projected_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class NextToken(nn.Module):
 
     def __init__(self, network: Network, label_smoothing: float) -> None:
         super().__init__()
+        assert isinstance(network, WritingNetwork | TranslatingNetwork)
         self.network = network
         self.label_smoothing = label_smoothing
 
@@ -92,4 +94,4 @@ class NextToken(nn.Module):
         if batch.target_real is not None:
             wanted = batch.target_real.flatten().nonzero().squeeze(1)
             hidden, predicted = hidden.index_select(0, wanted), predicted.index_select(0, wanted)
-        return smoothed_cross_entropy(self.network.logits(hidden), predicted, self.label_smoothing)  # (N, V)
+        return projected_cross_entropy(hidden, self.network.output, predicted, self.label_smoothing)
