@@ -14,6 +14,12 @@ LABS = {
             "a classroom example; Vaswani et al. (2017), eq. 1 and §3.2.3",
         ),
         Lab(
+            "steps",
+            "Steps that wait for each other",
+            "A recurrent network takes O(n) operations one after the other to read n tokens, self-attention O(1).",
+            "Vaswani et al. (2017), §4 and Table 1",
+        ),
+        Lab(
             "scaling",
             "Why scores are divided by √d_k",
             "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",
