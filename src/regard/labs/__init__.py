@@ -20,6 +20,12 @@ LABS = {
             "Vaswani et al. (2017), §4 and Table 1",
         ),
         Lab(
+            "gradients",
+            "Gradients over a distance",
+            "Through an RNN gradients vanish or explode with distance, through an LSTM less, through attention not.",
+            "Bengio et al. (1994); Hochreiter & Schmidhuber (1997), §3; Vaswani et al. (2017), §4",
+        ),
+        Lab(
             "scaling",
             "Why scores are divided by √d_k",
             "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",
