@@ -26,6 +26,12 @@ LABS = {
             "Bengio et al. (1994); Hochreiter & Schmidhuber (1997), §3; Vaswani et al. (2017), §4",
         ),
         Lab(
+            "distance",
+            "Remembering over a distance",
+            "What lies far back is hard to learn for recurrent networks, for an RNN most of all, and not for attention.",
+            "Bengio et al. (1994); Vaswani et al. (2017), §1 and §4",
+        ),
+        Lab(
             "scaling",
             "Why scores are divided by √d_k",
             "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",

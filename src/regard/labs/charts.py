@@ -72,7 +72,7 @@ def chart(
 
 
 def _plain_numbers(axis: "Axis") -> None:
-    """Write 1,000 and 0.01 at an axis by powers, rather than 10³ and 10⁻², while they are short; on a short one also 2 and 5."""
+    """Write 1,000 and 0.01 at an axis by powers rather than 10³ and 10⁻²; on a short one also 2 and 5."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

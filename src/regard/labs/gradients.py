@@ -70,10 +70,10 @@ def run(bench: Bench) -> Outcome:
         f"in the RNN with four times the weights, by {usual[LSTM]:.2f} in the LSTM, by {usual[GRU]:.2f} in the GRU, "
         f"and by {usual[TRANSFORMER]:.2f} in the Transformer. What lies {length - 1} steps back therefore has "
         f"{magnitude(kept[SMALL])}, {magnitude(kept[LARGE])}, {magnitude(kept[LSTM])}, {magnitude(kept[GRU])} and "
-        f"{magnitude(kept[TRANSFORMER])} times the gradient of the token before the last. The LSTM's vanishes too, only "
-        "more slowly, because its forget gate begins three quarters open; the GRU's begins half open. With the LSTM's "
-        f"gate all but open the factor is {usual[OPEN]:.2f}: the gates make it possible to remember, they do not "
-        f"remember by themselves (seeds: {seeds}).",
+        f"{magnitude(kept[TRANSFORMER])} times the gradient of the token before the last. The LSTM's vanishes too, "
+        "only more slowly, because its forget gate begins three quarters open; the GRU's begins half open. With the "
+        f"LSTM's gate all but open the factor is {usual[OPEN]:.2f}: the gates make it possible to remember, they do "
+        f"not remember by themselves (seeds: {seeds}).",
         numbers={
             "steps_back": list(range(length)),
             "gradient_norm": norms,
