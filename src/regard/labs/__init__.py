@@ -28,7 +28,7 @@ LABS = {
         Lab(
             "distance",
             "Remembering over a distance",
-            "What lies far back is hard to learn for recurrent networks, for an RNN most of all, and not for attention.",
+            "What lies far back is hard to learn for recurrent networks, most of all an RNN, and not for attention.",
             "Bengio et al. (1994); Vaswani et al. (2017), §1 and §4",
         ),
         Lab(
@@ -36,6 +36,12 @@ LABS = {
             "Why scores are divided by √d_k",
             "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",
             "Vaswani et al. (2017), §3.2.1",
+        ),
+        Lab(
+            "quadratic",
+            "What length costs",
+            "Full attention costs the square of the length; Linformer, BigBird and a window cost in proportion to it.",
+            "Vaswani et al. (2017), Table 1; Wang et al. (2020), Linformer; Zaheer et al. (2020), BigBird",
         ),
     ]
 }
