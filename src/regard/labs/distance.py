@@ -27,7 +27,8 @@ reach is the longest distance up to which nine answers in ten are right, on aver
 """
 LIMITS = """
 The number of steps is what is held equal, and it is small: with more, gated networks learn longer distances, and so
-does an RNN with more care. What is measured is how hard the task is to learn, not whether a network could hold the
+does an RNN with more care. How far a gated network gets also depends much on the learning rate; others than those tried
+might suit it better still. What is measured is how hard the task is to learn, not whether a network could hold the
 answer. A single symbol at a fixed place is the simplest thing to remember; it also suits attention, which need only
 find a position it has seen in training. At distances other than the one that was trained, it might not.
 """
@@ -40,9 +41,9 @@ Runs = dict[int, list[float]]  # by distance, the accuracy of each seed
 
 def run(bench: Bench) -> Outcome:
     """Train, draw."""
-    distances = bench.pick([2, 24], [2**n for n in range(1, 7)], [2**n for n in range(1, 8)])
-    rates = bench.pick([5e-3], [2e-3, 1e-2], [1e-3, 3e-3, 1e-2])
-    steps, seeds = bench.pick(120, 200, 300), bench.pick(1, 3, 3)
+    distances = bench.pick([2, 16], [2**n for n in range(1, 7)], [2**n for n in range(1, 8)])
+    rates = bench.pick([1e-2], [2e-3, 1e-2], [1e-3, 3e-3, 1e-2])
+    steps, seeds = bench.pick(90, 200, 300), bench.pick(1, 3, 3)
     chosen = equally_large(_transformer(bench.pick(24, 32, 32)))
     found: dict[str, Runs] = {}
     best: dict[str, dict[int, float]] = {}
@@ -60,7 +61,8 @@ def run(bench: Bench) -> Outcome:
     return Outcome(
         holds=all(_mean(runs[distances[0]]) > MASTERED for runs in found.values())
         and min(found[TRANSFORMER][far]) > MASTERED
-        and max(found[RNN][far]) < 0.5,
+        and max(found[RNN][far]) < 0.5
+        and all(reach(found[RNN]) <= reach(runs) for runs in found.values()),
         said=f"With {min(sizes.values()):,} to {max(sizes.values()):,} parameters and {steps} steps "
         f"{'; '.join(f'{name} {_reached(reach(runs), far)}' for name, runs in found.items())}. Over a distance of "
         f"{far} the RNN is right in {at_end[RNN]:.0%} of texts, the LSTM in {at_end[LSTM]:.0%}, the GRU in "
