@@ -64,7 +64,7 @@ def run(bench: Bench) -> Outcome:
         and max(found[RNN][far]) < 0.5
         and all(reach(found[RNN]) <= reach(runs) for runs in found.values()),
         said=f"With {min(sizes.values()):,} to {max(sizes.values()):,} parameters and {steps} steps "
-        f"{'; '.join(f'{name} {_reached(reach(runs), far)}' for name, runs in found.items())}. Over a distance of "
+        f"{', '.join(f'the {name} {_reached(reach(runs), far)}' for name, runs in found.items())}. Over a distance of "
         f"{far} the RNN is right in {at_end[RNN]:.0%} of texts, the LSTM in {at_end[LSTM]:.0%}, the GRU in "
         f"{at_end[GRU]:.0%} and the Transformer in {at_end[TRANSFORMER]:.0%}, where guessing gives {guessing:.0%} "
         f"(seeds: {seeds}).",
