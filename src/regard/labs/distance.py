@@ -109,7 +109,7 @@ def reach(runs: Mapping[int, Sequence[float]]) -> int:
 
 
 def _widest(settings: Callable[[int], ModelConfig], budget: int) -> ModelConfig:
-    widths = range(1, 2048)
+    widths = range(1, 512)
     return settings(widths[bisect_right(widths, budget, key=lambda width: parameters(settings(width))) - 1])
 
 
