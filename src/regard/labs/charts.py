@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.drawing.names import name_ends
 from regard.drawing.palette import COLOURS, DASHES, MARKERS
 from regard.drawing.style import bare
+from regard.labs.magnitudes import magnitude
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +62,7 @@ def chart(
     ax.set_title(title)
     ax.set_xlabel(across)
     bare(ax)
+    ax.autoscale_view()
     for axis, scale in ((ax.xaxis, x), (ax.yaxis, y)):
         if scale == "log":
             _plain_numbers(axis)
@@ -70,8 +72,11 @@ def chart(
 
 
 def _plain_numbers(axis: "Axis") -> None:
-    """Write 1,000 and 0.01 at an axis by powers, rather than 10³ and 10⁻²."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    """Write 1,000 and 0.01 at an axis by powers rather than 10³ and 10⁻²; on a short one also 2 and 5."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:g}"))
+    low, high = axis.get_view_interval()
+    if high < 200 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
     axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,252 @@
+"""What one layer costs as the text grows: full attention, its sparse and low-rank relatives, and an LSTM."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.config import (
+    BigBirdAttention,
+    EncoderOnly,
+    FullAttention,
+    LinformerAttention,
+    ModelConfig,
+    RecurrentLanguageModel,
+    WindowAttention,
+)
+from regard.drawing.style import new_figure, our_style
+from regard.labs.charts import Line, chart
+from regard.labs.held_memory import HeldMemory
+from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.magnitudes import magnitude
+from regard.models import build
+from regard.models.cost import Cost
+from regard.models.network import Network
+from regard.nn.taps import open_taps
+
+DONE = """
+One layer reads one text of n tokens and is trained on it for a step: forward and backward. The layers are
+self-attention of an encoder (projections, residual connection and norm, but no feed-forward layer, which costs all of
+them the same) with full attention, with Linformer's mixtures, with BigBird's blocks and with a window; and an LSTM of
+the same width, in one direction. Full attention comes twice: with the fused kernel that training uses, which computes
+scores piece by piece and never writes them all down, and with the weights kept, as the formula is written.
+
+Counted are the floating-point operations in matrix products; measured are the bytes that tensors hold at most during
+the pass, and the time of the fastest of several passes, in which the layers take turns. Growth is from the longest text
+but one to the longest, which is twice as long.
+"""
+LIMITS = """
+Cost is not quality: Linformer, BigBird and the window see less than full attention, and what they miss depends on the
+task. Their cost in proportion to n holds for a fixed number of mixtures, blocks, or neighbours. Short texts are no
+reason to leave full attention: there the projections cost more than the scores. Memory that a kernel uses inside and
+gives back before it ends is not counted, nor are the parameters. Of the LSTM the picture says nothing about its steps,
+which wait for each other.
+"""
+
+FULL, LINFORMER, BIGBIRD, WINDOW, LSTM, KEPT = "full", "Linformer", "BigBird", "window", "LSTM", "full, weights kept"
+LEAN = (LINFORMER, BIGBIRD, WINDOW, LSTM)
+LARGEST_KEPT = 4096  # the weights of longer texts would fill an ordinary machine's memory
+VOCABULARY = 16
+Costs = dict[str, dict[int, float]]  # by layer and length
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the layers: the model's width, Linformer's mixtures, BigBird's blocks, and how far the window reaches."""
+
+    width: int
+    mixtures: int
+    block: int
+    reach: int
+
+
+def run(bench: Bench) -> Outcome:
+    """Count, measure, draw."""
+    lengths = bench.pick([256, 512, 1024], [2**n for n in range(9, 14)], [2**n for n in range(9, 15)])
+    sizes = bench.pick(Sizes(64, 64, 16, 32), Sizes(128, 256, 64, 128), Sizes(128, 256, 64, 128))
+    passes = [
+        Pass(name, length, _network(settings(length)))
+        for name, settings in _layers(sizes).items()
+        for length in lengths
+        if name != KEPT or length <= LARGEST_KEPT
+    ]
+    work = _by_layer((one.name, one.length, one.operations() / 1e9) for one in passes)
+    memory = _by_layer((one.name, one.length, one.memory() / 2**20) for one in passes)
+    bench.say(f"  memory: {', '.join(f'{name} {_last(found):,.0f} MB' for name, found in memory.items())}")
+    seconds = _take_turns(passes, rounds=bench.pick(1, 3, 5))
+    growth = {
+        what: {name: _growth(found) for name, found in costs.items()}
+        for what, costs in (("operations", work), ("memory", memory), ("time", seconds))
+    }
+    slowest = max(_last(seconds[name]) for name in LEAN if name != LSTM)
+    return Outcome(
+        holds=growth["operations"][FULL] > 3.2
+        and growth["memory"][KEPT] > 3.2
+        and all(growth[what][name] < 2.4 for what in ("operations", "memory") for name in LEAN)
+        and (bench.effort == "quick" or _last(seconds[FULL]) > 1.5 * slowest),
+        said=_said(lengths[-1], growth, memory, seconds),
+        numbers={
+            "lengths": lengths,
+            "gigaflops": work,
+            "megabytes": memory,
+            "seconds": seconds,
+            "growth_when_length_doubles": growth,
+        },
+        drawings=[_draw(work, memory, seconds)],
+        tables=[_table(work, memory, seconds, growth)],
+    )
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A layer that reads a text of this length, forward and backward."""
+
+    name: str
+    length: int
+    network: Network
+
+    def go(self) -> None:
+        """Once."""
+        self.network.zero_grad()
+        with self._keeping():
+            self._states().square().mean().backward()
+
+    def seconds(self) -> float:
+        """How long it takes."""
+        begun = time.perf_counter()
+        self.go()
+        return time.perf_counter() - begun
+
+    def memory(self) -> int:
+        """The bytes that its tensors hold at most."""
+        held = HeldMemory()
+        with held:
+            self.go()
+        return held.peak
+
+    def operations(self) -> float:
+        """Floating-point operations in its matrix products."""
+        tokens = torch.tensor([self.length])
+        cost = Cost(self.network)
+        return cost.training(torch.tensor([1]), tokens) if self.network.encodes else cost.training(tokens)
+
+    def _states(self) -> Tensor:
+        random = torch.Generator().manual_seed(self.length)
+        ids = torch.randint(VOCABULARY, (1, self.length), generator=random)
+        return self.network.encode(ids).states if self.network.encodes else self.network.decode(ids)
+
+    def _keeping(self) -> AbstractContextManager[Any]:
+        """An open tap on the weights has them written down."""
+        return (
+            open_taps(self.network, "encoder.layers.0.attention.kernel.weights") if self.name == KEPT else nullcontext()
+        )
+
+
+def _layers(sizes: Sizes) -> dict[str, Callable[[int], ModelConfig]]:
+    """The settings of each layer, for texts of a length."""
+
+    def encoder(attention: FullAttention | LinformerAttention | BigBirdAttention | WindowAttention) -> ModelConfig:
+        return EncoderOnly(
+            vocabulary=VOCABULARY,
+            width=sizes.width,
+            layers=1,
+            heads=2,
+            feed_forward=0,
+            dropout=0.0,
+            attention=attention,
+        )
+
+    return {
+        FULL: lambda length: encoder(FullAttention()),
+        LINFORMER: lambda length: encoder(LinformerAttention(projected=sizes.mixtures, length=length)),
+        BIGBIRD: lambda length: encoder(BigBirdAttention(block=sizes.block)),
+        WINDOW: lambda length: encoder(WindowAttention(reach=sizes.reach)),
+        LSTM: lambda length: RecurrentLanguageModel(vocabulary=VOCABULARY, width=sizes.width, layers=1, dropout=0.0),
+        KEPT: lambda length: encoder(FullAttention()),
+    }
+
+
+def _network(settings: ModelConfig) -> Network:
+    torch.manual_seed(0)
+    return build(settings)
+
+
+def _take_turns(passes: list[Pass], rounds: int) -> Costs:
+    """The fewest seconds of each; what slows the machine for a while slows all of them."""
+    turns = [[one.seconds() for one in passes] for _ in range(rounds)]
+    return _by_layer((one.name, one.length, min(turn[n] for turn in turns)) for n, one in enumerate(passes))
+
+
+def _by_layer(found: Iterator[tuple[str, int, float]]) -> Costs:
+    costs: Costs = {}
+    for name, length, cost in found:
+        costs.setdefault(name, {})[length] = cost
+    return costs
+
+
+def _last(found: Mapping[int, float]) -> float:
+    return found[max(found)]
+
+
+def _growth(found: Mapping[int, float]) -> float:
+    """How many times as much the longest text costs as the one of half its length."""
+    return _last(found) / found[max(found) // 2]
+
+
+def _said(longest: int, growth: Mapping[str, Mapping[str, float]], memory: Costs, seconds: Costs) -> str:
+    def listed(costs: Mapping[str, float]) -> str:
+        return ", ".join(f"{name} {costs[name]:.1f}" for name in LEAN)
+
+    kept = max(memory[KEPT])
+    times = ", ".join(f"{name} {1000 * _last(seconds[name]):,.0f}" for name in (FULL, *LEAN))
+    return (
+        f"When the text doubles, full attention takes {growth['operations'][FULL]:.1f} times the operations "
+        f"({listed(growth['operations'])}), and with its weights kept {growth['memory'][KEPT]:.1f} times the memory "
+        f"({listed(growth['memory'])}). The square in memory is not a must: the fused kernel, which never has all "
+        f"weights at once, needs {memory[FULL][kept]:,.0f} MB for {kept:,} tokens where keeping them needs "
+        f"{memory[KEPT][kept]:,.0f} MB, and {growth['memory'][FULL]:.1f} times as much for twice the text; the "
+        f"operations stay. Milliseconds for {longest:,} tokens on this machine: {times}."
+    )
+
+
+def _draw(work: Costs, memory: Costs, seconds: Costs) -> Drawing:
+    once = {name: found for name, found in work.items() if name != KEPT}  # as much as full attention's
+    ms = {name: {n: 1000 * value for n, value in found.items()} for name, found in seconds.items()}
+    with our_style():
+        figure = new_figure(12, 4)
+        for ax, (title, costs) in zip(
+            figure.subplots(1, 3),
+            (("operations, 10⁹", once), ("memory at most, MB", memory), ("time, ms", ms)),
+            strict=True,
+        ):
+            lines = {name: Line(list(found), list(found.values())) for name, found in costs.items()}
+            chart(ax, lines, title=title, across="n, the length of the text", x="log", y="log")
+    return Drawing(
+        "quadratic",
+        "Both axes by powers: what one layer costs, forward and backward, as the text grows.",
+        figure,
+        "The operations of full attention rise twice as steeply as those of the others; so does memory where the "
+        "weights are kept, and only there. In time full attention crosses the others and leaves them behind.",
+    )
+
+
+def _table(work: Costs, memory: Costs, seconds: Costs, growth: Mapping[str, Mapping[str, float]]) -> Table:
+    head = ["layer", "tokens", "10⁹ operations", "×", "MB", "×", "ms", "×"]
+    rows = [
+        [
+            name,
+            f"{max(found):,}",
+            magnitude(_last(found)),
+            f"{growth['operations'][name]:.1f}",
+            magnitude(_last(memory[name])),
+            f"{growth['memory'][name]:.1f}",
+            magnitude(1000 * _last(seconds[name])),
+            f"{growth['time'][name]:.1f}",
+        ]
+        for name, found in work.items()
+    ]
+    return Table("The longest text of each, and how many times as much it costs as half of it", head, rows)

@@ -1,0 +1,167 @@
+"""One pass through a text, by recurrence and by attention: how many operations wait for each other, and the time."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from regard.config import DecoderOnly, RecurrentLanguageModel
+from regard.drawing.style import new_figure, our_style
+from regard.labs.chains import longest_chain
+from regard.labs.charts import Line, chart
+from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.models import build
+from regard.models.cost import Cost
+from regard.models.network import Network
+from regard.nn.taps import open_taps
+
+DONE = """
+Three language models of the same width and with two layers each read one text of n tokens in one pass, as in training:
+an RNN, an LSTM, and masked self-attention with its residual connections and norms, but without feed-forward layers.
+Counted are the operations that must wait for each other: the longest chain, from the embeddings to the last state, in
+the graph that PyTorch keeps of the computation. For this count every step is computed by itself, so that no fused
+kernel hides its inside. Nothing of it is derived from a formula.
+
+Then the clock: the same passes with the kernels that training uses, forward alone and forward with backward, on this
+machine. Each time is that of the fastest of several passes, and the networks take
+turns.
+"""
+LIMITS = """
+The count says how fast a machine with cores without end could be; this machine has few, and here time follows the work,
+of which attention has the more the longer the text: its time grows too, and in the end with the square of n. With many
+texts in a batch, recurrent networks also have work to share out. And all this is about reading a text that is there:
+when a text is written, each token waits for the one before it, in a Transformer as well.
+"""
+
+RNN, LSTM, ATTENTION = "RNN", "LSTM", "self-attention"
+NAMES = (RNN, LSTM, ATTENTION)
+Pass = Literal["forward", "training"]
+
+
+def run(bench: Bench) -> Outcome:
+    """Count, measure, draw."""
+    lengths = bench.pick([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 12)])
+    networks = _networks(width=bench.pick(32, 256, 256))
+    texts = {length: _text(length) for length in lengths}
+    chains = {name: [dependent(network, texts[n]) for n in lengths] for name, network in networks.items()}
+    bench.say(f"  operations in a row: {', '.join(f'{name} {chains[name][-1]:,}' for name in NAMES)}")
+    rounds = bench.pick(1, 5, 15)
+    times: dict[Pass, dict[str, list[float]]] = {
+        "forward": _take_turns(networks, texts, _forward, rounds),
+        "training": _take_turns(networks, texts, _forward_and_backward, rounds),
+    }
+    work = {name: [Cost(network).training(torch.tensor([n])) for n in lengths] for name, network in networks.items()}
+    growth = {name: chains[name][-1] / chains[name][-2] for name in NAMES}  # as the length doubles
+    longest, ms = lengths[-1], {name: 1000 * times["training"][name][-1] for name in NAMES}
+    rate = {name: work[name][-1] / times["training"][name][-1] / 1e9 for name in NAMES}
+    return Outcome(
+        holds=len(set(chains[ATTENTION])) == 1 and all(1.8 < growth[name] < 2.2 for name in (RNN, LSTM)),
+        said=f"In a text of {longest:,} tokens {chains[RNN][-1]:,} operations of the RNN and {chains[LSTM][-1]:,} of "
+        f"the LSTM wait for each other, and with each doubling of the text {growth[RNN]:.2f} and {growth[LSTM]:.2f} "
+        f"times as many; of attention {chains[ATTENTION][-1]}, whatever the length. On this machine "
+        f"({_cores()}) a training pass over {longest:,} tokens took {ms[RNN]:,.0f} ms, {ms[LSTM]:,.0f} ms and "
+        f"{ms[ATTENTION]:,.0f} ms, that is {rate[RNN]:.1f}, {rate[LSTM]:.1f} and {rate[ATTENTION]:.1f} billion "
+        "operations a second in matrix products: time depends on the machine, the chain does not.",
+        numbers={
+            "lengths": lengths,
+            "longest_chain": chains,
+            "seconds": times,
+            "training_flops": work,
+        },
+        drawings=[_draw(lengths, chains, times)],
+        tables=[_table(lengths, chains, times)],
+    )
+
+
+def dependent(network: Network, text: Tensor) -> int:
+    """How many operations of one pass wait for each other, each step computed by itself."""
+    with open_taps(network):  # an open tap makes recurrent layers and attention go step by step
+        return longest_chain(network.decode(text))
+
+
+def _networks(width: int) -> Mapping[str, Network]:
+    torch.manual_seed(0)
+    networks: Mapping[str, Network] = {
+        RNN: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=2, cell="rnn", dropout=0.0)),
+        LSTM: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=2, cell="lstm", dropout=0.0)),
+        ATTENTION: build(DecoderOnly(vocabulary=64, width=width, layers=2, heads=4, feed_forward=0, dropout=0.0)),
+    }
+    return networks
+
+
+def _text(length: int) -> Tensor:
+    return torch.randint(64, (1, length), generator=torch.Generator().manual_seed(length))
+
+
+def _take_turns(
+    networks: Mapping[str, Network], texts: Mapping[int, Tensor], go: Callable[[Network, Tensor], None], rounds: int
+) -> dict[str, list[float]]:
+    """The fewest seconds of each network for each text; what slows the machine for a while slows all of them."""
+    seconds: dict[tuple[str, int], list[float]] = {(name, length): [] for name in networks for length in texts}
+    for turn in range(rounds + 1):
+        for length, text in texts.items():
+            for name, network in networks.items():
+                begun = time.perf_counter()
+                go(network, text)
+                if turn:  # the first is for whatever is set up once
+                    seconds[name, length].append(time.perf_counter() - begun)
+    return {name: [min(seconds[name, length]) for length in texts] for name in networks}
+
+
+@torch.no_grad()
+def _forward(network: Network, text: Tensor) -> None:
+    network.decode(text)
+
+
+def _forward_and_backward(network: Network, text: Tensor) -> None:
+    network.zero_grad()
+    network.decode(text).square().mean().backward()
+
+
+def _draw(
+    lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[Pass, Mapping[str, list[float]]]
+) -> Drawing:
+    with our_style():
+        figure = new_figure(11, 3.4)
+        left, middle, right = figure.subplots(1, 3)
+        panels: list[tuple[str, Mapping[str, Sequence[float]]]] = [
+            ("operations that wait for each other", chains),
+            ("one forward pass, ms", _milliseconds(times["forward"])),
+            ("one training pass, ms", _milliseconds(times["training"])),
+        ]
+        for ax, (title, found) in zip((left, middle, right), panels, strict=True):
+            lines = {name: Line(lengths, found[name]) for name in NAMES}
+            chart(ax, lines, title=title, across="n, the length of the text", x="log", y="log")
+    return Drawing(
+        "steps",
+        "Both axes by powers: the longest chain of operations, and the time on this machine, against the length.",
+        figure,
+        "The chains of RNN and LSTM grow in proportion to the length, attention's is level. The times of all grow; "
+        "attention's more slowly at first and faster later.",
+    )
+
+
+def _milliseconds(seconds: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    return {name: [1000 * value for value in values] for name, values in seconds.items()}
+
+
+def _table(
+    lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[Pass, Mapping[str, list[float]]]
+) -> Table:
+    head = ["n", *(f"{name}, chain" for name in NAMES), *(f"{name}, ms" for name in NAMES)]
+    rows = [
+        [
+            f"{length:,}",
+            *(f"{chains[name][place]:,}" for name in NAMES),
+            *(f"{1000 * times['training'][name][place]:,.1f}" for name in NAMES),
+        ]
+        for place, length in enumerate(lengths)
+    ]
+    return Table("Operations in the longest chain, and milliseconds of a training pass", head, rows)
+
+
+def _cores() -> str:
+    threads = torch.get_num_threads()
+    return "one thread" if threads == 1 else f"{threads} threads"
