@@ -78,9 +78,8 @@ def test_what_is_changed_is_trained_on(arguments: list[str]) -> None:
 def test_runs_and_models_can_be_compared_without_training(arguments: list[str], tmp_path: Path) -> None:
     regard("compare", *arguments)
     saved(tmp_path / "writer", DecoderOnly(**SMALL))
-    found = regard(
-        "compare", Path(arguments[3]) / "gru", tmp_path / "writer", "--out", tmp_path / "out", "--plot", "a.png"
-    )
+    gru, out, picture = Path(arguments[3]) / "gru", tmp_path / "out", tmp_path / "a.png"
+    found = regard("compare", gru, tmp_path / "writer", "--out", out, "--plot", picture)
     assert found.code == 0, found.err
     assert "recurrent encoder-decoder" in found.out
     assert "decoder-only Transformer" in found.out
