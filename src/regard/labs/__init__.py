@@ -19,5 +19,12 @@ LABS = {
             "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",
             "Vaswani et al. (2017), §3.2.1",
         ),
+        Lab(
+            "order",
+            "Why order must be told",
+            "Without positions self-attention cannot tell a sentence from its reordering: outputs only move along with "
+            "the words.",
+            "Vaswani et al. (2017), §3.5; textbooks, some of which say invariant where it is equivariant",
+        ),
     ]
 }
