@@ -26,5 +26,11 @@ LABS = {
             "the words.",
             "Vaswani et al. (2017), §3.5; textbooks, some of which say invariant where it is equivariant",
         ),
+        Lab(
+            "averaging",
+            "What feed-forward layers are for",
+            "Without feed-forward layers stacked attention only re-averages values: given its weights, it is linear.",
+            "course notes on Vaswani et al. (2017), §3.3; Dong et al. (2021)",
+        ),
     ]
 }

@@ -28,10 +28,10 @@ from regard.models.network import EncodingNetwork, Network
 from regard.training.labels import LabelBatch, PredictLabels
 
 DONE = """
-The four words of "man eats small dinosaur" are put into all of their 24 orders, and each order is read by an encoder of
-two layers that was not trained, once without positions and once with the paper's sinusoids. The vectors that come out
-are compared with those of the first order in two ways: word by word, wherever the word stands now (do the outputs move
-along with the words? that is equivariance), and place by place (do the outputs stay where they are? that would be
+The four words of "man eats small dinosaur" are put into all of their 24 orders, and each order is read by an encoder
+of two layers that was not trained, once without positions and once with the paper's sinusoids. The vectors that come
+out are compared with those of the first order in two ways: word by word, wherever the word stands now (do the outputs
+move along with the words? that is equivariance), and place by place (do the outputs stay where they are? that would be
 invariance). The same is done for a decoder without positions, whose look-ahead mask treats places differently.
 
 Then a classifier, which sees the mean over the words, learns to tell which of the 24 orders it has been given. All
@@ -40,9 +40,9 @@ probability that it gives to the right order in the end.
 """
 LIMITS = """
 Four words in two small layers. That the outputs move along with the words is exact for any number of words and layers,
-because it follows from the arithmetic; how well the schemes of position do in practice is the subject of another lab. A
-readout that looks at a place (the first token's vector, say) can of course tell which word stands there: the outputs do
-move.
+because it follows from the arithmetic; how well the schemes of position do in practice is the subject of another lab.
+A readout that looks at a place (the first token's vector, say) can of course tell which word stands there: the outputs
+do move.
 """
 
 WORDS = ("man", "eats", "small", "dinosaur")
