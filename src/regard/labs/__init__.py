@@ -32,5 +32,11 @@ LABS = {
             "Without feed-forward layers stacked attention only re-averages values: given its weights, it is linear.",
             "course notes on Vaswani et al. (2017), §3.3; Dong et al. (2021)",
         ),
+        Lab(
+            "peeking",
+            "What the look-ahead mask prevents",
+            "Without the look-ahead mask a decoder cheats: its training loss collapses, and it cannot write.",
+            "Vaswani et al. (2017), §3.2.3",
+        ),
     ]
 }

@@ -98,7 +98,7 @@ def run(bench: Bench) -> Outcome:
         f"feed-forward layers that lack their non-linearity ({held[LINEAR]:.0e}); with the non-linearity the outputs "
         f"are off the straight line by {held[WHOLE]:.0%} of their distance. After three layers of attention alone, "
         f"without residual connections, tokens lie {drawn[ALONE]:.0e} of their length from their mean, and "
-        f"{drawn[WHOLE]:.0e} with feed-forward layers; with residual connections it is {drawn['with residuals']:.2f}. The "
+        f"{drawn[WHOLE]:.0e} with feed-forward layers; with residual connections, {drawn['with residuals']:.2f}. The "
         f"parity of three bits of one token is not learned without feed-forward layers at any depth tried ("
         f"{_span([_mean_end(learned[name]) for name in linear])} nats; guessing is {CHANCE:.3f}), and is with them "
         f"({_span([_mean_end(learned[name]) for name in whole])}). But give the token a companion to look at, and "
