@@ -38,5 +38,11 @@ LABS = {
             "Without the look-ahead mask a decoder cheats: its training loss collapses, and it cannot write.",
             "Vaswani et al. (2017), §3.2.3",
         ),
+        Lab(
+            "depth",
+            "What makes depth trainable",
+            "Residual connections and layer normalisation make depth trainable.",
+            "Vaswani et al. (2017), §3.1; He et al. (2016); the loss surface: Li et al. (2018)",
+        ),
     ]
 }

@@ -32,7 +32,8 @@ LIMITS = """
 Small networks and short training: even the honest model does not write well, only far better. The model is a decoder
 alone; a translator's decoder would cheat in the same way, though it could still fall back on its source. That a
 network without the mask is of no use is true of writing: an encoder has no mask, and is trained on words that are
-hidden instead.
+hidden instead. The answer to the last character of a piece lies outside of it: even a network that peeks keeps some
+loss.
 """
 
 HONEST, PEEKING, REAL = "with the mask", "without it", "the real text"
