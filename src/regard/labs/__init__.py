@@ -41,7 +41,8 @@ LABS = {
         Lab(
             "depth",
             "What makes depth trainable",
-            "Residual connections and layer normalisation make depth trainable.",
+            "Residual connections and layer normalisation make depth trainable; residual connections smooth the loss "
+            "surface.",
             "Vaswani et al. (2017), §3.1; He et al. (2016); the loss surface: Li et al. (2018)",
         ),
     ]

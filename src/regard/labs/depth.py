@@ -71,17 +71,17 @@ SYMBOLS, LENGTH = 6, 3
 
 def run(bench: Bench) -> Outcome:
     """Train at every depth, walk around what was learned, draw."""
-    depths = bench.pick([2, 8], [1, 2, 4, 8, 16], [1, 2, 4, 8, 16, 32])
+    depths = bench.pick([2, 8], [1, 3, 6, 12], [1, 2, 4, 8, 16])
     rates = bench.pick([1e-2], [3e-3, 1e-2], [1e-3, 3e-3, 1e-2])
-    steps, seeds = bench.pick(60, 120, 300), bench.pick(1, 2, 3)
+    steps, seeds = bench.pick(60, 120, 200), bench.pick(1, 2, 2)
     kinds = bench.pick([POST, NO_NORM, NO_RESIDUAL], [*KINDS], [*KINDS])
     right: dict[str, list[list[float]]] = {}  # by kind: for each seed, at each depth
     for name in kinds:
         best = [_best(KINDS[name], depth, rates, steps, seeds) for depth in depths]
         right[name] = [list(shares) for shares in zip(*best, strict=True)]
         bench.say(f"  {name}: {_mean([run[-1] for run in right[name]]):.0%} right at {depths[-1]} layers")
-    depth, longer, drawn, walks = bench.pick((2, 60, 1, 1), (4, 240, 2, 2), (4, 600, 3, 3))
-    places = torch.linspace(-REACH, REACH, bench.pick(7, 21, 41))
+    depth, longer, drawn, walks = bench.pick((2, 60, 1, 1), (4, 240, 2, 2), (4, 400, 2, 3))
+    places = torch.linspace(-REACH, REACH, bench.pick(7, 19, 31))
     maps: dict[str, list[Tensor]] = {}
     centres: dict[str, list[float]] = {}
     for name, kind in list(MAPS.items())[: bench.pick(2, 4, 4)]:
@@ -94,7 +94,10 @@ def run(bench: Bench) -> Outcome:
     widths = {name: [basin(found) for found in surfaces] for name, surfaces in maps.items()}
     bends = {name: [not_convex(found) for found in surfaces] for name, surfaces in maps.items()}
     return Outcome(
-        holds=shallow > 0.8 and max(both) > 0.8 and min(both) > 1.3 * max(one.values()),
+        holds=shallow > 0.8
+        and max(both) > 0.8
+        and min(both) > 1.3 * max(one.values())
+        and all(_mean(widths[on]) > 1.2 * _mean(widths[off]) for on, off in _pairs(widths)),
         said=f"With {_layers(depths[0])} every network copies at least {shallow:.0%}. With {depths[-1]} layers it is "
         f"{' and '.join(f'{deepest[name]:.0%} ({name})' for name in (POST, PRE) if name in deepest)} with residual "
         f"connections and normalisation, and {', '.join(f'{share:.0%} ({name})' for name, share in one.items())}; "
@@ -172,16 +175,21 @@ def _of_order(deepest: dict[str, float]) -> str:
 def _of_surfaces(widths: dict[str, list[float]], bends: dict[str, list[float]], depth: int) -> str:
     """What the maps say, in a sentence for each order of normalisation."""
     said = []
-    for order in ("post-norm", "pre-norm"):
-        on, off = f"{order}, residuals", f"{order}, no residuals"
-        if on in widths:
-            said.append(
-                f"around {order} networks of {depth} layers {_mean(widths[on]):.0%} of the square lie within half a "
-                f"nat with residual connections and {_mean(widths[off]):.0%} without, and the ratio of curvatures is "
-                f"{_mean(bends[on]):.2f} and {_mean(bends[off]):.2f}"
-            )
+    for on, off in _pairs(widths):
+        nearer = "nearer" if _mean(bends[off]) > 1.2 * _mean(bends[on]) else "hardly nearer"
+        said.append(
+            f"around {on.split(',')[0]} networks of {depth} layers {_mean(widths[on]):.0%} of the square lie within "
+            f"half a nat with residual connections and {_mean(widths[off]):.0%} without, and the surface is {nearer} to a "
+            f"convex one (a ratio of {_mean(bends[on]):.2f} against {_mean(bends[off]):.2f})"
+        )
     sentence = "; ".join(said) + "."
     return sentence[0].upper() + sentence[1:]
+
+
+def _pairs(maps: dict[str, list[float]]) -> list[tuple[str, str]]:
+    """The names of maps with residual connections, each beside that of the same without."""
+    names = list(maps)
+    return list(zip(names[::2], names[1::2], strict=True))
 
 
 def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> Drawing:

@@ -5,17 +5,18 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from regard.drawing.palette import BLUE, ORANGE
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+# nearly the palette's colours, which a browser in the dark would exchange: a matrix is the same at night
+BELOW, ZERO, ABOVE = "#d9652c", "#fefefe", "#2a6fca"
 
 
 def heat(ax: "Axes", values: Tensor, rows: Sequence[str], *, title: str, across: str = "", most: float = 1.0) -> None:
     """Draw a matrix (R, C) with the names of its rows; numbers beyond `most` have the colour of `most`."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    shades = LinearSegmentedColormap.from_list("signed", [ORANGE, "#ffffff", BLUE])
+    shades = LinearSegmentedColormap.from_list("signed", [BELOW, ZERO, ABOVE])
     # squares rather than an image: a picture within a picture would be a file of its own to a browser
     ax.pcolormesh(values.tolist(), cmap=shades, vmin=-most, vmax=most, edgecolors="white", linewidth=0.5)
     ax.set_yticks([row + 0.5 for row in range(len(rows))], rows)
