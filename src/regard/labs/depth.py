@@ -98,7 +98,7 @@ def run(bench: Bench) -> Outcome:
         and max(both) > 0.8
         and min(both) > 1.3 * max(one.values())
         and all(_mean(widths[on]) > 1.2 * _mean(widths[off]) for on, off in _pairs(widths)),
-        said=f"With {_layers(depths[0])} every network copies at least {shallow:.0%}. With {depths[-1]} layers it is "
+        said=f"With {_layers(depths[0])} every network copies {shallow:.0%} or more. With {depths[-1]} layers it is "
         f"{' and '.join(f'{deepest[name]:.0%} ({name})' for name in (POST, PRE) if name in deepest)} with residual "
         f"connections and normalisation, and {', '.join(f'{share:.0%} ({name})' for name, share in one.items())}; "
         f"guessing is {1 / SYMBOLS:.0%} (seeds: {seeds}). {_of_order(deepest)}{_of_surfaces(widths, bends, depth)}",
@@ -179,8 +179,8 @@ def _of_surfaces(widths: dict[str, list[float]], bends: dict[str, list[float]], 
         nearer = "nearer" if _mean(bends[off]) > 1.2 * _mean(bends[on]) else "hardly nearer"
         said.append(
             f"around {on.split(',')[0]} networks of {depth} layers {_mean(widths[on]):.0%} of the square lie within "
-            f"half a nat with residual connections and {_mean(widths[off]):.0%} without, and the surface is {nearer} to a "
-            f"convex one (a ratio of {_mean(bends[on]):.2f} against {_mean(bends[off]):.2f})"
+            f"half a nat with residual connections and {_mean(widths[off]):.0%} without, and the surface is {nearer} to "
+            f"a convex one (a ratio of {_mean(bends[on]):.2f} against {_mean(bends[off]):.2f})"
         )
     sentence = "; ".join(said) + "."
     return sentence[0].upper() + sentence[1:]
