@@ -179,8 +179,8 @@ def _of_surfaces(widths: dict[str, list[float]], bends: dict[str, list[float]], 
         nearer = "nearer" if _mean(bends[off]) > 1.2 * _mean(bends[on]) else "hardly nearer"
         said.append(
             f"around {on.split(',')[0]} networks of {depth} layers {_mean(widths[on]):.0%} of the square lie within "
-            f"half a nat with residual connections and {_mean(widths[off]):.0%} without, and the surface is {nearer} to "
-            f"a convex one (a ratio of {_mean(bends[on]):.2f} against {_mean(bends[off]):.2f})"
+            f"half a nat with residual connections and {_mean(widths[off]):.0%} without, and the surface is {nearer} "
+            f"to a convex one (a ratio of {_mean(bends[on]):.2f} against {_mean(bends[off]):.2f})"
         )
     sentence = "; ".join(said) + "."
     return sentence[0].upper() + sentence[1:]
