@@ -1,5 +1,6 @@
 """Networks of growing depth, with and without residual connections and normalisation, and the loss around them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -186,7 +187,7 @@ def _of_surfaces(widths: dict[str, list[float]], bends: dict[str, list[float]], 
     return sentence[0].upper() + sentence[1:]
 
 
-def _pairs(maps: dict[str, list[float]]) -> list[tuple[str, str]]:
+def _pairs(maps: Iterable[str]) -> list[tuple[str, str]]:
     """The names of maps with residual connections, each beside that of the same without."""
     names = list(maps)
     return list(zip(names[::2], names[1::2], strict=True))
@@ -211,9 +212,10 @@ def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> Draw
 
 def _draw_maps(maps: dict[str, Tensor]) -> Drawing:
     with our_style():
-        figure = new_figure(3.0 * len(maps), 3.3)
+        rows = len(_pairs(maps))  # residual connections on the left, none on the right
+        figure = new_figure(8.4, 4.1 * rows)
         for n, (name, found) in enumerate(maps.items(), start=1):
-            contours(figure.add_subplot(1, len(maps), n), found, REACH, LEVELS, title=name)
+            contours(figure.add_subplot(rows, 2, n), found, REACH, LEVELS, title=name)
     return Drawing(
         "surfaces",
         "The loss in nats around trained networks (+), along two random directions in which 1 is as far as the weights "
