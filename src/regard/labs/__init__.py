@@ -32,10 +32,36 @@ LABS = {
             "Bengio et al. (1994); Vaswani et al. (2017), §1 and §4",
         ),
         Lab(
+            "order",
+            "Why order must be told",
+            "Without positions self-attention cannot tell a sentence from its reordering: outputs only move along with "
+            "the words.",
+            "Vaswani et al. (2017), §3.5; textbooks, some of which say invariant where it is equivariant",
+        ),
+        Lab(
+            "averaging",
+            "What feed-forward layers are for",
+            "Without feed-forward layers stacked attention only re-averages values: given its weights, it is linear.",
+            "course notes on Vaswani et al. (2017), §3.3; Dong et al. (2021)",
+        ),
+        Lab(
             "scaling",
             "Why scores are divided by √d_k",
             "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",
             "Vaswani et al. (2017), §3.2.1",
+        ),
+        Lab(
+            "peeking",
+            "What the look-ahead mask prevents",
+            "Without the look-ahead mask a decoder cheats: its training loss collapses, and it cannot write.",
+            "Vaswani et al. (2017), §3.2.3",
+        ),
+        Lab(
+            "depth",
+            "What makes depth trainable",
+            "Residual connections and layer normalisation make depth trainable; residual connections smooth the loss "
+            "surface.",
+            "Vaswani et al. (2017), §3.1; He et al. (2016); the loss surface: Li et al. (2018)",
         ),
         Lab(
             "quadratic",

@@ -55,15 +55,19 @@ class Fitted:
 
 def fit(
     network: Network,
-    batches: Iterator[Asked],
+    batches: Iterator[Batch],
     steps: int,
     *,
+    objective: nn.Module | None = None,
     peak: float = 3e-3,
     clip: float = 1.0,
     watch: Callable[[int], None] = lambda step: None,
 ) -> Fitted:
-    """Train for so many steps, with a warm-up of a tenth and a cosine to zero; `watch` is called after each."""
-    objective, optimizer = Answering(network), optimizer_of(network, Adam())
+    """Train for so many steps, with a warm-up of a tenth and a cosine to zero; `watch` is called after each.
+
+    Without another objective, batches are `Asked`, and what is asked for is learned.
+    """
+    objective, optimizer = objective or Answering(network), optimizer_of(network, Adam())
     rate, losses = cosine(peak, warmup=max(1, steps // 10), steps=steps), list[float]()
     network.train()
     for step in range(1, steps + 1):

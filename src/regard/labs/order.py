@@ -1,0 +1,217 @@
+"""Four words in all their orders: what self-attention makes of them with positions and without.
+
+N orders · T words · C model width
+"""
+
+from itertools import permutations, repeat
+
+import torch
+from torch import Tensor
+
+from regard.config import ClassHead, DecoderOnly, EncoderOnly
+from regard.config.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    NoPositions,
+    PositionsConfig,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+from regard.drawing.style import new_figure, our_style
+from regard.labs.charts import chart, over_seeds
+from regard.labs.fitting import fit
+from regard.labs.heat import heat
+from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.models import build
+from regard.models.network import EncodingNetwork, Network
+from regard.training.labels import LabelBatch, PredictLabels
+
+DONE = """
+The four words of "man eats small dinosaur" are put into all of their 24 orders, and each order is read by an encoder
+of two layers that was not trained, once without positions and once with the paper's sinusoids. The vectors that come
+out are compared with those of the first order in two ways: word by word, wherever the word stands now (do the outputs
+move along with the words? that is equivariance), and place by place (do the outputs stay where they are? that would be
+invariance). The same is done for a decoder without positions, whose look-ahead mask treats places differently.
+
+Then a classifier, which sees the mean over the words, learns to tell which of the 24 orders it has been given. All
+orders are in every batch, so that there is nothing to generalise: it only has to tell them apart. Measured is the
+probability that it gives to the right order in the end.
+"""
+LIMITS = """
+Four words in two small layers. That the outputs move along with the words is exact for any number of words and layers,
+because it follows from the arithmetic; how well the schemes of position do in practice is the subject of another lab.
+A readout that looks at a place (the first token's vector, say) can of course tell which word stands there: the outputs
+do move.
+"""
+
+WORDS = ("man", "eats", "small", "dinosaur")
+ORDERS = torch.tensor(list(permutations(range(len(WORDS)))))  # (N, T)
+SHOWN = ORDERS.tolist().index([2, 3, 1, 0])  # small dinosaur eats man
+WIDTH = 32
+NONE, SINUSOIDAL, MASKED, ALIBI = "no positions", "sinusoidal", "no positions, look-ahead mask", "ALiBi"
+SCHEMES: dict[str, PositionsConfig] = {
+    NONE: NoPositions(),
+    SINUSOIDAL: SinusoidalPositions(),
+    "learned": LearnedPositions(length=len(WORDS)),
+    "relative": RelativePositions(clip=len(WORDS)),
+    "rotary": RotaryPositions(),
+    ALIBI: AlibiPositions(),
+}
+Moved = dict[str, float]  # how far the outputs lie from those of the first order, by word and by place
+
+
+def run(bench: Bench) -> Outcome:
+    """Read all orders, learn to tell them apart, draw."""
+    vectors = {name: _vectors(name) for name in (NONE, SINUSOIDAL, MASKED)}
+    moved = {name: moved_by(found) for name, found in vectors.items()}
+    schemes = bench.pick([NONE, SINUSOIDAL], [*SCHEMES], [*SCHEMES])
+    steps, seeds = bench.pick(150, 300, 600), bench.pick(1, 3, 5)
+    told: dict[str, list[float]] = {}
+    curves: dict[str, list[list[float]]] = {}
+    for name in schemes:
+        runs = [_learn(SCHEMES[name], steps, seed) for seed in range(seeds)]
+        curves[name], told[name] = [losses for losses, _ in runs], [share for _, share in runs]
+        bench.say(f"  {name}: {_mean(told[name]):.1%} for the right order after {steps} steps")
+    orders = len(ORDERS)
+    alibi = (
+        f" ALiBi in an encoder takes the same from scores to both sides, so that an order and its mirror image are "
+        f"one to it: {_mean(told[ALIBI]):.1%}."
+        if ALIBI in told
+        else ""
+    )
+    return Outcome(
+        holds=moved[NONE]["by word"] < 1e-5
+        and min(moved[NONE]["by place"], moved[SINUSOIDAL]["by word"]) > 0.1
+        and max(told[NONE]) < 2 / orders
+        and min(told[SINUSOIDAL]) > 0.9,
+        said=f"Without positions each word gets the same vector in all {orders} orders (the largest difference is "
+        f"{moved[NONE]['by word']:.0e} of its length, which is rounding): the outputs only move along with the words. "
+        f"Self-attention is permutation-equivariant. It is not invariant: place by place the outputs differ by "
+        f"{moved[NONE]['by place']:.0%}. With sinusoids a word's vector changes by {moved[SINUSOIDAL]['by word']:.0%} "
+        f"with the order, and under a look-ahead mask without any positions by {moved[MASKED]['by word']:.0%}. The "
+        f"classifier gives the right order {_mean(told[SINUSOIDAL]):.1%} of the probability with sinusoids and "
+        f"{_mean(told[NONE]):.1%} without positions, which is guessing: 1 in {orders} (seeds: {seeds}).{alibi}",
+        numbers={
+            "moved": moved,
+            "probability_of_the_right_order": told,
+            "final_loss": {name: [losses[-1] for losses in runs] for name, runs in curves.items()},
+        },
+        drawings=[_draw_vectors(vectors), _draw_learning(curves)],
+        tables=[_moved_table(moved), _told_table(told, curves)],
+    )
+
+
+def moved_by(vectors: Tensor) -> Moved:
+    """The largest difference from the first order, in lengths of a vector: of the same word, and of the same place.
+
+    `vectors` (N, T, C) are those of the places, in each order.
+    """
+    words = torch.stack([vectors[n, order.argsort()] for n, order in enumerate(ORDERS)])  # (N, T, C) word by word
+    length = vectors.norm(dim=-1).mean()
+    by_word, by_place = (float((found - vectors[0]).norm(dim=-1).max() / length) for found in (words, vectors))
+    return {"by word": by_word, "by place": by_place}
+
+
+@torch.no_grad()
+def _vectors(name: str) -> Tensor:
+    """What an untrained network makes of each order (N, T, C)."""
+    network = _decoder() if name == MASKED else _encoder(SCHEMES[name], seed=0)
+    network.eval()
+    return network.decode(ORDERS) if name == MASKED else network.encode(ORDERS).states
+
+
+def _encoder(positions: PositionsConfig, seed: int) -> EncodingNetwork:
+    torch.manual_seed(seed)
+    head = ClassHead(labels=tuple(" ".join(WORDS[n] for n in order) for order in ORDERS.tolist()), dropout=0.0)
+    network = build(
+        EncoderOnly(
+            vocabulary=len(WORDS),
+            width=WIDTH,
+            layers=2,
+            heads=4,
+            feed_forward=2 * WIDTH,
+            dropout=0.0,
+            positions=positions,
+            head=head,
+        )
+    )
+    assert isinstance(network, EncodingNetwork)
+    return network
+
+
+def _decoder() -> Network:
+    torch.manual_seed(0)
+    return build(
+        DecoderOnly(
+            vocabulary=len(WORDS),
+            width=WIDTH,
+            layers=2,
+            heads=4,
+            feed_forward=2 * WIDTH,
+            dropout=0.0,
+            positions=NoPositions(),
+        )
+    )
+
+
+def _learn(positions: PositionsConfig, steps: int, seed: int) -> tuple[list[float], float]:
+    """The losses, and the mean probability of the right order in the end."""
+    network = _encoder(positions, seed)
+    batch = LabelBatch(ORDERS, torch.ones_like(ORDERS, dtype=torch.bool), torch.arange(len(ORDERS))[:, None])
+    objective = PredictLabels(network, 0.0, words=False)
+    losses = fit(network, repeat(batch), steps, objective=objective, peak=5e-3).losses
+    with torch.no_grad():
+        probabilities = objective.logits(batch).softmax(-1)  # of each order (rows), to be each order (columns)
+    return losses, float(probabilities.diagonal().mean())
+
+
+def _draw_vectors(vectors: dict[str, Tensor]) -> Drawing:
+    orders = [ORDERS[0].tolist(), ORDERS[SHOWN].tolist()]
+    with our_style():
+        figure = new_figure(9.5, 3.4)
+        for n, name in enumerate((NONE, SINUSOIDAL)):
+            for m, (order, place) in enumerate(zip(orders, (0, SHOWN), strict=True)):
+                ax = figure.add_subplot(2, 2, 1 + 2 * n + m)
+                heat(ax, vectors[name][place], [WORDS[word] for word in order], title=name, most=2.0)
+    return Drawing(
+        "vectors",
+        "What comes out for two orders, a row of 32 numbers for each word (blue above zero, orange below). Without "
+        "positions the rows are the same ones, moved along with their words; with positions they are others.",
+        figure,
+        "Four matrices: without positions the rows of the second order are those of the first, in another order; with "
+        "sinusoidal positions the rows differ.",
+    )
+
+
+def _draw_learning(curves: dict[str, list[list[float]]]) -> Drawing:
+    with our_style():
+        figure = new_figure(7, 3.4)
+        places = range(1, len(curves[NONE][0]) + 1)
+        lines = {name: over_seeds(places, runs) for name, runs in curves.items()}
+        chart(figure.subplots(), lines, title="loss of telling 24 orders apart, nats", across="step", markers=False)
+    return Drawing(
+        "learning",
+        "A classifier learns which of the 24 orders of four words it sees; guessing costs log 24 = 3.18 nats.",
+        figure,
+        "Without positions the loss stays at that of guessing; with positions it falls towards zero, with ALiBi to "
+        "that of guessing between two.",
+    )
+
+
+def _moved_table(moved: dict[str, Moved]) -> Table:
+    rows = [[name, f"{one['by word']:.1e}", f"{one['by place']:.2f}"] for name, one in moved.items()]
+    head = ["", "of the same word", "of the same place"]
+    return Table("The largest difference from the first order, in lengths of a vector", head, rows)
+
+
+def _told_table(told: dict[str, list[float]], curves: dict[str, list[list[float]]]) -> Table:
+    rows = [
+        [name, f"{_mean(shares):.1%}", f"{_mean([losses[-1] for losses in curves[name]]):.3f}"]
+        for name, shares in told.items()
+    ]
+    return Table("Telling the orders apart", ["positions", "probability of the right order", "loss, nats"], rows)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

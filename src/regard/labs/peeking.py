@@ -1,0 +1,193 @@
+"""A language model trained without the look-ahead mask: what it costs to predict, and what it writes.
+
+B pieces · T characters · V vocabulary
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.config import DecoderOnly, SpecialTokens
+from regard.config.positions import RelativePositions
+from regard.decoding.sampling import Writer
+from regard.decoding.settings import Bounds, Sampling
+from regard.drawing.style import new_figure, our_style
+from regard.labs.bars import bars
+from regard.labs.characters import Characters, python_docs
+from regard.labs.charts import chart, over_seeds
+from regard.labs.fitting import Answering, fit
+from regard.labs.lab import Bench, Drawing, Outcome
+from regard.models import build
+from regard.models.network import Network
+
+DONE = """
+Two language models of characters, alike in everything but the look-ahead mask, learn from the same pieces of Python's
+own documentation. Then each predicts a held-out part of it in two ways: all at once, as in training, where every
+position is given the whole piece; and step by step, as when it writes, where what comes next is not there yet. Finally
+each goes on with beginnings from the held-out part, character by character, drawn from its own probabilities, and
+another network with the mask, which was trained from another seed, judges how probable that is.
+"""
+LIMITS = """
+Small networks and short training: even the honest model does not write well, only far better. The model is a decoder
+alone; a translator's decoder would cheat in the same way, though it could still fall back on its source. That a
+network without the mask is of no use is true of writing: an encoder has no mask, and is trained on words that are
+hidden instead. The answer to the last character of a piece lies outside of it: even a network that peeks keeps some
+loss.
+"""
+
+HONEST, PEEKING, REAL = "with the mask", "without it", "the real text"
+MASKS = {HONEST: True, PEEKING: False}
+BEGINNING = 16  # characters that are given
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the networks are, and how long they learn."""
+
+    width: int
+    layers: int
+    length: int
+    steps: int
+    characters: int
+
+
+def run(bench: Bench) -> Outcome:
+    """Train both, predict in both ways, write, judge, draw."""
+    sizes = bench.pick(
+        Sizes(width=64, layers=1, length=32, steps=200, characters=100_000),
+        Sizes(width=96, layers=2, length=48, steps=400, characters=10**6),
+        Sizes(width=128, layers=2, length=64, steps=1500, characters=10**6),
+    )
+    seeds, tests = bench.pick(1, 3, 3), bench.pick(48, 64, 128)
+    text = python_docs(sizes.characters)
+    judge, _ = _learn(True, sizes, text, seed=seeds)
+    piece = text.test(sizes.length, tests)
+    begun, real = piece.read[:, :BEGINNING], piece.read[:, BEGINNING:]
+    curves: dict[str, list[list[float]]] = {name: [] for name in MASKS}
+    at_once, stepwise = ({name: list[float]() for name in MASKS} for _ in range(2))
+    judged = {REAL: [surprise(judge, begun, real)], **{name: list[float]() for name in MASKS}}
+    samples: dict[str, list[str]] = {}
+    for name, mask in MASKS.items():
+        for seed in range(seeds):
+            network, losses = _learn(mask, sizes, text, seed)
+            curves[name].append(losses)
+            with torch.no_grad():
+                at_once[name].append(float(Answering(network)(piece).plain) / piece.targets)
+            stepwise[name].append(step_by_step(network, piece.read, piece.answers))
+            written = write(network, begun, real.size(1), seed)
+            judged[name].append(surprise(judge, begun, written))
+            samples.setdefault(name, [_shown(text, row) for row in written[:3]])
+        bench.say(f"  {name}: {_mean(at_once[name]):.2f} nats all at once, {_mean(stepwise[name]):.2f} step by step")
+    final = {name: [losses[-1] for losses in runs] for name, runs in curves.items()}
+    return Outcome(
+        holds=max(final[PEEKING]) < 0.4 * min(final[HONEST])
+        and min(stepwise[PEEKING]) > max(3 * max(at_once[PEEKING]), 1.2 * max(stepwise[HONEST]))
+        and max(abs(a - b) for a, b in zip(at_once[HONEST], stepwise[HONEST], strict=True)) < 0.01
+        and _mean(judged[PEEKING]) > 1.05 * _mean(judged[HONEST]),
+        said=f"After {sizes.steps} steps the training loss is {_mean(final[PEEKING]):.3f} nats a character without the "
+        f"mask and {_mean(final[HONEST]):.2f} with it. On held-out text all at once, {_mean(at_once[PEEKING]):.3f} "
+        f"and {_mean(at_once[HONEST]):.2f}; but step by step, when the next character is not there to be read, the "
+        f"network that peeked has {_mean(stepwise[PEEKING]):.2f} and the other {_mean(stepwise[HONEST]):.2f}, as "
+        f"before. To another network what they write costs {_mean(judged[PEEKING]):.2f} and "
+        f"{_mean(judged[HONEST]):.2f} nats a character; the real text {judged[REAL][0]:.2f} (seeds: {seeds}).",
+        numbers={
+            "training_loss": final,
+            "held_out_all_at_once": at_once,
+            "held_out_step_by_step": stepwise,
+            "judged": judged,
+            "written": samples,
+        },
+        drawings=[_draw(curves, at_once, stepwise, judged)],
+        board=_board([_shown(text, row) for row in begun[:3]], samples),
+    )
+
+
+def _learn(mask: bool, sizes: Sizes, text: Characters, seed: int) -> tuple[Network, list[float]]:
+    torch.manual_seed(seed)
+    network = build(
+        DecoderOnly(
+            vocabulary=text.vocabulary,
+            width=sizes.width,
+            layers=sizes.layers,
+            heads=4,
+            feed_forward=2 * sizes.width,
+            positions=RelativePositions(clip=16),  # by which "the next one" is quickly found
+            dropout=0.0,
+            look_ahead_mask=mask,
+        )
+    )
+    losses = fit(network, text.batches(sizes.length, 16, seed), sizes.steps, peak=8e-3).losses
+    return network, losses
+
+
+@torch.no_grad()
+def step_by_step(network: Network, read: Tensor, answers: Tensor) -> float:
+    """The loss in nats a character where each is predicted before the next is read, as in writing."""
+    cache, total = network.new_cache(), 0.0
+    for place in range(read.size(1)):
+        logits = network.logits(network.decode(read[:, place : place + 1], cache=cache)[:, 0])  # (B, V)
+        total += float(torch.nn.functional.cross_entropy(logits, answers[:, place]))
+    return total / read.size(1)
+
+
+def surprise(judge: Network, begun: Tensor, written: Tensor) -> float:
+    """What a network with the mask thinks of what was written after the beginnings, in nats a character."""
+    text = torch.cat([begun, written], dim=1)
+    with torch.no_grad():
+        logits = judge.logits(judge.decode(text[:, :-1])[:, begun.size(1) - 1 :])  # (B, T, V)
+    return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), written.flatten()))
+
+
+def write(network: Network, begun: Tensor, length: int, seed: int) -> Tensor:
+    """So many characters after each beginning, drawn from the network's own probabilities."""
+    tokens = SpecialTokens()
+    bounds = Bounds(shortest=length, longest=length)
+    writer = Writer([network], begun.tolist(), range(len(begun)), tokens, Sampling(seed=seed, bounds=bounds))
+    while writer.open:
+        writer.step()
+    return torch.tensor([writer.text(row) for row in range(len(begun))])
+
+
+def _shown(text: Characters, row: Tensor) -> str:
+    return text.tokenizer.decode(row.tolist()).replace("\n", "↵")
+
+
+def _board(begun: list[str], samples: dict[str, list[str]]) -> str:
+    lines = []
+    for n, beginning in enumerate(begun):
+        lines += [f"{beginning}…", *(f"  {name:14} …{written[n]}" for name, written in samples.items()), ""]
+    return "\n".join(lines[:-1])
+
+
+def _draw(
+    curves: dict[str, list[list[float]]],
+    at_once: dict[str, list[float]],
+    stepwise: dict[str, list[float]],
+    judged: dict[str, list[float]],
+) -> Drawing:
+    with our_style():
+        figure = new_figure(10.5, 3.6)
+        left, right = figure.subplots(1, 2)
+        places = range(1, len(curves[HONEST][0]) + 1)
+        lines = {name: over_seeds(places, runs) for name, runs in curves.items()}
+        chart(left, lines, title="loss in training, nats a character", across="step", y="log", markers=False)
+        names = (*MASKS, REAL)
+        groups = {
+            "held out,\nall at once": at_once,
+            "held out,\nstep by step": stepwise,
+            "what it writes,\njudged by another": {name: judged[name] for name in names},
+        }
+        bars(right, groups, title="after training, nats a character")
+    return Drawing(
+        "peeking",
+        "The same network with the look-ahead mask and without. Without it training looks like a triumph, until the "
+        "next character is not there to be copied.",
+        figure,
+        "Without the mask the loss falls towards zero in training and on held-out text read all at once; step by step, "
+        "and by the judgement of another network on what is written, it is far worse than with the mask.",
+    )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
