@@ -1,0 +1,117 @@
+"""Translators for experiments: trained on the phrasebook as anyone's would be, kept for the labs that come after.
+
+A run's folder is named by its settings, so that labs which ask for the same translator share it, and a second run of a
+lab finds it finished.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.config import Source, gather
+from regard.evaluation.likelihood import perplexity
+from regard.evaluation.scores import score
+from regard.labs.handful import HELD_OUT, handful
+from regard.labs.lab import Bench
+from regard.model import Model, load
+from regard.text import phrasebook
+from regard.training.run import Run
+from regard.training.start import Order, carry_out
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Book:
+    """What translators learn from, and what they are tested on, with true alignments."""
+
+    files: Mapping[str, str]
+    train: list[phrasebook.Pair]
+    test: list[phrasebook.Pair]
+
+
+def book(bench: Bench) -> Book:
+    """The phrasebook; for a quick run a handful of sentences, which are learned in seconds, in files of their own."""
+    if bench.effort != "quick":
+        files = {"train": "builtin:phrasebook", "valid": "builtin:phrasebook-dev"}
+        return Book(files, phrasebook.split("train"), phrasebook.split("test"))
+    pairs = handful()
+    splits = {
+        "train": [pair for n, pair in enumerate(pairs) if n % HELD_OUT],
+        "valid": pairs[:: 2 * HELD_OUT],
+        "test": pairs[HELD_OUT :: 2 * HELD_OUT],
+    }
+    folder = bench.models / "handful"
+    files = {part: str(folder / f"{part}.tsv") for part in ("train", "valid")}
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, file in files.items():
+        if not Path(file).exists():
+            Path(file).write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in splits[part]), "utf-8")
+    return Book(files, splits["train"], splits["test"])
+
+
+def usual_settings(bench: Bench) -> dict[str, Any]:
+    """The translator that labs change one thing of: the demo's in a full run, smaller ones before."""
+    width, layers, steps, tokens = bench.pick((32, 1, 150, 512), (64, 2, 400, 2048), (128, 2, 800, 4096))
+    return {
+        "model": {
+            "kind": "encoder-decoder",
+            "vocabulary": 2000,
+            "width": width,
+            "layers": layers,
+            "heads": 4,
+            "feed_forward": 4 * width,
+            "dropout": bench.pick(0.0, 0.1, 0.1),
+        },
+        "tokenizer": {"kind": bench.pick("word", "bpe", "bpe")},
+        "training": {
+            "steps": steps,
+            "batch_tokens": tokens,
+            "schedule": {"kind": "cosine", "peak": bench.pick(1e-2, 6e-3, 4e-3), "warmup": steps // 6},
+        },
+    }
+
+
+def trained(bench: Bench, settings: Settings, name: str) -> Model:
+    """The translator with these settings on top of the usual ones; trained now, or found where it was trained before.
+
+    `settings` are tables as a TOML file has them: `{"model": {"heads": 1}}`. Where they name another kind of network,
+    it keeps what both kinds have.
+    """
+    usual = usual_settings(bench)
+    said = json.dumps([bench.effort, usual, settings], sort_keys=True)
+    run = Run(bench.models / f"{name}-{hashlib.sha256(said.encode()).hexdigest()[:8]}")
+    if not _finished(run):
+        steps = {**usual["training"], **settings.get("training", {})}["steps"]
+        data = {part: {"files": [file]} for part, file in book(bench).files.items()}
+        around = {
+            "data": {**data, "store": str(bench.models / "data")},
+            "validation": {"every": steps, "sentences": 0},
+        }
+        own = [Source("the lab's usual settings", usual), Source("the lab", settings), Source("the bench", around)]
+        carry_out(Order([*gather("phrasebook"), *own], run.folder, resume=True, command=["regard", "lab"]))
+        bench.say(f"  trained {name}: {steps:,} steps, {run.folder}")
+    return load(run.folder)
+
+
+def _finished(run: Run) -> bool:
+    return run.about.exists() and bool(run.read_about().get("finished"))
+
+
+def perplexity_on(model: Model, pairs: list[phrasebook.Pair]) -> float:
+    """How many tokens it wavers between, at each token of the right translations."""
+    scores = [one for row in model.score([p.source for p in pairs], [p.target for p in pairs]) for one in row]
+    return perplexity(-sum(scores) / len(scores))
+
+
+def scores_of(outputs: list[str], pairs: list[phrasebook.Pair]) -> dict[str, float]:
+    """BLEU, chrF and the share that is exactly right."""
+    return score(outputs, [[pair.target] for pair in pairs]).values
+
+
+def parameters(model: Model) -> int:
+    """How many numbers it has learned; what is shared counts once."""
+    return sum(one.numel() for one in model.network.parameters())
