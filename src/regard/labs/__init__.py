@@ -19,5 +19,12 @@ LABS = {
             "Without ÷√d_k the softmax saturates as keys grow longer, and its gradient dies.",
             "Vaswani et al. (2017), §3.2.1",
         ),
+        Lab(
+            "beams",
+            "How wide to search",
+            "Beam search finds more probable translations than greedy decoding, and better ones, up to a point: "
+            "wide beams hurt, most of all without a length penalty.",
+            "Vaswani et al. (2017), §6.1; Koehn and Knowles (2017), §3.6",
+        ),
     ]
 }

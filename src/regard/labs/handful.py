@@ -12,7 +12,14 @@ from regard.text.phrasebook.words import Word, align, spell
 
 NAMES = ("Marco", "Anna", "Luca", "Maria", "Paolo", "Chiara")
 VERBS = {"see": "vede", "find": "trova", "want": "vuole", "love": "ama", "draw": "disegna", "describe": "descrive"}
-NOUNS = {"house": "casa", "car": "macchina", "door": "porta", "book": "libro", "garden": "giardino", "letter": "lettera"}
+NOUNS = {
+    "house": "casa",
+    "car": "macchina",
+    "door": "porta",
+    "book": "libro",
+    "garden": "giardino",
+    "letter": "lettera",
+}
 ADJECTIVES = {"red": "ross", "white": "bianc", "small": "piccol", "new": "nuov", "old": "vecchi", "yellow": "giall"}
 HELD_OUT = 8  # every so-manieth sentence is tested
 
