@@ -26,5 +26,24 @@ LABS = {
             "wide beams hurt, most of all without a length penalty.",
             "Vaswani et al. (2017), §6.1; Koehn and Knowles (2017), §3.6",
         ),
+        Lab(
+            "alignment",
+            "Attention as alignment",
+            "Cross-attention can be read as an alignment of words, in some heads; but what it shows need not be what "
+            "the output depends on.",
+            "Bahdanau et al. (2015), §5.2; Vaswani et al. (2017), §4; Jain and Wallace (2019)",
+        ),
+        Lab(
+            "sharing",
+            "One matrix for three",
+            "Sharing the embeddings of both languages and the weights before the softmax saves parameters at no loss.",
+            "Vaswani et al. (2017), §3.4; Press and Wolf (2017)",
+        ),
+        Lab(
+            "heads",
+            "One head or several",
+            "Several heads beat one that costs as much, and single heads do different things.",
+            "Vaswani et al. (2017), §3.2.2 and Table 3, rows A; Michel et al. (2019)",
+        ),
     ]
 }

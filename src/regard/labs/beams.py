@@ -8,11 +8,11 @@ from regard.decoding.translator import Wish
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts import chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.translators import book, scores_of, trained, usual_settings
+from regard.labs.translators import TAUGHT, book, scores_of, short, trained, training_for, usual_settings
 from regard.model import Model
 from regard.text.phrasebook import Pair
 
-DONE = """
+DONE = f"""
 Translators that were trained for a short time only, and are not sure of themselves, translate sentences that they
 have not seen, with beams of growing width; a width of one is greedy decoding. Search is the paper's (§6.1): once with
 its length penalty α = 0.6, once without one (α = 0). Measured are the mean log-probability of the outputs under the
@@ -20,6 +20,8 @@ model, which is what search is to make large; BLEU, which is what it is for; how
 references, in words; and the time it takes.
 
 The same is asked of a translator that was trained for longer.
+
+{TAUGHT}
 """
 LIMITS = """
 The phrasebook has one right translation for each sentence, so that a good translator has little to search for; real
@@ -50,10 +52,13 @@ def run(bench: Bench) -> Outcome:
     widths = bench.pick([1, 4, 64], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64, 128])
     pairs = book(bench).test[: bench.pick(60, 100, 200)]
     steps = usual_settings(bench)["training"]["steps"]
-    short, seeds = bench.pick(90, steps // 2, steps // 4), bench.pick(2, 2, 3)
-    early = [trained(bench, _stopped(short, seed), "stopped-early") for seed in range(1, seeds + 1)]
+    stopped, seeds = bench.pick(90, short(bench), short(bench)), 2
+    early = [
+        trained(bench, {"training": training_for(stopped, seed)}, "a translator that stops early")
+        for seed in range(1, seeds + 1)
+    ]
     found = {alpha: [[search(one, pairs, width, alpha) for width in widths] for one in early] for alpha in PENALTIES}
-    late = trained(bench, {}, "translator")
+    late = trained(bench, {}, "a translator")
     sure = [search(late, pairs, width, 0.0) for width in widths]
     bleu, likely, length = (
         {alpha: _means(runs, what) for alpha, runs in found.items()} for what in ("bleu", "log_probability", "length")
@@ -64,7 +69,7 @@ def run(bench: Bench) -> Outcome:
         and bleu[0.6][four] > bleu[0.6][0]
         and bleu[0.0][-1] < bleu[0.0][four]
         and bleu[0.0][-1] < bleu[0.6][-1],
-        said=f"Stopped after {short} steps, translators come to {bleu[0.6][0]:.1f} BLEU if they decode greedily and "
+        said=f"Stopped after {stopped} steps, translators come to {bleu[0.6][0]:.1f} BLEU if they decode greedily and "
         f"to {bleu[0.6][four]:.1f} with the paper's beam of {PAPER} (seeds: {seeds}). Beams of {widths[-1]} without a "
         f"length penalty find what is far more probable ({likely[0.0][-1]:.1f} nats an output, against "
         f"{likely[0.0][0]:.1f}), but only {length[0.0][-1]:.0%} as long as the references, and worth "
@@ -100,10 +105,6 @@ def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> Found:
         sum(len(output.split()) for output in outputs) / sum(len(pair.target.split()) for pair in pairs),
         seconds,
     )
-
-
-def _stopped(steps: int, seed: int) -> dict[str, dict[str, object]]:
-    return {"training": {"steps": steps, "seed": seed, "schedule": {"warmup": steps // 6}}}
 
 
 def _means(runs: list[list[Found]], what: str) -> list[float]:

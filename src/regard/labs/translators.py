@@ -23,6 +23,9 @@ from regard.training.run import Run
 from regard.training.start import Order, carry_out
 
 Settings = Mapping[str, Any]
+TAUGHT = """Translators learn English to Italian: in a full run from the whole phrasebook that comes with regard, in a
+usual one from its chapter on people, and in a quick one from a handful of sentences like them. They are small, and
+their norms come before the sub-layers, with which they learn sooner than with the paper's order."""
 
 
 @dataclass(frozen=True)
@@ -77,32 +80,57 @@ def usual_settings(bench: Bench) -> dict[str, Any]:
         "tokenizer": {"kind": bench.pick("word", "bpe", "bpe")},
         "training": {
             "steps": steps,
+            "seed": 1,
             "batch_tokens": tokens,
-            "schedule": {"kind": "cosine", "peak": bench.pick(1e-2, 6e-3, 4e-3), "warmup": steps // 6},
+            "schedule": {"kind": "cosine", "peak": bench.pick(1e-2, 1e-2, 4e-3), "warmup": steps // 6},
         },
     }
+
+
+def training_for(steps: int, seed: int = 1) -> dict[str, Any]:
+    """The settings of training that lasts so many steps, warm-up and all."""
+    return {"steps": steps, "seed": seed, "schedule": {"warmup": steps // 6}}
+
+
+def short(bench: Bench) -> int:
+    """The steps of labs that train many translators, to compare them."""
+    steps: int = usual_settings(bench)["training"]["steps"]
+    return steps // bench.pick(1, 2, 4)
 
 
 def trained(bench: Bench, settings: Settings, name: str) -> Model:
     """The translator with these settings on top of the usual ones; trained now, or found where it was trained before.
 
     `settings` are tables as a TOML file has them: `{"model": {"heads": 1}}`. Where they name another kind of network,
-    it keeps what both kinds have.
+    it keeps what both kinds have. `name` is what it is called while it is trained.
     """
-    usual = usual_settings(bench)
-    said = json.dumps([bench.effort, usual, settings], sort_keys=True)
-    run = Run(bench.models / f"{name}-{hashlib.sha256(said.encode()).hexdigest()[:8]}")
+    wanted = merged(usual_settings(bench), settings)
+    said = json.dumps([bench.effort, wanted], sort_keys=True)
+    run = Run(bench.models / f"{wanted['model']['kind']}-{hashlib.sha256(said.encode()).hexdigest()[:8]}")
     if not _finished(run):
-        steps = {**usual["training"], **settings.get("training", {})}["steps"]
         data = {part: {"files": [file]} for part, file in book(bench).files.items()}
         around = {
             "data": {**data, "store": str(bench.models / "data")},
-            "validation": {"every": steps, "sentences": 0},
+            "validation": {"every": wanted["training"]["steps"], "sentences": 0},
         }
-        own = [Source("the lab's usual settings", usual), Source("the lab", settings), Source("the bench", around)]
-        carry_out(Order([*gather("phrasebook"), *own], run.folder, resume=True, command=["regard", "lab"]))
-        bench.say(f"  trained {name}: {steps:,} steps, {run.folder}")
+        own = [Source("the lab's usual settings", usual_settings(bench)), Source("the lab", settings)]
+        sources = [*gather("phrasebook"), *own, Source("the bench", around)]
+        carry_out(Order(sources, run.folder, resume=True, command=["regard", "lab"]))
+        bench.say(f"  trained {name} for {wanted['training']['steps']:,} steps")
     return load(run.folder)
+
+
+def merged(usual: Settings, changes: Settings) -> dict[str, Any]:
+    """Tables with changes laid over them.
+
+    >>> merged({"model": {"heads": 4, "width": 64}}, {"model": {"heads": 1}})
+    {'model': {'heads': 1, 'width': 64}}
+    """
+    laid = dict(usual)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(laid.get(key), Mapping)
+        laid[key] = merged(laid[key], value) if both else value
+    return laid
 
 
 def _finished(run: Run) -> bool:
