@@ -45,5 +45,12 @@ LABS = {
             "Several heads beat one that costs as much, and single heads do different things.",
             "Vaswani et al. (2017), §3.2.2 and Table 3, rows A; Michel et al. (2019)",
         ),
+        Lab(
+            "positions",
+            "Past the trained length",
+            "Learned positions cannot go on past the length they were trained at; positions that are told by distance "
+            "can.",
+            "Vaswani et al. (2017), §3.5; Shaw et al. (2018); Press et al. (2022)",
+        ),
     ]
 }

@@ -20,6 +20,8 @@ def dots(
     shape: str = ".3g",
 ) -> None:
     """Draw the values of each row, the first row on top, with the mean written beside it."""
+    from matplotlib.ticker import MaxNLocator
+
     ax.set_xscale(x)
     for place, values in enumerate(rows.values()):
         mean = sum(values) / len(values)
@@ -40,7 +42,9 @@ def dots(
     ax.set_ylim(len(rows) - 0.5, -0.7)
     ax.set_title(title)
     ax.set_xlabel(across)
-    ax.margins(x=0.12)
+    ax.margins(x=0.2)
+    if x == "linear":
+        ax.xaxis.set_major_locator(MaxNLocator(3))
     bare(ax)
     ax.grid(visible=False, axis="y")
     ax.grid(axis="x", color=FAINT, linewidth=0.8)

@@ -139,7 +139,8 @@ def _draw(worth: Mapping[int, Sequence[float]], parts: Sequence[Part]) -> Drawin
             said=[[f"{cost:.1f}" for cost in row] for row in costs],
         )
         right.set_aspect("auto")
-        right.tick_params(axis="x", rotation=0)
+        for label in right.get_xticklabels():
+            label.set(rotation=0, ha="center")
     return Drawing(
         "heads",
         "Translators with few and many heads that cost the same; and each head of one, switched off alone.",
