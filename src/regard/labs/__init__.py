@@ -52,5 +52,11 @@ LABS = {
             "can.",
             "Vaswani et al. (2017), §3.5; Shaw et al. (2018); Press et al. (2022)",
         ),
+        Lab(
+            "ablations",
+            "The paper's Table 3, in small",
+            "Smaller models are worse, and label smoothing costs perplexity: variations of the model, one at a time.",
+            "Vaswani et al. (2017), §6.2 and Table 3",
+        ),
     ]
 }

@@ -66,8 +66,8 @@ def run(bench: Bench) -> Outcome:
         and all(beyond[name] > 0.9 * within[name] > 0.8 for name in GO_ON),
         said=f"Trained on rows of {length}, the decoder with learned positions is right at {within['learned']:.0%} of "
         f"the places up to there and at {beyond['learned']:.0%} of those up to {2 * length} (guessing: "
-        f"{1 / SYMBOLS:.0%}); a table of {length} rows {'refuses' if refused else 'does not refuse'} a longer text. The "
-        f"others, up to the trained length and beyond it: {kept} (seeds: {seeds}).",
+        f"{1 / SYMBOLS:.0%}); a table of {length} rows {'refuses' if refused else 'does not refuse'} a longer text. "
+        f"The others, up to the trained length and beyond it: {kept} (seeds: {seeds}).",
         numbers={"length": length, "within": within, "beyond": beyond, "by place": curves, "refused": refused},
         drawings=[_draw(curves, length)],
         tables=[
