@@ -33,9 +33,9 @@ that it has not seen: perplexity of the right translations, and BLEU of greedy o
 """
 LIMITS = """
 The two columns of numbers are of different tasks: only their directions can be compared. Ours come from a single seed
-and few steps on few, simple sentences, where more capacity always helps and nothing is ever learned by heart; so
-dropout can only hold learning back here, where the paper, after 100,000 steps, needs it. Nor is anything else tuned to
-a variant: what learns more slowly looks worse than it would in the end.
+and few steps on few, simple sentences. Little is learned by heart in so short a time, so that dropout mostly holds
+learning back, where the paper's base model, after 100,000 steps, needs it. Nor is anything else tuned to a variant:
+what learns more slowly looks worse than it would in the end.
 """
 
 

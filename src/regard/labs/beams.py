@@ -19,16 +19,15 @@ its length penalty α = 0.6, once without one (α = 0). Measured are the mean lo
 model, which is what search is to make large; BLEU, which is what it is for; how long the outputs are beside the
 references, in words; and the time it takes.
 
-The same is asked of a translator that was trained for longer.
+The same, without the penalty, is asked of a translator that was trained for longer.
 
 {TAUGHT}
 """
 LIMITS = """
 The phrasebook has one right translation for each sentence, so that a good translator has little to search for; real
-text leaves more open, and there the paper's beam of 4 gains a fraction of a BLEU point to a whole one. That wide beams
-hurt is a fault of the model, not of the search, which finds what the model calls probable: here a translator that was
-stopped early calls short sentences probable, and better models do so less (Stahlberg and Byrne, 2019). Time is that of
-our own search in torch, beside whatever else this machine was doing.
+text leaves more open. That wide beams hurt is a fault of the model, not of the search, which finds what the model
+calls probable: here a translator that was stopped early calls short sentences probable, and better models do so less
+(Stahlberg and Byrne, 2019). Time is that of our own search in torch, beside whatever else this machine was doing.
 """
 
 PENALTIES = {0.6: "α = 0.6", 0.0: "α = 0"}
@@ -74,8 +73,8 @@ def run(bench: Bench) -> Outcome:
         f"length penalty find what is far more probable ({likely[0.0][-1]:.1f} nats an output, against "
         f"{likely[0.0][0]:.1f}), but only {length[0.0][-1]:.0%} as long as the references, and worth "
         f"{bleu[0.0][-1]:.1f} BLEU; with the penalty it is {bleu[0.6][-1]:.1f}. Trained for {steps} steps, a "
-        f"translator has {sure[0].bleu:.1f} BLEU greedily, {sure[four].bleu:.1f} with a beam of {PAPER} and "
-        f"{sure[-1].bleu:.1f} with {widths[-1]}: the surer it is, the less there is to search for, and to lose.",
+        f"translator has {sure[0].bleu:.1f} BLEU greedily, {sure[four].bleu:.1f} with a beam of {PAPER}, and "
+        f"{sure[-1].bleu:.1f} with {widths[-1]} and no penalty.",
         numbers={
             "widths": widths,
             "stopped early": {
