@@ -54,7 +54,7 @@ LABS = {
         ),
         Lab(
             "ablations",
-            "The paper's Table 3, in small",
+            "Table 3, in small",
             "Smaller models are worse, and label smoothing costs perplexity: variations of the model, one at a time.",
             "Vaswani et al. (2017), §6.2 and Table 3",
         ),

@@ -1,6 +1,7 @@
 """Cross-attention as word alignment: how often it points to the right word, and what changes when it is bent."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from regard.labs.cells import cells
 from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.translators import TAUGHT, book, trained, usual_settings
 from regard.look.ablation import Change
+from regard.look.trace import Trace
 from regard.model import Model
 from regard.text.phrasebook import Pair, split_words
 
@@ -61,7 +63,8 @@ def run(bench: Bench) -> Outcome:
     shown: dict[str, dict[str, Tensor]] = {}
     for network, model in models.items():
         errors = head_errors(model, pairs)
-        pointing += [Pointing(network, head, error, _unmoved(model, bent, head)) for head, error in errors.items()]
+        traces = [model.look(pair.source, Wish(GREEDY, split=False)) for pair in bent]
+        pointing += [Pointing(network, head, error, unmoved(traces, head)) for head, error in errors.items()]
         shown[network] = attention_of(model.look(pairs[0].source, target=pairs[0].target), pairs[0])
         bench.say(f"  {network}: the best head has an error rate of {min(errors.values()):.2f}")
     truth = [set(pair.alignment) for pair in pairs]
@@ -100,11 +103,10 @@ def head_errors(model: Model, pairs: list[Pair]) -> dict[str, float]:
     return {head: error_rate(each, (set(pair.alignment) for pair in pairs)) for head, each in found.items()}
 
 
-def _unmoved(model: Model, pairs: list[Pair], head: str) -> float:
+def unmoved(traces: Sequence[Trace], head: str) -> float:
     """The share of translations that stay as they were when a head looks at all words alike."""
     even = Change.parse(f"{head}=even")
-    wish = Wish(GREEDY, split=False)
-    return sum(model.look(pair.source, wish).changed(even).same for pair in pairs) / len(pairs)
+    return sum(trace.changed(even).same for trace in traces) / len(traces)
 
 
 def _bahdanau(width: int) -> dict[str, object]:

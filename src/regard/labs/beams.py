@@ -49,7 +49,7 @@ class Found:
 def run(bench: Bench) -> Outcome:
     """Train translators, search, draw."""
     widths = bench.pick([1, 4, 64], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64, 128])
-    pairs = book(bench).test[: bench.pick(60, 100, 200)]
+    pairs = book(bench).test[: bench.pick(40, 100, 200)]
     steps = usual_settings(bench)["training"]["steps"]
     stopped, seeds = bench.pick(90, short(bench), short(bench)), 2
     early = [
