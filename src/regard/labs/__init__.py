@@ -48,8 +48,7 @@ LABS = {
         Lab(
             "positions",
             "Past the trained length",
-            "Learned positions cannot go on past the length they were trained at; positions that are told by distance "
-            "can.",
+            "Learned positions cannot go on past the length they were trained at; clipped relative ones and ALiBi can.",
             "Vaswani et al. (2017), §3.5; Shaw et al. (2018); Press et al. (2022)",
         ),
         Lab(

@@ -26,11 +26,12 @@ that is tried; to see more than a refusal, the decoder that is measured has a ta
 half training never touched.
 """
 LIMITS = """
-The task is about nearness, which relative, rotary and ALiBi positions are made for; one that asks for the place from
-the beginning would favour others. Whether sinusoids go on past the trained length depends on the task and on how long
-one trains: the paper chose them because they "may allow" it (§3.5), and found no difference at the lengths of
-training. Twice the length of short rows is not a book: rotary positions are known to fail at many times the trained
-length.
+The task is about nearness, and one that asks for the place from the beginning would favour other schemes. A single
+layer with ALiBi, whose scores only ever fall with distance, cannot pick out one distance: it is right less often, but
+as often past the trained length as before it. How far sinusoids and rotary positions go on depends on the task, the
+length and how long one trains: rotary ones do in the quick run of this lab, on shorter rows and after fewer steps. The
+paper chose sinusoids because they "may allow" it (§3.5), and found no difference to learned positions at the lengths
+of training.
 """
 
 SCHEMES: dict[str, dict[str, object]] = {
@@ -42,7 +43,7 @@ SCHEMES: dict[str, dict[str, object]] = {
     "none": {"kind": "none"},
 }
 SYMBOLS, BACK = 8, 2
-GO_ON = ("relative", "rotary")
+GO_ON = ("relative", "ALiBi")  # what is far away looks alike to the one, and ever fainter to the other, at any length
 
 
 def run(bench: Bench) -> Outcome:
@@ -63,7 +64,8 @@ def run(bench: Bench) -> Outcome:
         holds=refused
         and within["learned"] > 0.9
         and beyond["learned"] < 0.5 * within["learned"]
-        and all(beyond[name] > 0.9 * within[name] > 0.8 for name in GO_ON),
+        and within["relative"] > 0.9
+        and all(beyond[name] > 0.9 * within[name] for name in GO_ON if name in names),
         said=f"Trained on rows of {length}, the decoder with learned positions is right at {within['learned']:.0%} of "
         f"the places up to there and at {beyond['learned']:.0%} of those up to {2 * length} (guessing: "
         f"{1 / SYMBOLS:.0%}); a table of {length} rows {'refuses' if refused else 'does not refuse'} a longer text. "
@@ -138,6 +140,6 @@ def _draw(curves: Mapping[str, Sequence[Sequence[float]]], length: int) -> Drawi
         "positions",
         "How often decoders are right at each place; they were trained on rows that end at the dotted line.",
         figure,
-        "All schemes are right up to the trained length; past it learned positions fall to guessing, and relative and "
-        "rotary ones go on.",
+        "Most schemes are right up to the trained length; past it learned positions fall to guessing, sinusoidal and "
+        "rotary ones fall as well, and relative ones and ALiBi go on as before.",
     )
