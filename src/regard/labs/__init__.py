@@ -64,10 +64,48 @@ LABS = {
             "Vaswani et al. (2017), §3.1; He et al. (2016); the loss surface: Li et al. (2018)",
         ),
         Lab(
+            "heads",
+            "One head or several",
+            "Several heads beat one that costs as much, and single heads do different things.",
+            "Vaswani et al. (2017), §3.2.2 and Table 3, rows A; Michel et al. (2019)",
+        ),
+        Lab(
+            "positions",
+            "Past the trained length",
+            "Learned positions cannot go on past the length they were trained at; clipped relative ones and ALiBi can.",
+            "Vaswani et al. (2017), §3.5; Shaw et al. (2018); Press et al. (2022)",
+        ),
+        Lab(
             "quadratic",
             "What length costs",
             "Full attention costs the square of the length; Linformer, BigBird and a window cost in proportion to it.",
             "Vaswani et al. (2017), Table 1; Wang et al. (2020), Linformer; Zaheer et al. (2020), BigBird",
+        ),
+        Lab(
+            "beams",
+            "How wide to search",
+            "Beam search finds more probable translations than greedy decoding, and better ones, up to a point: "
+            "wide beams hurt, most of all without a length penalty.",
+            "Vaswani et al. (2017), §6.1; Koehn and Knowles (2017), §3.6",
+        ),
+        Lab(
+            "alignment",
+            "Attention as alignment",
+            "Cross-attention can be read as an alignment of words, in some heads; but what it shows need not be what "
+            "the output depends on.",
+            "Bahdanau et al. (2015), §5.2; Vaswani et al. (2017), §4; Jain and Wallace (2019)",
+        ),
+        Lab(
+            "sharing",
+            "One matrix for three",
+            "Sharing the embeddings of both languages and the weights before the softmax saves parameters at no loss.",
+            "Vaswani et al. (2017), §3.4; Press and Wolf (2017)",
+        ),
+        Lab(
+            "ablations",
+            "Table 3, in small",
+            "Smaller models are worse, and label smoothing costs perplexity: variations of the model, one at a time.",
+            "Vaswani et al. (2017), §6.2 and Table 3",
         ),
     ]
 }

@@ -33,6 +33,19 @@ def recalling(symbols: int, distance: int, batch: int, seed: int) -> Iterator[As
         yield _written_after_the_mark(given, given[:, :1])
 
 
+def echoing(symbols: int, back: int, length: int, batch: int, seed: int) -> Iterator[Asked]:
+    """Read symbols, and at each write the one that stood `back` places before it: a place by itself, at any length.
+
+    Nothing but position tells which one that is.
+    """
+    random = torch.Generator().manual_seed(seed)
+    while True:
+        given = torch.randint(FIRST, FIRST + symbols, (batch, length), generator=random)
+        asked = torch.ones(batch, length, dtype=torch.bool)
+        asked[:, :back] = False
+        yield Asked(given, given.roll(back, 1), asked)
+
+
 def _written_after_the_mark(given: Tensor, wanted: Tensor) -> Asked:
     """A language model's batch: read all of it, be asked for `wanted` alone."""
     mark = torch.full((len(given), 1), MARK)
