@@ -104,7 +104,7 @@ LABS = {
         Lab(
             "ablations",
             "Table 3, in small",
-            "Smaller models are worse, and label smoothing costs perplexity: variations of the model, one at a time.",
+            "Larger models are better and smaller ones worse, and label smoothing costs perplexity.",
             "Vaswani et al. (2017), §6.2 and Table 3",
         ),
     ]

@@ -33,9 +33,11 @@ that it has not seen: perplexity of the right translations, and BLEU of greedy o
 """
 LIMITS = """
 The two columns of numbers are of different tasks: only their directions can be compared. Ours come from a single seed
-and few steps on few, simple sentences. Little is learned by heart in so short a time, so that dropout mostly holds
-learning back, where the paper's base model, after 100,000 steps, needs it. Nor is anything else tuned to a variant:
-what learns more slowly looks worse than it would in the end.
+and few steps on few, simple sentences, and two seeds of one variant differ by a tenth or more. Little is learned by
+heart in so short a time, so that dropout mostly holds learning back, where the paper's base model, after 100,000
+steps, needs it. Nor is anything else tuned to a variant. Above all, what learns more slowly looks worse than it would
+in the end: in a usual run larger networks are still behind the base, with half its learning rate as well, though less
+so. That larger is better is a claim about long training, which that run cannot confirm.
 """
 
 
@@ -76,6 +78,7 @@ PAPER = {
     "twice the smoothing": Paper("smoothing 0.2", 5.47, 25.7),
     "learned positions": Paper("learned positions", 4.92, 25.7),
 }
+SIZES = ("fewer layers", "more layers", "narrower", "wider", "half the feed-forward", "twice the feed-forward")
 QUICK = (BASE, "narrower", "no label smoothing")
 ALIKE = 0.005  # a change of perplexity by less than this share has no direction
 
@@ -93,7 +96,7 @@ def run(bench: Bench) -> Outcome:
     agree = [name for name in clear if (ours[name] > 0) == (theirs[name] > 0)]
     other = [name for name in clear if name not in agree]
     return Outcome(
-        holds=ours["narrower"] > 0 and ours.get("fewer layers", 1.0) > 0 and ours["no label smoothing"] < 0,
+        holds=not any(name in SIZES for name in other) and ours["narrower"] > 0 and ours["no label smoothing"] < 0,
         said=f"Of {len(clear)} changes that move perplexity clearly in both, {len(agree)} move it in the paper's "
         f"direction{_but(other)}. A narrower model has a perplexity of {found['narrower'].perplexity:.2f} instead of "
         f"{found[BASE].perplexity:.2f} (the paper's: {PAPER['narrower'].perplexity} instead of "
