@@ -191,8 +191,9 @@ def compare(
     model: Path, exported: Path, sentences: Sequence[str], chosen: argparse.Namespace
 ) -> dict[str, dict[int, list[Measured]]]:
     """Let the servers take turns."""
+    taking_part = {OURS, *chosen.peers}
     found: dict[str, dict[int, list[Measured]]] = {
-        name: {level: [] for level in chosen.clients} for name in (OURS, *PEERS)
+        name: {level: [] for level in chosen.clients} for name in (OURS, *PEERS) if PEERS.get(name, OURS) in taking_part
     }
     for turn in range(chosen.rounds):
         for name, levels in found.items():
@@ -225,7 +226,7 @@ def show(found: dict[str, dict[int, list[Measured]]]) -> None:
             times = f"{1000 * one.p50:.1f} ms | {1000 * one.p99:.1f} ms"
             print(f"| {name} | {level} | {one.rate:,.0f} | {times} | {one.wrong} | {one.lost} |")
     print()
-    for name in PEERS:
+    for name in (name for name in PEERS if name in table):
         busiest = max(table[name].values(), key=lambda one: one.rate)
         ours = max((one.rate for one in table[OURS].values() if one.p99 <= busiest.p99), default=0.0)
         print(
@@ -248,6 +249,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS.values()), default=list(PEERS.values()))
     chosen = parser.parse_args()
 
     from regard.interop import to_ctranslate2
