@@ -6,7 +6,7 @@ from importlib import resources
 
 from regard.labs.lab import Effort, Lab, Outcome
 from regard.training.report.markup import Markup, joined, table, tag
-from regard.training.report.page import POLICY, style
+from regard.training.report.page import document
 
 WORDS = {"quick": "a quick run", "usual": "a usual run", "full": "a full run"}
 
@@ -46,18 +46,9 @@ def section(lab: Lab, outcome: Outcome, pictures: Mapping[str, str], effort: Eff
 def lab_page(title: str, sections: Sequence[tuple[Lab, Markup]]) -> str:
     """A page of one lab or of many; many have a table of contents."""
     contents = tag("nav", tag("ol", *(tag("li", tag("a", lab.title, href=f"#{lab.name}")) for lab, _ in sections)))
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", f"{title} · regard"),
-        tag("style", style(), Markup((resources.files(__package__) / "lab.css").read_text("utf-8"))),
-    )
     opening = [tag("header", tag("h1", title)), contents] if len(sections) > 1 else []
-    body = tag("body", tag("main", *opening, *(content for _, content in sections)))
-    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+    style = Markup((resources.files(__package__) / "lab.css").read_text("utf-8"))
+    return document(f"{title} · regard", style, tag("main", *opening, *(content for _, content in sections)))
 
 
 def _paragraphs(text: str) -> list[Markup]:

@@ -6,30 +6,17 @@ from importlib import resources
 
 from regard.look.render import sections
 from regard.look.trace import Trace
-from regard.training.report.markup import Markup, joined, tag
-from regard.training.report.page import POLICY
-
-STYLE = "regard.training.report"  # whose style this page shares
+from regard.training.report.markup import Markup, tag
+from regard.training.report.page import document
 
 
 def page(trace: Trace) -> str:
     """The whole page as HTML."""
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", f"{trace.text}: a trace"),
-        tag("style", _own("style.css", STYLE), _own("page.css", __package__ or "")),
-    )
     content = [section for section in sections.all_sections(trace) if section]
     data = json.dumps(sections.attention_data(trace), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     numbers = tag("script", Markup(data), type="application/json", id="attention-data")
-    script = tag("script", _own("page.js", __package__ or ""))
-    return (
-        "<!doctype html>\n" + tag("html", head, tag("body", tag("main", *content), numbers, script), lang="en") + "\n"
-    )
+    script = tag("script", _own("page.js"))
+    return document(f"{trace.text}: a trace", _own("page.css"), tag("main", *content), numbers, script)
 
 
 def notebook(trace: Trace) -> str:
@@ -38,5 +25,5 @@ def notebook(trace: Trace) -> str:
     return f'<iframe srcdoc="{escape(page(trace))}" style="{frame}" title="a trace"></iframe>'
 
 
-def _own(name: str, package: str) -> Markup:
-    return joined(Markup((resources.files(package) / name).read_text("utf-8")))
+def _own(name: str) -> Markup:
+    return Markup((resources.files(__package__) / name).read_text("utf-8"))

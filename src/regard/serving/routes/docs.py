@@ -11,14 +11,14 @@ from starlette.responses import HTMLResponse, Response
 
 from regard.serving.service import Service
 from regard.training.report.markup import Markup, joined, table, tag
-from regard.training.report.page import style
+from regard.training.report.page import shared_style
 from regard.version import __version__
 
 
 def router(service: Service) -> APIRouter:
     """The page."""
     routes = APIRouter(include_in_schema=False)
-    look = style()
+    look = shared_style()
     digest = base64.b64encode(hashlib.sha256(look.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors 'none'"
 

@@ -23,20 +23,25 @@ def page(run: Run) -> str:
         facts.environment(run),
         facts.command(run),
     ]
+    main = tag("main", headline.header(run), *sections)
+    return document(f"{run.name}: training report", Markup(""), main, tag("script", _own("hover.js")))
+
+
+def document(title: str, style: Markup, *body: Markup) -> str:
+    """A page that loads nothing, light or dark as its reader likes it, in the style that all of regard's share."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", f"{run.name}: training report"),
-        tag("style", style()),
+        tag("title", title),
+        tag("style", shared_style(), style),
     )
-    body = tag("body", tag("main", headline.header(run), *sections), tag("script", _own("hover.js")))
-    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+    return "<!doctype html>\n" + tag("html", head, tag("body", *body), lang="en") + "\n"
 
 
-def style() -> Markup:
+def shared_style() -> Markup:
     """The style sheet, which other pages of regard's share."""
     return _own("style.css")
 
