@@ -18,7 +18,13 @@ from regard.training import start
 from regard.training.display import Display, Progress
 from small_runs import command, lines, numbers, order, pairs, run, write_pairs
 
-LEARN = ["training.steps=500", "validation.every=250", "training.batch_tokens=400", "model.dropout=0.0"]
+LEARN = [
+    "training.steps=800",
+    "training.schedule.warmup=50",
+    "training.batch_tokens=400",
+    "validation.every=400",
+    "model.dropout=0.0",
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +55,8 @@ def test_the_run_folder_holds_everything(learned: Path) -> None:
     assert about["environment"]["torch"] == torch.__version__
     assert about["signatures"]["bleu"].startswith("nrefs:1|case:mixed")
     assert tomllib.loads((learned / "config.toml").read_text())["model"]["width"] == 64
-    assert {line["step"] for line in lines(learned) if "valid" in line} == {250, 500}
-    assert {line["step"] for line in lines(learned, "samples.jsonl")} == {250, 500}
+    assert {line["step"] for line in lines(learned) if "valid" in line} == {400, 800}
+    assert {line["step"] for line in lines(learned, "samples.jsonl")} == {400, 800}
     assert set(json.loads((learned / "outputs.json").read_text())) == {"best", "worst", "random"}
     assert "BLEU" in (learned / "report.html").read_text()
     for name in ("best", "last"):

@@ -17,6 +17,7 @@ from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.surfaces import basin, not_convex, surface
 from regard.labs.tasks import FIRST, copying
 from regard.models import build
+from regard.models.initialise import initialise
 from regard.models.network import Network
 
 DONE = """
@@ -24,7 +25,9 @@ Networks of the same width and growing depth learn, in a fixed number of steps, 
 connections and layer normalisation in the paper's order (post-norm) and before each sub-layer (pre-norm), without
 normalisation, without residual connections, and without both. One layer is enough for the task, so a network that
 fails is one that its depth keeps from learning. Each is trained at several learning rates, and the best of them
-counts.
+counts. All weights are as Glorot and Bengio (2010) choose them, so that what a sub-layer adds starts as large as what
+it is added to. Our networks are not otherwise made so: in them it starts small, by the square root of the number of
+sub-layers, and the last line is a network without normalisation that is made like them.
 
 Then the loss around networks that were trained with and without residual connections, at a depth at which both still
 learn: the weights are moved along two random directions, in each of which every row of every matrix has the length of
@@ -34,11 +37,11 @@ far from convex it is (the ratio |λ_min| / |λ|_max of the curvatures where one
 """
 LIMITS = """
 Small networks on a small task, trained briefly and with a short warm-up, which post-norm needs more than pre-norm does
-(Xiong et al. 2020): with more care, some of those that fail here can be trained, even without normalisation and
-without residual connections, as later work has shown. Two random directions out of tens of thousands: a surface that
-looks smooth on the map need not be so elsewhere. Where a network has learned nothing its surface is a plain, which
-looks smooth and means nothing; therefore the surfaces are drawn at a depth at which all have learned. Li et al.
-measured convolutional networks for images.
+(Xiong et al. 2020): with more care, some of those that fail here can be trained. That normalisation is not needed where
+what is added starts small was found by Zhang et al. (2019, Fixup). Two random directions out of tens of thousands: a
+surface that looks smooth on the map need not be so elsewhere. Where a network has learned nothing its surface is a
+plain, which looks smooth and means nothing; therefore the surfaces are drawn at a depth at which all have learned. Li
+et al. measured convolutional networks for images.
 """
 
 
@@ -49,15 +52,18 @@ class Kind:
     residual: bool = True
     norm: Literal["layer", "none"] = "layer"
     order: Literal["post", "pre"] = "post"
+    small: bool = False  # what sub-layers add, at first
 
 
 POST, PRE, NO_NORM, NO_RESIDUAL, NEITHER = "post-norm", "pre-norm", "no normalisation", "no residuals", "neither"
+SMALL = "no normalisation, small first steps"
 KINDS = {
     POST: Kind(),
     PRE: Kind(order="pre"),
     NO_NORM: Kind(norm="none"),
     NO_RESIDUAL: Kind(residual=False),
     NEITHER: Kind(residual=False, norm="none"),
+    SMALL: Kind(norm="none", small=True),
 }
 MAPS = {
     "post-norm, residuals": Kind(),
@@ -75,7 +81,7 @@ def run(bench: Bench) -> Outcome:
     depths = bench.pick([2, 8], [1, 3, 6, 12], [1, 2, 4, 8, 16])
     rates = bench.pick([1e-2], [3e-3, 1e-2], [1e-3, 3e-3, 1e-2])
     steps, seeds = bench.pick(60, 120, 200), bench.pick(1, 2, 2)
-    kinds = bench.pick([POST, NO_NORM, NO_RESIDUAL], [*KINDS], [*KINDS])
+    kinds = bench.pick([POST, NO_NORM, NO_RESIDUAL, SMALL], [*KINDS], [*KINDS])
     right: dict[str, list[list[float]]] = {}  # by kind: for each seed, at each depth
     for name in kinds:
         best = [_best(KINDS[name], depth, rates, steps, seeds) for depth in depths]
@@ -91,7 +97,7 @@ def run(bench: Bench) -> Outcome:
     deepest = {name: _mean([run[-1] for run in runs]) for name, runs in right.items()}
     shallow = min(_mean([run[0] for run in runs]) for runs in right.values())
     both = [deepest[name] for name in (POST, PRE) if name in deepest]
-    one = {name: deepest[name] for name in deepest if name not in (POST, PRE)}
+    one = {name: deepest[name] for name in deepest if name not in (POST, PRE, SMALL)}
     widths = {name: [basin(found) for found in surfaces] for name, surfaces in maps.items()}
     bends = {name: [not_convex(found) for found in surfaces] for name, surfaces in maps.items()}
     return Outcome(
@@ -102,7 +108,8 @@ def run(bench: Bench) -> Outcome:
         said=f"With {_layers(depths[0])} every network copies {shallow:.0%} or more. With {depths[-1]} layers it is "
         f"{' and '.join(f'{deepest[name]:.0%} ({name})' for name in (POST, PRE) if name in deepest)} with residual "
         f"connections and normalisation, and {', '.join(f'{share:.0%} ({name})' for name, share in one.items())}; "
-        f"guessing is {1 / SYMBOLS:.0%} (seeds: {seeds}). {_of_order(deepest)}{_of_surfaces(widths, bends, depth)}",
+        f"guessing is {1 / SYMBOLS:.0%} (seeds: {seeds}). Where what is added starts small, a network without "
+        f"normalisation copies {deepest[SMALL]:.0%}. {_of_order(deepest)}{_of_surfaces(widths, bends, depth)}",
         numbers={
             "depths": depths,
             "share_right": right,
@@ -125,20 +132,20 @@ def _best(kind: Kind, layers: int, rates: list[float], steps: int, seeds: int) -
 def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Network:
     """A trained network; where training diverged, the network as it was before that."""
     torch.manual_seed(seed)
-    network = build(
-        DecoderOnly(
-            vocabulary=SYMBOLS + FIRST,
-            width=32,
-            layers=layers,
-            heads=2,
-            feed_forward=64,
-            positions=RotaryPositions(),
-            residual=kind.residual,
-            norm=kind.norm,
-            norm_order=kind.order,
-            dropout=0.0,
-        )
+    config = DecoderOnly(
+        vocabulary=SYMBOLS + FIRST,
+        width=32,
+        layers=layers,
+        heads=2,
+        feed_forward=64,
+        positions=RotaryPositions(),
+        residual=kind.residual,
+        norm=kind.norm,
+        norm_order=kind.order,
+        dropout=0.0,
     )
+    network = build(config)
+    initialise(network, config, shrink=kind.small)
     fit(network, copying(SYMBOLS, LENGTH, 32, seed), steps, peak=rate)
     return network
 
@@ -206,7 +213,7 @@ def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> Draw
         f"each; guessing is {1 / SYMBOLS:.2f}.",
         figure,
         "With residual connections and normalisation networks of all depths copy nearly everything; without either of "
-        "them the deep ones do not.",
+        "them the deep ones do not, unless what sub-layers add starts small.",
     )
 
 
