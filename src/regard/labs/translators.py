@@ -24,8 +24,9 @@ from regard.training.start import Order, carry_out
 
 Settings = Mapping[str, Any]
 TAUGHT = """Translators learn English to Italian: in a full run from the whole phrasebook that comes with regard, in a
-usual one from its chapter on people, and in a quick one from a handful of sentences like them. They are small, and
-their norms come before the sub-layers, with which they learn sooner than with the paper's order."""
+usual one from its chapter on people, and in a quick one from a handful of sentences like them. Except in a full run
+they are small, and their norms come before the sub-layers: so they bear the high rates at which little time is
+enough."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def usual_settings(bench: Bench) -> dict[str, Any]:
             "layers": layers,
             "heads": 4,
             "feed_forward": 4 * width,
-            "norm_order": "pre",  # learns sooner than the paper's, and time is short here
+            "norm_order": bench.pick("pre", "pre", "post"),  # the paper's order does not bear the others' peaks
             "dropout": bench.pick(0.0, 0.1, 0.1),
         },
         "tokenizer": {"kind": bench.pick("word", "bpe", "bpe")},
@@ -95,7 +96,7 @@ def training_for(steps: int, seed: int = 1) -> dict[str, Any]:
 def short(bench: Bench) -> int:
     """The steps of labs that train many translators, to compare them."""
     steps: int = usual_settings(bench)["training"]["steps"]
-    return steps // bench.pick(1, 2, 4)
+    return steps // bench.pick(1, 2, 2)
 
 
 def trained(bench: Bench, settings: Settings, name: str) -> Model:
