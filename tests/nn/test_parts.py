@@ -131,8 +131,8 @@ def test_settings_reach_the_mathematics() -> None:
     modern = build(FAMILY["encoder-decoder, pre-norm, RMS, SwiGLU"]).eval()
     with open_taps(modern) as seen:
         modern(ids, ids)
-    x = seen["decoder.layers.0.feed_forward_residual.sum"]
-    torch.testing.assert_close(seen["decoder.states"], x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt())
+    x, gain = seen["decoder.layers.0.feed_forward_residual.sum"], modern.get_parameter("decoder.norm.weight")
+    torch.testing.assert_close(seen["decoder.states"], gain * x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt())
     bare = DecoderOnly(vocabulary=9, width=8, heads=2, layers=1, feed_forward=0, residual=False, norm="none")
     cut = build(bare).eval()
     with torch.no_grad():

@@ -6,12 +6,17 @@ hidden states are normalised. Every sub-layer adds to what came before it; the m
 by the square root of their number, so that it does not drown the rest. In a pre-norm network the sum's variance then
 does not grow with depth (Radford et al. 2019), and a post-norm one learns far sooner: docs/choices.md has the
 numbers.
+
+Where the embedding is also the projection to logits, a fresh decoder would expect the token it has just read, whose
+row is most of the sum: by a logit of √C. So half of its last gains, by chance, are negative at first: then that row
+says nothing of itself, and all else is as it was.
 """
 
 import torch
 from torch import Tensor, nn
 
 from regard.config import NetworkConfig, TransformerConfig
+from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer
 from regard.nn import CrossAttention, DensePooling, FeedForward, GatedFeedForward, SelfAttention, Stack
 from regard.nn.readout import LabelReadout, TokenReadout
 from regard.nn.recurrent import LSTMCell, RecurrentLayer
@@ -56,6 +61,10 @@ def initialise(network: nn.Module, config: NetworkConfig, *, shrink: bool = True
             writers = [weight for layer in stack.layers for weight in _writers(layer)]
             for weight in writers:
                 weight.mul_(len(writers) ** -0.5)
+    if isinstance(network, EncoderDecoderTransformer | DecoderOnlyTransformer):
+        embedding = network.decoder.embedding
+        if embedding.weight is network.output.weight and embedding.factor > 1:
+            _turn_away(network.decoder)
 
 
 def _xavier(linear: nn.Linear, *sizes: int) -> None:
@@ -83,6 +92,13 @@ def _recurrent(layer: RecurrentLayer) -> None:
         nn.init.zeros_(h_bias)
         if isinstance(cell, LSTMCell):
             x_bias[width : 2 * width] = 1.0
+
+
+def _turn_away(stack: Stack) -> None:
+    """Give each number of a stack's states a sign by chance."""
+    norm = stack.last_norm
+    if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
+        norm.weight.mul_(torch.randn_like(norm.weight).sign())
 
 
 def _writers(layer: nn.Module) -> list[Tensor]:

@@ -84,3 +84,8 @@ class Block(nn.Module):
         if self.feed_forward_residual is not None:
             x = self.feed_forward_residual(x, self.feed_forward)
         return x
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The norm of the last sub-layer."""
+        return (self.feed_forward_residual or self.cross_attention_residual or self.attention_residual).norm

@@ -73,6 +73,11 @@ class Stack(nn.Module):
             return layout.queries.pad(x)
         return x if real is None else x.masked_fill(~real[..., None], 0.0)
 
+    @property
+    def last_norm(self) -> nn.Module:
+        """What the states have passed through last."""
+        return self.norm if self.norm is not None else self.layers[-1].last_norm  # type: ignore[union-attr]
+
     def _watched(self) -> bool:
         if self._taps is None:  # looking for them takes longer than a small step
             self._taps = [part for part in self.modules() if isinstance(part, Tap)]
