@@ -13,6 +13,7 @@ from regard.labs.translators import (
     TAUGHT,
     Settings,
     book,
+    merged,
     parameters,
     perplexity_on,
     scores_of,
@@ -134,7 +135,8 @@ def variants(bench: Bench) -> dict[str, Settings]:
 
 
 def _measure(bench: Bench, name: str, settings: Settings, pairs: list[Pair]) -> Measured:
-    training = {**training_for(short(bench)), **settings.get("training", {})}
+    rate = {"schedule": {"peak": bench.pick(1e-2, 5e-3, 2e-3)}}  # the larger ones do not bear the usual ones
+    training = merged(merged(training_for(short(bench)), rate), settings.get("training", {}))
     model = trained(bench, {**settings, "training": training}, name)
     outputs = model.translate([pair.source for pair in pairs], Wish(GREEDY, split=False), engine="torch")
     return Measured(parameters(model), perplexity_on(model, pairs), scores_of(outputs, pairs)["bleu"])
