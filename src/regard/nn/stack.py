@@ -4,6 +4,7 @@ B batch · S source length · T tokens · C model width
 """
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -76,7 +77,7 @@ class Stack(nn.Module):
     @property
     def last_norm(self) -> nn.Module:
         """What the states have passed through last."""
-        return self.norm if self.norm is not None else self.layers[-1].last_norm  # type: ignore[union-attr]
+        return self.norm if self.norm is not None else cast(Block, self.layers[-1]).last_norm
 
     def _watched(self) -> bool:
         if self._taps is None:  # looking for them takes longer than a small step
