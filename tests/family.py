@@ -151,7 +151,7 @@ def make(config: ModelConfig, seed: int = 0) -> Network:
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.dim() == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
+                parameter.abs_().add_(torch.randn_like(parameter) * 0.1)  # gains may begin with either sign
     return network
 
 

@@ -22,6 +22,8 @@ def randomised(model: ModelConfig, seed: int = 0, noise: float = 0.4) -> Network
     network = build(model).eval()
     with torch.no_grad():
         for parameter in network.parameters():
+            if parameter.dim() == 1:
+                parameter.abs_()  # gains may begin with either sign
             parameter.add_(torch.randn_like(parameter) * noise)
     return network
 

@@ -8,7 +8,7 @@ from regard.decoding.translator import Wish
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts import chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.translators import TAUGHT, book, scores_of, short, trained, training_for, usual_settings
+from regard.labs.translators import TAUGHT, book, scores_of, trained, training_for, usual_settings
 from regard.model import Model
 from regard.text.phrasebook import Pair
 
@@ -51,7 +51,7 @@ def run(bench: Bench) -> Outcome:
     widths = bench.pick([1, 4, 64], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64, 128])
     pairs = book(bench).test[: bench.pick(40, 100, 200)]
     steps = usual_settings(bench)["training"]["steps"]
-    stopped, seeds = bench.pick(90, short(bench), short(bench)), 2
+    stopped, seeds = bench.pick(60, 170, 250), 2
     early = [
         trained(bench, {"training": training_for(stopped, seed)}, "a translator that stops early")
         for seed in range(1, seeds + 1)

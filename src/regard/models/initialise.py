@@ -8,8 +8,8 @@ does not grow with depth (Radford et al. 2019), and a post-norm one learns far s
 numbers.
 
 Where the embedding is also the projection to logits, a fresh decoder would expect the token it has just read, whose
-row is most of the sum: by a logit of √C. So half of its last gains, by chance, are negative at first: then that row
-says nothing of itself, and all else is as it was.
+row is most of the sum: by a logit of √C. So every other one of its last gains is negative at first: then that row says
+nothing of itself, and all else is as it was.
 """
 
 import torch
@@ -95,10 +95,10 @@ def _recurrent(layer: RecurrentLayer) -> None:
 
 
 def _turn_away(stack: Stack) -> None:
-    """Give each number of a stack's states a sign by chance."""
+    """Turn round every other number of a stack's states."""
     norm = stack.last_norm
     if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
-        norm.weight.mul_(torch.randn_like(norm.weight).sign())
+        norm.weight[1::2].neg_()
 
 
 def _writers(layer: nn.Module) -> list[Tensor]:
