@@ -142,7 +142,7 @@ def surprise(judge: Network, begun: Tensor, written: Tensor) -> float:
 def write(network: Network, begun: Tensor, length: int, seed: int) -> Tensor:
     """So many characters after each beginning, drawn from the network's own probabilities."""
     tokens = SpecialTokens()
-    bounds = Bounds(shortest=length, longest=length)
+    bounds = Bounds(shortest=length, longest=length, forbidden=((tokens.unknown,),))
     writer = Writer([network], begun.tolist(), range(len(begun)), tokens, Sampling(seed=seed, bounds=bounds))
     while writer.open:
         writer.step()
