@@ -10,6 +10,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 try:
@@ -23,13 +24,8 @@ FILE = ".draft"  # how the names of drafts of files end: beside them lie files o
 @contextmanager
 def new_draft(folder: Path) -> Iterator[Path]:
     """A hidden folder to write in; what is not published by then is gone afterwards."""
-    draft, lock = _locked_draft(folder, Path.mkdir)
-    try:
+    with _locked_draft(folder, Path.mkdir, partial(shutil.rmtree, ignore_errors=True)) as draft:
         yield draft
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
 
 
 @contextmanager
@@ -39,14 +35,8 @@ def new_draft_file(file: Path) -> Iterator[Path]:
     Drafts of the same file that killed processes have left are removed first.
     """
     _remove_abandoned_files(file)
-    draft, lock = _locked_draft(file, _touch, FILE)
-    try:
+    with _locked_draft(file, _touch, _unlink, FILE) as draft:
         yield draft
-    finally:
-        with suppress(OSError):
-            draft.unlink()
-        if lock is not None:
-            os.close(lock)
 
 
 def publish(draft: Path, folder: Path) -> None:
@@ -84,19 +74,32 @@ def _touch(file: Path) -> None:
     os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def _locked_draft(place: Path, make: Callable[[Path], None], ending: str = "") -> tuple[Path, int | None]:
+def _unlink(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink()
+
+
+@contextmanager
+def _locked_draft(
+    place: Path, make: Callable[[Path], None], remove: Callable[[Path], None], ending: str = ""
+) -> Iterator[Path]:
     while True:
-        draft = place.with_name(_prefix(place) + secrets.token_hex(6) + ending)
-        make(draft)
-        try:
-            lock = _lock(draft)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # someone took it for abandoned before it was locked
-        except OSError:
-            return draft, None  # no locks here, so nobody can take it for abandoned either
-        if draft.exists():
-            return draft, lock
-        os.close(lock)
+        draft, lock = place.with_name(_prefix(place) + secrets.token_hex(6) + ending), None
+        try:  # from its first moment on, whatever happens removes it: a signal may come before it is locked
+            make(draft)
+            try:
+                lock = _lock(draft)
+            except (BlockingIOError, FileNotFoundError):
+                continue  # someone took it for abandoned before it was locked
+            except OSError:
+                pass  # no locks here, so nobody can take it for abandoned either
+            if draft.exists():
+                yield draft
+                return
+        finally:
+            remove(draft)
+            if lock is not None:
+                os.close(lock)
 
 
 def _prefix(place: Path) -> str:
