@@ -36,9 +36,9 @@ LIMITS = """
 The two columns of numbers are of different tasks: only their directions can be compared. Ours come from a single seed
 and few steps on few, simple sentences, and two seeds of one variant differ by a tenth or more. Little is learned by
 heart in so short a time, so that dropout mostly holds learning back, where the paper's base model, after 100,000
-steps, needs it. Nor is anything else tuned to a variant. Above all, what learns more slowly looks worse than it would
-in the end: in a usual run larger networks are still behind the base, with half its learning rate as well, though less
-so. That larger is better is a claim about long training, which that run cannot confirm.
+steps, needs it. Nor is anything else tuned to a variant: larger networks bear only lower rates, and all are trained at
+one that the largest can bear, which is less than is best for the small ones. Above all, what learns more slowly looks
+worse than it would in the end. That larger is better is a claim about long training, which a usual run cannot confirm.
 """
 
 

@@ -35,8 +35,10 @@ Both languages here are written in the same letters and share names and pieces o
 sense for languages that do not. Vocabularies are small here and so is what sharing saves in numbers; its share of the
 whole grows with the vocabulary and shrinks with depth: in the paper's base model, 37,000 tokens of 512 numbers are 19
 of its 65 million, and three matrices would be 57. What is compared is a moment of training: in a usual run, which ends
-while all are still learning, separate matrices are clearly ahead; in a quick one, where both have learned all there
-is, there is no difference. Whether sharing catches up with longer training on the phrasebook was not tried.
+while all are still learning, separate matrices are ahead; in a quick one, where both have learned all there is, there
+is no difference. One reason could be mended: a fresh decoder that shares its matrix expects the token which it has just
+read, unless its last gains begin with both signs, as ours do. Whether sharing catches up with longer training on the
+phrasebook was not tried.
 """
 
 VARIANTS: dict[str, Settings] = {
