@@ -15,7 +15,9 @@ import pytest
 from command_line import COMMAND, ENVIRONMENT
 from commands import regard
 from regard.serving.languages import guess
+from regard.serving.limits import Limits
 from regard.serving.served import Served, load_all, parse
+from regard.serving.service import Service
 from servers import PATIENCE, until
 
 
@@ -92,6 +94,31 @@ def test_how_much_it_says_can_be_chosen(
     assert (done.code, done.out, done.err) == (0, "", line)
     assert logger.level == level
     logger.setLevel(before)
+
+
+def test_every_limit_can_be_set(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Service] = []
+
+    def ready(service: Service, taken: socket.socket, _: object) -> None:
+        taken.close()
+        found.append(service)
+
+    monkeypatch.setattr("regard.serving.server.serve", ready)
+    monkeypatch.setattr(logging.getLogger("regard"), "handlers", [])
+    given = {
+        "--max-body": 11,
+        "--max-characters": 12,
+        "--max-texts": 13,
+        "--max-beam": 14,
+        "--max-tokens": 15,
+        "--queue": 16,
+        "--deadline": 17.5,
+    }
+    options = [f"{option}={value}" for option, value in given.items()]
+    done = regard("serve", folders["en-it"], "--port", "0", "--beam", "3", *options)
+    assert (done.code, done.err) == (0, "")
+    limits = Limits(body=11, characters=12, texts=13, beam=14, tokens=15, queue=16, deadline=17.5)
+    assert [(service.limits, service.beam) for service in found] == [(limits, 3)]
 
 
 def test_a_port_that_is_taken_gets_a_sentence(folders: dict[str, Path]) -> None:
