@@ -1,5 +1,6 @@
 """`regard serve` as a user runs it: one line when it is ready, a sentence when it cannot be, a quiet end."""
 
+import errno
 import logging
 import os
 import signal
@@ -129,6 +130,18 @@ def test_a_port_that_is_taken_gets_a_sentence(folders: dict[str, Path]) -> None:
         1,
         f"regard: port {port} of 127.0.0.1 is taken; choose another with --port, or 0 for any.\n",
     )
+
+
+def test_a_port_that_is_not_for_everyone_gets_a_sentence(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: socket.socket, __: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    done = regard("serve", folders["en-it"], "--port", "80")
+    sentence = "port 80 of 127.0.0.1 may not be used by you; choose one above 1023 with --port."
+    assert (done.code, done.err) == (1, f"regard: {sentence}\n")
 
 
 @pytest.mark.parametrize(
