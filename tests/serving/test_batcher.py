@@ -89,10 +89,10 @@ class TestGrace:
             waiting = [one.submit([text], GREEDY) for text in "abc"]
             shouting.gate.set()
             await asyncio.gather(*waiting)
-            patient = one.submit(["d"], GREEDY)
+            waiting = [one.submit(["d"], GREEDY)]
             assert one._running == 0, "it waits, though the worker is free"
-            last = one.submit(["e" * 36], GREEDY)  # 1 token and 10 of them: more company would not fit
-            return await asyncio.gather(patient, last)
+            waiting.append(one.submit(["e" * 36], GREEDY))  # 1 token and 10 of them: more company would not fit
+            return await asyncio.gather(*waiting)
 
         found = asyncio.run(scene())
         assert [texts(done) for done in found] == [["D"], ["E" * 36]]
