@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from random_models import translator, writer  # noqa: F401  # fixtures
 from served_encoders import encoders, reading  # noqa: F401  # fixtures
-from served_models import folders, models, server  # noqa: F401  # fixtures
+from served_models import folders, models, recurrent, server  # noqa: F401  # fixtures
 
 settings.register_profile("regard", deadline=None, derandomize=True, max_examples=25, database=None)
 settings.load_profile("regard")

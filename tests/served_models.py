@@ -1,4 +1,7 @@
-"""A translator each way and a writer, with random weights, and a server that has all of them, as fixtures."""
+"""A translator each way and a writer, with random weights, and a server that has all of them, as fixtures.
+
+Beside them stand a translator and a writer that are recurrent.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from random_models import SMALL, saved
-from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
+from random_models import SMALL, VOCABULARY, saved
+from regard.config import (
+    DecoderOnly,
+    EncoderDecoder,
+    LearnedPositions,
+    RecurrentEncoderDecoder,
+    RecurrentLanguageModel,
+)
 
 if TYPE_CHECKING:  # what other tests need not wait for
     from regard.serving.served import Served
@@ -20,6 +29,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     saved(home / "en-it", EncoderDecoder(**SMALL))
     saved(home / "it-en", EncoderDecoder(**SMALL), seed=1)
     saved(home / "writer", DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=64)))
+    saved(home / "seq2seq", RecurrentEncoderDecoder(vocabulary=VOCABULARY, width=16, layers=1))
+    saved(home / "lstm", RecurrentLanguageModel(vocabulary=VOCABULARY, width=16, layers=2))
     return {folder.name: folder for folder in home.iterdir()}
 
 
@@ -31,6 +42,13 @@ def models(folders: dict[str, Path]) -> "list[Served]":
     for model in found:
         model.warm_up()
     return found
+
+
+@pytest.fixture(scope="session")
+def recurrent(folders: dict[str, Path]) -> "dict[str, Served]":
+    from regard.serving.served import load_all
+
+    return {name: load_all([str(folders[name])])[0] for name in ("seq2seq", "lstm")}
 
 
 @pytest.fixture(scope="session")

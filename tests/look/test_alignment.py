@@ -55,6 +55,14 @@ def test_what_looks_at_no_source_aligns_nothing() -> None:
         assert str(found.value) == "This network looks at no source, so there is nothing to align."
 
 
+def test_where_there_is_no_source_nothing_can_be_left_out() -> None:
+    for name in ("decoder-only", "encoder-only"):
+        with pytest.raises(InputError) as found:
+            erasure(traced(name))
+        sentence = "There is no source whose tokens could be left out: this network does not translate."
+        assert str(found.value) == sentence
+
+
 TEXTS = ["ti amo molto.", "l'amico non è qui, no?", "dov'è il caffè"] * 3
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from regard.decoding.settings import Bounds, Search
 from regard.decoding.translator import Translation, Wish
+from regard.serving import batcher as batching
 from regard.serving.batcher import Batcher as AnyBatcher
 from regard.serving.batcher import Done as AnyDone
 from regard.serving.metrics import Metrics
@@ -19,6 +20,7 @@ from regard.serving.served import Served
 
 Batcher = AnyBatcher[str, Wish, Translation]
 Done = AnyDone[Translation]
+FOREVER = 1e6  # seconds
 GREEDY, BEAM = Wish(Search(width=1)), Wish(Search(width=4))
 
 
@@ -72,6 +74,56 @@ def test_what_arrives_while_all_are_busy_is_translated_together() -> None:
     assert [texts(done) for done in found] == [["A"], ["B"], ["C"], ["D"], ["E"]]
     assert [batch for batch, _ in shouting.batches] == [["a"], ["b", "c", "d", "e"]]
     assert [done.together for done in found] == [1, 4, 4, 4, 4]
+
+
+class TestGrace:
+    """A few milliseconds are waited where the last batch was shared, and nowhere else."""
+
+    def test_a_shared_batch_is_followed_by_one_that_waits_for_company(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(batching, "GRACE", FOREVER)
+        shouting = Shouting()
+        shouting.gate.clear()
+
+        async def scene() -> list[Done]:
+            one = batcher(shouting, budget=10)
+            waiting = [one.submit([text], GREEDY) for text in "abc"]
+            shouting.gate.set()
+            await asyncio.gather(*waiting)
+            waiting = [one.submit(["d"], GREEDY)]
+            assert one._running == 0, "it waits, though the worker is free"
+            waiting.append(one.submit(["e" * 36], GREEDY))  # 1 token and 10 of them: more company would not fit
+            return await asyncio.gather(*waiting)
+
+        found = asyncio.run(scene())
+        assert [texts(done) for done in found] == [["D"], ["E" * 36]]
+        assert [batch for batch, _ in shouting.batches] == [["a"], ["b", "c"], ["d"], ["e" * 36]]
+
+    def test_who_waits_alone_does_not_wait_for_long(self) -> None:
+        shouting = Shouting()
+        shouting.gate.clear()
+
+        async def scene() -> Done:
+            one = batcher(shouting)
+            waiting = [one.submit([text], GREEDY) for text in "abc"]
+            shouting.gate.set()
+            await asyncio.gather(*waiting)
+            return await one.submit(["d"], GREEDY)
+
+        assert texts(asyncio.run(scene())) == ["D"]
+
+    def test_without_load_nobody_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(batching, "GRACE", FOREVER)
+        shouting = Shouting()
+
+        async def scene() -> None:
+            one = batcher(shouting)
+            for text in "abc":
+                waiting = one.submit([text, text], GREEDY)
+                assert one._running == 1
+                await waiting
+
+        asyncio.run(scene())
+        assert [batch for batch, _ in shouting.batches] == [["a", "a"], ["b", "b"], ["c", "c"]]
 
 
 def test_only_equal_wishes_go_together_and_the_oldest_goes_first() -> None:

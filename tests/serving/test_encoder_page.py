@@ -39,12 +39,15 @@ def chromium() -> Iterator[Browser]:
 def page(chromium: Browser, reading: Running) -> Iterator[Page]:
     context = chromium.new_context(base_url=reading.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE)
-    found, failed = context.new_page(), list[str]()
+    found, failed, asked = context.new_page(), list[str](), list[str]()
     found.on("pageerror", lambda error: failed.append(str(error)))
+    found.on("request", lambda request: asked.append(request.url))
     found.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
     yield found
     context.close()
     assert failed == []
+    assert asked, "the page was loaded"
+    assert all(url.startswith((f"{reading.url}/", "data:", "blob:")) for url in asked), "a request left the origin"
 
 
 def visit(page: Page, place: str, model: str, text: str | None = None) -> None:

@@ -1,6 +1,7 @@
 """Under load: who comes too late is told when to come back, who leaves costs nothing, who was accepted is answered."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,11 @@ from regard.decoding.translator import Wish
 from regard.serving.limits import Limits
 from regard.serving.served import Served
 from regard.serving.service import Service
+from regard.serving.traces import Question
 from servers import PATIENCE, Echo, Running, running, until
 
 ASKED = {"q": "w4", "source": "en", "target": "it"}
+SLOWDOWN = "Slowdown: 2 requests are waiting already; try again in 1 s."
 
 
 @pytest.fixture
@@ -36,8 +39,7 @@ def test_a_full_queue_answers_429_and_when_to_come_back(echo: Echo) -> None:
         until(lambda: waiting(server) == 2)
         for path, asked in (("/translate", ASKED), ("/v1/translate", {"text": "w4"})):
             found = server.post(path, asked)
-            sentence = "Slowdown: 2 requests are waiting already; try again in 1 s."
-            assert (found.status_code, found.json()) == (429, {"error": sentence})
+            assert (found.status_code, found.json()) == (429, {"error": SLOWDOWN})
             assert found.headers["retry-after"] == "1"
         ready = server.get("/readyz")
         assert (ready.status_code, ready.json()) == (503, {"error": "The queue of en-it is full."})
@@ -80,6 +82,50 @@ def test_whose_client_leaves_is_not_translated(echo: Echo) -> None:
         asyncio.run(scene())
         assert 'regard_cancelled_total{model="en-it"} 1' in server.get("/metrics").text
     assert not any("left" in batch for batch in echo.seen)
+
+
+class TestLooking:
+    """Traces are made one at a time, while nobody else runs the network: whoever holds it lets the others wait."""
+
+    def test_a_full_queue_answers_429(self, echo: Echo) -> None:
+        service = Service([echo], Limits(queue=2))
+        with running(service) as server, ThreadPoolExecutor(2) as pool:
+            with echo.torch:
+                accepted = [pool.submit(server.post, "/v1/look", {"text": text}) for text in ("w4", "w5")]
+                until(lambda: service.traces._requests == 2)
+                for path, asked in (("/v1/look", {"text": "w6"}), ("/v1/look/tree", {"trace": "any"})):
+                    found = server.post(path, asked)
+                    assert (found.status_code, found.json()) == (429, {"error": SLOWDOWN})
+                    assert found.headers["retry-after"] == "1"
+            assert all(one.result().is_success for one in accepted)
+            until(lambda: service.traces._requests == 0)
+            assert server.post("/v1/look", {"text": "w6"}).is_success
+
+    def test_a_deadline_that_passes_is_told(self, echo: Echo) -> None:
+        with running(Service([echo], Limits(deadline=0.5))) as server, echo.torch:
+            found = server.post("/v1/look", {"text": "w4"})
+            sentence = "The answer was not ready within 0.5 s; ask for less, or try again later."
+            assert (found.status_code, found.json()) == (504, {"error": sentence})
+
+    def test_whose_client_leaves_is_not_looked_at(self, echo: Echo) -> None:
+        service = Service([echo])
+        ids = [Question(echo.name, text, None, service.beam, 0.6, None).id for text in ("w4", "w5")]
+        with running(service) as server:
+
+            async def scene() -> httpx.Response:
+                async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+                    with echo.torch:
+                        stays = asyncio.ensure_future(client.post("/v1/look", json={"text": "w4"}))
+                        await asyncio.to_thread(until, lambda: service.traces._requests == 1)
+                        left = asyncio.ensure_future(client.post("/v1/look", json={"text": "w5"}))
+                        await asyncio.to_thread(until, lambda: service.traces._requests == 2)
+                        left.cancel()
+                        await asyncio.to_thread(until, lambda: service.traces._requests == 1)
+                    return await stays
+
+            assert asyncio.run(scene()).json()["id"] == ids[0]
+            kept = [server.post("/v1/look/tree", {"trace": id_}).status_code for id_ in ids]
+            assert kept == [200, 404]
 
 
 class Endless(Served):
@@ -150,6 +196,36 @@ def test_a_shutdown_finishes_what_was_accepted(echo: Echo) -> None:
             assert not any(one.done() for one in accepted)
             echo.gate.set()
         assert [one.result().json() for one in accepted] == [{"translatedText": "W4"}] * 3
+
+
+class Pausing(Served):
+    """A writer that stops in the middle, until it is let."""
+
+    def __init__(self, model: Served) -> None:
+        super().__init__("pausing", model.model, ("", ""))
+        self.gate = threading.Event()
+
+    def write(self, prompts: object, wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
+        into.append(Continuation("w4", 0))
+        yield Part(0, "one ")
+        assert self.gate.wait(PATIENCE)
+        yield Part(0, "two")
+
+
+def test_a_shutdown_lets_a_stream_come_to_its_end(models: list[Served]) -> None:
+    pausing = Pausing(models[2])
+    asked = {"model": "pausing", "prompt": "w4", "stream": True}
+    with running(Service([pausing])) as server:
+        with server.client.stream("POST", "/v1/completions", json=asked) as stream:
+            lines = (line.removeprefix("data: ") for line in stream.iter_lines() if line)
+            told = [next(lines)]
+            server.server.should_exit = True
+            until(lambda: not _listens(server.url))
+            pausing.gate.set()
+            told += lines
+        *events, end = told
+        assert "".join(json.loads(event)["choices"][0]["text"] for event in events) == "one two"
+        assert end == "[DONE]"
 
 
 def test_many_clients_at_once_get_their_own_answers(server: Running, models: list[Served]) -> None:

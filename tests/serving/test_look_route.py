@@ -136,6 +136,14 @@ def test_few_traces_are_kept(models: list[Served]) -> None:
         ({"text": ""}, "There is no text to look at: give a sentence."),
         ({"text": "w4", "target": " "}, "There is no target to look at: give a sentence."),
         ({"text": "w" * 601}, "characters: 601 is more than this server's limit of 600; ask for less."),
+        (
+            {"text": "w4", "target": "w" * 601},
+            "characters: 601 is more than this server's limit of 600; ask for less.",
+        ),
+        (
+            {"text": "w4", "max_length": 1001},
+            "max_length: 1,001 is more than this server's limit of 1,000; ask for less.",
+        ),
         ({"text": "w4", "beam": 17}, "beam: 17 is more than this server's limit of 16; ask for less."),
         ({"text": "w4", "beem": 1}, "beem is not known here (did you mean beam?)."),
     ],

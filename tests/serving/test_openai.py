@@ -9,7 +9,8 @@ import pytest
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling
 from regard.serving.served import Served
-from servers import Running
+from regard.serving.service import Service
+from servers import Running, running
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,27 @@ class TestLogprobs:
             assert told["text_offset"][-1] < len(choice.text)
 
 
+def test_a_recurrent_network_writes_streams_and_scores_too(recurrent: dict[str, Served]) -> None:
+    asked: dict[str, Any] = {"model": "lstm", "prompt": "w4 w5", "temperature": 0, "logprobs": 2, "echo": True}
+    with (
+        running(Service([recurrent["lstm"]])) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        (whole,) = client.completions.create(**asked, max_tokens=5).choices
+        told = [chunk.choices[0] for chunk in client.completions.create(**asked, max_tokens=5, stream=True)]
+        (read,) = client.completions.create(**asked | {"prompt": whole.text}, max_tokens=0).choices
+    wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=5)))
+    written = recurrent["lstm"].model.generate("w4 w5", wish)
+    assert written
+    assert whole.text == "".join(part.text for part in told) == f"w4 w5{written}"
+    assert whole.logprobs is not None
+    assert read.logprobs is not None
+    assert whole.logprobs.tokens == read.logprobs.tokens
+    assert whole.logprobs.token_logprobs == pytest.approx(read.logprobs.token_logprobs, abs=1e-4)
+    streamed = [score for part in told if part.logprobs for score in part.logprobs.token_logprobs or []]
+    assert streamed == whole.logprobs.token_logprobs
+
+
 def test_of_several_the_best_are_told(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {"model": "writer", "prompt": ["w4", "w5"], "max_tokens": 4, "seed": 5, "logprobs": 0}
     drawn = client.completions.create(**asked, n=6)
@@ -200,6 +222,9 @@ def test_a_stream_is_events(server: Running) -> None:
             "repetition_penalty = 1e-300 should be greater than or equal to 0.01.",
         ),
         ({"model": "writer", "suffix": "end"}, 400, "suffix is not supported here; leave it out."),
+        ({"model": "writer", "logit_bias": {"4": 1}}, 400, "logit_bias is not supported here; leave it out."),
+        ({"model": "writer", "presence_penalty": 1}, 400, "presence_penalty is not supported here; leave it out."),
+        ({"model": "writer", "frequency_penalty": 1}, 400, "frequency_penalty is not supported here; leave it out."),
         (
             {"model": "writer", "best_of": 2, "n": 3},
             400,

@@ -1,10 +1,12 @@
 """Safe by default: who may ask, under which name, from which page, how much; and what never leaves."""
 
+import json
 import logging
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,13 @@ def said(server: Running, request: bytes) -> bytes:
         raw.settimeout(PATIENCE)
         raw.sendall(request)
         return raw.recv(100)
+
+
+def answer(raw: socket.socket) -> tuple[int, str]:
+    """The status and the body of what comes next."""
+    with closing(HTTPResponse(raw)) as found:
+        found.begin()
+        return found.status, found.read().decode()
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +228,11 @@ class TestLimits:
     def test_a_body_that_never_ends_is_given_up(self, models: list[Served]) -> None:
         with running(Service(models[:1], Limits(deadline=0.2))) as slow:
             head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq"
-            assert said(slow, head).startswith(b"HTTP/1.1 408")
+            sentence = "The request did not come to its end in time; send it again."
+            with socket.create_connection(address(slow)) as raw:
+                raw.settimeout(PATIENCE)
+                raw.sendall(head)
+                assert answer(raw) == (408, json.dumps({"error": sentence}))
 
     @pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nHost: loc"])
     def test_a_head_that_never_ends_is_given_up(
@@ -241,6 +254,15 @@ class TestLimits:
                     raw.sendall(b"x: " + b"a" * 10_000)
                 assert raw.recv(100).startswith(b"HTTP/1.1 400")
         assert server.get("/health").is_success
+
+    def test_how_long_a_head_may_be_is_told(self, server: Running) -> None:
+        head = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+        with socket.create_connection(address(server)) as raw:
+            raw.settimeout(PATIENCE)
+            raw.sendall(head + b"\r\n" + head + b"x: ")
+            assert answer(raw) == (200, '{"status":"ok"}')  # so the next head has begun
+            raw.sendall(b"a" * (connection.BYTES + 1))
+            assert answer(raw) == (400, "The head of a request has at most 65,536 bytes.")
 
     def test_who_leaves_before_the_end_of_a_body_is_no_failure(
         self, models: list[Served], caplog: pytest.LogCaptureFixture
@@ -264,7 +286,8 @@ class TestNothingLeaks:
             found = broken.post(path, ASKED if path == "/translate" else {"text": "w4"})
             assert broken.get("/health").is_success
         assert found.status_code == 500
-        assert "failed here; the server's log has it under" in found.json()["error"]
+        begin = "Cannot translate text: something" if path == "/translate" else "Something"
+        assert found.json()["error"].startswith(f"{begin} failed here; the server's log has it under ")
         assert not any(part in found.text for part in ("secret", "Traceback", "File", "home", "RuntimeError"))
         number = found.json()["error"].split()[-1].rstrip(".")
         assert number in caplog.text
@@ -312,6 +335,7 @@ class TestNothingLeaks:
     def test_what_is_not_there_is_json_too(self, server: Running) -> None:
         found = server.get("/../../etc/passwd")
         assert (found.status_code, found.headers["content-type"]) == (404, "application/json")
+        assert found.json() == {"error": "There is nothing at /etc/passwd; see /docs."}
         found = server.get("/v1/translate")
         assert (found.status_code, found.json()) == (405, {"error": "GET is not for /v1/translate; see /docs."})
         assert found.headers["allow"] == "POST"

@@ -1,5 +1,6 @@
 """`regard serve` as a user runs it: one line when it is ready, a sentence when it cannot be, a quiet end."""
 
+import errno
 import logging
 import os
 import signal
@@ -15,7 +16,9 @@ import pytest
 from command_line import COMMAND, ENVIRONMENT
 from commands import regard
 from regard.serving.languages import guess
+from regard.serving.limits import Limits
 from regard.serving.served import Served, load_all, parse
+from regard.serving.service import Service
 from servers import PATIENCE, until
 
 
@@ -94,6 +97,31 @@ def test_how_much_it_says_can_be_chosen(
     logger.setLevel(before)
 
 
+def test_every_limit_can_be_set(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Service] = []
+
+    def ready(service: Service, taken: socket.socket, _: object) -> None:
+        taken.close()
+        found.append(service)
+
+    monkeypatch.setattr("regard.serving.server.serve", ready)
+    monkeypatch.setattr(logging.getLogger("regard"), "handlers", [])
+    given = {
+        "--max-body": 11,
+        "--max-characters": 12,
+        "--max-texts": 13,
+        "--max-beam": 14,
+        "--max-tokens": 15,
+        "--queue": 16,
+        "--deadline": 17.5,
+    }
+    options = [f"{option}={value}" for option, value in given.items()]
+    done = regard("serve", folders["en-it"], "--port", "0", "--beam", "3", *options)
+    assert (done.code, done.err) == (0, "")
+    limits = Limits(body=11, characters=12, texts=13, beam=14, tokens=15, queue=16, deadline=17.5)
+    assert [(service.limits, service.beam) for service in found] == [(limits, 3)]
+
+
 def test_a_port_that_is_taken_gets_a_sentence(folders: dict[str, Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -102,6 +130,18 @@ def test_a_port_that_is_taken_gets_a_sentence(folders: dict[str, Path]) -> None:
         1,
         f"regard: port {port} of 127.0.0.1 is taken; choose another with --port, or 0 for any.\n",
     )
+
+
+def test_a_port_that_is_not_for_everyone_gets_a_sentence(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: socket.socket, __: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    done = regard("serve", folders["en-it"], "--port", "80")
+    sentence = "port 80 of 127.0.0.1 may not be used by you; choose one above 1023 with --port."
+    assert (done.code, done.err) == (1, f"regard: {sentence}\n")
 
 
 @pytest.mark.parametrize(

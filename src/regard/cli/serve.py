@@ -63,7 +63,15 @@ def run(
     access = decide_access(
         host, key=key, open_to_all=open_to_all, names=tuple(allow_host or ()), origins=tuple(cors or ())
     )
-    limits = Limits(max_body, max_characters, max_texts, max_beam, max_tokens, queue, deadline)
+    limits = Limits(
+        body=max_body,
+        characters=max_characters,
+        texts=max_texts,
+        beam=max_beam,
+        tokens=max_tokens,
+        queue=queue,
+        deadline=deadline,
+    )
     served = load_all(
         models,
         pair=(source_language, target_language),

@@ -4,6 +4,7 @@ import hmac
 import re
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -42,13 +43,7 @@ class Access:
         if match is None:
             return False
         name = match[1].lower().rstrip(".")
-        if name in self.hosts:
-            return True
-        try:
-            ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            return False
-        return True
+        return name in self.hosts or _is_address(name.removeprefix("[").removesuffix("]"))
 
     def allows(self, origin: str) -> bool:
         """Whether a page from elsewhere may ask."""
@@ -88,6 +83,15 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() in LOOPBACK_NAMES
+
+
+@lru_cache(64)  # most clients go on under the name that they began with
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def read_key(path: Path | None, given: str | None) -> bytes | None:

@@ -6,6 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 TYPE = "application/json"
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def as_json(content: Any, status: int = 200) -> Response:
@@ -15,4 +16,4 @@ def as_json(content: Any, status: int = 200) -> Response:
 
 def written(content: Any) -> bytes:
     """JSON, in UTF-8."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _JSON.encode(content).encode()

@@ -14,6 +14,7 @@ from regard.serving.guard import Guard
 from regard.serving.refusal import Refusal
 from regard.serving.routes import ROUTERS
 from regard.serving.service import Service
+from regard.serving.shortcut import Shortcut
 from regard.version import __version__
 
 PAGE = Path(__file__).parent / "page"  # files for browsers, where there are any
@@ -35,8 +36,10 @@ def build_app(service: Service, page: Path = PAGE) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
-    for router in ROUTERS:
-        app.include_router(router(service))
+    routers = [router(service) for router in ROUTERS]
+    for one in routers:
+        app.include_router(one)
+    app.add_middleware(Shortcut, routes=[route for one in routers for route in one.routes])
     app.add_middleware(Guard, access=service.access, metrics=service.metrics)
     app.add_exception_handler(HTTPException, _refused)
     if (page / "index.html").is_file():

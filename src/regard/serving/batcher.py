@@ -167,8 +167,7 @@ class Batcher(Generic[Text, Wish, Found]):
         if not batch:
             return
         self._running += 1
-        work = asyncio.get_running_loop().run_in_executor(self._pool, self._work, batch)
-        work.add_done_callback(lambda done: self._finish(batch, done.result()))
+        self._pool.submit(self._work, batch, asyncio.get_running_loop())
 
     def _next(self) -> list[_Text[Text, Wish, Found]]:
         """The oldest text that someone still waits for, and those with the same wish behind it."""
@@ -184,7 +183,7 @@ class Batcher(Generic[Text, Wish, Found]):
             del self._waiting[wish]
         return batch
 
-    def _work(self, batch: list[_Text[Text, Wish, Found]]) -> "_Outcome[Found]":
+    def _work(self, batch: list[_Text[Text, Wish, Found]], loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: carry out a batch; where it fails, each request alone, so that only the culprit's does."""
         began = time.perf_counter()
         found: list[Found | Exception] = []
@@ -197,7 +196,7 @@ class Batcher(Generic[Text, Wish, Found]):
             else:
                 alone = {key: self._alone(batch, request) for key, request in requests.items()}
                 found = [next(alone[id(text.request)]) for text in batch]
-        return _Outcome(found, began, time.perf_counter())
+        loop.call_soon_threadsafe(self._finish, batch, _Outcome(found, began, time.perf_counter()))
 
     def _alone(
         self, batch: list[_Text[Text, Wish, Found]], request: _Request[Wish, Found]

@@ -28,7 +28,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._waits is not None and self._read > BYTES and not self.transport.is_closing():
             self._forget_head()
-            self.send_400_response(f"The head of a request has at most {BYTES} bytes.")
+            self.send_400_response(f"The head of a request has at most {BYTES:,} bytes.")
 
     def on_message_begin(self) -> None:
         """A head begins, perhaps behind another request in the same bytes."""
