@@ -135,6 +135,13 @@ def test_decoding_again_with_something_off(folders: dict[str, Path]) -> None:
     assert f"falls by {found['cost']:.3f}." in shown
 
 
+def test_attention_is_given_weights(folders: dict[str, Path]) -> None:
+    change = "decoder.1.cross_attention[2]=0.25,0.75,0"
+    shown = regard("look", folders["translator"], "w5 w9", "--off", change)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith(f"Changed: {change}\n")
+
+
 def test_a_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
     done = regard("look", folders["writer"], "w5 w9", "--length", "3", "--html", tmp_path / "x.html")
     assert (done.code, done.out) == (0, "")
@@ -171,6 +178,10 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", m, "w5", "--at", "decoder.1.weights"),
             1,
         ),
+        "regard: decoder.1.cross_attention=99: there is no key 99; the keys are 0 to 2, 3 in all.": (
+            ("look", m, "w5 w9", "--off", "decoder.1.cross_attention=99"),
+            1,
+        ),
         "regard: WHAT heatmap: should be attention, alignment or heads.": (
             ("plot", "heatmap", m, "w5", "-o", "x.png"),
             2,
@@ -201,7 +212,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
     }
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(13))
 def test_what_is_wrong_is_one_sentence(folders: dict[str, Path], number: int) -> None:
     sentence, (arguments, code) = list(refusals(folders).items())[number]
     done = regard(*arguments)

@@ -156,6 +156,7 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         ("product", {"at": "encoder.states", "row": -1, "column": 0}, "row = -1 should be greater than or equal to 0."),
         ("node", {"node": 0}, "There is no node 0; the nodes after the root are 1 to"),
         ("changed", {"changes": ["everything"]}, "There is no everything that could be changed"),
+        ("changed", {"changes": ["decoder.1.cross_attention=99"]}, "decoder.1.cross_attention=99: there is no key 99"),
         ("changed", {"changes": []}, "changes = [] List should have at least 1 item"),
     ],
 )

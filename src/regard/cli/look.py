@@ -39,7 +39,10 @@ def run(
     ] = None,
     off: Annotated[
         list[str] | None,
-        typer.Option(help="Decode again with this off, as decoder.1.cross_attention[2] or encoder.0; repeatable."),
+        typer.Option(
+            help="Decode again with this off, as decoder.1.cross_attention[2] or encoder.0; or, with =even, =KEY or a "
+            "weight for each key (=0.5,0.5,0) behind it, with attention that looks there; repeatable."
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write one page that needs no network.", metavar="FILE")] = None,
     as_json: Annotated[

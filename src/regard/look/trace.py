@@ -40,8 +40,9 @@ from regard.text.parses import Parse
 from regard.text.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from regard.look.ablation import Change, Difference
+    from regard.look.ablation import Change
     from regard.look.alignment import Alignment
+    from regard.look.difference import Difference
     from regard.look.gradients import Gradients
     from regard.look.heads import Head
     from regard.look.products import Product
@@ -211,7 +212,7 @@ class Trace:
 
     def changed(self, *changes: "Change") -> "Difference":
         """Decode again with heads or layers off, or with attention that was told where to look."""
-        from regard.look.ablation import compare
+        from regard.look.difference import compare
 
         return compare(self, changes)
 

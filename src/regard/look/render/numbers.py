@@ -6,7 +6,7 @@ from itertools import product
 from rich.console import RenderableType
 from rich.text import Text
 
-from regard.look.ablation import Difference
+from regard.look.difference import Difference
 from regard.look.numbers import Numbers
 from regard.look.render.matrix import bar, matrix, table
 
