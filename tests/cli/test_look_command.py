@@ -142,6 +142,18 @@ def test_attention_is_given_weights(folders: dict[str, Path]) -> None:
     assert shown.out.startswith(f"Changed: {change}\n")
 
 
+def test_the_pull_on_each_part_is_printed(folders: dict[str, Path]) -> None:
+    arguments = ("look", folders["translator"], "w5 w9", "--target", "w4 w20", "--gradients")
+    found = json.loads(regard(*arguments, "--json").out)
+    assert list(found) == ["loss", "norm", "parts"]
+    lines = [line.split() for line in regard(*arguments).out.splitlines()]
+    for part in found["parts"]:
+        row = next(line for line in lines if line[:1] == [part["part"]])
+        assert row[1] == f"{part['norm']:.3f}"
+        assert row[-2:] == [f"{part['relative']:.4f}", f"{part['parameters']:,}"]
+    assert ["loss", f"{found['loss']:.3f},", "norm", f"{found['norm']:.3f}", "of", "all", "parts", "together"] in lines
+
+
 def test_a_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
     done = regard("look", folders["writer"], "w5 w9", "--length", "3", "--html", tmp_path / "x.html")
     assert (done.code, done.out) == (0, "")
@@ -199,6 +211,10 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", m, "w5", "--at", "encoder.states", "--html", "x.html"),
             2,
         ),
+        "regard: --off and --gradients ask for different things; give one of them at a time.": (
+            ("look", m, "w5", "--off", "encoder.0", "--gradients"),
+            2,
+        ),
         "regard: --html and --json ask for different things; give one of them at a time.": (
             ("look", m, "w5", "--html", "x.html", "--json"),
             2,
@@ -212,7 +228,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
     }
 
 
-@pytest.mark.parametrize("number", range(13))
+@pytest.mark.parametrize("number", range(14))
 def test_what_is_wrong_is_one_sentence(folders: dict[str, Path], number: int) -> None:
     sentence, (arguments, code) = list(refusals(folders).items())[number]
     done = regard(*arguments)

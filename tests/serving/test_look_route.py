@@ -93,6 +93,13 @@ def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], tra
     assert heads[0]["name"] == "encoder.0.attention[0]"
 
 
+def test_gradients_are_the_traces(server: Running, outline: dict[str, Any], trace: Trace) -> None:
+    found, theirs = asked(server, outline, "gradients"), trace.gradients()
+    assert [part["part"] for part in found["parts"]] == [part.part for part in theirs.parts]
+    assert [part["norm"] for part in found["parts"]] == pytest.approx([part.norm for part in theirs.parts], rel=1e-3)
+    assert (found["loss"], found["norm"]) == pytest.approx((theirs.loss, theirs.norm), rel=1e-3)
+
+
 def test_words_are_aligned(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     found = asked(server, outline, "alignment")
     theirs = trace.alignment()

@@ -1,4 +1,4 @@
-"""The numbers at one address, and the difference that a change makes, in the terminal."""
+"""The numbers at one address, the difference that a change makes, and the pull on each part, in the terminal."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from regard.look.difference import Difference
+from regard.look.gradients import Gradients
 from regard.look.numbers import Numbers
 from regard.look.render.matrix import bar, matrix, table
 
@@ -45,6 +46,18 @@ def difference(found: Difference) -> Iterator[RenderableType]:
         before, after = (2.718281828459045**value for value in (step.before, step.after))
         made.add_row(Text(step.token), f"{before:.3f}", f"{after:.3f}", bar(after, 12), f"{step.divergence:.3f}")
     yield made
+
+
+def pulls(found: Gradients) -> Iterator[RenderableType]:
+    """How strongly each part is pulled, in the order of the network."""
+    yield Text("How strongly training on this output would pull each part: the norm of the gradient of its mean loss.")
+    largest = max(part.norm for part in found.parts) or 1.0
+    made = table("part", "norm", "", "over its weights'", "parameters")
+    for part in found.parts:
+        shown = bar(part.norm / largest)
+        made.add_row(Text(part.part), f"{part.norm:.3f}", shown, f"{part.relative:.4f}", f"{part.parameters:,}")
+    yield made
+    yield Text(f"loss {found.loss:.3f}, norm {found.norm:.3f} of all parts together", style="dim")
 
 
 def _labels(labels: list[str] | None, count: int, empty: str | None) -> list[str]:
