@@ -2,30 +2,37 @@
 
 import json
 import re
+from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from family import DECODERS, FAMILY
 from looking import TEXT, TRANSLATORS, traced
 from regard.drawing.files import check, write
 from regard.errors import ConfigError, DataError, InputError
 from regard.look import plots
+from regard.look.difference import Difference, StepChange
 from regard.look.render.html import notebook, page
+from regard.look.render.numbers import difference
 from regard.look.render.sections import EMBEDDED, attention_data
 from regard.look.render.terminal import CAUTION, walk
 from regard.look.trace import Trace
 
 
-def walked(trace: Trace) -> str:
+def shown(parts: Iterable[RenderableType]) -> list[str]:
     console = Console(width=200, no_color=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
-        for part in walk(trace):
+        for part in parts:
             console.print(part)
-    return captured.get()
+    return captured.get().splitlines()
+
+
+def walked(trace: Trace) -> str:
+    return "\n".join(shown(walk(trace)))
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -74,6 +81,26 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
     assert CAUTION in text
 
 
+@pytest.mark.parametrize(
+    ("kind", "first", "sentence"),
+    [
+        ("output", None, "The output stays the same; the original output's log p falls by 0.500."),
+        ("output", 1, "The outputs differ from step 1 on; the original output's log p falls by 0.500."),
+        ("classes", None, "The label stays the same; log p of good falls by 0.500."),
+        ("classes", 0, "The label is another one; log p of good falls by 0.500."),
+        ("tags", None, "The tags stay the same; their log p falls by 0.500."),
+        ("tags", 1, "The tags differ, from w9 on; their log p falls by 0.500."),
+        ("tokens", None, "The guesses stay the same; log p of the tokens falls by 0.500."),
+        ("tokens", 1, "The guesses differ, from w9 on; log p of the tokens falls by 0.500."),
+    ],
+)
+def test_a_difference_is_told_in_one_sentence(kind: str, first: int | None, sentence: str) -> None:
+    places = [None] if kind == "classes" else [None, None] if kind == "output" else ["w5", "w9"]
+    steps = [StepChange("good", -1.0, -1.0 - 0.5 / len(places), 0.1, at) for at in places]
+    found = Difference(kind, ["encoder.0"], "a", "a" if first is None else "b", ["good"] * len(places), first, steps)
+    assert sentence in shown(difference(found))
+
+
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_page_of_every_network_loads_nothing_from_elsewhere(name: str) -> None:
     content = page(traced(name))
@@ -101,9 +128,9 @@ def test_the_page_holds_the_weights_of_every_head() -> None:
         name.removesuffix(".weights") for name, point in trace.points.items() if point.point == "weights"
     ]
     for name, one in attentions.items():
-        shown = torch.tensor(one["points"]["weights"])
-        torch.testing.assert_close(shown, trace.whole(f"{name}.weights").float(), atol=1e-3, rtol=1e-3)
-        assert len(one["columns"]) == shown.size(-1)
+        embedded = torch.tensor(one["points"]["weights"])
+        torch.testing.assert_close(embedded, trace.whole(f"{name}.weights").float(), atol=1e-3, rtol=1e-3)
+        assert len(one["columns"]) == embedded.size(-1)
     assert attentions["decoder.0.attention"]["points"]["masked"][0][0][1] is None
 
 
@@ -123,9 +150,9 @@ def test_a_page_holds_a_bounded_number_of_numbers(monkeypatch: pytest.MonkeyPatc
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
     trace = traced("encoder-decoder")
-    shown = trace._repr_html_()
-    assert shown == notebook(trace)
-    (inside,) = re.findall(r'^<iframe srcdoc="([^"]*)"', shown)
+    framed = trace._repr_html_()
+    assert framed == notebook(trace)
+    (inside,) = re.findall(r'^<iframe srcdoc="([^"]*)"', framed)
     assert unescape(inside) == trace.as_html()
 
 

@@ -29,7 +29,12 @@ def run(
         str | None,
         typer.Option(help="The text's parse in CoNLL-U; a model with syntax positions needs it.", metavar="FILE"),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Force this output instead of decoding one; of an encoder with a head, ask about this label."
+        ),
+    ] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
     length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
+from torch import Tensor
 
 from regard.errors import InputError
 from regard.look.ablation import Change, changed
-from regard.look.recording import Recording
+from regard.look.predicted import OUTPUT, Predicted
 from regard.look.written import write
 
 if TYPE_CHECKING:
@@ -17,22 +17,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepChange:
-    """One step of the original output, read again by the changed network."""
+    """One prediction of the original output, made again by the changed network."""
 
-    token: str
+    token: str  # or label
     before: float  # its log-probability
     after: float
     divergence: float  # KL(before ‖ after) of the whole distribution, in nats
+    at: str | None = None  # of an encoder: the token that it is told of; None: the text
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a change made of the output, and of the probability of the output that was."""
+    """What a change made of the output, and of the probability of the output that was.
 
+    The output of an encoder is what its head takes for most probable: a label, tags, or tokens.
+    """
+
+    kind: str  # output, classes, tags, tokens
     changes: list[str]
     before: str
     after: str
-    tokens: list[str]  # of the new output, its end included
+    tokens: list[str]  # or labels: of the new output, its end included
     first: int | None  # the first step at which the outputs differ; None: they do not
     steps: list[StepChange]
 
@@ -43,7 +48,7 @@ class Difference:
 
     @property
     def cost(self) -> float:
-        """By how much the log-probability of the original output fell."""
+        """By how much the log-probability of the original output, or of what was given, fell."""
         return sum(step.before - step.after for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,34 +57,50 @@ class Difference:
 
 
 def compare(trace: "Trace", changes: Sequence[Change]) -> Difference:
-    """Decode as the trace did, but changed; and read the trace's own output again, changed."""
+    """Decode or read as the trace did, but changed; and price the trace's own output again, changed."""
     if not changes:
         raise InputError("Nothing is to be changed: name a head, a sub-layer or a layer, as in decoder.1.attention[0].")
-    written = trace.written
-    if written.read is None:
+    about = trace.predicted
+    if about is None:
         raise InputError("This network writes nothing, so there is no output to compare; look at its vectors instead.")
-    before = trace.recording.logits().log_softmax(-1)
+    logits = trace.recording.logits()
     with changed(trace, changes):
-        again = written if trace.forced is not None else write(trace.subject, trace.text, trace.wish, None, trace.parse)
-        after = Recording(trace.subject.network, written.source, written.read, written.facts).logits().log_softmax(-1)
-    index = before.new_tensor(written.follows, dtype=torch.long)[:, None]
+        changed_logits = trace.recording.again().logits()
+        new = _output(trace, about, changed_logits, again=True)
+    old = _output(trace, about, logits)
+    return Difference(
+        about.kind,
+        [str(change) for change in changes],
+        about.text(old[trace.prompted :], trace),
+        about.text(new[trace.prompted :], trace),
+        about.names(new, trace),
+        _first_difference(old, new),
+        _steps(trace, about, logits, changed_logits),
+    )
+
+
+def _output(trace: "Trace", about: Predicted, logits: Tensor, *, again: bool = False) -> list[int]:
+    """What is written, perhaps by decoding again; or what an encoder's head takes for most probable."""
+    if about.kind != OUTPUT:
+        told: list[int] = about.distributions(logits).argmax(-1).tolist()
+        return told
+    if again and trace.forced is None:
+        return write(trace.subject, trace.text, trace.wish, None, trace.parse).follows
+    return trace.written.follows
+
+
+def _steps(trace: "Trace", about: Predicted, logits: Tensor, changed_logits: Tensor) -> list[StepChange]:
+    before, after = about.distributions(logits), about.distributions(changed_logits)  # (N, V)
     divergence = (before.exp() * (before - after)).nansum(-1)
-    pieces = trace.subject.target.pieces(written.follows)
     rows = zip(
-        pieces,
-        before.gather(1, index)[:, 0].tolist(),
-        after.gather(1, index)[:, 0].tolist(),
+        about.names(about.ids, trace),
+        about.log_probabilities(logits).tolist(),
+        about.log_probabilities(changed_logits).tolist(),
         divergence.clamp(min=0).tolist(),
+        about.at,
         strict=True,
     )
-    return Difference(
-        [str(change) for change in changes],
-        trace.output,
-        trace.subject.target.decode(again.follows[trace.prompted :]),
-        trace.subject.target.pieces(again.follows),
-        _first_difference(written.follows, again.follows),
-        [StepChange(*row) for row in rows],
-    )
+    return [StepChange(*row) for row in rows]
 
 
 def _first_difference(before: Sequence[int], after: Sequence[int]) -> int | None:

@@ -29,6 +29,7 @@ from regard.look.matrices import matrices_of
 from regard.look.merges import Building, merges
 from regard.look.numbers import MOST, Numbers, Span, spans
 from regard.look.points import Point
+from regard.look.predicted import Predicted, predicted
 from regard.look.readings import Readings, readings
 from regard.look.recording import Recording
 from regard.look.steps import Step, steps
@@ -141,6 +142,11 @@ class Trace:
             return None
         return dict(zip(self.labels("layer") or [], self.whole("encoder.mixing.shares").tolist(), strict=True))
 
+    @cached_property
+    def predicted(self) -> Predicted | None:
+        """Every prediction that this trace is about, of an encoder's head too; None where nothing is predicted."""
+        return predicted(self)
+
     @property
     def tree(self) -> Tree | None:
         """The tree of the search; None where nothing was searched."""
@@ -148,8 +154,9 @@ class Trace:
 
     @property
     def log_probability(self) -> float:
-        """Of all that was written or forced, the network's own."""
-        return sum(step.log_probability for step in self.steps)
+        """Of all that was written or forced, or told by an encoder's head, the network's own."""
+        about = self.predicted
+        return 0.0 if about is None else float(about.log_probabilities(self.recording.logits()).sum())
 
     @property
     def points(self) -> dict[str, Point]:
@@ -211,7 +218,7 @@ class Trace:
         return align(self)
 
     def changed(self, *changes: "Change") -> "Difference":
-        """Decode again with heads or layers off, or with attention that was told where to look."""
+        """Decode or read again with heads or layers off, or with attention that was told where to look."""
         from regard.look.difference import compare
 
         return compare(self, changes)
@@ -223,7 +230,7 @@ class Trace:
         return heads(self)
 
     def gradients(self) -> "Gradients":
-        """How strongly each part of the network would be pulled to make this output more probable."""
+        """How strongly each part of the network would be pulled to make this output, or label, more probable."""
         from regard.look.gradients import gradients
 
         return gradients(self)

@@ -36,7 +36,7 @@ def walk(trace: Trace) -> Iterator[RenderableType]:
         yield from _tree(trace, trace.tree)
     if trace.subject.config.model.aligns:
         yield from _alignment(trace)
-    if any(point.point == "weights" for point in trace.points.values()) and trace.steps:
+    if any(point.point == "weights" for point in trace.points.values()) and trace.predicted is not None:
         yield from _heads(trace)
 
 
@@ -273,11 +273,13 @@ def _alignment(trace: Trace) -> Iterator[RenderableType]:
 def _heads(trace: Trace) -> Iterator[RenderableType]:
     yield heading("Heads", "how spread each one's attention is, and by how much log p falls when it is off")
     found = sorted(heads(trace), key=lambda head: -(head.cost or 0.0))
-    made = table("head", "entropy", "cost", "")
+    differ = any(head.other for head in found)
+    made = table("head", "entropy", "cost", "", *(["without it"] if differ else []))
     largest = max((abs(head.cost or 0.0) for head in found), default=1.0) or 1.0
     for head in found[:12]:
         cost = head.cost or 0.0
-        made.add_row(Text(str(head.change)), f"{head.entropy:.2f}", f"{cost:.2f}", bar(max(0.0, cost) / largest))
+        cells = [f"{head.entropy:.2f}", f"{cost:.2f}", bar(max(0.0, cost) / largest)]
+        made.add_row(Text(str(head.change)), *cells, *([Text(head.other or "")] if differ else []))
     yield made
     if len(found) > 12:
         yield Text(f"and {len(found) - 12} more that cost less", style="dim")
