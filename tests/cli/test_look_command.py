@@ -1,6 +1,7 @@
 """`regard look` and `regard plot`."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,35 @@ def test_the_pull_on_each_part_is_printed(folders: dict[str, Path]) -> None:
         assert row[1] == f"{part['norm']:.3f}"
         assert row[-2:] == [f"{part['relative']:.4f}", f"{part['parameters']:,}"]
     assert ["loss", f"{found['loss']:.3f},", "norm", f"{found['norm']:.3f}", "of", "all", "parts", "together"] in lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "columns"),
+    [
+        ("classifier", "The label ", ["label", "p"]),
+        ("tagger", "The tags ", ["token", "tag"]),
+        ("masked", "The guesses ", ["at", "token"]),
+        ("both ways", "The guesses ", ["at", "token"]),
+    ],
+)
+def test_what_an_encoder_tells_is_told_again(
+    folders: dict[str, Path], kind: str, told: str, columns: list[str]
+) -> None:
+    arguments = ("look", folders[kind], "w5 w9", "--off", "encoder.0" if kind == "both ways" else "encoder.0.attention")
+    found, shown = json.loads(regard(*arguments, "--json").out), regard(*arguments).out.splitlines()
+    assert shown[1:3] == [f"before  {found['before']}", f"after   {found['after']}"]
+    assert shown[3].startswith(told)
+    assert shown[3].endswith(f"falls by {found['cost']:.3f}.")
+    assert shown[5].split()[:2] == columns
+    assert regard("look", folders[kind], "w5 w9", "--gradients").out.startswith("How strongly training on this output")
+
+
+def test_a_label_can_be_asked_about(folders: dict[str, Path]) -> None:
+    losses = [
+        json.loads(regard("look", folders["classifier"], "w5", "--target", label, "--gradients", "--json").out)["loss"]
+        for label in LABELS
+    ]
+    assert sum(math.exp(-loss) for loss in losses) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:

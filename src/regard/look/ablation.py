@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config.complaint import nearest
 from regard.errors import InputError
 from regard.look.hooks import Seen, hooked
+from regard.look.matrices import DIRECTIONS
 from regard.look.points import Point
+from regard.look.recurrence import pass_by, passed_by
 from regard.look.told import To, check_to, looking, read_to, show_to
 
 if TYPE_CHECKING:
@@ -31,14 +33,14 @@ _WRITTEN = re.compile(r"(?P<place>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:=(?P
 class Change:
     """What to change: a head, all heads of an attention, a sub-layer, or all sub-layers of a layer.
 
-    Without `to` it is off: what it would have added is zero. With it, the weights of its attention are replaced: `even`
-    shares them evenly among the keys that may be looked at, a number puts all on one key, and a tuple has a weight for
-    each key.
+    Without `to` it is off: what it would have added is zero, and a recurrent layer is passed by. With it, the weights
+    of its attention are replaced: `even` shares them evenly among the keys that may be looked at, a number puts all on
+    one key, and a tuple has a weight for each key.
     """
 
     stack: str  # encoder, decoder
     layer: int | None  # None: of a recurrent decoder's attention, which is not in a layer
-    part: str | None = None  # attention, cross_attention, feed_forward; None: all of them
+    part: str | None = None  # attention, cross_attention, feed_forward; forwards, backwards; None: all of them
     head: int | None = None
     to: To | None = None
 
@@ -78,40 +80,43 @@ class Change:
 def changed(trace: "Trace", changes: Sequence[Change]) -> Iterator[None]:
     """While it lasts, the network is changed for this thread, and for no other."""
     pairs = [pair for change in changes for pair in _hooks(trace, change)]
-    with hooked([(point.module, see) for point, see in pairs]):
+    with hooked(pairs):
         yield
 
 
-def _hooks(trace: "Trace", change: Change) -> list[tuple[Point, Seen]]:
+def _hooks(trace: "Trace", change: Change) -> list[tuple[nn.Module, Seen]]:
     points, place = trace.points, change.place
     parts = _parts(points)
-    if change.part is None and change.to is None and change.head is None:
-        found = [name for name in parts if change.layer is not None and name.startswith(f"{place}.")]
+    if change.part is None and change.to is None and change.head is None and change.layer is not None:
+        found = [name for name in parts if name.startswith(f"{place}.")]
+        passed = passed_by(trace.subject.network, change.stack, change.layer)
+        if passed:
+            return [(layer, pass_by) for layer in passed]
     else:
         found = [place] if place in parts else []
     if not found:
         raise InputError(
-            f"There is no {place} that could be changed{nearest(place, parts)}; there are {_listed(parts)}."
+            f"There is no {place} that could be changed{nearest(place, parts)}; there are {', '.join(parts)}."
         )
     if change.to is not None:
-        return [(_weights(trace, change, change.to), looking(change.to, change.head))]
+        return [(_weights(trace, change, change.to).module, looking(change.to, change.head))]
     if change.head is None:
-        return [(parts[name], _off) for name in found]
+        return [(point.module, _off) for name in found for point in parts[name]]
     outputs = points.get(f"{place}.head_outputs")
     if outputs is None:
         raise InputError(f"{place}: has no heads of its own; leave the head out to switch all of it off.")
     _check_head(trace, outputs, change)
-    return [(outputs, _without(change.head))]
+    return [(outputs.module, _without(change.head))]
 
 
-def _parts(points: dict[str, Point]) -> dict[str, Point]:
-    """What can be switched off, each with the point that holds what it adds."""
-    found = {}
+def _parts(points: dict[str, Point]) -> dict[str, list[Point]]:
+    """What can be switched off, each with the points that hold what it adds, or remembers."""
+    found: dict[str, list[Point]] = {}
     for point in points.values():
-        if point.point == "added":
-            found[f"{point.stack}.{point.layer}.{point.part.removesuffix('_residual')}"] = point
-        elif point.point == "context":
-            found[f"{point.stack}.{point.part}"] = point
+        walks = point.layer is not None and point.part in DIRECTIONS
+        if point.point in (("cell", "hidden") if walks else ("added", "context")):
+            place = point.name.removesuffix(f".{point.point}").removesuffix("_residual")
+            found.setdefault(place, []).append(point)
     return found
 
 
@@ -141,7 +146,3 @@ def _without(head: int) -> Seen:
         return output
 
     return see
-
-
-def _listed(parts: dict[str, Point]) -> str:
-    return ", ".join(parts) if parts else "none in this network"
