@@ -81,6 +81,40 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
     assert CAUTION in text
 
 
+@pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "encoder-only"])
+def test_one_query_is_shown_as_it_is_computed(name: str) -> None:
+    trace = traced(name)
+    place = "encoder.0.attention" if name == "encoder-only" else "decoder.0.attention"
+    lines = walked(trace).splitlines()
+    row = len(trace.labels(trace.points[f"{place}.q"].axes[1]) or []) // 2
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"{place}, head 0: how "))
+    end = next(n for n, line in enumerate(lines) if n > start and line.startswith("Σ weight · v = "))
+    scores, weights, v = (trace.whole(f"{place}.{point}")[0] for point in ("scores", "weights", "v"))
+    seen = [n for n in range(scores.size(-1)) if name == "encoder-only" or n <= row]
+    body = [line.split() for line in lines[start + 4 : end - 1]]
+    assert [(cells[5], cells[7]) for cells in body] == [
+        (f"{float(scores[row, n]):.2f}", f"{float(weights[row, n]):.2f}") for n in seen
+    ]
+    taken = (weights[row, :, None] * v).sum(0)[:3]
+    assert [float(one) for one in lines[end].split()[5:8]] == pytest.approx(taken.tolist(), abs=0.0051)
+
+
+def test_hidden_units_that_are_on_are_counted_everywhere() -> None:
+    trace = traced("encoder-decoder")
+    told = {one["layer"]: one for one in json.loads(trace.as_json())["units"]}
+    assert list(told) == ["encoder.0", "encoder.1", "decoder.0", "decoder.1"]
+    text, content = walked(trace), unescape(page(trace))
+    for layer, one in told.items():
+        hidden = trace.whole(f"{layer}.feed_forward.hidden")
+        assert one["units"] == hidden.size(-1) == 24
+        assert one["on"] == [int((row > 0).sum()) for row in hidden]
+        assert 0 < sum(one["on"]) < hidden.numel()
+    assert text.count("units on, of 24") == content.count("hidden units on, of 24") == 4
+    first = next(line.split() for line in text.partition("units on, of 24")[2].splitlines() if line.startswith(" w5 "))
+    assert first[-1] == str(told["encoder.0"]["on"][0])
+    assert json.loads(traced("recurrent language model, GRU").as_json())["units"] == []
+
+
 @pytest.mark.parametrize(
     ("kind", "first", "sentence"),
     [

@@ -35,6 +35,7 @@ from regard.look.recording import Recording
 from regard.look.steps import Step, steps
 from regard.look.subject import Subject
 from regard.look.tree import Tree
+from regard.look.units import all_units_on
 from regard.look.words import Line, line
 from regard.look.written import Written, write
 from regard.text.parses import Parse
@@ -270,12 +271,16 @@ class Trace:
         return found
 
     def as_json(self, *, indent: int | None = None) -> str:
-        """The outline and the tree."""
+        """As `as_dict`."""
         return json.dumps(self.as_dict(), ensure_ascii=False, indent=indent, allow_nan=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The outline and the tree."""
-        return {**self.outline(), "tree": None if self.tree is None else self.tree.as_dict(self.subject.target)}
+        """The outline, the tree, and the hidden units that are on."""
+        return {
+            **self.outline(),
+            "tree": None if self.tree is None else self.tree.as_dict(self.subject.target),
+            "units": [one.as_dict() for one in all_units_on(self)],
+        }
 
     def as_html(self) -> str:
         """One page that needs no network."""

@@ -10,6 +10,7 @@ from regard.look.render.pictures import alignment_picture, heat, tree_picture
 from regard.look.render.sheets import Sheet, sheets
 from regard.look.render.terminal import CAUTION
 from regard.look.trace import Trace
+from regard.look.units import units_on
 from regard.look.words import Line
 from regard.training.report.markup import Markup, joined, table, tag
 
@@ -241,11 +242,10 @@ def _layers(trace: Trace) -> Markup:
                     if point in trace.points:
                         columns.append(f"{PARTS.get(part, 'feed-forward')} {sign}")
                         cells.append([f"{value:.3f}" for value in trace.whole(point).tolist()])
-            hidden = f"{stack}.{layer}.feed_forward.hidden"
-            if hidden in trace.points:
-                values = trace.whole(hidden)
-                columns.append(f"hidden units on, of {values.size(-1)}")
-                cells.append([str(count) for count in (values > 0).sum(-1).tolist()])
+            units = units_on(trace, f"{stack}.{layer}")
+            if units is not None:
+                columns.append(f"hidden units on, of {units.units}")
+                cells.append([str(count) for count in units.on])
             if columns:
                 rows = [[tag("code", label), *(column[n] for column in cells)] for n, label in enumerate(labels)]
                 title = tag("summary", f"{stack.capitalize()}, layer {layer}")
