@@ -16,6 +16,7 @@ from regard.errors import InputError
 from regard.look.ablation import Change, changed
 from regard.look.trace import Trace
 from regard.models.bidirectional import BidirectionalLanguageModel
+from regard.models.network import EncodingNetwork
 
 PREDICTING = [name for name, config in ENCODERS.items() if config.task]
 
@@ -23,14 +24,16 @@ PREDICTING = [name for name, config in ENCODERS.items() if config.task]
 def by_hand(trace: Trace) -> tuple[Tensor, list[int]]:
     """The log-probabilities (N, V) of all that the head predicts, and what the trace should be about in each row."""
     network, ids = trace.subject.network, torch.tensor([trace.written.source])
+    assert isinstance(network, EncodingNetwork)
     memory = network.encode(ids)
-    if isinstance(network, BidirectionalLanguageModel) and trace.subject.config.model.task == "bidirectional":
+    if "head.forwards.logits" in trace.points:
+        assert isinstance(network, BidirectionalLanguageModel)
         both = network.logits(network.both_ways(ids[:, :-1], ids[:, 1:]))[0]  # (S − 1, 2, V)
         rows = torch.cat([both[:, 0], both[:, 1]])
         return rows.log_softmax(-1), [*ids[0, 1:].tolist(), *ids[0, :-1].tolist()]
     if "label" in trace.points["head.logits"].axes:
-        pooled = "pooling.vector" if trace.points["head.logits"].axes == ("label",) else ""
-        rows = network.logits(network.pool(memory)) if pooled else network.logits(memory.states)[0, 1:-1]
+        whole = trace.points["head.logits"].axes == ("label",)
+        rows = network.logits(network.pool(memory)) if whole else network.logits(memory.states)[0, 1:-1]
         return rows.log_softmax(-1), rows.argmax(-1).tolist()
     return network.logits(memory.states)[0, 1:-1].log_softmax(-1), ids[0, 1:-1].tolist()
 
@@ -66,7 +69,8 @@ def test_the_parts_that_are_pulled_have_the_names_of_addresses() -> None:
 @pytest.mark.parametrize("name", ["encoder-only, classes", "encoder-only, tags", "encoder-only, hidden tokens"])
 def test_a_head_of_an_encoder_costs_what_is_told_without_it(name: str) -> None:
     trace = traced(name)
-    before, ids = (one.detach() if isinstance(one, Tensor) else one for one in by_hand(trace))
+    before, ids = by_hand(trace)
+    before = before.detach()
     for head in trace.heads()[::3]:
         with changed(trace, [head.change]):
             after = by_hand(trace)[0].detach()
@@ -89,6 +93,13 @@ def test_a_layer_may_be_what_a_label_depends_on() -> None:
     assert found.before == trace.readings.found[0].best.token != found.after == found.tokens[0]
     assert [(step.token, step.at) for step in found.steps] == [(found.before, None)]
     assert found.as_dict()["cost"] == found.cost > 0
+
+
+def test_what_both_directions_guess_is_told_apart() -> None:
+    about = traced("bidirectional, LSTM").predicted
+    assert about is not None
+    ahead, back = ["w5", "w9", "w12", "w7", "[EOS]"], ["[SOS]", "w5", "w9", "w12", "w7"]
+    assert about.at == [*(f"{one} forwards" for one in ahead), *(f"{one} backwards" for one in back)]
 
 
 def test_a_label_can_be_given() -> None:
@@ -118,9 +129,13 @@ def test_what_is_hidden_is_what_is_asked_for(tmp_path: Path) -> None:
     given = model.look("w5 [MASK] w12", target="w7")
     expected = trace.whole("head.probabilities")[2, 7].log()
     assert given.log_probability == pytest.approx(float(expected), abs=1e-4)
-    with pytest.raises(InputError) as found:
-        model.look("w5 w9 w12", target="w7")
-    assert str(found.value) == "The target has 1 tokens, and the text 0 [MASK]: give one for each."
+    for text, sentence in {
+        "w5 w9 w12": "The text has no [MASK] that a target could fill: leave the target out.",
+        "w5 [MASK] [MASK]": "The target has 1 tokens, and the text 2 [MASK]: give one for each.",
+    }.items():
+        with pytest.raises(InputError) as found:
+            model.look(text, target="w7")
+        assert str(found.value) == sentence
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,7 @@ def again(trace: Trace) -> Trace:
 def test_a_layer_that_is_off_is_not_there(name: str, layer: int) -> None:
     trace = traced(name)
     twin = copy.deepcopy(trace.subject.network)
-    stack = twin.get_submodule("decoder")
-    stack.layers = nn.ModuleList([stack.layers[1 - layer]])  # type: ignore[index]
+    twin.get_submodule("decoder").layers = nn.ModuleList([twin.get_submodule(f"decoder.layers.{1 - layer}")])
     with changed(trace, [Change("decoder", layer)]):
         off = again(trace).recording.logits()
     with torch.no_grad():

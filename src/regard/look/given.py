@@ -24,6 +24,8 @@ def given(subject: Subject, source: Sequence[int], target: str) -> list[int]:
     if model.task != "masked":
         raise InputError(f"{subject.name}: is of the kind {model.family}, which writes nothing: leave the target out.")
     holes = list(source).count(subject.config.tokens.mask) if subject.config.tokens.mask is not None else 0
+    if not holes:
+        raise InputError("The text has no [MASK] that a target could fill: leave the target out.")
     tokens = subject.target.encode(target.strip())
     if len(tokens) != holes:
         raise InputError(f"The target has {len(tokens)} tokens, and the text {holes} [MASK]: give one for each.")

@@ -46,24 +46,25 @@ def heads(trace: "Trace") -> list[Head]:
 
 def _heads(trace: "Trace") -> Iterator[Head]:
     about = trace.predicted
+    before = None if about is None else trace.recording.logits()
     for point in [point for point in trace.points.values() if point.point == "weights"]:
         for number, weights in enumerate(trace.whole(point.name)):
             entropy = float(-(weights * weights.clamp(min=1e-30).log()).sum(-1).mean())
             one = Head(point.stack, point.layer, point.part, number, entropy)
-            yield one if about is None else _priced(trace, one, about)
+            yield one if about is None or before is None else _priced(trace, one, about, before)
 
 
-def _priced(trace: "Trace", one: Head, about: Predicted) -> Head:
-    """A head with what it costs to switch it off."""
+def _priced(trace: "Trace", one: Head, about: Predicted, before: Tensor) -> Head:
+    """A head with what it costs to switch it off; `before` are the logits with it."""
     with changed(trace, [one.change]):
-        logits = trace.recording.again().logits()
-    cost = trace.log_probability - float(about.log_probabilities(logits).sum())
-    return replace(one, cost=cost, other=None if about.kind == OUTPUT else _other(trace, about, logits))
+        after = trace.recording.again().logits()
+    cost = float((about.log_probabilities(before) - about.log_probabilities(after)).sum())
+    return replace(one, cost=cost, other=None if about.kind == OUTPUT else _other(trace, about, before, after))
 
 
-def _other(trace: "Trace", about: Predicted, logits: Tensor) -> str | None:
+def _other(trace: "Trace", about: Predicted, before: Tensor, after: Tensor) -> str | None:
     """What is told differently: the label, or the tokens whose tag or guess is another."""
-    told, before = (about.distributions(one).argmax(-1).tolist() for one in (logits, trace.recording.logits()))
-    names = about.names(told, trace)
-    moved = [n for n, (new, old) in enumerate(zip(told, before, strict=True)) if new != old]
+    old, new = (about.distributions(logits).argmax(-1).tolist() for logits in (before, after))
+    names = about.names(new, trace)
+    moved = [n for n in range(len(new)) if new[n] != old[n]]
     return "  ".join(" ".join(filter(None, (about.at[n], names[n]))) for n in moved) or None

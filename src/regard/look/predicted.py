@@ -29,7 +29,7 @@ class Predicted:
     kind: str  # output, classes, tags, tokens
     rows: list[int]
     ids: list[int]
-    at: list[str | None]  # the token that is read there; None: the text, or what is written
+    at: list[str | None]  # the token that it is about, perhaps with a direction; None: the text, or what is written
     labels: list[str] | None  # names of the choices; None: they are tokens
 
     def distributions(self, logits: Tensor) -> Tensor:
@@ -60,7 +60,8 @@ def predicted(trace: "Trace") -> Predicted | None:
     found = _asked(trace, trace.readings)
     labels = None if trace.readings.kind == "tokens" else trace.labels("label")
     ids = written.told or [_chosen(trace, one) for one in found]
-    return Predicted(trace.readings.kind, [_row(one) for one in found], ids, [one.token for one in found], labels)
+    at = [" ".join(filter(None, (one.token, one.direction))) or None for one in found]
+    return Predicted(trace.readings.kind, [_row(one) for one in found], ids, at, labels)
 
 
 def _asked(trace: "Trace", told: Readings) -> list[Reading]:

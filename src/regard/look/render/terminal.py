@@ -296,11 +296,13 @@ def _heads(trace: Trace) -> Iterator[RenderableType]:
     yield heading("Heads", "how spread each one's attention is, and by how much log p falls when it is off")
     found = sorted(heads(trace), key=lambda head: -(head.cost or 0.0))
     differ = any(head.other for head in found)
-    made = table("head", "entropy", "cost", "", *(["without it"] if differ else []))
+    made = table("head", "entropy", "cost", "")
+    if differ:
+        made.add_column("without it", no_wrap=True)
     largest = max((abs(head.cost or 0.0) for head in found), default=1.0) or 1.0
     for head in found[:12]:
         cost = head.cost or 0.0
-        cells = [f"{head.entropy:.2f}", f"{cost:.2f}", bar(max(0.0, cost) / largest)]
+        cells = [Text(f"{head.entropy:.2f}"), Text(f"{cost:.2f}"), bar(max(0.0, cost) / largest)]
         made.add_row(Text(str(head.change)), *cells, *([Text(head.other or "")] if differ else []))
     yield made
     if len(found) > 12:
