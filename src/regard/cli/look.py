@@ -54,7 +54,10 @@ def run(
     ] = False,
     html: Annotated[Path | None, typer.Option(help="Write one page that needs no network.", metavar="FILE")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: the outline and the tree of the search.")
+        bool,
+        typer.Option(
+            "--json", help="Print JSON: the outline, the tree of the search, and the hidden units that are on."
+        ),
     ] = False,
 ) -> None:
     """Walk through a decode: tokens, every layer and head, every step, the search, the alignment."""
