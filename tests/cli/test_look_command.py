@@ -1,6 +1,7 @@
 """`regard look` and `regard plot`."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,54 @@ def test_decoding_again_with_something_off(folders: dict[str, Path]) -> None:
     assert f"falls by {found['cost']:.3f}." in shown
 
 
+def test_attention_is_given_weights(folders: dict[str, Path]) -> None:
+    change = "decoder.1.cross_attention[2]=0.25,0.75,0"
+    shown = regard("look", folders["translator"], "w5 w9", "--off", change)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith(f"Changed: {change}\n")
+
+
+def test_the_pull_on_each_part_is_printed(folders: dict[str, Path]) -> None:
+    arguments = ("look", folders["translator"], "w5 w9", "--target", "w4 w20", "--gradients")
+    found = json.loads(regard(*arguments, "--json").out)
+    assert list(found) == ["loss", "norm", "parts"]
+    lines = [line.split() for line in regard(*arguments).out.splitlines()]
+    for part in found["parts"]:
+        row = next(line for line in lines if line[:1] == [part["part"]])
+        assert row[1] == f"{part['norm']:.3f}"
+        assert row[-2:] == [f"{part['relative']:.4f}", f"{part['parameters']:,}"]
+    assert ["loss", f"{found['loss']:.3f},", "norm", f"{found['norm']:.3f}", "of", "all", "parts", "together"] in lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "columns"),
+    [
+        ("classifier", "The label ", ["label", "p"]),
+        ("tagger", "The tags ", ["token", "tag"]),
+        ("masked", "The guesses ", ["at", "token"]),
+        ("both ways", "The guesses ", ["at", "token"]),
+    ],
+)
+def test_what_an_encoder_tells_is_told_again(
+    folders: dict[str, Path], kind: str, told: str, columns: list[str]
+) -> None:
+    arguments = ("look", folders[kind], "w5 w9", "--off", "encoder.0" if kind == "both ways" else "encoder.0.attention")
+    found, shown = json.loads(regard(*arguments, "--json").out), regard(*arguments).out.splitlines()
+    assert shown[1:3] == [f"before  {found['before']}", f"after   {found['after']}"]
+    assert shown[3].startswith(told)
+    assert shown[3].endswith(f"falls by {found['cost']:.3f}.")
+    assert shown[5].split()[:2] == columns
+    assert regard("look", folders[kind], "w5 w9", "--gradients").out.startswith("How strongly training on this output")
+
+
+def test_a_label_can_be_asked_about(folders: dict[str, Path]) -> None:
+    losses = [
+        json.loads(regard("look", folders["classifier"], "w5", "--target", label, "--gradients", "--json").out)["loss"]
+        for label in LABELS
+    ]
+    assert sum(math.exp(-loss) for loss in losses) == pytest.approx(1, abs=1e-4)
+
+
 def test_a_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
     done = regard("look", folders["writer"], "w5 w9", "--length", "3", "--html", tmp_path / "x.html")
     assert (done.code, done.out) == (0, "")
@@ -171,6 +220,10 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", m, "w5", "--at", "decoder.1.weights"),
             1,
         ),
+        "regard: decoder.1.cross_attention=99: there is no key 99; the keys are 0 to 2, 3 in all.": (
+            ("look", m, "w5 w9", "--off", "decoder.1.cross_attention=99"),
+            1,
+        ),
         "regard: WHAT heatmap: should be attention, alignment or heads.": (
             ("plot", "heatmap", m, "w5", "-o", "x.png"),
             2,
@@ -188,6 +241,10 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", m, "w5", "--at", "encoder.states", "--html", "x.html"),
             2,
         ),
+        "regard: --off and --gradients ask for different things; give one of them at a time.": (
+            ("look", m, "w5", "--off", "encoder.0", "--gradients"),
+            2,
+        ),
         "regard: --html and --json ask for different things; give one of them at a time.": (
             ("look", m, "w5", "--html", "x.html", "--json"),
             2,
@@ -201,7 +258,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
     }
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(14))
 def test_what_is_wrong_is_one_sentence(folders: dict[str, Path], number: int) -> None:
     sentence, (arguments, code) = list(refusals(folders).items())[number]
     done = regard(*arguments)

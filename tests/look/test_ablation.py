@@ -153,7 +153,8 @@ def test_what_others_compute_meanwhile_is_not_recorded() -> None:
         (
             "Decoder 1",
             "'Decoder 1' names nothing to change; write it like decoder.1.cross_attention[2], decoder.1.feed_forward "
-            "or encoder.0, with =even or =KEY behind it to replace weights instead.",
+            "or encoder.0, with =even, =KEY or a weight for each key, as in =0.5,0.5,0, behind it to replace weights "
+            "instead.",
         ),
     ],
 )
@@ -169,6 +170,7 @@ def test_a_change_reads_as_it_is_written() -> None:
         "encoder.0",
         "decoder.0.attention=even",
         "decoder.0.attention[1]=3",
+        "decoder.0.attention[1]=0.5,0.25,0.25",
     ):
         assert str(Change.parse(written)) == written
 

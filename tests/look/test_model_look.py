@@ -70,10 +70,10 @@ def test_gradients_are_those_of_the_loss_and_leave_nothing_behind(name: str) -> 
     assert found.norm == pytest.approx(norm, rel=1e-4)
 
 
-def test_an_encoder_has_no_loss() -> None:
+def test_an_encoder_without_a_head_has_no_loss() -> None:
     with pytest.raises(InputError) as found:
         traced("encoder-only").gradients()
-    assert str(found.value) == "This network predicts no tokens, so its output has no loss, and no gradient."
+    assert str(found.value) == "This network predicts nothing, so it has no loss, and no gradient."
 
 
 def test_notes_say_what_differs_from_translate() -> None:

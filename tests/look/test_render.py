@@ -2,30 +2,37 @@
 
 import json
 import re
+from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from family import DECODERS, FAMILY
 from looking import TEXT, TRANSLATORS, traced
 from regard.drawing.files import check, write
 from regard.errors import ConfigError, DataError, InputError
 from regard.look import plots
+from regard.look.difference import Difference, StepChange
 from regard.look.render.html import notebook, page
+from regard.look.render.numbers import difference
 from regard.look.render.sections import EMBEDDED, attention_data
 from regard.look.render.terminal import CAUTION, walk
 from regard.look.trace import Trace
 
 
-def walked(trace: Trace) -> str:
+def shown(parts: Iterable[RenderableType]) -> list[str]:
     console = Console(width=200, no_color=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
-        for part in walk(trace):
+        for part in parts:
             console.print(part)
-    return captured.get()
+    return captured.get().splitlines()
+
+
+def walked(trace: Trace) -> str:
+    return "\n".join(shown(walk(trace)))
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -74,6 +81,60 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
     assert CAUTION in text
 
 
+@pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "encoder-only"])
+def test_one_query_is_shown_as_it_is_computed(name: str) -> None:
+    trace = traced(name)
+    place = "encoder.0.attention" if name == "encoder-only" else "decoder.0.attention"
+    lines = walked(trace).splitlines()
+    row = len(trace.labels(trace.points[f"{place}.q"].axes[1]) or []) // 2
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"{place}, head 0: how "))
+    end = next(n for n, line in enumerate(lines) if n > start and line.startswith("Σ weight · v = "))
+    scores, weights, v = (trace.whole(f"{place}.{point}")[0] for point in ("scores", "weights", "v"))
+    seen = [n for n in range(scores.size(-1)) if name == "encoder-only" or n <= row]
+    body = [line.split() for line in lines[start + 4 : end - 1]]
+    assert [(cells[5], cells[7]) for cells in body] == [
+        (f"{float(scores[row, n]):.2f}", f"{float(weights[row, n]):.2f}") for n in seen
+    ]
+    taken = (weights[row, :, None] * v).sum(0)[:3]
+    assert [float(one) for one in lines[end].split()[5:8]] == pytest.approx(taken.tolist(), abs=0.0051)
+
+
+def test_hidden_units_that_are_on_are_counted_everywhere() -> None:
+    trace = traced("encoder-decoder")
+    told = {one["layer"]: one for one in json.loads(trace.as_json())["units"]}
+    assert list(told) == ["encoder.0", "encoder.1", "decoder.0", "decoder.1"]
+    text, content = walked(trace), unescape(page(trace))
+    for layer, one in told.items():
+        hidden = trace.whole(f"{layer}.feed_forward.hidden")
+        assert one["units"] == hidden.size(-1) == 24
+        assert one["on"] == [int((row > 0).sum()) for row in hidden]
+        assert 0 < sum(one["on"]) < hidden.numel()
+    assert text.count("units on, of 24") == content.count("hidden units on, of 24") == 4
+    first = next(line.split() for line in text.partition("units on, of 24")[2].splitlines() if line.startswith(" w5 "))
+    assert first[-1] == str(told["encoder.0"]["on"][0])
+    assert json.loads(traced("recurrent language model, GRU").as_json())["units"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "sentence"),
+    [
+        ("output", None, "The output stays the same; the original output's log p falls by 0.500."),
+        ("output", 1, "The outputs differ from step 1 on; the original output's log p falls by 0.500."),
+        ("classes", None, "The label stays the same; log p of good falls by 0.500."),
+        ("classes", 0, "The label is another one; log p of good falls by 0.500."),
+        ("tags", None, "The tags stay the same; their log p falls by 0.500."),
+        ("tags", 1, "The tags differ, from w9 on; their log p falls by 0.500."),
+        ("tokens", None, "The guesses stay the same; log p of the tokens falls by 0.500."),
+        ("tokens", 1, "The guesses differ, from w9 on; log p of the tokens falls by 0.500."),
+    ],
+)
+def test_a_difference_is_told_in_one_sentence(kind: str, first: int | None, sentence: str) -> None:
+    places = [None] if kind == "classes" else [None, None] if kind == "output" else ["w5", "w9"]
+    steps = [StepChange("good", -1.0, -1.0 - 0.5 / len(places), 0.1, at) for at in places]
+    found = Difference(kind, ["encoder.0"], "a", "a" if first is None else "b", ["good"] * len(places), first, steps)
+    assert sentence in shown(difference(found))
+
+
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_page_of_every_network_loads_nothing_from_elsewhere(name: str) -> None:
     content = page(traced(name))
@@ -101,9 +162,9 @@ def test_the_page_holds_the_weights_of_every_head() -> None:
         name.removesuffix(".weights") for name, point in trace.points.items() if point.point == "weights"
     ]
     for name, one in attentions.items():
-        shown = torch.tensor(one["points"]["weights"])
-        torch.testing.assert_close(shown, trace.whole(f"{name}.weights").float(), atol=1e-3, rtol=1e-3)
-        assert len(one["columns"]) == shown.size(-1)
+        embedded = torch.tensor(one["points"]["weights"])
+        torch.testing.assert_close(embedded, trace.whole(f"{name}.weights").float(), atol=1e-3, rtol=1e-3)
+        assert len(one["columns"]) == embedded.size(-1)
     assert attentions["decoder.0.attention"]["points"]["masked"][0][0][1] is None
 
 
@@ -123,9 +184,9 @@ def test_a_page_holds_a_bounded_number_of_numbers(monkeypatch: pytest.MonkeyPatc
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
     trace = traced("encoder-decoder")
-    shown = trace._repr_html_()
-    assert shown == notebook(trace)
-    (inside,) = re.findall(r'^<iframe srcdoc="([^"]*)"', shown)
+    framed = trace._repr_html_()
+    assert framed == notebook(trace)
+    (inside,) = re.findall(r'^<iframe srcdoc="([^"]*)"', framed)
     assert unescape(inside) == trace.as_html()
 
 

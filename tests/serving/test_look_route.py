@@ -93,6 +93,13 @@ def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], tra
     assert heads[0]["name"] == "encoder.0.attention[0]"
 
 
+def test_gradients_are_the_traces(server: Running, outline: dict[str, Any], trace: Trace) -> None:
+    found, theirs = asked(server, outline, "gradients"), trace.gradients()
+    assert [part["part"] for part in found["parts"]] == [part.part for part in theirs.parts]
+    assert [part["norm"] for part in found["parts"]] == pytest.approx([part.norm for part in theirs.parts], rel=1e-3)
+    assert (found["loss"], found["norm"]) == pytest.approx((theirs.loss, theirs.norm), rel=1e-3)
+
+
 def test_words_are_aligned(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     found = asked(server, outline, "alignment")
     theirs = trace.alignment()
@@ -164,6 +171,7 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         ("product", {"at": "encoder.states", "row": -1, "column": 0}, "row = -1 should be greater than or equal to 0."),
         ("node", {"node": 0}, "There is no node 0; the nodes after the root are 1 to"),
         ("changed", {"changes": ["everything"]}, "There is no everything that could be changed"),
+        ("changed", {"changes": ["decoder.1.cross_attention=99"]}, "decoder.1.cross_attention=99: there is no key 99"),
         ("changed", {"changes": []}, "changes = [] List should have at least 1 item"),
     ],
 )

@@ -29,7 +29,12 @@ def run(
         str | None,
         typer.Option(help="The text's parse in CoNLL-U; a model with syntax positions needs it.", metavar="FILE"),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Force this output instead of decoding one; of an encoder with a head, ask about this label."
+        ),
+    ] = None,
     beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
     length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,
@@ -39,17 +44,27 @@ def run(
     ] = None,
     off: Annotated[
         list[str] | None,
-        typer.Option(help="Decode again with this off, as decoder.1.cross_attention[2] or encoder.0; repeatable."),
+        typer.Option(
+            help="Decode again with this off, as decoder.1.cross_attention[2] or encoder.0; or, with =even, =KEY or a "
+            "weight for each key (=0.5,0.5,0) behind it, with attention that looks there; repeatable."
+        ),
     ] = None,
+    gradients: Annotated[
+        bool, typer.Option("--gradients", help="Print how strongly training on the output would pull each part.")
+    ] = False,
     html: Annotated[Path | None, typer.Option(help="Write one page that needs no network.", metavar="FILE")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: the outline and the tree of the search.")
+        bool,
+        typer.Option(
+            "--json", help="Print JSON: the outline, the tree of the search, and the hidden units that are on."
+        ),
     ] = False,
 ) -> None:
     """Walk through a decode: tokens, every layer and head, every step, the search, the alignment."""
     from regard.model import load
 
-    several = [name for name, given in (("--at", at), ("--off", off), ("--html", html)) if given]
+    asked = (("--at", at), ("--off", off), ("--gradients", gradients), ("--html", html))
+    several = [name for name, given in asked if given]
     if len(several) > 1:
         raise ConfigError(f"{' and '.join(several)} ask for different things; give one of them at a time.")
     if html is not None and as_json:
@@ -63,6 +78,8 @@ def run(
         _print_numbers(trace, at, as_json)
     elif off:
         _print_difference(trace, off, as_json)
+    elif gradients:
+        _print_gradients(trace, as_json)
     elif html is not None:
         _write_page(trace, html)
     elif as_json:
@@ -116,6 +133,16 @@ def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None
     from regard.look.render.numbers import difference
 
     _print(difference(found))
+
+
+def _print_gradients(trace: "Trace", as_json: bool) -> None:
+    found = trace.gradients()
+    if as_json:
+        print(json.dumps(found.as_dict(), ensure_ascii=False))
+        return
+    from regard.look.render.numbers import pulls
+
+    _print(pulls(found))
 
 
 def _write_page(trace: "Trace", path: Path) -> None:

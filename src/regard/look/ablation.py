@@ -3,44 +3,46 @@
 A change is a hook on a tap, so that the real search runs with the real network, less what was changed. It shows what
 attention weights cannot: what the output would have been without.
 
-B rows · H heads · T queries · S keys
+B rows · H heads · T queries
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config.complaint import nearest
 from regard.errors import InputError
 from regard.look.hooks import Seen, hooked
+from regard.look.matrices import DIRECTIONS
 from regard.look.points import Point
-from regard.look.recording import Recording
-from regard.look.written import write
+from regard.look.recurrence import pass_by, passed_by
+from regard.look.told import To, check_to, looking, read_to, show_to
 
 if TYPE_CHECKING:
     from regard.look.trace import Trace
 
-_WRITTEN = re.compile(r"(?P<place>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:=(?P<to>even|\d{1,6}))?")
+_WRITTEN = re.compile(r"(?P<place>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:=(?P<to>.+))?")
 
 
 @dataclass(frozen=True)
 class Change:
     """What to change: a head, all heads of an attention, a sub-layer, or all sub-layers of a layer.
 
-    Without `to` it is off: what it would have added is zero. With it, the weights of its attention are replaced: `even`
-    shares them evenly among the keys that may be looked at, a number puts all on one key.
+    Without `to` it is off: what it would have added is zero, and a recurrent layer is passed by. With it, the weights
+    of its attention are replaced: `even` shares them evenly among the keys that may be looked at, a number puts all on
+    one key, and a tuple has a weight for each key.
     """
 
     stack: str  # encoder, decoder
     layer: int | None  # None: of a recurrent decoder's attention, which is not in a layer
-    part: str | None = None  # attention, cross_attention, feed_forward; None: all of them
+    part: str | None = None  # attention, cross_attention, feed_forward; forwards, backwards; None: all of them
     head: int | None = None
-    to: str | int | None = None
+    to: To | None = None
 
     @classmethod
     def parse(cls, written: str) -> "Change":
@@ -48,144 +50,82 @@ class Change:
 
         >>> Change.parse("decoder.1.cross_attention[2]")
         Change(stack='decoder', layer=1, part='cross_attention', head=2, to=None)
+        >>> Change.parse("decoder.1.cross_attention[2]=0.5,0.25,0.25").to
+        (0.5, 0.25, 0.25)
         """
         match = _WRITTEN.fullmatch(written)
-        if match is None:
+        to = None if match is None or match["to"] is None else read_to(match["to"])
+        if match is None or (match["to"] is not None and to is None):
             raise InputError(
                 f"{written!r} names nothing to change; write it like decoder.1.cross_attention[2], "
-                "decoder.1.feed_forward or encoder.0, with =even or =KEY behind it to replace weights instead."
+                "decoder.1.feed_forward or encoder.0, with =even, =KEY or a weight for each key, as in =0.5,0.5,0, "
+                "behind it to replace weights instead."
             )
         stack, *rest = match["place"].split(".")
         layer = int(rest.pop(0)) if rest and rest[0].isdigit() else None
-        to = match["to"]
-        return cls(
-            stack,
-            layer,
-            ".".join(rest) or None,
-            None if match["head"] is None else int(match["head"]),
-            int(to) if to is not None and to.isdigit() else to,
-        )
+        head = None if match["head"] is None else int(match["head"])
+        return cls(stack, layer, ".".join(rest) or None, head, to)
 
     def __str__(self) -> str:
-        place = ".".join(str(one) for one in (self.stack, self.layer, self.part) if one is not None)
         head = "" if self.head is None else f"[{self.head}]"
-        return f"{place}{head}{'' if self.to is None else f'={self.to}'}"
-
-
-@dataclass(frozen=True)
-class StepChange:
-    """One step of the original output, read again by the changed network."""
-
-    token: str
-    before: float  # its log-probability
-    after: float
-    divergence: float  # KL(before ‖ after) of the whole distribution, in nats
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What a change made of the output, and of the probability of the output that was."""
-
-    changes: list[str]
-    before: str
-    after: str
-    tokens: list[str]  # of the new output, its end included
-    first: int | None  # the first step at which the outputs differ; None: they do not
-    steps: list[StepChange]
+        return f"{self.place}{head}{'' if self.to is None else f'={show_to(self.to)}'}"
 
     @property
-    def same(self) -> bool:
-        """Whether the output is what it was."""
-        return self.first is None
-
-    @property
-    def cost(self) -> float:
-        """By how much the log-probability of the original output fell."""
-        return sum(step.before - step.after for step in self.steps)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**asdict(self), "same": self.same, "cost": self.cost}
-
-
-def compare(trace: "Trace", changes: Sequence[Change]) -> Difference:
-    """Decode as the trace did, but changed; and read the trace's own output again, changed."""
-    if not changes:
-        raise InputError("Nothing is to be changed: name a head, a sub-layer or a layer, as in decoder.1.attention[0].")
-    written = trace.written
-    if written.read is None:
-        raise InputError("This network writes nothing, so there is no output to compare; look at its vectors instead.")
-    before = trace.recording.logits().log_softmax(-1)
-    with changed(trace, changes):
-        again = written if trace.forced is not None else write(trace.subject, trace.text, trace.wish, None, trace.parse)
-        after = Recording(trace.subject.network, written.source, written.read, written.facts).logits().log_softmax(-1)
-    index = before.new_tensor(written.follows, dtype=torch.long)[:, None]
-    divergence = (before.exp() * (before - after)).nansum(-1)
-    pieces = trace.subject.target.pieces(written.follows)
-    rows = zip(
-        pieces,
-        before.gather(1, index)[:, 0].tolist(),
-        after.gather(1, index)[:, 0].tolist(),
-        divergence.clamp(min=0).tolist(),
-        strict=True,
-    )
-    return Difference(
-        [str(change) for change in changes],
-        trace.output,
-        trace.subject.target.decode(again.follows[trace.prompted :]),
-        trace.subject.target.pieces(again.follows),
-        _first_difference(written.follows, again.follows),
-        [StepChange(*row) for row in rows],
-    )
+    def place(self) -> str:
+        """Where it is, whichever the head."""
+        return ".".join(str(one) for one in (self.stack, self.layer, self.part) if one is not None)
 
 
 @contextmanager
 def changed(trace: "Trace", changes: Sequence[Change]) -> Iterator[None]:
     """While it lasts, the network is changed for this thread, and for no other."""
     pairs = [pair for change in changes for pair in _hooks(trace, change)]
-    with hooked([(point.module, see) for point, see in pairs]):
+    with hooked(pairs):
         yield
 
 
-def _hooks(trace: "Trace", change: Change) -> list[tuple[Point, Seen]]:
-    points = trace.points
-    place = ".".join(str(one) for one in (change.stack, change.layer, change.part) if one is not None)
+def _hooks(trace: "Trace", change: Change) -> list[tuple[nn.Module, Seen]]:
+    points, place = trace.points, change.place
     parts = _parts(points)
-    if change.part is None and change.to is None and change.head is None:
-        found = [name for name in parts if change.layer is not None and name.startswith(f"{place}.")]
+    if change.part is None and change.to is None and change.head is None and change.layer is not None:
+        found = [name for name in parts if name.startswith(f"{place}.")]
+        passed = passed_by(trace.subject.network, change.stack, change.layer)
+        if passed:
+            return [(layer, pass_by) for layer in passed]
     else:
         found = [place] if place in parts else []
     if not found:
         raise InputError(
-            f"There is no {place} that could be changed{nearest(place, parts)}; there are {_listed(parts)}."
+            f"There is no {place} that could be changed{nearest(place, parts)}; there are {', '.join(parts)}."
         )
     if change.to is not None:
-        return [(_weights(trace, place, change), _looking(change))]
+        return [(_weights(trace, change, change.to).module, looking(change.to, change.head))]
     if change.head is None:
-        return [(parts[name], _off) for name in found]
+        return [(point.module, _off) for name in found for point in parts[name]]
     outputs = points.get(f"{place}.head_outputs")
     if outputs is None:
         raise InputError(f"{place}: has no heads of its own; leave the head out to switch all of it off.")
     _check_head(trace, outputs, change)
-    return [(outputs, _without(change.head))]
+    return [(outputs.module, _without(change.head))]
 
 
-def _parts(points: dict[str, Point]) -> dict[str, Point]:
-    """What can be switched off, each with the point that holds what it adds."""
-    found = {}
+def _parts(points: dict[str, Point]) -> dict[str, list[Point]]:
+    """What can be switched off, each with the points that hold what it adds, or remembers."""
+    found: dict[str, list[Point]] = {}
     for point in points.values():
-        if point.point == "added":
-            found[f"{point.stack}.{point.layer}.{point.part.removesuffix('_residual')}"] = point
-        elif point.point == "context":
-            found[f"{point.stack}.{point.part}"] = point
+        walks = point.layer is not None and point.part in DIRECTIONS
+        if point.point in (("cell", "hidden") if walks else ("added", "context")):
+            place = point.name.removesuffix(f".{point.point}").removesuffix("_residual")
+            found.setdefault(place, []).append(point)
     return found
 
 
-def _weights(trace: "Trace", place: str, change: Change) -> Point:
-    weights = trace.points.get(f"{place}.weights")
+def _weights(trace: "Trace", change: Change, to: To) -> Point:
+    weights = trace.points.get(f"{change.place}.weights")
     if weights is None:
-        raise InputError(f"{place}: has no attention weights to replace; switch it off instead.")
+        raise InputError(f"{change.place}: has no attention weights to replace; switch it off instead.")
     _check_head(trace, weights, change)
+    check_to(str(change), to, trace.recording(weights).size(-1))
     return weights
 
 
@@ -206,33 +146,3 @@ def _without(head: int) -> Seen:
         return output
 
     return see
-
-
-def _looking(change: Change) -> Seen:
-    def see(_given: Tensor, weights: Tensor) -> Tensor:  # (B, H, T, S)
-        heads = slice(None) if change.head is None else slice(change.head, change.head + 1)
-        told = weights.clone()
-        part = weights[:, heads]
-        if change.to == "even":
-            seen = (part > 0).to(part.dtype)  # softmax gives a masked key exactly nothing
-            told[:, heads] = seen / seen.sum(-1, keepdim=True).clamp(min=1)
-            return told
-        key = int(change.to or 0)
-        if key >= weights.size(-1):
-            return weights  # not there yet: a decoder looks at what it has written so far
-        told[:, heads] = 0
-        told[:, heads, :, key] = 1
-        return told
-
-    return see
-
-
-def _first_difference(before: Sequence[int], after: Sequence[int]) -> int | None:
-    if list(before) == list(after):
-        return None
-    pairs = enumerate(zip(before, after, strict=False))
-    return next((n for n, (old, new) in pairs if old != new), min(len(before), len(after)))
-
-
-def _listed(parts: dict[str, Point]) -> str:
-    return ", ".join(parts) if parts else "none in this network"

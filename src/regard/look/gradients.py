@@ -1,4 +1,7 @@
-"""How strongly each part of a network is pulled: the norm of the gradient of −log p(output), part by part."""
+"""How strongly each part of a network is pulled: the norm of the gradient of −log p(output), part by part.
+
+The output is what was written or forced; of an encoder, the label, tags or tokens that its head tells, or was given.
+"""
 
 import math
 from collections.abc import Iterator
@@ -26,7 +29,7 @@ class PartGradient:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of the mean loss of the steps; a matrix that several parts share is counted where it is met first."""
+    """Of the mean loss of all predictions; a matrix that several parts share is counted where it is met first."""
 
     loss: float
     parts: list[PartGradient]
@@ -42,21 +45,14 @@ class Gradients:
 
 
 def gradients(trace: "Trace") -> Gradients:
-    """The gradient of the mean of −log p over the steps of a trace; the network's own gradients are not touched."""
-    written, network = trace.written, trace.subject.network
-    if written.read is None:
-        raise InputError("This network predicts no tokens, so its output has no loss, and no gradient.")
-    device = next(network.parameters()).device
-    parts = dict(_parts(network))
+    """The gradient of the mean of −log p over what a trace is about; the network's own gradients are not touched."""
+    about = trace.predicted
+    if about is None:
+        raise InputError("This network predicts nothing, so it has no loss, and no gradient.")
+    parts = dict(_parts(trace.subject.network))
     wanted = [parameter for parameters in parts.values() for parameter in parameters]
     with torch.enable_grad():
-        memory = None
-        if written.source is not None:
-            source = torch.tensor([written.source], device=device)
-            memory = network.encode(source, facts=trace.recording.facts or None)
-        hidden = network.decode(torch.tensor([written.read], device=device), memory)
-        logits = network.logits(hidden)[0].float()
-        loss = nn.functional.cross_entropy(logits, torch.tensor(written.follows, device=device))
+        loss = -about.log_probabilities(trace.recording.again().differentiable_logits()).mean()
         found = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
     rows = []
     for part, parameters in parts.items():
@@ -67,20 +63,33 @@ def gradients(trace: "Trace") -> Gradients:
 
 
 def _parts(network: nn.Module) -> Iterator[tuple[str, list[Tensor]]]:
-    """Parameters by part: each sub-layer with its norm, the embeddings, the output."""
+    """Parameters by part: each sub-layer with its norm, the embeddings, the output, the head."""
     seen: set[int] = set()
     found: dict[str, list[Tensor]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
         if id(parameter) in seen or not parameter.requires_grad:
             continue
         seen.add(id(parameter))
-        stack, *rest = name.split(".")
-        if rest[0] == "layers":
-            part = f"{stack}.{rest[1]}.{rest[2].removesuffix('_residual')}"
-        else:
-            part = f"{stack}.{rest[0]}" if len(rest) > 1 or stack != "output" else stack
-        found.setdefault(part.replace(".kernel", ""), []).append(parameter)
+        found.setdefault(_part(name), []).append(parameter)
     yield from found.items()
+
+
+def _part(name: str) -> str:
+    """The part that a parameter is of, named as in addresses."""
+    match name.split("."):
+        case [stack, "layers", layer, "kernel", *_]:
+            return f"{stack}.{layer}"
+        case [stack, "layers", layer, part, *_]:
+            return f"{stack}.{layer}.{part.removesuffix('_residual')}"
+        case [stack, ("forwards" | "backwards") as direction, layer, *_]:
+            return f"{stack}.{layer}.{direction}"
+        case [("output" | "head" | "pooling") as part, *_]:
+            return part
+        case ["mixing", *_]:
+            return "encoder.mixing"
+        case [stack, part, *_]:
+            return f"{stack}.{part}"
+    return name
 
 
 def _norm(tensors: list[Tensor]) -> float:

@@ -5,13 +5,13 @@ everywhere and be needed.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
+from torch import Tensor
 
 from regard.look.ablation import Change, changed
-from regard.look.recording import Recording
+from regard.look.predicted import OUTPUT, Predicted
 
 if TYPE_CHECKING:
     from regard.look.trace import Trace
@@ -26,7 +26,8 @@ class Head:
     part: str
     head: int
     entropy: float  # the mean over queries of the entropy of its weights, in nats: 0 looks at one token
-    cost: float | None  # by how much log p(output) falls without it; None where nothing is written
+    cost: float | None = None  # by how much log p(output) falls without it; None where nothing is predicted
+    other: str | None = None  # what an encoder's head tells without it, where that is something else
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -44,18 +45,26 @@ def heads(trace: "Trace") -> list[Head]:
 
 
 def _heads(trace: "Trace") -> Iterator[Head]:
+    about = trace.predicted
+    before = None if about is None else trace.recording.logits()
     for point in [point for point in trace.points.values() if point.point == "weights"]:
         for number, weights in enumerate(trace.whole(point.name)):
             entropy = float(-(weights * weights.clamp(min=1e-30).log()).sum(-1).mean())
-            one = Head(point.stack, point.layer, point.part, number, entropy, None)
-            yield Head(point.stack, point.layer, point.part, number, entropy, _cost(trace, one.change))
+            one = Head(point.stack, point.layer, point.part, number, entropy)
+            yield one if about is None or before is None else _priced(trace, one, about, before)
 
 
-def _cost(trace: "Trace", change: Change) -> float | None:
-    written = trace.written
-    if written.read is None:
-        return None
-    with changed(trace, [change]):
-        rows = Recording(trace.subject.network, written.source, written.read, written.facts).logits().log_softmax(-1)
-    index = torch.tensor(written.follows, device=rows.device)[:, None]
-    return trace.log_probability - float(rows.gather(1, index).sum())
+def _priced(trace: "Trace", one: Head, about: Predicted, before: Tensor) -> Head:
+    """A head with what it costs to switch it off; `before` are the logits with it."""
+    with changed(trace, [one.change]):
+        after = trace.recording.again().logits()
+    cost = float((about.log_probabilities(before) - about.log_probabilities(after)).sum())
+    return replace(one, cost=cost, other=None if about.kind == OUTPUT else _other(trace, about, before, after))
+
+
+def _other(trace: "Trace", about: Predicted, before: Tensor, after: Tensor) -> str | None:
+    """What is told differently: the label, or the tokens whose tag or guess is another."""
+    old, new = (about.distributions(logits).argmax(-1).tolist() for logits in (before, after))
+    names = about.names(new, trace)
+    moved = [n for n in range(len(new)) if new[n] != old[n]]
+    return "  ".join(" ".join(filter(None, (about.at[n], names[n]))) for n in moved) or None

@@ -7,8 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-Seen = Callable[[Tensor, Tensor], Tensor | None]
-"""Given what went into a module and what came out; what it returns, if anything, replaces the latter."""
+Seen = Callable[[Tensor, Any], Any]
+"""Given what went into a module and what came out; what it returns, if anything, replaces the latter.
+
+That is a tensor, but of a recurrent layer, which gives its state with it.
+"""
 
 
 @contextmanager
@@ -16,7 +19,7 @@ def hooked(pairs: Sequence[tuple[nn.Module, Seen]]) -> Iterator[None]:
     """While it lasts, each module shows what passes it; only to, and only for, the thread that asked."""
     here = threading.get_ident()
 
-    def hook(see: Seen) -> Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]:
+    def hook(see: Seen) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
         return lambda _module, inputs, output: see(inputs[0], output) if threading.get_ident() == here else None
 
     handles = [module.register_forward_hook(hook(see)) for module, see in pairs]

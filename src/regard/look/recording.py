@@ -39,6 +39,7 @@ class Recording:
     ) -> None:
         device = next(network.parameters()).device
         self.network = network
+        self._asked = source, read, facts
         self.points = points_of(network)
         self._source = None if source is None else torch.tensor([source], device=device)  # (1, S)
         self._read = None if read is None else torch.tensor([read], device=device)  # (1, T)
@@ -65,8 +66,21 @@ class Recording:
 
     @torch.no_grad()
     def logits(self) -> Tensor:
-        """The logits of what follows each token (T, V)."""
-        return self.network.logits(self._decoded()).float()[0]
+        """The logits of all that is predicted, a row each: what follows each token (T, V), or what a head tells.
+
+        That is (1, L) of a text's label, (S, L) of tags, (S, V) of tokens, and (2 S, V) where they are guessed both
+        ways: first forwards, then backwards, from each place.
+        """
+        return self.differentiable_logits()
+
+    def differentiable_logits(self) -> Tensor:
+        """The same for those who want gradients; of a recording that has recorded nothing else."""
+        seen = self._read_out() if self._read is None else self._decoded()
+        return self.network.logits(seen).float().flatten(0, -2)
+
+    def again(self) -> "Recording":
+        """The same reading, with nothing kept of this one: of a network that was changed meanwhile."""
+        return Recording(self.network, *self._asked)
 
     def _size(self) -> int:
         return sum(tensor.numel() for group in self._groups.values() for tensor in group.values())

@@ -29,19 +29,22 @@ from regard.look.matrices import matrices_of
 from regard.look.merges import Building, merges
 from regard.look.numbers import MOST, Numbers, Span, spans
 from regard.look.points import Point
+from regard.look.predicted import Predicted, predicted
 from regard.look.readings import Readings, readings
 from regard.look.recording import Recording
 from regard.look.steps import Step, steps
 from regard.look.subject import Subject
 from regard.look.tree import Tree
+from regard.look.units import all_units_on
 from regard.look.words import Line, line
 from regard.look.written import Written, write
 from regard.text.parses import Parse
 from regard.text.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from regard.look.ablation import Change, Difference
+    from regard.look.ablation import Change
     from regard.look.alignment import Alignment
+    from regard.look.difference import Difference
     from regard.look.gradients import Gradients
     from regard.look.heads import Head
     from regard.look.products import Product
@@ -140,6 +143,11 @@ class Trace:
             return None
         return dict(zip(self.labels("layer") or [], self.whole("encoder.mixing.shares").tolist(), strict=True))
 
+    @cached_property
+    def predicted(self) -> Predicted | None:
+        """Every prediction that this trace is about, of an encoder's head too; None where nothing is predicted."""
+        return predicted(self)
+
     @property
     def tree(self) -> Tree | None:
         """The tree of the search; None where nothing was searched."""
@@ -147,8 +155,9 @@ class Trace:
 
     @property
     def log_probability(self) -> float:
-        """Of all that was written or forced, the network's own."""
-        return sum(step.log_probability for step in self.steps)
+        """Of all that was written or forced, or told by an encoder's head, the network's own."""
+        about = self.predicted
+        return 0.0 if about is None else float(about.log_probabilities(self.recording.logits()).sum())
 
     @property
     def points(self) -> dict[str, Point]:
@@ -210,8 +219,8 @@ class Trace:
         return align(self)
 
     def changed(self, *changes: "Change") -> "Difference":
-        """Decode again with heads or layers off, or with attention that was told where to look."""
-        from regard.look.ablation import compare
+        """Decode or read again with heads or layers off, or with attention that was told where to look."""
+        from regard.look.difference import compare
 
         return compare(self, changes)
 
@@ -222,7 +231,7 @@ class Trace:
         return heads(self)
 
     def gradients(self) -> "Gradients":
-        """How strongly each part of the network would be pulled to make this output more probable."""
+        """How strongly each part of the network would be pulled to make this output, or label, more probable."""
         from regard.look.gradients import gradients
 
         return gradients(self)
@@ -262,12 +271,16 @@ class Trace:
         return found
 
     def as_json(self, *, indent: int | None = None) -> str:
-        """The outline and the tree."""
+        """As `as_dict`."""
         return json.dumps(self.as_dict(), ensure_ascii=False, indent=indent, allow_nan=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The outline and the tree."""
-        return {**self.outline(), "tree": None if self.tree is None else self.tree.as_dict(self.subject.target)}
+        """The outline, the tree, and the hidden units that are on."""
+        return {
+            **self.outline(),
+            "tree": None if self.tree is None else self.tree.as_dict(self.subject.target),
+            "units": [one.as_dict() for one in all_units_on(self)],
+        }
 
     def as_html(self) -> str:
         """One page that needs no network."""

@@ -13,6 +13,7 @@ from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Hypothesis, Sampling
 from regard.decoding.translator import Wish
 from regard.errors import ConfigError, InputError
+from regard.look.given import given
 from regard.look.subject import Subject
 from regard.look.tree import Tree, chain
 from regard.text.holes import encode_holes
@@ -37,6 +38,7 @@ class Written:
     found: Hypothesis | None = None
     tree: Tree | None = None
     facts: Facts = field(default_factory=dict)  # what a parse tells of the source's tokens, its end included
+    told: list[int] | None = None  # what an encoder's head should have told, where that is given
 
 
 def write(
@@ -48,11 +50,8 @@ def write(
         return _translated(subject, text, _wish(wish, Wish, "Wish, or none"), target, parse)
     if model.continues:
         return _continued(subject, text, _wish(wish, Prompting, "Prompting, or none"), target)
-    if target is not None:
-        raise InputError(
-            f"{subject.name}: is of the kind {_family(subject)}, which writes nothing: leave the target out."
-        )
-    return Written(_encoder_ids(subject, text), None, [], 0)
+    source = _encoder_ids(subject, text)
+    return Written(source, None, [], 0, told=None if target is None else given(subject, source, target))
 
 
 def _translated(subject: Subject, text: str, wish: Wish | None, target: str | None, parse: Parse | None) -> Written:
@@ -143,7 +142,3 @@ def _wish(wish: object, kind: type[Kind], what: str) -> Kind | None:
     if wish is not None and not isinstance(wish, kind):
         raise ConfigError(f"a {type(wish).__name__} is no wish for this kind of model; give a {what}.")
     return wish
-
-
-def _family(subject: Subject) -> str:
-    return subject.config.model.family

@@ -10,6 +10,7 @@ from regard.look.render.pictures import alignment_picture, heat, tree_picture
 from regard.look.render.sheets import Sheet, sheets
 from regard.look.render.terminal import CAUTION
 from regard.look.trace import Trace
+from regard.look.units import units_on
 from regard.look.words import Line
 from regard.training.report.markup import Markup, joined, table, tag
 
@@ -53,7 +54,7 @@ def _header(trace: Trace) -> Markup:
     title = tag("h1", trace.text, dir="auto")
     output = tag("p", trace.output, class_="output", dir="auto") if trace.steps else ""
     notes = [tag("p", note, class_="note warning") for note in trace.notes]
-    forced = " of a target that was given" if trace.forced is not None else ""
+    forced = " of a target that was given" if trace.forced is not None and trace.steps else ""
     article = "an" if about["family"][0] in "aeiou" else "a"
     kind = tag("p", f"{what}{forced} by {article} {about['family']}", class_="kind")
     return tag("header", kind, title, output, tag("p", facts, class_="summary"), *notes)
@@ -241,11 +242,10 @@ def _layers(trace: Trace) -> Markup:
                     if point in trace.points:
                         columns.append(f"{PARTS.get(part, 'feed-forward')} {sign}")
                         cells.append([f"{value:.3f}" for value in trace.whole(point).tolist()])
-            hidden = f"{stack}.{layer}.feed_forward.hidden"
-            if hidden in trace.points:
-                values = trace.whole(hidden)
-                columns.append(f"hidden units on, of {values.size(-1)}")
-                cells.append([str(count) for count in (values > 0).sum(-1).tolist()])
+            units = units_on(trace, f"{stack}.{layer}")
+            if units is not None:
+                columns.append(f"hidden units on, of {units.units}")
+                cells.append([str(count) for count in units.on])
             if columns:
                 rows = [[tag("code", label), *(column[n] for column in cells)] for n, label in enumerate(labels)]
                 title = tag("summary", f"{stack.capitalize()}, layer {layer}")
@@ -298,18 +298,20 @@ def _search(trace: Trace) -> Markup:
 
 
 def _heads(trace: Trace) -> Markup:
-    if not trace.steps:
+    if trace.predicted is None:
         return Markup("")
     found = sorted(heads(trace), key=lambda head: -(head.cost or 0.0))
     if not found:
         return Markup("")
     largest = max(abs(head.cost or 0.0) for head in found) or 1.0
+    differ = any(head.other for head in found)
     rows = [
         [
             tag("code", str(head.change)),
             _bar((head.cost or 0.0) / largest, "c2"),
             f"{head.cost or 0.0:.3f}",
             f"{head.entropy:.2f}",
+            *([tag("code", head.other or "")] if differ else []),
         ]
         for head in found
     ]
@@ -317,16 +319,16 @@ def _heads(trace: Trace) -> Markup:
         "Each head is switched off in turn, and the output read again: what it costs is what was needed of it. A head "
         "that looks sharply (low entropy) need not be one that matters."
     )
-    shown = table(["head", "", "log p lost", "entropy"], rows[:10], class_="numbers heads")
+    columns = ["head", "", "log p lost", "entropy", *(["told without it"] if differ else [])]
     rest = ""
     if len(rows) > 10:
-        more = table(["head", "", "log p lost", "entropy"], rows[10:], class_="numbers heads")
+        more = table(columns, rows[10:], class_="numbers heads")
         rest = tag("details", tag("summary", f"{len(rows) - 10} more that cost less"), more)
-    return _section("What heads are worth", note, shown, rest)
+    return _section("What heads are worth", note, table(columns, rows[:10], class_="numbers heads"), rest)
 
 
 def _gradients(trace: Trace) -> Markup:
-    if not trace.steps:
+    if trace.predicted is None:
         return Markup("")
     found = trace.gradients()
     largest = max((part.norm for part in found.parts), default=1.0) or 1.0

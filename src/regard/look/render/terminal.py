@@ -1,5 +1,6 @@
 """A walk through a trace in the terminal: from the text to the tokens, through every layer, to what was chosen."""
 
+import math
 from collections.abc import Iterator
 
 from rich.console import RenderableType
@@ -12,6 +13,7 @@ from regard.look.render.matrix import bar, matrix, number, table, vector
 from regard.look.render.sheets import Cell, Sheet, sheets
 from regard.look.trace import Trace
 from regard.look.tree import Node, Tree
+from regard.look.units import units_on
 
 CAUTION = (
     "Attention is not explanation: weights say where a head looks, not what the output depends on. The cost of leaving "
@@ -36,7 +38,7 @@ def walk(trace: Trace) -> Iterator[RenderableType]:
         yield from _tree(trace, trace.tree)
     if trace.subject.config.model.aligns:
         yield from _alignment(trace)
-    if any(point.point == "weights" for point in trace.points.values()) and trace.steps:
+    if any(point.point == "weights" for point in trace.points.values()) and trace.predicted is not None:
         yield from _heads(trace)
 
 
@@ -127,9 +129,29 @@ def _attention(trace: Trace, point: Point, labels: list[str]) -> Iterator[Render
         made.add_row(Text(label), *cells)
     yield Text(f"{PARTS[point.part]}: where each token looks most, with its weight", style="italic")
     yield made
+    if point.layer == 0:
+        yield from _one_query(trace, point, labels, keys)
     if point.layer == 0 or point.layer is None:
         yield Text(f"{point.name}[0]: all weights of one head", style="italic")
         yield matrix(labels, keys, values[0])
+
+
+def _one_query(trace: Trace, point: Point, labels: list[str], keys: list[str]) -> Iterator[RenderableType]:
+    """How the token in the middle looks, in the first head: from its query to what it takes along."""
+    if point.axes[-1] == "mixture":
+        return
+    place, row = point.name.removesuffix(".weights"), len(labels) // 2
+    names = ("q", "k", "v", "scores", "masked", "weights", "head_outputs")
+    q, k, v, scores, scaled, weights, taken = (trace.whole(f"{place}.{name}")[0].tolist() for name in names)
+    how = f"how {labels[row]} looks, by softmax of the scaled q · k; its q is {vector(q[row], 3).strip()}"
+    yield Text(f"{place}, head 0: {how}", style="italic")
+    made = table("key", "k", "q · k", "scaled", "weight", "v")
+    for n, key in enumerate(keys):
+        if not math.isinf(scaled[row][n]):
+            found = (f"{values[row][n]:.2f}" for values in (scores, scaled, weights))
+            made.add_row(Text(key), vector(k[n], 3), *found, vector(v[n], 3))
+    yield made
+    yield Text(f"Σ weight · v = {vector(taken[row], 3).strip()}", style="dim")
 
 
 def _layer(trace: Trace, place: str, labels: list[str]) -> RenderableType:
@@ -146,10 +168,10 @@ def _layer(trace: Trace, place: str, labels: list[str]) -> RenderableType:
             if point in trace.points:
                 columns.append(f"{SHORT[part]} {name}")
                 cells.append([f"{value:.3f}" for value in trace.whole(point).tolist()])
-    if f"{place}.feed_forward.hidden" in trace.points:
-        hidden = trace.whole(f"{place}.feed_forward.hidden")
-        columns.append(f"units on, of {hidden.size(-1)}")
-        cells.append([str(count) for count in (hidden > 0).sum(-1).tolist()])
+    units = units_on(trace, place)
+    if units is not None:
+        columns.append(f"units on, of {units.units}")
+        cells.append([str(count) for count in units.on])
     made = table("token", *columns)
     for n, label in enumerate(labels):
         made.add_row(Text(label), *(column[n] for column in cells))
@@ -273,11 +295,15 @@ def _alignment(trace: Trace) -> Iterator[RenderableType]:
 def _heads(trace: Trace) -> Iterator[RenderableType]:
     yield heading("Heads", "how spread each one's attention is, and by how much log p falls when it is off")
     found = sorted(heads(trace), key=lambda head: -(head.cost or 0.0))
+    differ = any(head.other for head in found)
     made = table("head", "entropy", "cost", "")
+    if differ:
+        made.add_column("without it", no_wrap=True)
     largest = max((abs(head.cost or 0.0) for head in found), default=1.0) or 1.0
     for head in found[:12]:
         cost = head.cost or 0.0
-        made.add_row(Text(str(head.change)), f"{head.entropy:.2f}", f"{cost:.2f}", bar(max(0.0, cost) / largest))
+        cells = [Text(f"{head.entropy:.2f}"), Text(f"{cost:.2f}"), bar(max(0.0, cost) / largest)]
+        made.add_row(Text(str(head.change)), *cells, *([Text(head.other or "")] if differ else []))
     yield made
     if len(found) > 12:
         yield Text(f"and {len(found) - 12} more that cost less", style="dim")

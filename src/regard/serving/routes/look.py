@@ -17,7 +17,7 @@ from regard.look.numbers import plain
 from regard.look.trace import Trace
 from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, Fields, check_limits, read_asked
-from regard.serving.schema import TEXT, Schema, answers, listed, obj, takes
+from regard.serving.schema import NUMBER, TEXT, Schema, answers, listed, obj, takes
 from regard.serving.service import Service
 from regard.serving.traces import Question
 from regard.serving.waiting import while_wanted
@@ -98,6 +98,7 @@ class AskedChange(Of):
 
 THING: Schema = {"type": "object"}
 NUMBERS = obj("address", "axes", "shape", "spans", "labels", "values", address=TEXT, values={"type": "array"})
+PULLS = obj("loss", "norm", "parts", loss=NUMBER, norm=NUMBER, parts=listed(THING))
 OUTLINE = obj("id", "kind", "text", "output", "model", "steps", "points", "matrices", id=TEXT, kind=TEXT, text=TEXT)
 
 
@@ -141,6 +142,13 @@ def router(service: Service) -> APIRouter:
     about("/v1/look/alignment", "Which words go together", Of, THING, lambda trace, _: trace.alignment().as_dict())
     about("/v1/look/heads", "How spread each head is, and what it costs to lose it", Of, listed(THING), _heads)
     about("/v1/look/changed", "Decode again with something off", AskedChange, THING, _changed)
+    about(
+        "/v1/look/gradients",
+        "How strongly each part is pulled",
+        Of,
+        PULLS,
+        lambda trace, _: trace.gradients().as_dict(),
+    )
     return routes
 
 
