@@ -217,6 +217,15 @@ def test_a_plot_shows_the_heads_that_were_asked_for() -> None:
     assert [label.get_text() for label in one.axes[0].get_yticklabels()] == [*TEXT.split(), "[EOS]"]
 
 
+def test_what_a_head_costs_is_drawn_where_something_is_predicted() -> None:
+    titles = {
+        name: [axes.get_title(loc="left") for axes in plots.heads(traced(name)).axes]
+        for name in ("encoder-decoder", "encoder-only")
+    }
+    assert titles["encoder-decoder"] == ["log p lost when it is off", "entropy of its attention, nats"]
+    assert titles["encoder-only"] == ["entropy of its attention, nats"]
+
+
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as wrong:
         check(Path("x.gif"), "--output")

@@ -63,20 +63,20 @@ def alignment(trace: Trace) -> "Figure":
 
 @our_style()
 def heads(trace: Trace) -> "Figure":
-    """Every head by how spread its attention is and by what it costs to switch it off."""
+    """Every head by how spread its attention is, and by what it costs to switch it off where something is predicted."""
     found = all_heads(trace)
     if not found:
         raise InputError("This network has no attention, so it has no heads to plot.")
-    costs = [head.cost or 0.0 for head in found]
-    figure = new_figure(7.2, max(2.0, 0.22 * len(found) + 1.0))
-    left, right = figure.subplots(1, 2, sharey=True)
+    costs = [head.cost for head in found if head.cost is not None]
+    drawn = [("log p lost when it is off", costs, BLUE)] if costs else []
+    drawn.append(("entropy of its attention, nats", [head.entropy for head in found], ORANGE))
+    figure = new_figure(1.2 + 3.0 * len(drawn), max(2.0, 0.22 * len(found) + 1.0))
+    panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
     places = list(range(len(found)))[::-1]
-    left.barh(places, costs, color=BLUE, height=0.7)
-    left.set_yticks(places, [str(head.change) for head in found])
-    left.set_title("log p lost when it is off")
-    right.barh(places, [head.entropy for head in found], color=ORANGE, height=0.7)
-    right.set_title("entropy of its attention, nats")
-    for ax in (left, right):
+    panels[0].set_yticks(places, [str(head.change) for head in found])
+    for ax, (title, values, colour) in zip(panels, drawn, strict=True):
+        ax.barh(places, values, color=colour, height=0.7)
+        ax.set_title(title)
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(length=0)
     return figure
