@@ -205,6 +205,26 @@ def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace:
     assert sums(page)[0][0] == "q[1, 1]", "the link leads back to the cell"
 
 
+@pytest.mark.parametrize(
+    ("step", "named"), [("projection", "q[2, 3]"), ("heads", "Concat · W_O"), ("feed_forward", "x · W₁ + b₁")]
+)
+def test_a_cell_that_is_pointed_at_is_worked_out(page: Page, trace: Trace, step: str, named: str) -> None:
+    """Before anything is chosen, with the pointer as with the keyboard."""
+    visit(page, f"look/{step}", at="encoder.1")
+    picture = page.locator("svg.matrix[tabindex]").first
+    box = picture.locator(".ground").nth(2 * 16 + 3 if step != "projection" else 2 * 6 + 3)
+    box.hover(force=True)
+    told = page.locator(".sum").first
+    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{trace.source.tokens[2]}, .*unit 3\b"))
+    assert told.get_attribute("data-name") == named
+    points = {"projection": "attention.q[0]", "heads": "attention_residual.added", "feed_forward": "feed_forward.inner"}
+    cell = trace.product(f"encoder.1.{points[step]}", 2, 3)
+    assert float(told.get_attribute("data-theirs") or "nan") == pytest.approx(cell.value, abs=1e-5)
+    assert "column=3" not in page.url, "what is only pointed at is not noted"
+    picture.press("ArrowUp")
+    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{trace.source.tokens[1]}, .*unit 3\b"))
+
+
 def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trace) -> None:
     visit(page, "look/switchboard")
     name = "decoder.1.cross_attention[0]"

@@ -86,6 +86,8 @@ export function matrix(given) {
   };
   if (onCell) {
     const point = (/** @type {number} */ row, /** @type {number} */ column) => {
+      const told = cursor.getAttribute("visibility") === "visible" && row === at[0] && column === at[1];
+      if (told) return;
       mark(row, column);
       onCell(at[0], at[1]);
     };
@@ -108,6 +110,7 @@ export function matrix(given) {
       point(...two(place(event)));
       onPin?.(at[0], at[1]);
     });
+    svg.addEventListener("focus", () => point(at[0], at[1]));
     svg.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
         event.key

@@ -2,6 +2,7 @@
 
 import { ACTIVATIONS } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
+import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
 import { formula, menus, nearest, pin, placeMenu, places, say, span, spanMenu } from "../places.js";
 import { factors, readout, terms } from "../readout.js";
@@ -34,51 +35,41 @@ export const feedForward = {
       formula(`FFN(x) = ${name}(x · W₁ + b₁) · W₂ + b₂`),
       menus(placeMenu(some, place), spanMenu(state, wide)),
     );
-    let latest = 0;
-    const onPin = async (/** @type {number} */ row, /** @type {number} */ shown) => {
-      const unit = shown + columns[0];
-      pin(row, unit);
-      latest += 1;
-      const turn = latest;
-      const back = Math.min(unit, trace.outline.model.width - 1);
-      const [cell, out] = await Promise.all([
+    const backOf = (/** @type {number} */ unit) => Math.min(unit, trace.outline.model.width - 1);
+    const ask = (/** @type {number} */ row, /** @type {number} */ unit) =>
+      Promise.all([
         trace.product(`${place}.inner`, row, unit),
-        trace.product(`${place}_residual.added`, row, back),
+        trace.product(`${place}_residual.added`, row, backOf(unit)),
       ]);
-      if (turn !== latest) return;
+    const tell = newest(ask, ([cell, out], row, unit) => {
       const sums = [cell, out].map((one, n) => {
         const { left, right, sum } = factors(one);
         return {
-          name: n ? `hidden · W₂ + b₂, unit ${back}` : "x · W₁ + b₁",
+          name: n ? `hidden · W₂ + b₂, unit ${backOf(unit)}` : "x · W₁ + b₁",
           how: `${terms(left, right, 2)}${one.bias === null ? "" : ` + ${exact(one.bias)}`}`,
           mine: sum,
           theirs: one.value,
         };
       });
-      const bent = hidden.values[row][shown];
+      const bent = hidden.values[row][unit - columns[0]];
       if (act) sums.splice(1, 0, { name, how: `${name}(${exact(cell.value)})`, mine: act(cell.value), theirs: bent });
       say_.show(`${rows[row]}, hidden unit ${unit}`, sums);
+    });
+    const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
+      for (const one of both) one.mark(row, column);
+      return tell(row, column + columns[0]);
     };
-    const onCell = (/** @type {number} */ row, /** @type {number} */ column) =>
-      both.forEach((one) => one.mark(row, column));
+    const walked = {
+      rows,
+      from: columns[0],
+      onCell,
+      onPin: (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]),
+    };
     const both = [
-      matrix({
-        title: "x · W₁ + b₁",
-        note: "choose a cell",
-        values: inner.values,
-        rows,
-        from: columns[0],
-        onCell,
-        onPin,
-      }),
-      matrix({ title: `after ${name}`, values: hidden.values, rows, from: columns[0], onCell, onPin }),
+      matrix({ title: "x · W₁ + b₁", values: inner.values, ...walked }),
+      matrix({ title: `after ${name}`, values: hidden.values, ...walked }),
     ];
     root.append(beside(...both.map((one) => one.element)), say_.element);
-    const [row, column] = [
-      Math.min(state.row, rows.length - 1),
-      Math.max(0, Math.min(state.column, wide - 1) - columns[0]),
-    ];
-    onCell(row, column);
-    await onPin(row, column);
+    await onCell(Math.min(state.row, rows.length - 1), Math.max(0, Math.min(state.column, wide - 1) - columns[0]));
   },
 };

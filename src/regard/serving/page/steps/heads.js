@@ -16,6 +16,7 @@ import {
   span,
   spanMenu,
 } from "../places.js";
+import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
 import { factors, readout, terms } from "../readout.js";
 import { go } from "../state.js";
@@ -73,29 +74,25 @@ export const heads = {
       caution(trace.outline.steps.length > 0),
     );
     const say_ = readout();
-    let latest = 0;
-    const onPin = async (/** @type {number} */ row, /** @type {number} */ column) => {
-      pin(row, column + columns[0]);
-      latest += 1;
-      const turn = latest;
-      const cell = await trace.product(result, row, column + columns[0]);
-      if (turn !== latest) return;
+    const ask = (/** @type {number} */ row, /** @type {number} */ column) =>
+      trace.product(result, row, column + columns[0]);
+    const onCell = newest(ask, (cell, row, column) => {
       const { left, right, sum } = factors(cell);
       const own = [head * each, (head + 1) * each];
       const part = dot(left.slice(...own), right.slice(...own));
       say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${exact(part)} of it`, [
         { name: "Concat · W_O", how: terms(left, right, 3), mine: sum, theirs: cell.value },
       ]);
-    };
+    });
     const chosen = together.values.map((/** @type {number[]} */ row) => row.slice(head * each, (head + 1) * each));
     const shown = matrix({
       title: "Concat · W_O",
-      note: "what attention adds; choose a cell",
+      note: "what attention adds",
       values: added.values,
       rows,
       from: columns[0],
-      onCell: () => {},
-      onPin,
+      onCell,
+      onPin: (row, column) => pin(row, column + columns[0]),
     });
     root.append(
       beside(
@@ -122,6 +119,6 @@ export const heads = {
       Math.min(state.column - columns[0], added.values[0].length - 1),
     ];
     shown.mark(row, column);
-    await onPin(row, column);
+    await onCell(row, column);
   },
 };

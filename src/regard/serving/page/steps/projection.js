@@ -2,6 +2,7 @@
 
 import { h, replace } from "../dom.js";
 import { matrix } from "../matrix.js";
+import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
 import { formula, headMenu, heads, menu, menus, nearest, pin, placeMenu, places, say } from "../places.js";
 import { tabular } from "../picture.js";
@@ -47,13 +48,8 @@ export const projection = {
         ),
       ),
     );
-    let latest = 0;
-    const onPin = async (/** @type {number} */ row, /** @type {number} */ column) => {
-      pin(row, column);
-      latest += 1;
-      const mine = latest;
-      const cell = await trace.product(at, row, column);
-      if (mine !== latest) return;
+    const ask = (/** @type {number} */ row, /** @type {number} */ column) => trace.product(at, row, column);
+    const onCell = newest(ask, (cell, row, column) => {
       const { left, right, sum } = factors(cell);
       const turned = about.settings.positions?.kind === "rotary" && letter !== "v";
       say_.show(`${found.labels[0][row]}, unit ${column} of ${letter}, head ${head}`, [
@@ -78,14 +74,13 @@ export const projection = {
           ),
         tabular("the products", { head: ["unit", "x", `W_${letter}`, "product", "sum so far"], rows }),
       );
-    };
+    });
     const shown = matrix({
       title: `${letter}, head ${head}`,
-      note: "choose a cell",
       values: found.values,
       rows: found.labels[0],
-      onCell: () => {},
-      onPin,
+      onCell,
+      onPin: pin,
     });
     root.append(h("div", { class: "two" }, h("div", {}, shown.element, say_.element), list));
     const [row, column] = [
@@ -93,6 +88,6 @@ export const projection = {
       Math.min(state.column, found.values[0].length - 1),
     ];
     shown.mark(row, column);
-    await onPin(row, column);
+    await onCell(row, column);
   },
 };
