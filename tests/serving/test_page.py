@@ -2,17 +2,19 @@
 
 import gzip
 import json
+import math
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 from urllib.parse import quote
 
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -24,6 +26,7 @@ from regard.decoding.translator import Wish
 from regard.labs import LABS
 from regard.look.ablation import Change
 from regard.look.trace import Trace
+from regard.models.activations import ACTIVATIONS
 from regard.models.initialise import initialise
 from regard.serving.access import Access
 from regard.serving.app import PAGE
@@ -223,6 +226,53 @@ def test_a_cell_that_is_pointed_at_is_worked_out(page: Page, trace: Trace, step:
     assert "column=3" not in page.url, "what is only pointed at is not noted"
     picture.press("ArrowUp")
     expect(page.locator(".where")).to_contain_text(re.compile(rf"^{trace.source.tokens[1]}, .*unit 3\b"))
+
+
+def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace) -> None:
+    visit(page, "look/scores", at="encoder.1.attention", row=1, column=2)
+    dot, softmax = page.locator(".sum[data-name='q · k']"), page.locator(".sum[data-name=softmax]")
+    assert (dot.locator(".how").text_content() or "").count(" · ") == 1 + 3, "the first few, with q · k itself"
+    page.locator("figure button").last.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    width = trace.whole("encoder.1.attention.q").size(-1)
+    expect(dot.locator("summary")).to_have_text(f"All {width} terms")
+    products = (dot.locator(".terms p").text_content() or "").split(" + ")
+    assert len(products) == width
+    factors = [[number(one) for one in each.split(" · ")] for each in products]
+    assert sum(x * y for x, y in factors) == pytest.approx(float(dot.get_attribute("data-theirs") or "nan"), abs=1e-3)
+    softmax.locator("summary").click()
+    exponents = softmax.locator(".terms sup").all_text_contents()
+    own, among = number(exponents[0]), [number(one) for one in exponents[1:]]
+    assert len(among) == len(trace.source.tokens)
+    assert math.exp(own) / sum(map(math.exp, among)) == pytest.approx(
+        float(softmax.get_attribute("data-theirs") or "nan"), abs=1e-3
+    )
+    page.locator("svg.matrix").first.press("ArrowDown")
+    expect(page.locator(".where")).to_contain_text(f"{trace.source.tokens[2]} → ")
+    expect(page.locator(".sum .terms[open]")).to_have_count(2)  # they stay open from cell to cell
+
+
+def test_the_browser_knows_every_activation(page: Page) -> None:
+    visit(page, "hand")
+    inputs = torch.linspace(-6, 6, 49, dtype=torch.float64)
+    gates = inputs.flip(0) / 2
+    bend = "([name, x]) => import('/arithmetic.js').then(({ ACTIVATIONS }) => x.map(ACTIVATIONS[name]))"
+    gate = "([name, x, y]) => import('/arithmetic.js').then(({ GATED }) => x.map((one, n) => GATED[name](one, y[n])))"
+    for name in get_args(EncoderDecoder.model_fields["activation"].annotation):
+        if name == "swiglu":
+            ours = page.evaluate(gate, [name, inputs.tolist(), gates.tolist()])
+            theirs = torch.nn.functional.silu(inputs) * gates
+        else:
+            ours, theirs = page.evaluate(bend, [name, inputs.tolist()]), ACTIVATIONS[name]()(inputs)
+        assert ours == pytest.approx(theirs.tolist(), abs=1e-7), name
+
+
+def test_hidden_units_that_are_on_are_counted(page: Page, trace: Trace) -> None:
+    visit(page, "look/feed_forward", at="encoder.1", row=1)
+    on = (trace.whole("encoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
+    assert [[number(cell) for cell in row] for row in table(figure(page, "Hidden units on"))] == [on]
+    expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are on")
 
 
 def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trace) -> None:

@@ -5,7 +5,7 @@ import { h, replace } from "./dom.js";
 import { maths } from "./maths.js";
 import { beside, matrix } from "./matrix.js";
 import { exact } from "./numbers.js";
-import { readout, terms } from "./readout.js";
+import { powers, readout, terms } from "./readout.js";
 
 const START = {
   X: [
@@ -67,7 +67,7 @@ export async function showHand(root) {
       /** @type {string} */ title,
       /** @type {string} */ note,
       /** @type {(number | null)[][]} */ values,
-      /** @type {(r: number, c: number) => string} */ how,
+      /** @type {(r: number, c: number) => string | import("./readout.js").Terms} */ how,
       /** @type {any} */ more = {},
     ) => {
       const explain = (/** @type {number} */ r, /** @type {number} */ c) => {
@@ -98,7 +98,7 @@ export async function showHand(root) {
         "weights",
         "softmax of each row",
         found.weights,
-        (r, c) => `e^${exact(found.seen[r][c])} / (${found.seen[r].map((one) => `e^${exact(one)}`).join(" + ")})`,
+        (r, c) => powers(found.seen[r], c),
         { top: 1, digits: 4 },
       ),
     ];

@@ -18,7 +18,7 @@ import {
 } from "../places.js";
 import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
-import { factors, readout, terms } from "../readout.js";
+import { factors, multiplied, readout } from "../readout.js";
 import { go } from "../state.js";
 import { thumbnail } from "../thumbnail.js";
 
@@ -77,11 +77,11 @@ export const heads = {
     const ask = (/** @type {number} */ row, /** @type {number} */ column) =>
       trace.product(result, row, column + columns[0]);
     const onCell = newest(ask, (cell, row, column) => {
-      const { left, right, sum } = factors(cell);
+      const { left, right } = factors(cell);
       const own = [head * each, (head + 1) * each];
       const part = dot(left.slice(...own), right.slice(...own));
       say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${exact(part)} of it`, [
-        { name: "Concat · W_O", how: terms(left, right, 3), mine: sum, theirs: cell.value },
+        multiplied("Concat · W_O", cell),
       ]);
     });
     const chosen = together.values.map((/** @type {number[]} */ row) => row.slice(head * each, (head + 1) * each));

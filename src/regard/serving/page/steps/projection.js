@@ -6,7 +6,7 @@ import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
 import { formula, headMenu, heads, menu, menus, nearest, pin, placeMenu, places, say } from "../places.js";
 import { tabular } from "../picture.js";
-import { factors, readout, terms } from "../readout.js";
+import { factors, multiplied, readout } from "../readout.js";
 
 const ASKS = /** @type {Record<string, string>} */ ({
   q: "query: what the token looks for",
@@ -50,15 +50,11 @@ export const projection = {
     );
     const ask = (/** @type {number} */ row, /** @type {number} */ column) => trace.product(at, row, column);
     const onCell = newest(ask, (cell, row, column) => {
-      const { left, right, sum } = factors(cell);
+      const { left, right } = factors(cell);
       const turned = about.settings.positions?.kind === "rotary" && letter !== "v";
+      const theirs = turned ? cell.sum : cell.value;
       say_.show(`${found.labels[0][row]}, unit ${column} of ${letter}, head ${head}`, [
-        {
-          name: `${letter}[${row}, ${column}]`,
-          how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`,
-          mine: sum,
-          theirs: turned ? cell.sum : cell.value,
-        },
+        { ...multiplied(`${letter}[${row}, ${column}]`, cell), theirs },
       ]);
       let running = cell.bias ?? 0;
       const rows = left.map((x, n) => [String(n), x, right[n], x * right[n], (running += x * right[n])]);
