@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from browsers import browser
+from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoder, RecurrentEncoderDecoder
 from regard.decoding.settings import Search
@@ -42,7 +44,6 @@ STEPS = {
     "switchboard",
     "rnn": "tokens embedding gates kinds output player tree switchboard",
 }
-CLOSE = 2e-3
 PATIENCE = 20_000  # milliseconds
 
 
@@ -101,26 +102,6 @@ def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
     arrived(page)
 
 
-def arrived(page: Page) -> None:
-    """The view is there, with all that it asked for."""
-    page.wait_for_selector("#main[data-shown]", state="attached")
-    page.wait_for_selector("[aria-busy=true]", state="detached")
-
-
-def on_to(page: Page, link: Locator) -> None:
-    page.evaluate("delete document.getElementById('main').dataset.shown")
-    link.click()
-    arrived(page)
-
-
-def sums(page: Page) -> list[tuple[str, float, float]]:
-    """Every number that the browser worked out, and the model's."""
-    found = page.locator(".sum[data-theirs]").evaluate_all(
-        "all => all.map(one => [one.dataset.name, one.dataset.mine, one.dataset.theirs])"
-    )
-    return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in found]
-
-
 def table(figure: Locator) -> list[list[str]]:
     """The table behind a picture."""
     figure.locator("summary").first.click()
@@ -165,18 +146,7 @@ def test_a_text_is_gone_on_with_and_every_token_can_be_asked(page: Page) -> None
 @pytest.mark.parametrize("model", STEPS)
 def test_every_step_can_be_walked_and_its_numbers_are_the_models(page: Page, model: str) -> None:
     visit(page, "look", model)
-    walked = []
-    while True:
-        walked.append(page.locator(".workbench").get_attribute("data-ready"))
-        for name, mine, theirs in sums(page):
-            assert mine == theirs or abs(mine - theirs) <= CLOSE * max(1, abs(theirs)), (walked[-1], name)
-        assert page.locator(".refused").count() == 0
-        assert page.locator(".map .here").count() >= 1, walked[-1]
-        following = page.locator(".around [rel=next]")
-        if not following.count():
-            break
-        on_to(page, following)
-    assert walked == STEPS[model].split()
+    assert list(walk(page)) == STEPS[model].split()
 
 
 def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
@@ -385,7 +355,7 @@ def test_every_lab_is_named_by_a_step() -> None:
 
 def test_the_kinds_of_attention_stand_side_by_side(page: Page) -> None:
     visit(page, "look/kinds")
-    tops = page.locator("figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+    tops = page.locator(".step figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
     assert len(tops) == 3
     assert max(tops) - min(tops) < 1
 
@@ -447,6 +417,39 @@ def test_pictures_can_be_saved(page: Page) -> None:
         with page.expect_download() as saved_:
             page.get_by_role("button", name=f"Save Cross-attention as {kind}").click()
         assert Path(saved_.value.path()).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("step", "title", "words"),
+    [
+        ("heads", "Map of the network", {"Softmax", "2×"}),
+        ("heads", "Weights of every head", {"head", "3"}),
+        ("switchboard", "What losing each head costs", {"decoder", "head", "of"}),
+        ("player", "This step", {"w16", "writes"}),
+    ],
+)
+def test_what_is_drawn_without_a_drawing_can_be_saved_too(page: Page, step: str, title: str, words: set[str]) -> None:
+    visit(page, f"look/{step}")
+    files = dict[str, bytes]()
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as saved_:
+            page.get_by_role("button", name=f"Save {title} as {kind}").click()
+        files[kind] = Path(saved_.value.path()).read_bytes()
+    svg = ElementTree.fromstring(files["SVG"])
+    assert words <= {one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")}
+    assert not re.search(rb"var\(|color\(|class=|href=", files["SVG"]), "it needs no style sheet, and no page"
+    width, height = (int.from_bytes(files["PNG"][n : n + 4]) for n in (16, 20))
+    assert (width, height) == (2 * float(svg.attrib["width"]) // 1, 2 * float(svg.attrib["height"]) // 1)
+
+
+def test_the_tables_of_map_and_player_say_what_they_show(page: Page, trace: Trace) -> None:
+    visit(page, "look/player", at="decoder.1.cross_attention", head=3)
+    assert ["decoder", "2"] in table(page.locator(".map figure"))
+    rows = table(figure(page, "This step"))
+    assert [row[:2] for row in rows] == [[step.read, step.chosen] for step in trace.steps]
+    expected = trace.whole("decoder.1.cross_attention.weights")[3].tolist()
+    for row, step, weights in zip(rows, trace.steps, expected, strict=True):
+        assert [number(cell) for cell in row[2:]] == pytest.approx([step.probability, step.entropy, *weights], abs=1e-4)
 
 
 CELLS = {"exclude": [["svg.matrix g"]]}  # there are thousands, and they say nothing that their table does not

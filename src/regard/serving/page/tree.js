@@ -111,7 +111,7 @@ export function drawTree(tree, choose) {
   const element = picture({
     title: "Beam tree",
     note: "blue: what was chosen · large dot: it ended · ring: given up",
-    svg,
+    shown: svg,
     table: () => ({
       head: ["node", "from", "step", "token", "log p", "score", "worth", "state"],
       rows: tree.nodes

@@ -18,6 +18,7 @@ import {
 } from "../places.js";
 import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
+import { picture } from "../picture.js";
 import { factors, multiplied, readout } from "../readout.js";
 import { go } from "../state.js";
 import { thumbnail } from "../thumbnail.js";
@@ -52,25 +53,7 @@ export const heads = {
       ),
       formula("MultiHead = Concat(head₀, …) · W_O"),
       menus(placeMenu(some, place), spanMenu(state, width)),
-      h(
-        "div",
-        { class: "gallery", role: "group", "aria-label": "Weights of every head" },
-        weights.map((one, n) =>
-          h(
-            "button",
-            {
-              type: "button",
-              id: `head-${n}`,
-              class: "thumb",
-              "aria-pressed": String(n === head),
-              "aria-label": `Head ${n}`,
-              on: { click: () => go({ head: n }) },
-            },
-            thumbnail(one.values),
-            h("span", {}, `head ${n}`),
-          ),
-        ),
-      ),
+      gallery(weights, head),
       caution(trace.outline.steps.length > 0),
     );
     const say_ = readout();
@@ -122,3 +105,34 @@ export const heads = {
     await onCell(row, column);
   },
 };
+
+/** Every head at a glance; choose one to see it whole. @param {any[]} weights @param {number} chosen */
+function gallery(weights, chosen) {
+  const title = "Weights of every head";
+  const thumbs = weights.map((one, n) =>
+    h(
+      "button",
+      {
+        type: "button",
+        id: `head-${n}`,
+        class: "thumb",
+        "aria-pressed": String(n === chosen),
+        "aria-label": `Head ${n}`,
+        on: { click: () => go({ head: n }) },
+      },
+      thumbnail(one.values),
+      h("span", {}, `head ${n}`),
+    ),
+  );
+  const [rows, keys] = weights[0].labels;
+  return picture({
+    title,
+    shown: h("div", { class: "gallery", role: "group", "aria-label": title }, thumbs),
+    table: () => ({
+      head: ["", ...(keys ?? weights[0].values[0].map((/** @type {number} */ _, /** @type {number} */ n) => String(n)))],
+      rows: weights.flatMap((one, n) =>
+        one.values.map((/** @type {number[]} */ row, /** @type {number} */ r) => [`head ${n}, ${rows[r]}`, ...row]),
+      ),
+    }),
+  });
+}
