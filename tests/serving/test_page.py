@@ -44,6 +44,7 @@ STEPS = {
     "switchboard",
     "rnn": "tokens embedding gates kinds output player tree switchboard",
 }
+DOCS = Path(__file__).parents[2] / "docs" / "page.md"
 PATIENCE = 20_000  # milliseconds
 
 
@@ -93,6 +94,13 @@ def _bad(kind: str, text: str) -> bool:
 @pytest.fixture(scope="module")
 def trace(translator: Served) -> Trace:
     return translator.model.look(TEXT, Wish(Search(width=4)))
+
+
+@pytest.fixture(scope="module")
+def source(trace: Trace) -> list[str]:
+    """The tokens that are read."""
+    assert trace.source is not None
+    return trace.source.tokens
 
 
 def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
@@ -181,24 +189,26 @@ def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace:
 @pytest.mark.parametrize(
     ("step", "named"), [("projection", "q[2, 3]"), ("heads", "Concat · W_O"), ("feed_forward", "x · W₁ + b₁")]
 )
-def test_a_cell_that_is_pointed_at_is_worked_out(page: Page, trace: Trace, step: str, named: str) -> None:
+def test_a_cell_that_is_pointed_at_is_worked_out(
+    page: Page, trace: Trace, source: list[str], step: str, named: str
+) -> None:
     """Before anything is chosen, with the pointer as with the keyboard."""
     visit(page, f"look/{step}", at="encoder.1")
     picture = page.locator("svg.matrix[tabindex]").first
     box = picture.locator(".ground").nth(2 * 16 + 3 if step != "projection" else 2 * 6 + 3)
     box.hover(force=True)
     told = page.locator(".sum").first
-    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{trace.source.tokens[2]}, .*unit 3\b"))
+    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[2]}, .*unit 3\b"))
     assert told.get_attribute("data-name") == named
     points = {"projection": "attention.q[0]", "heads": "attention_residual.added", "feed_forward": "feed_forward.inner"}
     cell = trace.product(f"encoder.1.{points[step]}", 2, 3)
     assert float(told.get_attribute("data-theirs") or "nan") == pytest.approx(cell.value, abs=1e-5)
     assert "column=3" not in page.url, "what is only pointed at is not noted"
     picture.press("ArrowUp")
-    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{trace.source.tokens[1]}, .*unit 3\b"))
+    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
 
 
-def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace) -> None:
+def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace, source: list[str]) -> None:
     visit(page, "look/scores", at="encoder.1.attention", row=1, column=2)
     dot, softmax = page.locator(".sum[data-name='q · k']"), page.locator(".sum[data-name=softmax]")
     assert (dot.locator(".how").text_content() or "").count(" · ") == 1 + 3, "the first few, with q · k itself"
@@ -214,12 +224,12 @@ def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace) -> None:
     softmax.locator("summary").click()
     exponents = softmax.locator(".terms sup").all_text_contents()
     own, among = number(exponents[0]), [number(one) for one in exponents[1:]]
-    assert len(among) == len(trace.source.tokens)
+    assert len(among) == len(source)
     assert math.exp(own) / sum(map(math.exp, among)) == pytest.approx(
         float(softmax.get_attribute("data-theirs") or "nan"), abs=1e-3
     )
     page.locator("svg.matrix").first.press("ArrowDown")
-    expect(page.locator(".where")).to_contain_text(f"{trace.source.tokens[2]} → ")
+    expect(page.locator(".where")).to_contain_text(f"{source[2]} → ")
     expect(page.locator(".sum .terms[open]")).to_have_count(2)  # they stay open from cell to cell
 
 
@@ -312,6 +322,99 @@ def test_the_small_example_comes_out_and_can_be_changed(page: Page) -> None:
     assert "model" not in (page.locator(".readout").text_content() or ""), "no model is asked"
     page.get_by_label("X, row 1, column 1").fill("3")
     assert values("Q")[0] == [3, 0, 4]
+
+
+def again(page: Page) -> None:
+    """The same address, in a page that knows nothing else."""
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    arrived(page)
+
+
+def test_the_link_to_a_node_of_the_tree_leads_back_to_it(page: Page, trace: Trace) -> None:
+    """With the keys: right is the next step, down another beginning of the same length, Enter chooses."""
+    assert trace.tree is not None
+    visit(page, "look/tree")
+    page.locator(".node[tabindex='0']").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    number_ = int(page.evaluate("document.activeElement.dataset.number"))
+    node = trace.tree.nodes[number_]
+    assert (node.step, node.best) == (1, False)
+    page.keyboard.press("ArrowLeft")
+    assert trace.tree.nodes[int(page.evaluate("document.activeElement.dataset.number"))].step == 0
+    page.locator(f'.node[data-number="{number_}"]').press("Enter")
+    text = trace.subject.target.decode(trace.tree.path(node))
+    expect(page.locator(".result .where")).to_have_text(text)
+    again(page)
+    expect(page.locator(".node.chosen")).to_have_attribute("data-number", str(number_))
+    expect(page.locator(".result .where")).to_have_text(text)
+
+
+def test_the_link_to_a_word_of_the_translation_leads_back_to_it(page: Page) -> None:
+    visit(page, "use")
+    page.locator(".said").nth(1).click()
+    page.locator(".detail .candidate").first.wait_for()
+    told = page.locator(".detail").text_content()
+    again(page)
+    expect(page.locator(".said[aria-pressed=true]")).to_have_count(1)
+    expect(page.locator(".said").nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".detail")).to_have_text(told or "")
+    page.locator("#source").press_sequentially(" w5")
+    page.wait_for_url(re.compile(r"^(?!.*word=).*w5\+w5"))  # another text has other words
+
+
+def test_the_link_to_a_cell_of_a_kind_of_attention_leads_back_to_it(
+    page: Page, trace: Trace, source: list[str]
+) -> None:
+    visit(page, "look/kinds", at="decoder.1", head=2)
+    figure(page, "Cross-attention").locator("svg").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    told = f"Cross-attention: {trace.read[2]} looks at {source[1]}"
+    expect(page.locator(".where")).to_have_text(told)
+    again(page)
+    expect(page.locator(".where")).to_have_text(told)
+    expect(page.locator(".cursor:visible")).to_have_count(1)
+    weight = float(trace.whole("decoder.1.cross_attention.weights")[2, 2, 1])
+    assert float(page.locator(".sum").get_attribute("data-mine") or "nan") == pytest.approx(weight, abs=1e-5)
+
+
+def test_the_link_to_a_changed_example_has_its_changes(page: Page) -> None:
+    visit(page, "hand")
+    page.get_by_label("W_key, row 2, column 3").fill("-0.5")
+    page.locator("#masked").check()
+    page.locator("#scaled").uncheck()
+    changed = figure(page, "output").get_attribute("data-values")
+    again(page)
+    assert figure(page, "output").get_attribute("data-values") == changed
+    expect(page.get_by_label("W_key, row 2, column 3")).to_have_value("-0.5")
+    page.get_by_role("button", name="Start again").click()
+    expect(page.get_by_label("W_key, row 2, column 3")).to_have_value("0")
+    assert "edits" not in page.url
+
+
+def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Trace) -> None:
+    visit(page, "look/player")
+    page.get_by_role("button", name="Step on").click(click_count=2)
+    again(page)
+    expect(page.locator("#time")).to_have_value("2")
+    expect(page.locator(".written")).to_have_text(trace.steps[2].chosen)
+
+
+def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: Served, site: Running) -> None:
+    visit(page, "use")
+    search = Search(width=max(site.service.beam, 3), hypotheses=3)
+    (line,) = translator.translate([TEXT], Wish(search, scored=True))
+    best, *others = line.sentences[0].alternatives
+    assert best.token_scores is not None
+    shown = page.locator(".said").evaluate_all("all => all.map(one => [one.textContent, +one.dataset.probability])")
+    assert [word for word, _ in shown] == best.tokens
+    sure = [math.exp(score) for score in best.token_scores[: len(best.tokens)]]
+    assert [probability for _, probability in shown] == pytest.approx(sure, abs=1e-4)
+    listed = page.locator(".alternatives li").evaluate_all("all => all.map(one => one.firstChild.textContent)")
+    assert listed == [other.text for other in others]
 
 
 def test_a_new_step_takes_the_keyboard_along_and_the_back_button_returns(page: Page) -> None:
@@ -420,26 +523,33 @@ def test_pictures_can_be_saved(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "title", "words"),
+    ("step", "pictures"),
     [
-        ("heads", "Map of the network", {"Softmax", "2×"}),
-        ("heads", "Weights of every head", {"head", "3"}),
-        ("switchboard", "What losing each head costs", {"decoder", "head", "of"}),
-        ("player", "This step", {"w16", "writes"}),
+        ("heads", {"Map of the network": {"Softmax", "2×"}, "Weights of every head": {"head", "3"}}),
+        ("switchboard", {"What losing each head costs": {"decoder", "head", "of"}}),
+        ("player", {"This step": {"w16", "writes"}}),
     ],
 )
-def test_what_is_drawn_without_a_drawing_can_be_saved_too(page: Page, step: str, title: str, words: set[str]) -> None:
+def test_what_is_no_matrix_can_be_saved_too(page: Page, step: str, pictures: dict[str, set[str]]) -> None:
     visit(page, f"look/{step}")
+    for title, words in pictures.items():
+        svg = saved_as(page, title)
+        assert words <= {one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")}
+
+
+def saved_as(page: Page, title: str) -> ElementTree.Element:
+    """A picture as its file has it, which needs no style sheet and no page; it is as large as SVG and as PNG."""
     files = dict[str, bytes]()
     for kind in ("SVG", "PNG"):
         with page.expect_download() as saved_:
             page.get_by_role("button", name=f"Save {title} as {kind}").click()
         files[kind] = Path(saved_.value.path()).read_bytes()
+    assert not re.search(rb"var\(|color\(|class=|href=", files["SVG"])
     svg = ElementTree.fromstring(files["SVG"])
-    assert words <= {one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")}
-    assert not re.search(rb"var\(|color\(|class=|href=", files["SVG"]), "it needs no style sheet, and no page"
-    width, height = (int.from_bytes(files["PNG"][n : n + 4]) for n in (16, 20))
-    assert (width, height) == (2 * float(svg.attrib["width"]) // 1, 2 * float(svg.attrib["height"]) // 1)
+    assert [int.from_bytes(files["PNG"][n : n + 4]) for n in (16, 20)] == [
+        2 * int(svg.attrib[side]) for side in ("width", "height")
+    ]
+    return svg
 
 
 def test_the_tables_of_map_and_player_say_what_they_show(page: Page, trace: Trace) -> None:
@@ -455,17 +565,14 @@ def test_the_tables_of_map_and_player_say_what_they_show(page: Page, trace: Trac
 CELLS = {"exclude": [["svg.matrix g"]]}  # there are thousands, and they say nothing that their table does not
 ONLY = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 EVERYWHERE = ["use", "hand", "card", *(f"look/{step}" for step in STEPS["en-it"].split())]
-IN_THE_DARK = ["use", "hand", "look/scores", "look/player", "look/tree", "look/switchboard"]
 
 
-@pytest.mark.parametrize(("scheme", "places"), [("light", EVERYWHERE), ("dark", IN_THE_DARK)])
-def test_nothing_serious_stands_in_anyones_way(
-    chromium: Browser, site: Running, scheme: Any, places: list[str]
-) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: Running, scheme: Any) -> None:
     """What axe-core finds serious or critical, at the width of a small telephone; and nothing is wider than that."""
     context = chromium.new_context(base_url=site.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
     page, axe = context.new_page(), Axe()
-    for place, model in [*((place, "en-it") for place in places), ("look/gates", "rnn"), ("use", "writer")]:
+    for place, model in [*((place, "en-it") for place in EVERYWHERE), ("look/gates", "rnn"), ("use", "writer")]:
         visit(page, place, model)
         found = axe.run(page, context=CELLS, options=ONLY).response["violations"]
         serious = [
@@ -505,7 +612,11 @@ def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Br
 
 def test_the_page_is_small_and_all_our_own() -> None:
     files = [path for path in PAGE.rglob("*") if path.is_file()]
-    assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= 150_000
+    size = sum(len(gzip.compress(path.read_bytes())) for path in files)
+    assert size <= 150_000
+    said = re.search(r"about\s(\d+) KB in all with every file gzipped", DOCS.read_text("utf-8"))
+    assert said
+    assert int(said[1]) == pytest.approx(size / 1000, abs=3)
     for path in files:
         text = path.read_text("utf-8").replace("http://www.w3.org/", "")
         assert not re.search(r"https?://|@import|eval\(|innerHTML", text), path

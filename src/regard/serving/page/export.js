@@ -17,6 +17,7 @@ const WRITTEN = [
   "dominant-baseline",
 ];
 const OF_THE_PAGE = ["class", "tabindex", "role", "href"]; // what means nothing in a file
+const MARGIN = 12; // pixels around a part of the page
 const ASCENT = 0.79; // of a line of text, above its base
 
 /** @typedef {(box: DOMRect) => {x: number, y: number, width: number, height: number}} Placed */
@@ -47,8 +48,13 @@ function inlined(picture) {
 function traced(part) {
   const { left, top, width, height } = part.getBoundingClientRect();
   /** @type {Placed} */
-  const at = (box) => ({ x: box.left - left, y: box.top - top, width: box.width, height: box.height });
-  const size = { width: Math.ceil(width), height: Math.ceil(height) };
+  const at = (box) => ({
+    x: box.left - left + MARGIN,
+    y: box.top - top + MARGIN,
+    width: box.width,
+    height: box.height,
+  });
+  const size = { width: Math.ceil(width) + 2 * MARGIN, height: Math.ceil(height) + 2 * MARGIN };
   return sized(s("svg", { viewBox: `0 0 ${size.width} ${size.height}` }, shapes(part, at)), size);
 }
 

@@ -64,7 +64,7 @@ export const player = {
       time = Math.max(0, Math.min(steps.length - 1, next));
       slider.value = String(time);
       slider.setAttribute("aria-valuetext", `Step ${time}: ${steps[time].chosen}`);
-      note({ time });
+      note({ time, node: 0 });
       replace(stage, ...shown());
     };
     const shown = () => {
