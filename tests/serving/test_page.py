@@ -2,21 +2,25 @@
 
 import gzip
 import json
+import math
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from browsers import browser
+from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoder, RecurrentEncoderDecoder
 from regard.decoding.settings import Search
@@ -24,6 +28,7 @@ from regard.decoding.translator import Wish
 from regard.labs import LABS
 from regard.look.ablation import Change
 from regard.look.trace import Trace
+from regard.models.activations import ACTIVATIONS
 from regard.models.initialise import initialise
 from regard.serving.access import Access
 from regard.serving.app import PAGE
@@ -39,7 +44,7 @@ STEPS = {
     "switchboard",
     "rnn": "tokens embedding gates kinds output player tree switchboard",
 }
-CLOSE = 2e-3
+DOCS = Path(__file__).parents[2] / "docs" / "page.md"
 PATIENCE = 20_000  # milliseconds
 
 
@@ -91,31 +96,18 @@ def trace(translator: Served) -> Trace:
     return translator.model.look(TEXT, Wish(Search(width=4)))
 
 
+@pytest.fixture(scope="module")
+def source(trace: Trace) -> list[str]:
+    """The tokens that are read."""
+    assert trace.source is not None
+    return trace.source.tokens
+
+
 def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
     query = "&".join(f"{name}={quote(str(value))}" for name, value in {"model": model, "text": TEXT, **more}.items())
     page.goto("about:blank")
     page.goto(f"/#{place}?{query}")
     arrived(page)
-
-
-def arrived(page: Page) -> None:
-    """The view is there, with all that it asked for."""
-    page.wait_for_selector("#main[data-shown]", state="attached")
-    page.wait_for_selector("[aria-busy=true]", state="detached")
-
-
-def on_to(page: Page, link: Locator) -> None:
-    page.evaluate("delete document.getElementById('main').dataset.shown")
-    link.click()
-    arrived(page)
-
-
-def sums(page: Page) -> list[tuple[str, float, float]]:
-    """Every number that the browser worked out, and the model's."""
-    found = page.locator(".sum[data-theirs]").evaluate_all(
-        "all => all.map(one => [one.dataset.name, one.dataset.mine, one.dataset.theirs])"
-    )
-    return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in found]
 
 
 def table(figure: Locator) -> list[list[str]]:
@@ -162,18 +154,7 @@ def test_a_text_is_gone_on_with_and_every_token_can_be_asked(page: Page) -> None
 @pytest.mark.parametrize("model", STEPS)
 def test_every_step_can_be_walked_and_its_numbers_are_the_models(page: Page, model: str) -> None:
     visit(page, "look", model)
-    walked = []
-    while True:
-        walked.append(page.locator(".workbench").get_attribute("data-ready"))
-        for name, mine, theirs in sums(page):
-            assert mine == theirs or abs(mine - theirs) <= CLOSE * max(1, abs(theirs)), (walked[-1], name)
-        assert page.locator(".refused").count() == 0
-        assert page.locator(".map .here").count() >= 1, walked[-1]
-        following = page.locator(".around [rel=next]")
-        if not following.count():
-            break
-        on_to(page, following)
-    assert walked == STEPS[model].split()
+    assert list(walk(page)) == STEPS[model].split()
 
 
 def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
@@ -203,6 +184,75 @@ def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace:
     page.goto(address)
     arrived(page)
     assert sums(page)[0][0] == "q[1, 1]", "the link leads back to the cell"
+
+
+@pytest.mark.parametrize(
+    ("step", "named"), [("projection", "q[2, 3]"), ("heads", "Concat · W_O"), ("feed_forward", "x · W₁ + b₁")]
+)
+def test_a_cell_that_is_pointed_at_is_worked_out(
+    page: Page, trace: Trace, source: list[str], step: str, named: str
+) -> None:
+    """Before anything is chosen, with the pointer as with the keyboard."""
+    visit(page, f"look/{step}", at="encoder.1")
+    picture = page.locator("svg.matrix[tabindex]").first
+    box = picture.locator(".ground").nth(2 * 16 + 3 if step != "projection" else 2 * 6 + 3)
+    box.hover(force=True)
+    told = page.locator(".sum").first
+    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[2]}, .*unit 3\b"))
+    assert told.get_attribute("data-name") == named
+    points = {"projection": "attention.q[0]", "heads": "attention_residual.added", "feed_forward": "feed_forward.inner"}
+    cell = trace.product(f"encoder.1.{points[step]}", 2, 3)
+    assert float(told.get_attribute("data-theirs") or "nan") == pytest.approx(cell.value, abs=1e-5)
+    assert "column=3" not in page.url, "what is only pointed at is not noted"
+    picture.press("ArrowUp")
+    expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
+
+
+def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace, source: list[str]) -> None:
+    visit(page, "look/scores", at="encoder.1.attention", row=1, column=2)
+    dot, softmax = page.locator(".sum[data-name='q · k']"), page.locator(".sum[data-name=softmax]")
+    assert (dot.locator(".how").text_content() or "").count(" · ") == 1 + 3, "the first few, with q · k itself"
+    page.locator("figure button").last.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    width = trace.whole("encoder.1.attention.q").size(-1)
+    expect(dot.locator("summary")).to_have_text(f"All {width} terms")
+    products = (dot.locator(".terms p").text_content() or "").split(" + ")
+    assert len(products) == width
+    factors = [[number(one) for one in each.split(" · ")] for each in products]
+    assert sum(x * y for x, y in factors) == pytest.approx(float(dot.get_attribute("data-theirs") or "nan"), abs=1e-3)
+    softmax.locator("summary").click()
+    exponents = softmax.locator(".terms sup").all_text_contents()
+    own, among = number(exponents[0]), [number(one) for one in exponents[1:]]
+    assert len(among) == len(source)
+    assert math.exp(own) / sum(map(math.exp, among)) == pytest.approx(
+        float(softmax.get_attribute("data-theirs") or "nan"), abs=1e-3
+    )
+    page.locator("svg.matrix").first.press("ArrowDown")
+    expect(page.locator(".where")).to_contain_text(f"{source[2]} → ")
+    expect(page.locator(".sum .terms[open]")).to_have_count(2)  # they stay open from cell to cell
+
+
+def test_the_browser_knows_every_activation(page: Page) -> None:
+    visit(page, "hand")
+    inputs = torch.linspace(-6, 6, 49, dtype=torch.float64)
+    gates = inputs.flip(0) / 2
+    bend = "([name, x]) => import('/arithmetic.js').then(({ ACTIVATIONS }) => x.map(ACTIVATIONS[name]))"
+    gate = "([name, x, y]) => import('/arithmetic.js').then(({ GATED }) => x.map((one, n) => GATED[name](one, y[n])))"
+    for name in get_args(EncoderDecoder.model_fields["activation"].annotation):
+        if name == "swiglu":
+            ours = page.evaluate(gate, [name, inputs.tolist(), gates.tolist()])
+            theirs = torch.nn.functional.silu(inputs) * gates
+        else:
+            ours, theirs = page.evaluate(bend, [name, inputs.tolist()]), ACTIVATIONS[name]()(inputs)
+        assert ours == pytest.approx(theirs.tolist(), abs=1e-7), name
+
+
+def test_hidden_units_that_are_on_are_counted(page: Page, trace: Trace) -> None:
+    visit(page, "look/feed_forward", at="encoder.1", row=1)
+    on = (trace.whole("encoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
+    assert [[number(cell) for cell in row] for row in table(figure(page, "Hidden units on"))] == [on]
+    expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are on")
 
 
 def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trace) -> None:
@@ -274,6 +324,99 @@ def test_the_small_example_comes_out_and_can_be_changed(page: Page) -> None:
     assert values("Q")[0] == [3, 0, 4]
 
 
+def again(page: Page) -> None:
+    """The same address, in a page that knows nothing else."""
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    arrived(page)
+
+
+def test_the_link_to_a_node_of_the_tree_leads_back_to_it(page: Page, trace: Trace) -> None:
+    """With the keys: right is the next step, down another beginning of the same length, Enter chooses."""
+    assert trace.tree is not None
+    visit(page, "look/tree")
+    page.locator(".node[tabindex='0']").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    number_ = int(page.evaluate("document.activeElement.dataset.number"))
+    node = trace.tree.nodes[number_]
+    assert (node.step, node.best) == (1, False)
+    page.keyboard.press("ArrowLeft")
+    assert trace.tree.nodes[int(page.evaluate("document.activeElement.dataset.number"))].step == 0
+    page.locator(f'.node[data-number="{number_}"]').press("Enter")
+    text = trace.subject.target.decode(trace.tree.path(node))
+    expect(page.locator(".result .where")).to_have_text(text)
+    again(page)
+    expect(page.locator(".node.chosen")).to_have_attribute("data-number", str(number_))
+    expect(page.locator(".result .where")).to_have_text(text)
+
+
+def test_the_link_to_a_word_of_the_translation_leads_back_to_it(page: Page) -> None:
+    visit(page, "use")
+    page.locator(".said").nth(1).click()
+    page.locator(".detail .candidate").first.wait_for()
+    told = page.locator(".detail").text_content()
+    again(page)
+    expect(page.locator(".said[aria-pressed=true]")).to_have_count(1)
+    expect(page.locator(".said").nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".detail")).to_have_text(told or "")
+    page.locator("#source").press_sequentially(" w5")
+    page.wait_for_url(re.compile(r"^(?!.*word=).*w5\+w5"))  # another text has other words
+
+
+def test_the_link_to_a_cell_of_a_kind_of_attention_leads_back_to_it(
+    page: Page, trace: Trace, source: list[str]
+) -> None:
+    visit(page, "look/kinds", at="decoder.1", head=2)
+    figure(page, "Cross-attention").locator("svg").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    told = f"Cross-attention: {trace.read[2]} looks at {source[1]}"
+    expect(page.locator(".where")).to_have_text(told)
+    again(page)
+    expect(page.locator(".where")).to_have_text(told)
+    expect(page.locator(".cursor:visible")).to_have_count(1)
+    weight = float(trace.whole("decoder.1.cross_attention.weights")[2, 2, 1])
+    assert float(page.locator(".sum").get_attribute("data-mine") or "nan") == pytest.approx(weight, abs=1e-5)
+
+
+def test_the_link_to_a_changed_example_has_its_changes(page: Page) -> None:
+    visit(page, "hand")
+    page.get_by_label("W_key, row 2, column 3").fill("-0.5")
+    page.locator("#masked").check()
+    page.locator("#scaled").uncheck()
+    changed = figure(page, "output").get_attribute("data-values")
+    again(page)
+    assert figure(page, "output").get_attribute("data-values") == changed
+    expect(page.get_by_label("W_key, row 2, column 3")).to_have_value("-0.5")
+    page.get_by_role("button", name="Start again").click()
+    expect(page.get_by_label("W_key, row 2, column 3")).to_have_value("0")
+    assert "edits" not in page.url
+
+
+def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Trace) -> None:
+    visit(page, "look/player")
+    page.get_by_role("button", name="Step on").click(click_count=2)
+    again(page)
+    expect(page.locator("#time")).to_have_value("2")
+    expect(page.locator(".written")).to_have_text(trace.steps[2].chosen)
+
+
+def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: Served, site: Running) -> None:
+    visit(page, "use")
+    search = Search(width=max(site.service.beam, 3), hypotheses=3)
+    (line,) = translator.translate([TEXT], Wish(search, scored=True))
+    best, *others = line.sentences[0].alternatives
+    assert best.token_scores is not None
+    shown = page.locator(".said").evaluate_all("all => all.map(one => [one.textContent, +one.dataset.probability])")
+    assert [word for word, _ in shown] == best.tokens
+    sure = [math.exp(score) for score in best.token_scores[: len(best.tokens)]]
+    assert [probability for _, probability in shown] == pytest.approx(sure, abs=1e-4)
+    listed = page.locator(".alternatives li").evaluate_all("all => all.map(one => one.firstChild.textContent)")
+    assert listed == [other.text for other in others]
+
+
 def test_a_new_step_takes_the_keyboard_along_and_the_back_button_returns(page: Page) -> None:
     visit(page, "look/scores")
     page.locator(".around [rel=next]").focus()
@@ -315,7 +458,7 @@ def test_every_lab_is_named_by_a_step() -> None:
 
 def test_the_kinds_of_attention_stand_side_by_side(page: Page) -> None:
     visit(page, "look/kinds")
-    tops = page.locator("figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+    tops = page.locator(".step figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
     assert len(tops) == 3
     assert max(tops) - min(tops) < 1
 
@@ -379,20 +522,57 @@ def test_pictures_can_be_saved(page: Page) -> None:
         assert Path(saved_.value.path()).read_bytes().startswith(start)
 
 
+@pytest.mark.parametrize(
+    ("step", "pictures"),
+    [
+        ("heads", {"Map of the network": {"Softmax", "2×"}, "Weights of every head": {"head", "3"}}),
+        ("switchboard", {"What losing each head costs": {"decoder", "head", "of"}}),
+        ("player", {"This step": {"w16", "writes"}}),
+    ],
+)
+def test_what_is_no_matrix_can_be_saved_too(page: Page, step: str, pictures: dict[str, set[str]]) -> None:
+    visit(page, f"look/{step}")
+    for title, words in pictures.items():
+        svg = saved_as(page, title)
+        assert words <= {one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")}
+
+
+def saved_as(page: Page, title: str) -> ElementTree.Element:
+    """A picture as its file has it, which needs no style sheet and no page; it is as large as SVG and as PNG."""
+    files = dict[str, bytes]()
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as saved_:
+            page.get_by_role("button", name=f"Save {title} as {kind}").click()
+        files[kind] = Path(saved_.value.path()).read_bytes()
+    assert not re.search(rb"var\(|color\(|class=|href=", files["SVG"])
+    svg = ElementTree.fromstring(files["SVG"])
+    assert [int.from_bytes(files["PNG"][n : n + 4]) for n in (16, 20)] == [
+        2 * int(svg.attrib[side]) for side in ("width", "height")
+    ]
+    return svg
+
+
+def test_the_tables_of_map_and_player_say_what_they_show(page: Page, trace: Trace) -> None:
+    visit(page, "look/player", at="decoder.1.cross_attention", head=3)
+    assert ["decoder", "2"] in table(page.locator(".map figure"))
+    rows = table(figure(page, "This step"))
+    assert [row[:2] for row in rows] == [[step.read, step.chosen] for step in trace.steps]
+    expected = trace.whole("decoder.1.cross_attention.weights")[3].tolist()
+    for row, step, weights in zip(rows, trace.steps, expected, strict=True):
+        assert [number(cell) for cell in row[2:]] == pytest.approx([step.probability, step.entropy, *weights], abs=1e-4)
+
+
 CELLS = {"exclude": [["svg.matrix g"]]}  # there are thousands, and they say nothing that their table does not
 ONLY = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 EVERYWHERE = ["use", "hand", "card", *(f"look/{step}" for step in STEPS["en-it"].split())]
-IN_THE_DARK = ["use", "hand", "look/scores", "look/player", "look/tree", "look/switchboard"]
 
 
-@pytest.mark.parametrize(("scheme", "places"), [("light", EVERYWHERE), ("dark", IN_THE_DARK)])
-def test_nothing_serious_stands_in_anyones_way(
-    chromium: Browser, site: Running, scheme: Any, places: list[str]
-) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: Running, scheme: Any) -> None:
     """What axe-core finds serious or critical, at the width of a small telephone; and nothing is wider than that."""
     context = chromium.new_context(base_url=site.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
     page, axe = context.new_page(), Axe()
-    for place, model in [*((place, "en-it") for place in places), ("look/gates", "rnn"), ("use", "writer")]:
+    for place, model in [*((place, "en-it") for place in EVERYWHERE), ("look/gates", "rnn"), ("use", "writer")]:
         visit(page, place, model)
         found = axe.run(page, context=CELLS, options=ONLY).response["violations"]
         serious = [
@@ -432,7 +612,11 @@ def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Br
 
 def test_the_page_is_small_and_all_our_own() -> None:
     files = [path for path in PAGE.rglob("*") if path.is_file()]
-    assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= 150_000
+    size = sum(len(gzip.compress(path.read_bytes())) for path in files)
+    assert size <= 150_000
+    said = re.search(r"about\s(\d+) KB in all with every file gzipped", DOCS.read_text("utf-8"))
+    assert said
+    assert int(said[1]) == pytest.approx(size / 1000, abs=3)
     for path in files:
         text = path.read_text("utf-8").replace("http://www.w3.org/", "")
         assert not re.search(r"https?://|@import|eval\(|innerHTML", text), path

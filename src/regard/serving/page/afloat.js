@@ -8,8 +8,11 @@ const ROOM = "(min-width: 900px) and (min-height: 640px)"; // on small screens i
 let place = h("div"); // of what explains cells in the view that is shown; a view has one
 
 addEventListener("scroll", () => settle(), { passive: true });
-document.addEventListener("pointerover", ({ target }) => {
-  if (target instanceof Element && !target.closest(".picture")) land();
+document.addEventListener("pointerover", ({ target }) => (explained(target) ? settle() : land()));
+document.addEventListener("focusin", ({ target }) => {
+  if (explained(target)) return settle();
+  land();
+  if (target instanceof Element && place.contains(target)) target.scrollIntoView({ block: "nearest" });
 });
 
 /**
@@ -27,7 +30,7 @@ export function berth(element) {
 function settle() {
   land();
   const cell = pointedAt();
-  if (!cell || !matchMedia(ROOM).matches) return;
+  if (!cell || !matchMedia(ROOM).matches || place.contains(document.activeElement)) return;
   const { left, top, bottom, width, height } = place.getBoundingClientRect();
   if (top >= 0 && bottom <= innerHeight) return;
   place.style.setProperty("min-height", `${height}px`); // so that nothing below it moves
@@ -35,6 +38,12 @@ function settle() {
   const side = cell.top + cell.bottom > innerHeight ? "top" : "bottom";
   for (const [name, value] of Object.entries({ left, width, [side]: EDGE }))
     place.firstElementChild.style.setProperty(name, `${value}px`);
+}
+
+/** Whether something is in a picture whose cells are explained. @param {EventTarget | null} target */
+function explained(target) {
+  const picture = target instanceof Element && target.closest(".picture");
+  return Boolean(picture && place.parentElement?.contains(picture));
 }
 
 /** Back to its place. */

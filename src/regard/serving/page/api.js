@@ -1,5 +1,8 @@
 // What the page asks of its server. Nothing else is ever asked of anyone.
 
+/** Numbers that the server gives at a time. */
+export const MOST = 65536;
+
 const KEY = "regard-key";
 const GONE = "The server does not answer. If it was stopped, start it again with regard serve, and try again.";
 
@@ -75,6 +78,14 @@ export class Trace {
   /** @param {string} at @param {{rows?: number[], columns?: number[]}} [part] */
   tensor(at, part = {}) {
     return this.ask("tensor", { at, ...part });
+  }
+
+  /** All rows of a point, in as many parts as it takes. @param {string} at @param {number[]} shape @returns {Promise<number[][]>} */
+  async rows(at, [count, width]) {
+    const many = Math.max(1, Math.floor(MOST / width));
+    const starts = Array.from({ length: Math.ceil(count / many) }, (_, n) => n * many);
+    const parts = starts.map((start) => this.tensor(at, { rows: [start, Math.min(count, start + many)] }));
+    return (await Promise.all(parts)).flatMap((part) => part.values);
   }
 
   /** @param {string} at @param {number} row @param {number} column */

@@ -58,11 +58,22 @@ export function waveOf(unit, width, layout) {
     : { pair: unit % half, odd: unit >= half };
 }
 
-/** Activations that act on one number alone. @type {Record<string, (x: number) => number>} */
+/** @param {number} x */
+function swish(x) {
+  return x / (1 + Math.exp(-x));
+}
+
+/** What bends hidden units, by their names in a model's settings. @type {Record<string, (x: number) => number>} */
 export const ACTIVATIONS = {
   relu: (x) => Math.max(0, x),
   gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
-  silu: (x) => x / (1 + Math.exp(-x)),
+  "gelu-tanh": (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+  swish,
+};
+
+/** Those that need two numbers of each unit: a gate, and what it lets through. @type {Record<string, (gate: number, value: number) => number>} */
+export const GATED = {
+  swiglu: (gate, value) => swish(gate) * value,
 };
 
 /** Abramowitz and Stegun's 7.1.26 is too coarse to check by; this is its series, which converges fast enough. @param {number} x */

@@ -1,5 +1,7 @@
 // A picture as a file: SVG with its colours written into it, or PNG.
 
+import { s } from "./dom.js";
+
 const WRITTEN = [
   "fill",
   "fill-opacity",
@@ -14,36 +16,129 @@ const WRITTEN = [
   "text-anchor",
   "dominant-baseline",
 ];
+const OF_THE_PAGE = ["class", "tabindex", "role", "href"]; // what means nothing in a file
+const MARGIN = 12; // pixels around a part of the page
+const ASCENT = 0.79; // of a line of text, above its base
 
-/** The SVG text of a picture, which needs no style sheet. @param {SVGSVGElement} picture */
-export function asSvg(picture) {
+/** @typedef {(box: DOMRect) => {x: number, y: number, width: number, height: number}} Placed */
+
+/** A picture that needs no style sheet. @param {Element} picture @returns {SVGSVGElement} */
+function drawing(picture) {
+  if (!(picture instanceof SVGSVGElement)) return traced(picture);
+  const { width, height } = picture.viewBox.baseVal;
+  return sized(inlined(picture), { width, height });
+}
+
+/** A copy with its style written into it. @param {SVGSVGElement} picture */
+function inlined(picture) {
   const copy = /** @type {SVGSVGElement} */ (picture.cloneNode(true));
   const [theirs, ours] = [picture, copy].map((root) => [root, ...root.querySelectorAll("*")]);
   theirs.forEach((element, n) => {
     const style = getComputedStyle(element);
     for (const name of WRITTEN) {
       const value = style.getPropertyValue(name);
-      if (value) ours[n].setAttribute(name, value);
+      if (value) ours[n].setAttribute(name, plain(value));
     }
-    for (const name of ["class", "tabindex", "role"]) ours[n].removeAttribute(name);
+    for (const name of OF_THE_PAGE) ours[n].removeAttribute(name);
   });
-  const { width, height } = picture.viewBox.baseVal;
-  copy.setAttribute("width", String(width));
-  copy.setAttribute("height", String(height));
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  return new XMLSerializer().serializeToString(copy);
+  return copy;
 }
 
-/** @param {SVGSVGElement} picture @param {string} name */
+/** A part of the page, drawn: its boxes and its words, where they stand. @param {Element} part */
+function traced(part) {
+  const { left, top, width, height } = part.getBoundingClientRect();
+  /** @type {Placed} */
+  const at = (box) => ({
+    x: box.left - left + MARGIN,
+    y: box.top - top + MARGIN,
+    width: box.width,
+    height: box.height,
+  });
+  const size = { width: Math.ceil(width) + 2 * MARGIN, height: Math.ceil(height) + 2 * MARGIN };
+  return sized(s("svg", { viewBox: `0 0 ${size.width} ${size.height}` }, shapes(part, at)), size);
+}
+
+/** @param {Node} node @param {Placed} at @returns {Element[]} */
+function shapes(node, at) {
+  if (node instanceof Text) return words(node, at);
+  if (!(node instanceof Element)) return [];
+  const place = at(node.getBoundingClientRect());
+  if (node instanceof SVGSVGElement) return [sized(inlined(node), place)];
+  return [...box(node, place), ...[...node.childNodes].flatMap((child) => shapes(child, at))];
+}
+
+/** What is behind an element, if it can be seen. @param {Element} element @param {{width: number}} place */
+function box(element, place) {
+  const style = getComputedStyle(element);
+  const line = Number.parseFloat(style.borderTopWidth);
+  const bare = !line && /, 0\)$/.test(style.backgroundColor);
+  if (bare || !place.width || style.display === "none") return [];
+  return [
+    s("rect", {
+      ...place,
+      rx: Number.parseFloat(style.borderTopLeftRadius) || null,
+      fill: plain(style.backgroundColor),
+      stroke: line ? plain(style.borderTopColor) : null,
+      "stroke-width": line || null,
+      "stroke-dasharray": style.borderTopStyle === "dashed" ? "4 3" : null,
+      opacity: style.opacity,
+    }),
+  ];
+}
+
+/** @param {Text} text @param {Placed} at */
+function words(text, at) {
+  const style = getComputedStyle(/** @type {Element} */ (text.parentElement));
+  return [...text.data.matchAll(/\S+/g)].map((word) => {
+    const range = document.createRange();
+    range.setStart(text, word.index);
+    range.setEnd(text, word.index + word[0].length);
+    const { x, y, height } = at(range.getBoundingClientRect());
+    return s(
+      "text",
+      {
+        x,
+        y: y + ASCENT * height,
+        fill: plain(style.color),
+        "font-family": style.fontFamily,
+        "font-size": style.fontSize,
+        "font-weight": style.fontWeight,
+        "text-decoration": style.textDecorationLine === "none" ? null : style.textDecorationLine,
+      },
+      word[0],
+    );
+  });
+}
+
+/** @param {SVGSVGElement} svg @param {Record<string, number>} size */
+function sized(svg, size) {
+  for (const [name, value] of Object.entries(size)) svg.setAttribute(name, String(value));
+  return svg;
+}
+
+/** A mixed colour as every program reads it; others stay as they are. @param {string} value */
+function plain(value) {
+  const [, red, green, blue, alpha = "1"] = /^color\(srgb (\S+) (\S+) (\S+?)(?: \/ (\S+))?\)$/.exec(value) ?? [];
+  if (!red) return value;
+  return `rgba(${[red, green, blue].map((one) => Math.round(255 * Number(one))).join(", ")}, ${alpha})`;
+}
+
+/** @param {SVGSVGElement} svg */
+function asText(svg) {
+  return new XMLSerializer().serializeToString(svg);
+}
+
+/** @param {Element} picture @param {string} name */
 export function saveSvg(picture, name) {
-  save(new Blob([asSvg(picture)], { type: "image/svg+xml" }), `${name}.svg`);
+  save(new Blob([asText(drawing(picture))], { type: "image/svg+xml" }), `${name}.svg`);
 }
 
-/** @param {SVGSVGElement} picture @param {string} name */
+/** @param {Element} picture @param {string} name */
 export async function savePng(picture, name) {
-  const { width, height } = picture.viewBox.baseVal;
+  const svg = drawing(picture);
+  const { width, height } = svg.viewBox.baseVal;
   const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(asSvg(picture))}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(asText(svg))}`;
   await image.decode();
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [2 * width, 2 * height];

@@ -5,7 +5,8 @@ import { h, replace } from "./dom.js";
 import { maths } from "./maths.js";
 import { beside, matrix } from "./matrix.js";
 import { exact } from "./numbers.js";
-import { readout, terms } from "./readout.js";
+import { powers, readout, terms } from "./readout.js";
+import { note } from "./state.js";
 
 const START = {
   X: [
@@ -43,17 +44,36 @@ export function attention(given, scaled, masked) {
   return { Q, K, V, scores, divided, seen, weights, output: product(weights, V) };
 }
 
-/** @param {HTMLElement} root */
-export async function showHand(root) {
+/** What the reader changed, as the address has it: a cell as X.0.1, or a switch, which is 0 or 1. @param {string} edits */
+function changesIn(edits) {
+  const pairs = [...edits.matchAll(/([^,:]+):([^,]+)/g)];
+  return new Map(pairs.map(([, name, value]) => [name, Number.parseFloat(value) || 0]));
+}
+
+/** @param {HTMLElement} root @param {any} app @param {{edits: string}} state */
+export async function showHand(root, app, state) {
+  const edits = changesIn(state.edits);
   /** @type {Record<string, number[][]>} */
-  const given = structuredClone(START);
+  const given = {};
+  for (const [name, rows] of Object.entries(START))
+    given[name] = rows.map((row, r) => row.map((value, c) => edits.get(`${name}.${r}.${c}`) ?? value));
+  const keep = (/** @type {string} */ name, /** @type {number} */ value) => {
+    edits.set(name, value);
+    note({ edits: [...edits].map((edit) => edit.join(":")).join(",") });
+    update();
+  };
   const results = h("div", { id: "results" });
   const say = readout();
   const option = (/** @type {string} */ id, /** @type {string} */ text, /** @type {boolean} */ on) =>
     h(
       "label",
       { class: "check", for: id },
-      h("input", { type: "checkbox", id, checked: on, on: { change: () => update() } }),
+      h("input", {
+        type: "checkbox",
+        id,
+        checked: Boolean(edits.get(id) ?? on),
+        on: { change: (/** @type {any} */ event) => keep(id, Number(event.target.checked)) },
+      }),
       h("span", {}, maths(text)),
     );
   const [scaled, masked] = [option("scaled", "÷ √d_k", true), option("masked", "look-ahead mask", false)];
@@ -67,7 +87,7 @@ export async function showHand(root) {
       /** @type {string} */ title,
       /** @type {string} */ note,
       /** @type {(number | null)[][]} */ values,
-      /** @type {(r: number, c: number) => string} */ how,
+      /** @type {(r: number, c: number) => string | import("./readout.js").Terms} */ how,
       /** @type {any} */ more = {},
     ) => {
       const explain = (/** @type {number} */ r, /** @type {number} */ c) => {
@@ -98,7 +118,7 @@ export async function showHand(root) {
         "weights",
         "softmax of each row",
         found.weights,
-        (r, c) => `e^${exact(found.seen[r][c])} / (${found.seen[r].map((one) => `e^${exact(one)}`).join(" + ")})`,
+        (r, c) => powers(found.seen[r], c),
         { top: 1, digits: 4 },
       ),
     ];
@@ -139,7 +159,7 @@ export async function showHand(root) {
               on: {
                 input: (/** @type {any} */ event) => {
                   given[name][r][c] = Number.parseFloat(event.target.value) || 0;
-                  update();
+                  keep(`${name}.${r}.${c}`, given[name][r][c]);
                 },
               },
             }),
@@ -147,6 +167,10 @@ export async function showHand(root) {
         ),
       ),
     );
+  const again = () => {
+    note({ edits: "" });
+    showHand(root, app, { edits: "" });
+  };
   replace(
     root,
     h("h1", {}, "Attention, by hand"),
@@ -161,7 +185,7 @@ export async function showHand(root) {
       { class: "menus" },
       scaled,
       masked,
-      h("button", { type: "button", on: { click: () => showHand(root) } }, "Start again"),
+      h("button", { type: "button", on: { click: again } }, "Start again"),
     ),
     results,
   );

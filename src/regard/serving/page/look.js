@@ -6,7 +6,7 @@ import { encoded } from "./encoding.js";
 import { toTheTest } from "./labs.js";
 import { drawMap } from "./map.js";
 import { maths } from "./maths.js";
-import { go, link } from "./state.js";
+import { AFRESH, go, link } from "./state.js";
 import { halves } from "./pane.js";
 import { stepsOf } from "./steps/index.js";
 import { useOf } from "./uses.js";
@@ -64,7 +64,7 @@ export async function showLook(root, app, state) {
       on: {
         submit: (/** @type {Event} */ event) => {
           event.preventDefault();
-          go({ text: field.value.trim(), row: 0, column: 0, time: 0 });
+          go({ text: field.value.trim(), ...AFRESH });
         },
       },
     },

@@ -5,7 +5,7 @@ import { showCard } from "./card.js";
 import { h, replace } from "./dom.js";
 import { showHand } from "./hand.js";
 import { showLook } from "./look.js";
-import { go, link, read } from "./state.js";
+import { AFRESH, go, link, read } from "./state.js";
 import { useOf } from "./uses.js";
 
 const TITLES = /** @type {Record<string, string>} */ ({
@@ -129,7 +129,7 @@ function drawHeader(about, state) {
           id: "model",
           on: {
             change: (/** @type {any} */ event) =>
-              go({ model: event.target.value, at: "", head: 0, row: 0, column: 0, time: 0 }),
+              go({ model: event.target.value, at: "", head: 0, ...AFRESH }),
           },
         },
         known.models.map((/** @type {any} */ one) =>

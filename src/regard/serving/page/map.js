@@ -1,6 +1,7 @@
 // The paper's figure 1, as this network has it: where the reader is, and the way to everywhere else.
 
 import { h, s } from "./dom.js";
+import { picture } from "./picture.js";
 import { places } from "./places.js";
 import { link } from "./state.js";
 
@@ -74,10 +75,20 @@ export function drawMap(trace, here, known) {
   }
   for (const column of columns)
     for (const box of column) drawn.push(drawBox(box, at[box.name], here.includes(box.name), known.includes(box.step)));
+  const title = "Map of the network";
   return h(
     "nav",
-    { class: "map", "aria-label": "Map of the network" },
-    s("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, drawn),
+    { class: "map", "aria-label": title },
+    picture({
+      title,
+      shown: s("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, drawn),
+      table: () => ({
+        head: ["part", "stack", "times"],
+        rows: columns.flatMap((boxes, n) =>
+          boxes.map(({ text, repeated }) => [text, stacks[n], repeated ? String(layers(trace, stacks[n])) : "1"]),
+        ),
+      }),
+    }),
   );
 }
 

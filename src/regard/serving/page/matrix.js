@@ -45,10 +45,11 @@ export function matrix(given) {
     width: width - 1.5,
     height: height - 1.5,
   });
+  const seen = values.map((row) => row.slice(0, WIDE));
   const whole = { x: left, y: above, width: Math.min(count, WIDE) * width - 1.5, height: rows.length * height - 1.5 };
   const cells = numbers
     ? values.flatMap((row, r) => row.flatMap((value, c) => cell(value, boxOf(r, c), top, digits)))
-    : [s("rect", { class: "ground", rx: 4, ...whole }), ...shades(values, boxOf, top)];
+    : [s("rect", { class: "ground", rx: 4, ...whole }), ...shades(seen, boxOf, top)];
   const cursor = s("rect", { class: "cursor", width: width - 1, height: height - 1, rx: 3, visibility: "hidden" });
   const shown = Math.min(count, WIDE);
   const size = [left + shown * width + (wordy ? 38 : 6), above + rows.length * height + 4];
@@ -86,6 +87,8 @@ export function matrix(given) {
   };
   if (onCell) {
     const point = (/** @type {number} */ row, /** @type {number} */ column) => {
+      const told = cursor.getAttribute("visibility") === "visible" && row === at[0] && column === at[1];
+      if (told) return;
       mark(row, column);
       onCell(at[0], at[1]);
     };
@@ -108,6 +111,7 @@ export function matrix(given) {
       point(...two(place(event)));
       onPin?.(at[0], at[1]);
     });
+    svg.addEventListener("focus", () => point(at[0], at[1]));
     svg.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
         event.key
@@ -124,7 +128,7 @@ export function matrix(given) {
   const element = picture({
     title: given.title,
     note,
-    svg,
+    shown: svg,
     table: () => ({ head: ["", ...columns], rows: values.map((row, n) => [rows[n], ...row]) }),
   });
   element.style.setProperty("--wide", `${size[0]}px`);
@@ -173,11 +177,11 @@ function cell(value, box, top, digits) {
  * Cells without numbers. There may be ten thousand: those of one shade are one path.
  * @param {(number | null)[][]} values @param {(row: number, column: number) => Box} boxOf @param {number} top
  */
-function shades(values, boxOf, top) {
+export function shades(values, boxOf, top) {
   /** @type {Map<string, string>} */
   const paths = new Map();
   values.forEach((row, r) =>
-    row.slice(0, WIDE).forEach((value, c) => {
+    row.forEach((value, c) => {
       const level = Math.round(SHADES * strength(value, top));
       if (!level && value !== null) return;
       const shade = value === null ? "masked" : `${value < 0 ? "below" : "above"} ${level}`;

@@ -9,11 +9,11 @@ import { exact } from "./numbers.js";
  * @param {object} given
  * @param {string} given.title
  * @param {string} [given.note]
- * @param {SVGSVGElement} given.svg
+ * @param {Element} given.shown a drawing, or a part of the page that is one to the eye
  * @param {() => {head: string[], rows: any[][]}} given.table the same in words and numbers
  * @returns {HTMLElement}
  */
-export function picture({ title, note, svg, table }) {
+export function picture({ title, note, shown, table }) {
   const behind = h("details", { class: "behind" }, h("summary", {}, "Table"));
   behind.addEventListener("toggle", () => {
     if (behind.open && behind.children.length === 1) behind.append(tabular(title, table()));
@@ -22,27 +22,29 @@ export function picture({ title, note, svg, table }) {
     "figure",
     { class: "picture" },
     h("figcaption", {}, h("b", {}, maths(title)), note && h("span", { class: "unit" }, maths(note))),
-    h(
-      "div",
-      { class: "canvas", tabindex: svg.hasAttribute("tabindex") ? null : "0", role: "group", "aria-label": title },
-      svg,
-    ),
+    shown instanceof SVGSVGElement ? canvas(title, shown) : shown,
     h(
       "div",
       { class: "tools" },
       behind,
       h(
         "button",
-        { type: "button", "aria-label": `Save ${title} as SVG`, on: { click: () => saveSvg(svg, title) } },
+        { type: "button", "aria-label": `Save ${title} as SVG`, on: { click: () => saveSvg(shown, title) } },
         "SVG",
       ),
       h(
         "button",
-        { type: "button", "aria-label": `Save ${title} as PNG`, on: { click: () => savePng(svg, title) } },
+        { type: "button", "aria-label": `Save ${title} as PNG`, on: { click: () => savePng(shown, title) } },
         "PNG",
       ),
     ),
   );
+}
+
+/** Where a drawing can be moved, if it is too large. @param {string} title @param {SVGSVGElement} svg */
+function canvas(title, svg) {
+  const tabindex = svg.hasAttribute("tabindex") ? null : "0";
+  return h("div", { class: "canvas", tabindex, role: "group", "aria-label": title }, svg);
 }
 
 /** @param {string} title @param {{head: string[], rows: any[][]}} content */

@@ -9,12 +9,22 @@ import { exact } from "./numbers.js";
 export const CLOSE = 2e-3; // relative to the numbers that went in: the model adds in 32 bits, or 16, the browser in 64
 
 /**
+ * @typedef {object} Terms what is added up; the first few are written at once, all where they are wanted
+ * @property {number} count
+ * @property {(n: number) => string} write
+ * @property {string} [before]
+ * @property {string} [after]
+ */
+
+/**
  * @typedef {object} Sum
  * @property {string} name
- * @property {string} [how] the arithmetic, written out
+ * @property {string | Terms} [how] the arithmetic, written out
  * @property {number | null} mine as the browser finds it
  * @property {number | null} [theirs] as the model has it; left out where no model was asked
  */
+
+const FEW = 3; // terms that are written at once, where there are many
 
 /** A place that says how numbers came about. */
 export function readout() {
@@ -23,26 +33,29 @@ export function readout() {
     { class: "readout", "aria-live": "polite" },
     h("p", { class: "note" }, "Point at a cell, or walk with the arrow keys."),
   );
+  /** Which sums are wanted in full: they stay open while one goes from cell to cell. @type {Set<number>} */
+  const opened = new Set();
   return {
     element: berth(element),
     /** @param {string} where @param {Sum[]} sums */
     show(where, sums) {
-      replace(element, h("p", { class: "where" }, where), ...sums.map(line));
+      const lines = sums.map((sum, n) => line(sum, inFull(sum.how, n, opened)));
+      replace(element, h("p", { class: "where" }, where), ...lines);
     },
   };
 }
 
-/** @param {Sum} sum */
-function line({ name, how, mine, theirs }) {
-  if (theirs === undefined) return plain({ name, how, mine });
+/** @param {Sum} sum @param {HTMLElement | null} full */
+function line({ name, how, mine, theirs }, full) {
+  if (theirs === undefined) return plain({ name, how, mine }, full);
   const apart = mine === theirs ? 0 : Math.abs((mine ?? -Infinity) - (theirs ?? -Infinity));
   const good = apart <= CLOSE * Math.max(1, Math.abs(theirs ?? 0));
   return h(
     "div",
     { class: "sum", data: { mine: String(mine), theirs: String(theirs), name } },
-    h("p", { class: "how" }, h("b", {}, maths(name)), how && h("span", {}, " = ", maths(how))),
+    h("p", { class: "how" }, h("b", {}, maths(name)), how && h("span", {}, " = ", maths(inShort(how)))),
     h(
-      "p",
+      "div",
       { class: "verdict" },
       h("span", {}, "here ", h("code", {}, exact(mine))),
       h("span", {}, "model ", h("code", {}, exact(theirs))),
@@ -53,26 +66,83 @@ function line({ name, how, mine, theirs }) {
         "difference ",
         h("code", {}, apart === 0 ? "0" : apart.toExponential(1)),
       ),
+      full,
     ),
   );
 }
 
-/** What nobody else has worked out. @param {Sum} sum */
-function plain({ name, how, mine }) {
+/** What nobody else has worked out. @param {Sum} sum @param {HTMLElement | null} full */
+function plain({ name, how, mine }, full) {
   return h(
     "div",
     { class: "sum", data: { mine: String(mine), name } },
-    h("p", { class: "how" }, h("b", {}, maths(name)), how && h("span", {}, " = ", maths(how)), " = ", h("b", {}, exact(mine))),
+    h(
+      "p",
+      { class: "how" },
+      h("b", {}, maths(name)),
+      how && h("span", {}, " = ", maths(inShort(how))),
+      " = ",
+      h("b", {}, exact(mine)),
+    ),
+    h("div", { class: "verdict" }, full),
   );
 }
 
-/**
- * The terms of a sum, the first few written out.
- * @param {number[]} left @param {number[]} right @param {number} [most]
- */
-export function terms(left, right, most = 6) {
-  const written = left.slice(0, most).map((one, n) => `${exact(one)} · ${exact(right[n])}`);
-  return written.join(" + ") + (left.length > most ? ` + … (${left.length} terms)` : "");
+/** @param {string | Terms} how */
+function inShort(how) {
+  return typeof how === "string" ? how : written(how, many(how) ? FEW : how.count);
+}
+
+/** Whether they are too many to be written at once; for the sake of one, none is left out. @param {Terms} how */
+function many({ count }) {
+  return count > FEW + 1;
+}
+
+/** The first terms of a sum, or all of them. @param {Terms} how @param {number} most */
+function written({ count, write, before = "", after = "" }, most) {
+  const some = Array.from({ length: Math.min(count, most) }, (_, n) => write(n));
+  return `${before}${some.join(" + ")}${count > most ? " + …" : ""}${after}`;
+}
+
+/** All terms, to be opened; nothing where they are written already. @param {string | Terms | undefined} how @param {number} n @param {Set<number>} opened */
+function inFull(how, n, opened) {
+  if (!how || typeof how === "string" || !many(how)) return null;
+  const label = `All ${how.count.toLocaleString("en")} terms`;
+  const all = h("details", { class: "terms", open: opened.has(n) }, h("summary", {}, label));
+  const write = () => {
+    if (all.open && all.children.length === 1)
+      all.append(h("p", { tabindex: "0", role: "region", "aria-label": label }, maths(written(how, how.count))));
+  };
+  all.addEventListener("toggle", () => {
+    write();
+    if (all.open) opened.add(n);
+    else if (all.isConnected) opened.delete(n);
+  });
+  write();
+  return all;
+}
+
+/** A sum of products. @param {number[]} left @param {number[]} right @param {{before?: string, after?: string}} [around] @returns {Terms} */
+export function terms(left, right, around = {}) {
+  return { count: left.length, write: (n) => `${exact(left[n])} · ${exact(right[n])}`, ...around };
+}
+
+/** Softmax of one number among others. @param {(number | null)[]} row @param {number} n @returns {Terms} */
+export function powers(row, n) {
+  const seen = row.filter((one) => one !== null); // e^−∞ is 0
+  return {
+    count: seen.length,
+    write: (m) => `e^${exact(seen[m])}`,
+    before: `e^${exact(row[n])} / (`,
+    after: ")",
+  };
+}
+
+/** A cell of x · W + b, term by term. @param {string} name @param {any} cell @returns {Sum} */
+export function multiplied(name, cell) {
+  const { left, right, sum } = factors(cell);
+  const after = cell.bias === null ? "" : ` + ${exact(cell.bias)}`;
+  return { name, how: terms(left, right, { after }), mine: sum, theirs: cell.value };
 }
 
 /**

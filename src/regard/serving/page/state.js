@@ -11,13 +11,19 @@
  * @property {number} row
  * @property {number} column
  * @property {number} time the decoding step
+ * @property {number} node of the search's tree; 0 is its root: none is chosen
+ * @property {number} word of the translation, counted from 1; 0: none is chosen
  * @property {string} letter q, k or v
+ * @property {string} edits to the example by hand, as X.0.1:3, with commas between
  * @property {string} off what is switched off, as decoder.1.cross_attention[2], with commas between
  */
 
-const NUMBERS = ["head", "row", "column", "time"];
-const TEXTS = ["model", "text", "at", "letter", "off"];
+const NUMBERS = ["head", "row", "column", "time", "node", "word"];
+const TEXTS = ["model", "text", "at", "letter", "off", "edits"];
 const VIEWS = ["use", "look", "hand", "card"];
+
+/** What is forgotten when there is another text. */
+export const AFRESH = { row: 0, column: 0, time: 0, node: 0, word: 0 };
 
 /** @returns {State} */
 export function read() {

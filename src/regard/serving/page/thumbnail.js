@@ -1,18 +1,16 @@
 // A matrix at a glance, without numbers.
 
-import { h } from "./dom.js";
+import { s } from "./dom.js";
+import { shades } from "./matrix.js";
 
 /** @param {number[][]} values weights from 0 to 1 */
 export function thumbnail(values) {
-  const canvas = h("canvas", { width: values[0].length, height: values.length, "aria-hidden": "true" });
-  const context = canvas.getContext("2d");
-  const colour = getComputedStyle(document.documentElement).getPropertyValue("--c1").trim() || "#2a6fc9";
-  context.fillStyle = colour;
-  values.forEach((row, y) =>
-    row.forEach((value, x) => {
-      context.globalAlpha = Math.sqrt(Math.max(0, value));
-      context.fillRect(x, y, 1, 1);
-    }),
+  const [width, height] = [values[0].length, values.length];
+  const strong = values.map((row) => row.map((value) => Math.sqrt(Math.max(0, value)))); // so that little can be seen too
+  return s(
+    "svg",
+    { class: "thumbnail", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    s("rect", { class: "ground", width, height }),
+    shades(strong, (y, x) => ({ x, y, width: 1, height: 1 }), 1),
   );
-  return canvas;
 }

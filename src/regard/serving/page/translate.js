@@ -55,7 +55,7 @@ export async function showTranslate(root, app, state) {
   const translate = async () => {
     latest?.abort();
     const text = source.value;
-    note({ text });
+    note({ text, word: 0 });
     asked += 1;
     inside.href = link({ view: "look" });
     replace(detail);
@@ -126,7 +126,7 @@ export async function showTranslate(root, app, state) {
           class: `said ${sureness(word.probability)}`,
           title: percent(word.probability),
           data: { probability: String(word.probability) },
-          on: { click: (/** @type {Event} */ event) => explain(sentence, ours, n, word, event) },
+          on: { click: (/** @type {Event} */ event) => explain(sentence, ours, n, word, event.currentTarget) },
         },
         word.text,
       ),
@@ -139,10 +139,13 @@ export async function showTranslate(root, app, state) {
     /** @type {string[]} */ ours,
     /** @type {number} */ n,
     /** @type {any} */ word,
-    /** @type {Event} */ event,
+    /** @type {any} */ button,
   ) => {
-    for (const one of target.querySelectorAll(".said")) one.removeAttribute("aria-pressed");
-    /** @type {HTMLElement} */ (event.currentTarget).setAttribute("aria-pressed", "true");
+    const all = [...target.querySelectorAll(".said")];
+    for (const one of all) one.removeAttribute("aria-pressed");
+    button.setAttribute("aria-pressed", "true");
+    note({ word: all.indexOf(button) + 1 });
+    inside.href = link({ view: "look" });
     replace(detail, h("p", { class: "note" }, "Looking …"));
     asked += 1;
     const turn = asked;
@@ -157,6 +160,7 @@ export async function showTranslate(root, app, state) {
   };
   source.addEventListener("input", settled(translate, PAUSE));
   await translate();
+  target.querySelectorAll(".said")[state.word - 1]?.click();
   source.focus({ preventScroll: true });
 }
 

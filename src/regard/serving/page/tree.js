@@ -8,9 +8,9 @@ const [STEP, LINE] = [112, 22];
 
 /**
  * The picture, and a way to choose a node of it.
- * @param {any} tree @param {(node: any) => Promise<void>} choose
+ * @param {any} tree @param {(node: any) => Promise<void>} choose @param {(node: any) => void} onPin the reader chose it
  */
-export function drawTree(tree, choose) {
+export function drawTree(tree, choose, onPin) {
   /** @type {Map<number, any[]>} */
   const children = new Map();
   for (const node of tree.nodes)
@@ -52,7 +52,10 @@ export function drawTree(tree, choose) {
   const nodes = tree.nodes.map((/** @type {any} */ node) => {
     const { x, y } = /** @type {{x: number, y: number}} */ (at.get(node.number));
     const text = node.parent === null ? "" : clipped(node.token, 8);
-    const act = () => chosen(node);
+    const act = () => {
+      onPin(node);
+      return chosen(node);
+    };
     const group = s(
       "g",
       {
@@ -111,7 +114,7 @@ export function drawTree(tree, choose) {
   const element = picture({
     title: "Beam tree",
     note: "blue: what was chosen · large dot: it ended · ring: given up",
-    svg,
+    shown: svg,
     table: () => ({
       head: ["node", "from", "step", "token", "log p", "score", "worth", "state"],
       rows: tree.nodes

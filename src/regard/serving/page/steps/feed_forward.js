@@ -1,10 +1,11 @@
 // The feed-forward network: wide, bent, and back.
 
-import { ACTIVATIONS } from "../arithmetic.js";
+import { ACTIVATIONS, GATED } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
+import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
 import { formula, menus, nearest, pin, placeMenu, places, say, span, spanMenu } from "../places.js";
-import { factors, readout, terms } from "../readout.js";
+import { multiplied, readout } from "../readout.js";
 
 export const feedForward = {
   id: "feed_forward",
@@ -18,67 +19,104 @@ export const feedForward = {
   async show(root, { trace, state, about }) {
     const some = places(trace, "inner", "hidden");
     const place = nearest(some, state.at);
-    const wide = about.settings.feed_forward ?? 4 * trace.outline.model.width;
+    const { feed_forward: wide, activation: name } = about.settings;
+    const way = name in GATED ? gated(name) : plain(name);
     const columns = span(state, wide);
-    const [inner, hidden] = await Promise.all(
-      ["inner", "hidden"].map((point) => trace.tensor(`${place}.${point}`, { columns })),
-    );
-    const name = about.settings.activation ?? "relu";
-    const act = ACTIVATIONS[name];
+    const further = columns.map((column) => column + wide); // where the values of gates stand
+    const tensor = (/** @type {string} */ point, /** @type {number[]} */ part) =>
+      trace.tensor(`${place}.${point}`, { columns: part });
+    const [inner, hidden, value] = await Promise.all([
+      tensor("inner", columns),
+      tensor("hidden", columns),
+      way.gates ? tensor("inner", further) : null,
+    ]);
     const rows = inner.labels[0];
-    const say_ = readout();
+    const units = await trace.rows(`${place}.hidden`, hidden.shape);
+    const on = units.map((row) => row.filter((unit) => unit > 0).length);
+    const told = readout();
     root.append(
       say(
         `Each token by itself: its ${trace.outline.model.width} numbers are mixed into ${wide} hidden units, bent by ${name}, and mixed back. Attention moves information between tokens; this is where it is worked on.`,
       ),
-      formula(`FFN(x) = ${name}(x · W₁ + b₁) · W₂ + b₂`),
+      formula(way.formula),
       menus(placeMenu(some, place), spanMenu(state, wide)),
     );
-    let latest = 0;
-    const onPin = async (/** @type {number} */ row, /** @type {number} */ shown) => {
-      const unit = shown + columns[0];
-      pin(row, unit);
-      latest += 1;
-      const turn = latest;
-      const back = Math.min(unit, trace.outline.model.width - 1);
-      const [cell, out] = await Promise.all([
-        trace.product(`${place}.inner`, row, unit),
-        trace.product(`${place}_residual.added`, row, back),
+    const backOf = (/** @type {number} */ unit) => Math.min(unit, trace.outline.model.width - 1);
+    const ask = (/** @type {number} */ row, /** @type {number} */ unit) =>
+      Promise.all([
+        ...way.inner.map((_, n) => trace.product(`${place}.inner`, row, unit + n * wide)),
+        trace.product(`${place}_residual.added`, row, backOf(unit)),
       ]);
-      if (turn !== latest) return;
-      const sums = [cell, out].map((one, n) => {
-        const { left, right, sum } = factors(one);
-        return {
-          name: n ? `hidden · W₂ + b₂, unit ${back}` : "x · W₁ + b₁",
-          how: `${terms(left, right, 2)}${one.bias === null ? "" : ` + ${exact(one.bias)}`}`,
-          mine: sum,
-          theirs: one.value,
-        };
-      });
-      const bent = hidden.values[row][shown];
-      if (act) sums.splice(1, 0, { name, how: `${name}(${exact(cell.value)})`, mine: act(cell.value), theirs: bent });
-      say_.show(`${rows[row]}, hidden unit ${unit}`, sums);
+    const tell = newest(ask, (cells, row, unit) => {
+      const back = cells[cells.length - 1];
+      const numbers = cells.slice(0, -1).map((cell) => cell.value);
+      told.show(`${rows[row]}, hidden unit ${unit}; ${on[row]} of ${wide} units are on`, [
+        ...way.inner.map((title, n) => multiplied(title, cells[n])),
+        { name, how: way.how(...numbers), mine: way.act(...numbers), theirs: hidden.values[row][unit - columns[0]] },
+        multiplied(`${way.back}, unit ${backOf(unit)}`, back),
+      ]);
+    });
+    const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
+      for (const one of drawn) one.mark(row, column);
+      return tell(row, column + columns[0]);
     };
-    const onCell = (/** @type {number} */ row, /** @type {number} */ column) =>
-      both.forEach((one) => one.mark(row, column));
-    const both = [
+    const walked = {
+      rows,
+      from: columns[0],
+      onCell,
+      onPin: (/** @type {number} */ row, /** @type {number} */ column) => pin(row, column + columns[0]),
+    };
+    const drawn = [
+      ...way.inner.map((title, n) => matrix({ title, values: (n ? value : inner).values, ...walked })),
+      matrix({ title: `after ${name}`, values: hidden.values, ...walked }),
+    ];
+    root.append(
+      beside(...drawn.map((one) => one.element)),
+      told.element,
       matrix({
-        title: "x · W₁ + b₁",
-        note: "choose a cell",
-        values: inner.values,
-        rows,
-        from: columns[0],
-        onCell,
-        onPin,
-      }),
-      matrix({ title: `after ${name}`, values: hidden.values, rows, from: columns[0], onCell, onPin }),
-    ];
-    root.append(beside(...both.map((one) => one.element)), say_.element);
-    const [row, column] = [
-      Math.min(state.row, rows.length - 1),
-      Math.max(0, Math.min(state.column, wide - 1) - columns[0]),
-    ];
-    onCell(row, column);
-    await onPin(row, column);
+        title: "Hidden units on",
+        note: `above 0, of ${wide}`,
+        values: [on],
+        rows: ["on"],
+        columns: rows,
+        top: wide,
+      }).element,
+    );
+    await onCell(Math.min(state.row, rows.length - 1), Math.max(0, Math.min(state.column, wide - 1) - columns[0]));
   },
 };
+
+/**
+ * How hidden units come about: of what numbers, and how these are bent.
+ * @typedef {object} Way
+ * @property {boolean} gates
+ * @property {string} formula
+ * @property {string[]} inner the numbers that a unit is made of
+ * @property {string} back
+ * @property {(...numbers: number[]) => number} act
+ * @property {(...numbers: number[]) => string} how
+ */
+
+/** @param {string} name @returns {Way} */
+function plain(name) {
+  return {
+    gates: false,
+    formula: `FFN(x) = ${name}(x · W₁ + b₁) · W₂ + b₂`,
+    inner: ["x · W₁ + b₁"],
+    back: "hidden · W₂ + b₂",
+    act: ACTIVATIONS[name],
+    how: (x) => `${name}(${exact(x)})`,
+  };
+}
+
+/** @param {string} name @returns {Way} */
+function gated(name) {
+  return {
+    gates: true,
+    formula: `FFN(x) = (swish(gate) ⊙ value) · W₂     gate, value = the halves of x · W₁`,
+    inner: ["gate of x · W₁", "value of x · W₁"],
+    back: "hidden · W₂",
+    act: GATED[name],
+    how: (gate, value) => `swish(${exact(gate)}) · ${exact(value)}`,
+  };
+}

@@ -16,8 +16,10 @@ import {
   span,
   spanMenu,
 } from "../places.js";
+import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
-import { factors, readout, terms } from "../readout.js";
+import { picture } from "../picture.js";
+import { factors, multiplied, readout } from "../readout.js";
 import { go } from "../state.js";
 import { thumbnail } from "../thumbnail.js";
 
@@ -51,51 +53,29 @@ export const heads = {
       ),
       formula("MultiHead = Concat(head₀, …) · W_O"),
       menus(placeMenu(some, place), spanMenu(state, width)),
-      h(
-        "div",
-        { class: "gallery", role: "group", "aria-label": "Weights of every head" },
-        weights.map((one, n) =>
-          h(
-            "button",
-            {
-              type: "button",
-              id: `head-${n}`,
-              class: "thumb",
-              "aria-pressed": String(n === head),
-              "aria-label": `Head ${n}`,
-              on: { click: () => go({ head: n }) },
-            },
-            thumbnail(one.values),
-            h("span", {}, `head ${n}`),
-          ),
-        ),
-      ),
+      gallery(weights, head),
       caution(trace.outline.steps.length > 0),
     );
     const say_ = readout();
-    let latest = 0;
-    const onPin = async (/** @type {number} */ row, /** @type {number} */ column) => {
-      pin(row, column + columns[0]);
-      latest += 1;
-      const turn = latest;
-      const cell = await trace.product(result, row, column + columns[0]);
-      if (turn !== latest) return;
-      const { left, right, sum } = factors(cell);
+    const ask = (/** @type {number} */ row, /** @type {number} */ column) =>
+      trace.product(result, row, column + columns[0]);
+    const onCell = newest(ask, (cell, row, column) => {
+      const { left, right } = factors(cell);
       const own = [head * each, (head + 1) * each];
       const part = dot(left.slice(...own), right.slice(...own));
       say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${exact(part)} of it`, [
-        { name: "Concat · W_O", how: terms(left, right, 3), mine: sum, theirs: cell.value },
+        multiplied("Concat · W_O", cell),
       ]);
-    };
+    });
     const chosen = together.values.map((/** @type {number[]} */ row) => row.slice(head * each, (head + 1) * each));
     const shown = matrix({
       title: "Concat · W_O",
-      note: "what attention adds; choose a cell",
+      note: "what attention adds",
       values: added.values,
       rows,
       from: columns[0],
-      onCell: () => {},
-      onPin,
+      onCell,
+      onPin: (row, column) => pin(row, column + columns[0]),
     });
     root.append(
       beside(
@@ -122,6 +102,37 @@ export const heads = {
       Math.min(state.column - columns[0], added.values[0].length - 1),
     ];
     shown.mark(row, column);
-    await onPin(row, column);
+    await onCell(row, column);
   },
 };
+
+/** Every head at a glance; choose one to see it whole. @param {any[]} weights @param {number} chosen */
+function gallery(weights, chosen) {
+  const title = "Weights of every head";
+  const thumbs = weights.map((one, n) =>
+    h(
+      "button",
+      {
+        type: "button",
+        id: `head-${n}`,
+        class: "thumb",
+        "aria-pressed": String(n === chosen),
+        "aria-label": `Head ${n}`,
+        on: { click: () => go({ head: n }) },
+      },
+      thumbnail(one.values),
+      h("span", {}, `head ${n}`),
+    ),
+  );
+  const [rows, keys] = weights[0].labels;
+  return picture({
+    title,
+    shown: h("div", { class: "gallery", role: "group", "aria-label": title }, thumbs),
+    table: () => ({
+      head: ["", ...(keys ?? weights[0].values[0].map((/** @type {number} */ _, /** @type {number} */ n) => String(n)))],
+      rows: weights.flatMap((one, n) =>
+        one.values.map((/** @type {number[]} */ row, /** @type {number} */ r) => [`head ${n}, ${rows[r]}`, ...row]),
+      ),
+    }),
+  });
+}

@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import { matrix } from "../matrix.js";
 import { axes, heads, headMenu, menu, menus, places, say } from "../places.js";
 import { readout } from "../readout.js";
+import { note } from "../state.js";
 
 const KINDS = [
   ["encoder", "attention", "Encoder self-attention", "Every token of the source looks at all of the source."],
@@ -41,6 +42,7 @@ export const kinds = {
       const place = [`${stack}.${layer}.${part}`, `${stack}.${part}`].find((one) => some.includes(one));
       return place ? [{ place, title, about }] : [];
     });
+    let at = (found.find(({ place }) => place === state.at) ?? found[0]).place; // whose cell is told of
     const count = Math.max(1, ...found.map(({ place }) => heads(trace, place)));
     root.append(
       say(
@@ -57,27 +59,42 @@ export const kinds = {
             "Layer",
             layers.map((one) => [one, one]),
             layer,
-            (one) => ({ at: `${state.at.split(".")[0] || "decoder"}.${one}` }),
+            (one) => ({ at: at.replace(/\.\d+\./, `.${one}.`) }),
           ),
         count > 1 && headMenu(count, Math.min(state.head, count - 1)),
       ),
     );
     const told = readout();
-    const shown = await Promise.all(
+    const drawn = await Promise.all(
       found.map(async ({ place, title, about }) => {
         const weights = await trace.tensor(`${place}.weights[${Math.min(state.head, heads(trace, place) - 1)}]`);
         const mixture = axes(trace, `${place}.weights`).at(-1) === "mixture";
         const [rows, keys] = weights.labels;
         const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
-          drawn.mark(row, column);
+          for (const one of drawn) one.hide();
+          picture.mark(row, column);
           const key = mixture ? `mixture ${column}` : keys[column];
           told.show(`${title}: ${rows[row]} looks at ${key}`, [{ name: "weight", mine: weights.values[row][column] }]);
         };
         const columns = mixture ? null : keys;
-        const drawn = matrix({ title, values: weights.values, rows, columns, top: 1, small: true, onCell });
-        return h("div", { class: "kind-of" }, drawn.element, h("p", { class: "note" }, about));
+        const onPin = (/** @type {number} */ row, /** @type {number} */ column) => {
+          at = place;
+          note({ at, row, column });
+        };
+        const picture = matrix({ title, values: weights.values, rows, columns, top: 1, small: true, onCell, onPin });
+        return { ...picture, place, about, onCell, size: [rows.length, weights.values[0].length] };
       }),
     );
-    root.append(h("div", { class: "beside" }, shown), told.element, caution(trace.outline.steps.length > 0));
+    root.append(
+      h(
+        "div",
+        { class: "beside" },
+        drawn.map(({ element, about }) => h("div", { class: "kind-of" }, element, h("p", { class: "note" }, about))),
+      ),
+      told.element,
+      caution(trace.outline.steps.length > 0),
+    );
+    for (const { place, onCell, size } of drawn)
+      if (place === at) onCell(Math.min(state.row, size[0] - 1), Math.min(state.column, size[1] - 1));
   },
 };

@@ -1,11 +1,11 @@
 // States become logits, logits become probabilities.
 
+import { MOST } from "../api.js";
 import { softmax } from "../arithmetic.js";
 import { candidates } from "../candidates.js";
 import { h } from "../dom.js";
-import { exact } from "../numbers.js";
 import { formula, menu, menus, say } from "../places.js";
-import { factors, readout, terms } from "../readout.js";
+import { multiplied, powers, readout } from "../readout.js";
 
 export const output = {
   id: "output",
@@ -34,28 +34,14 @@ export const output = {
         ),
       ),
     );
-    const few = model.vocabulary <= 65536;
+    const few = model.vocabulary <= MOST;
     const row = few ? (await trace.tensor(`output.logits@${time}`)).values[0] : null;
     const shares = row && softmax(row);
     const choose = async (/** @type {number} */ id) => {
       const cell = await trace.product("output.logits", time, id);
-      const { left, right, sum } = factors(cell);
       const known = step.candidates.find((/** @type {any} */ one) => one.id === id)?.probability ?? step.probability;
-      const sums = [
-        {
-          name: "logit",
-          how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`,
-          mine: sum,
-          theirs: cell.value,
-        },
-      ];
-      if (row && shares)
-        sums.push({
-          name: "softmax",
-          how: `e^${exact(row[id])} / Σ of ${row.length.toLocaleString("en")} powers`,
-          mine: shares[id],
-          theirs: known,
-        });
+      const sums = [multiplied("logit", cell)];
+      if (row && shares) sums.push({ name: "softmax", how: powers(row, id), mine: shares[id], theirs: known });
       say_.show(step.candidates.find((/** @type {any} */ one) => one.id === id)?.token ?? step.chosen, sums);
     };
     root.append(

@@ -5,6 +5,7 @@ import { caution } from "../caution.js";
 import { h, replace } from "../dom.js";
 import { headMenu, heads, menus, nearest, placeMenu, places, say } from "../places.js";
 import { percent } from "../numbers.js";
+import { picture } from "../picture.js";
 import { note } from "../state.js";
 
 const PACE = 1100; // milliseconds
@@ -63,7 +64,7 @@ export const player = {
       time = Math.max(0, Math.min(steps.length - 1, next));
       slider.value = String(time);
       slider.setAttribute("aria-valuetext", `Step ${time}: ${steps[time].chosen}`);
-      note({ time });
+      note({ time, node: 0 });
       replace(stage, ...shown());
     };
     const shown = () => {
@@ -128,7 +129,21 @@ export const player = {
         h("button", { type: "button", on: { click: () => to(time + 1) }, "aria-label": "Step on" }, "›"),
         slider,
       ),
-      stage,
+      picture({
+        title: "This step",
+        shown: stage,
+        table: () => ({
+          head: ["step", "reads", "writes", "probability", "entropy", ...(weights?.labels[1] ?? [])],
+          rows: steps.map((/** @type {any} */ step, /** @type {number} */ n) => [
+            String(n),
+            step.read,
+            step.chosen,
+            step.probability,
+            step.entropy,
+            ...(weights?.values[n] ?? []),
+          ]),
+        }),
+      }),
       place ? caution() : "",
     );
     to(time);

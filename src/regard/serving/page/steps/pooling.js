@@ -6,14 +6,17 @@ import { exact } from "../numbers.js";
 import { formula, menus, pin, say, span, spanMenu } from "../places.js";
 import { readout, terms } from "../readout.js";
 
-/** How a unit of a text's vector follows from that of its tokens. @typedef {(column: number[]) => [string, number]} Follows */
+/** How a unit of a text's vector follows from that of its tokens. @typedef {(column: number[]) => [string | import("../readout.js").Terms, number]} Follows */
 
 /** @type {Record<string, {says: string, formula: string, of?: Follows}>} */
 const WAYS = {
   mean: {
     says: "the mean over all tokens, its start and its end among them.",
     formula: "v = (x₁ + … + x_n) / n",
-    of: (column) => [`(${exact(column[0])} + …) / ${column.length}`, mean(column)],
+    of: (column) => [
+      { count: column.length, write: (n) => exact(column[n]), before: "(", after: `) / ${column.length}` },
+      mean(column),
+    ],
   },
   first: {
     says: "the first token's, where the network has learned to gather what the whole is about.",
@@ -26,7 +29,7 @@ const WAYS = {
   },
 };
 
-/** Through a dense layer, a unit needs all units of the first token. @param {any} trace @param {number} unit @returns {Promise<[string, number]>} */
+/** Through a dense layer, a unit needs all units of the first token. @param {any} trace @param {number} unit @returns {Promise<[import("../readout.js").Terms, number]>} */
 async function dense(trace, unit) {
   const columns = [unit, unit + 1];
   const [first, weight, bias] = await Promise.all([
@@ -36,7 +39,8 @@ async function dense(trace, unit) {
   ]);
   const right = weight.values.map((/** @type {number[]} */ row) => row[0]);
   const sum = dot(first.values[0], right) + bias.values[0];
-  return [`tanh(${terms(first.values[0], right, 2)} + ${exact(bias.values[0])})`, Math.tanh(sum)];
+  const around = { before: "tanh(", after: ` + ${exact(bias.values[0])})` };
+  return [terms(first.values[0], right, around), Math.tanh(sum)];
 }
 
 export const pooling = {

@@ -128,7 +128,7 @@ function waves(values, from, width, layout) {
   return picture({
     title: "Waves",
     note: "dots are what the model adds at each position; lines the formula",
-    svg,
+    shown: svg,
     table: () => ({
       head: ["position", ...units.map((unit) => `unit ${unit + from}`)],
       rows: values.map((row, n) => [String(n), ...units.map((unit) => row[unit])]),

@@ -2,10 +2,11 @@
 
 import { h, replace } from "../dom.js";
 import { matrix } from "../matrix.js";
+import { newest } from "../newest.js";
 import { exact } from "../numbers.js";
 import { formula, headMenu, heads, menu, menus, nearest, pin, placeMenu, places, say } from "../places.js";
 import { tabular } from "../picture.js";
-import { factors, readout, terms } from "../readout.js";
+import { factors, multiplied, readout } from "../readout.js";
 
 const ASKS = /** @type {Record<string, string>} */ ({
   q: "query: what the token looks for",
@@ -47,22 +48,13 @@ export const projection = {
         ),
       ),
     );
-    let latest = 0;
-    const onPin = async (/** @type {number} */ row, /** @type {number} */ column) => {
-      pin(row, column);
-      latest += 1;
-      const mine = latest;
-      const cell = await trace.product(at, row, column);
-      if (mine !== latest) return;
-      const { left, right, sum } = factors(cell);
+    const ask = (/** @type {number} */ row, /** @type {number} */ column) => trace.product(at, row, column);
+    const onCell = newest(ask, (cell, row, column) => {
+      const { left, right } = factors(cell);
       const turned = about.settings.positions?.kind === "rotary" && letter !== "v";
+      const theirs = turned ? cell.sum : cell.value;
       say_.show(`${found.labels[0][row]}, unit ${column} of ${letter}, head ${head}`, [
-        {
-          name: `${letter}[${row}, ${column}]`,
-          how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`,
-          mine: sum,
-          theirs: turned ? cell.sum : cell.value,
-        },
+        { ...multiplied(`${letter}[${row}, ${column}]`, cell), theirs },
       ]);
       let running = cell.bias ?? 0;
       const rows = left.map((x, n) => [String(n), x, right[n], x * right[n], (running += x * right[n])]);
@@ -78,14 +70,13 @@ export const projection = {
           ),
         tabular("the products", { head: ["unit", "x", `W_${letter}`, "product", "sum so far"], rows }),
       );
-    };
+    });
     const shown = matrix({
       title: `${letter}, head ${head}`,
-      note: "choose a cell",
       values: found.values,
       rows: found.labels[0],
-      onCell: () => {},
-      onPin,
+      onCell,
+      onPin: pin,
     });
     root.append(h("div", { class: "two" }, h("div", {}, shown.element, say_.element), list));
     const [row, column] = [
@@ -93,6 +84,6 @@ export const projection = {
       Math.min(state.column, found.values[0].length - 1),
     ];
     shown.mark(row, column);
-    await onPin(row, column);
+    await onCell(row, column);
   },
 };

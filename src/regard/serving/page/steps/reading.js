@@ -1,13 +1,11 @@
 // What an encoder's head tells: vectors become logits of labels, tags or tokens, and logits probabilities.
 
+import { MOST } from "../api.js";
 import { softmax } from "../arithmetic.js";
 import { candidates } from "../candidates.js";
 import { h } from "../dom.js";
-import { exact } from "../numbers.js";
 import { formula, menu, menus, say } from "../places.js";
-import { factors, readout, terms } from "../readout.js";
-
-const MOST = 65536; // numbers that the server gives at a time
+import { multiplied, powers, readout } from "../readout.js";
 
 /** @type {Record<string, string>} */
 const SAYS = {
@@ -36,23 +34,10 @@ export const reading = {
     const told = readout();
     const choose = async (/** @type {number} */ id) => {
       const cell = await trace.product(at, row, id);
-      const { left, right, sum } = factors(cell);
       const known = one.candidates.find((/** @type {any} */ other) => other.id === id);
-      const sums = [
-        {
-          name: "logit",
-          how: `${terms(left, right, 3)}${cell.bias === null ? "" : ` + ${exact(cell.bias)}`}`,
-          mine: sum,
-          theirs: cell.value,
-        },
-      ];
+      const sums = [multiplied("logit", cell)];
       if (seen && shares)
-        sums.push({
-          name: "softmax",
-          how: `e^${exact(seen[id])} / Σ of ${seen.length.toLocaleString("en")} powers`,
-          mine: shares[id],
-          theirs: known.probability,
-        });
+        sums.push({ name: "softmax", how: powers(seen, id), mine: shares[id], theirs: known.probability });
       told.show(known.token, sums);
     };
     root.append(

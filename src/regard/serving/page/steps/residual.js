@@ -60,6 +60,7 @@ export const residual = {
     const whole_ = connected ? `x + ${found}` : found;
     const explain = (/** @type {number} */ row, /** @type {number} */ _, /** @type {number} */ unit) => {
       const [a, b] = [connected ? before.values[row][unit] : 0, added.values[row][unit]];
+      /** @type {import("../readout.js").Sum[]} */
       const sums = [
         { name: whole_, how: `${exact(a)} + ${exact(b)}`, mine: a + b, theirs: sum.values[row][unit] },
       ];
@@ -71,14 +72,19 @@ export const residual = {
       if (means)
         sums.push({
           name: "mean",
-          how: `Σ of ${vector.length} units / ${vector.length}`,
+          how: { count: vector.length, write: (n) => exact(vector[n]), before: "(", after: `) / ${vector.length}` },
           mine: middle,
           theirs: means.values[row],
         });
       sums.push(
         {
           name: "deviation",
-          how: `√(${means ? "variance" : "mean square"} + ${exact(epsilon)})`,
+          how: {
+            count: vector.length,
+            write: (n) => (means ? `(${exact(vector[n])} − ${exact(middle)})^2` : `${exact(vector[n])}^2`),
+            before: "√((",
+            after: `) / ${vector.length} + ${exact(epsilon)})`,
+          },
           mine: spread,
           theirs: deviations.values[row],
         },

@@ -4,7 +4,7 @@ import { dot, softmax } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
 import { exact } from "../numbers.js";
 import { axes, formula, headMenu, heads, menus, nearest, pin, placeMenu, places, say } from "../places.js";
-import { readout, terms } from "../readout.js";
+import { powers, readout, terms } from "../readout.js";
 
 const POINTS = ["q", "k", "scores", "scaled", "masked", "weights"];
 
@@ -62,14 +62,7 @@ export const scores = {
         },
         {
           name: "softmax",
-          how:
-            masked_ === null
-              ? "e^−∞ = 0"
-              : `e^${exact(masked_)} / (${masked.values[row]
-                  .filter((/** @type {any} */ one) => one !== null)
-                  .slice(0, 4)
-                  .map((/** @type {number} */ one) => `e^${exact(one)}`)
-                  .join(" + ")}${masked.values[row].length > 4 ? " + …" : ""})`,
+          how: masked_ === null ? "e^−∞ = 0" : powers(masked.values[row], column),
           mine: shares[column],
           theirs: weights.values[row][column],
         },
@@ -77,7 +70,7 @@ export const scores = {
       if (!mixed)
         sums.unshift({
           name: "q · k",
-          how: terms(q.values[row], k.values[column], 3),
+          how: terms(q.values[row], k.values[column]),
           mine: dot(q.values[row], k.values[column]),
           theirs: score,
         });

@@ -4,7 +4,7 @@ import { caution } from "../caution.js";
 import { h, replace } from "../dom.js";
 import { called, places, say } from "../places.js";
 import { short } from "../numbers.js";
-import { tabular } from "../picture.js";
+import { picture } from "../picture.js";
 import { note } from "../state.js";
 
 export const switchboard = {
@@ -25,7 +25,7 @@ export const switchboard = {
       board.flatMap(({ place, some, whole }) => [...some.map((head) => head.name), ...(whole ? [place] : [])]),
     );
     const off = new Set(state.off.split(",").filter((name) => known.has(name)));
-    const result = h("div", { class: "result", "aria-live": "polite" });
+    const result = h("div", { class: "result outcome", "aria-live": "polite" });
     let latest = 0;
     const update = async () => {
       latest += 1;
@@ -76,25 +76,31 @@ export const switchboard = {
       say(
         "Each switch is a head, or a whole sub-layer. The number is by how much the log-probability of the output falls without that head: the stronger the colour, the more the output needs it. Switch some off: the text is decoded again, by the real search.",
       ),
-      h(
-        "div",
-        { class: "board" },
-        board.map(({ place, some, whole }) =>
-          h(
-            "div",
-            { class: "row", role: "group", "aria-label": called(place) },
-            h("span", { class: "row-name" }, called(place)),
+      picture({
+        title: "What losing each head costs",
+        shown: h(
+          "div",
+          { class: "board" },
+          board.map(({ place, some, whole }) =>
             h(
               "div",
-              { class: "switches" },
-              some.map((head) => button(head.name, `head ${head.head}`, head)),
-              whole && button(place, "all of it", null),
+              { class: "row", role: "group", "aria-label": called(place) },
+              h("span", { class: "row-name" }, called(place)),
+              h(
+                "div",
+                { class: "switches" },
+                some.map((head) => button(head.name, `head ${head.head}`, head)),
+                whole && button(place, "all of it", null),
+              ),
             ),
           ),
         ),
-      ),
+        table: () => ({
+          head: ["head", "cost of losing it", "entropy of its attention"],
+          rows: heads.map((head) => [head.name, head.cost, head.entropy]),
+        }),
+      }),
       result,
-      tabularBehind(heads),
       caution(false),
     );
     await update();
@@ -115,18 +121,6 @@ function rowsOf(trace, heads) {
     rows.set(place, [...(rows.get(place) ?? []), head]);
   }
   return [...rows].map(([place, some]) => ({ place, some, whole: parts.includes(place) }));
-}
-
-/** @param {any[]} heads */
-function tabularBehind(heads) {
-  const behind = h("details", { class: "behind" }, h("summary", {}, "Table of all heads"));
-  behind.append(
-    tabular("heads", {
-      head: ["head", "cost of losing it", "entropy of its attention"],
-      rows: heads.map((head) => [head.name, head.cost, head.entropy]),
-    }),
-  );
-  return behind;
 }
 
 /** @param {any} found */

@@ -4,6 +4,7 @@ import { h, replace } from "../dom.js";
 import { matrix } from "../matrix.js";
 import { places, say } from "../places.js";
 import { short } from "../numbers.js";
+import { note } from "../state.js";
 import { drawTree } from "../tree.js";
 
 const STATES = /** @type {Record<string, string>} */ ({
@@ -30,7 +31,6 @@ export const tree = {
     const choose = async (/** @type {any} */ node) => {
       latest += 1;
       const turn = latest;
-      if (node.parent === null) return;
       const branch = await trace.ask("node", {
         node: node.number,
         ...(crossing.length ? { at: crossing.at(-1) } : {}),
@@ -55,7 +55,7 @@ export const tree = {
           }).element,
       );
     };
-    const drawn = drawTree(found, choose);
+    const drawn = drawTree(found, choose, (node) => note({ node: node.number }));
     root.append(
       say(
         found.width > 1
@@ -66,6 +66,7 @@ export const tree = {
       about,
     );
     const best = found.nodes.filter((/** @type {any} */ node) => node.best);
-    await drawn.choose(best[Math.min(state.time + 1, best.length - 1)]);
+    const now = best[Math.min(state.time + 1, best.length - 1)];
+    await drawn.choose((state.node && found.nodes[state.node]) || now);
   },
 };

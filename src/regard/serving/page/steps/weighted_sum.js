@@ -45,7 +45,9 @@ export const weightedSum = {
       say_.show(`${rows[row]}, unit ${column}: ${mostly}`, [
         {
           name: `output[${row}, ${column}]`,
-          how: `${terms(weights.values[row], values, 5)}${adds ? ` + ${exact(added)} (what the positions add)` : ""}`,
+          how: terms(weights.values[row], values, {
+            after: adds ? ` + ${exact(added)} (what the positions add)` : "",
+          }),
           mine: alone + added,
           theirs: adds ? undefined : theirs, // what positions add is read off the model: there is nothing to check
         },
