@@ -98,6 +98,23 @@ class TestGrace:
         assert [texts(done) for done in found] == [["D"], ["E" * 36]]
         assert [batch for batch, _ in shouting.batches] == [["a"], ["b", "c"], ["d"], ["e" * 36]]
 
+    def test_of_several_workers_another_one_must_be_busy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(batching, "GRACE", FOREVER)
+        shouting = Shouting()
+        shouting.gate.clear()
+
+        async def scene() -> list[Done]:
+            one = batcher(shouting, workers=2)
+            one._shared = True
+            waiting = [one.submit(["a"], GREEDY)]
+            assert one._running == 1, "all were free, so it is begun at once"
+            waiting.append(one.submit(["b"], GREEDY))
+            assert one._running == 1, "it waits for company"
+            shouting.gate.set()
+            return await asyncio.gather(*waiting)
+
+        assert [texts(done) for done in asyncio.run(scene())] == [["A"], ["B"]]
+
     def test_who_waits_alone_does_not_wait_for_long(self) -> None:
         shouting = Shouting()
         shouting.gate.clear()

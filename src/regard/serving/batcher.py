@@ -1,8 +1,9 @@
 """Requests share the work: texts that wait at the same time are translated, or read, together.
 
 Nothing waits while a worker is free. While all are busy, what arrives piles up, and becomes the next batch; after a
-batch that was shared, the next one waits a few milliseconds for those who have just been answered to ask again. Only
-texts with the same wish go together, the oldest first, so that nothing starves; a batch holds about `budget` tokens.
+batch that was shared, the next one waits a few milliseconds for those who have just been answered to ask again, as long
+as another worker has something to do or there is none. Only texts with the same wish go together, the oldest first, so
+that nothing starves; a batch holds about `budget` tokens.
 
 All of this lives on the event loop; only `carry_out` runs in threads.
 """
@@ -152,7 +153,7 @@ class Batcher(Generic[Text, Wish, Found]):
     def _begin(self) -> None:
         """Start batches while a worker is free; under load, after a moment."""
         while self._waiting and self._running < self._workers:
-            if self._shared and self._cost < self._budget:
+            if self._shared and self._cost < self._budget and (self._running or self._workers == 1):
                 if self._timer is None:
                     self._timer = asyncio.get_running_loop().call_later(GRACE, self._begin_now)
                 return

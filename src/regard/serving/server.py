@@ -1,6 +1,7 @@
 """The process that listens: it takes its port first, loads the models, then answers until it is told to stop."""
 
 import errno
+import gc
 import os
 import signal
 import socket
@@ -77,6 +78,8 @@ def serve(service: Service, taken: socket.socket, ready: Callable[[str], None]) 
         model.warm_up()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again when all is done
     server = build_server(service)
+    gc.collect()
+    gc.freeze()  # what is here stays: to look through it for garbage again and again would keep requests waiting
     taken.listen(BACKLOG)  # whoever reads the line may come at once
     ready(url_of(taken))
     try:
