@@ -7,7 +7,8 @@ Contenders take turns, round after round, each time in a fresh process, so that 
 each has its own allocator and peak memory; medians over the rounds are shown. Peers run as their users run them; with
 `+ kept memory` they also get our allocator settings. Ours is the real training loop, from the token store on; the
 peers' batches are made before the clock starts. The share is the model's own work (matrix products for real
-tokens, forward and backward, the same for all) ÷ time ÷ what a large float32 matrix product reaches in the same run.
+tokens, forward and backward, the same for all) ÷ time ÷ what a large float32 matrix product reaches in the same run,
+which is why bfloat16 may have more than all of it. Peers are given float32, as their users give it them on a CPU.
 
 B rows · S source length · T target length · C width · V vocabulary
 """
@@ -53,6 +54,7 @@ SENTENCES = 40_000
 TOKENS, BLOCK = 4096, 256  # in a batch, pads included; in a row of the language model's
 RATE = 1e-4
 KEPT = " + kept memory"
+OURS = {"regard": torch.float32, "regard, bfloat16": torch.bfloat16}  # and the type of its matrix products
 
 MODELS: dict[str, EncoderDecoder | DecoderOnly] = {
     "tiny": EncoderDecoder(vocabulary=10_000, width=128, layers=4, heads=4, feed_forward=256),
@@ -135,9 +137,9 @@ class Contender(Protocol):
 class Ours:
     """regard's training loop: it takes its own batches from the store, and takes them on the clock."""
 
-    def __init__(self, task: Translation | LanguageModelling, folder: Path) -> None:
+    def __init__(self, task: Translation | LanguageModelling, folder: Path, products: torch.dtype) -> None:
         keep_freed_memory()
-        self.loop = Loop(Run(folder), task.config, task)
+        self.loop = Loop(Run(folder), task.config, task, products=products)
 
     def step(self, batch: Batch) -> float:
         """The next step; its batch is the one that the others are given."""
@@ -334,8 +336,8 @@ def measure(model: str, name: str, steps: int, warmup: int) -> Measured:
     with TemporaryDirectory() as folder:
         task = task_of(model, corpus(Path(folder) / "store", config))
         batches = [batch for _, batch in islice(task.batches(Place()), warmup + steps)]
-        if name == "regard":
-            contender: Contender = Ours(task, Path(folder) / "run")
+        if name in OURS:
+            contender: Contender = Ours(task, Path(folder) / "run", OURS[name])
         else:
             contender = PEERS[config.kind][name.removesuffix(KEPT)](config)
         for batch in batches[:warmup]:
@@ -365,7 +367,7 @@ def compare(model: str, names: list[str], rounds: int, steps: int, warmup: int) 
     for turn in range(rounds):
         for name in names:
             command = [sys.executable, __file__, "--one", model, name, str(steps), str(warmup)]
-            environment = os.environ | ({"GOMP_SPINCOUNT": "10000"} if name == "regard" else {})  # as the command
+            environment = os.environ | ({"GOMP_SPINCOUNT": "10000"} if name in OURS else {})  # as the command
             output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
             found[name].append(Measured(**json.loads(output.splitlines()[-1])))
             last = found[name][-1]
@@ -428,7 +430,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for model in chosen.models:
         peers = list(PEERS[MODELS[model].kind])
-        names = ["regard", *peers, *(peer + KEPT for peer in peers)]
+        names = [*OURS, *peers, *(peer + KEPT for peer in peers)]
         names = [name for name in names if not chosen.only or name in chosen.only]
         results, highest = compare(model, names, chosen.rounds, chosen.steps, chosen.warmup)
         print(f"\n{model}: the ceiling is {highest / 1e9:.0f} GFLOP/s\n")

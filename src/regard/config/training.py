@@ -105,6 +105,9 @@ class TrainingConfig(Settings):
     clip: Rising = 0.0
     """Gradients whose norm is larger are scaled down to it; 0 leaves them as they are.
     Where it is not given, it is 1 for recurrent networks."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """In what matrices are multiplied while training; `bfloat16` has fewer bits, and is used where it is faster:
+    1.3 to 1.6 times on processors with instructions for it. All else stays float32."""
     ema: Rate = 0.0
     """Validate and keep an exponential moving average of the weights, which keeps this share at each step."""
     average: Count = 0

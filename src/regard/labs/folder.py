@@ -56,7 +56,7 @@ def write_book(done: list[Done], out: Path) -> Path:
 def _record(done: Done) -> dict[str, Any]:
     from regard.training.environment import environment
 
-    machine = environment(1, 0.0)
+    machine = environment(1)
     return {
         "lab": done.lab.name,
         "claim": done.lab.claim,

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.nn.precision import products_in, whole
+
 Rows = Sequence[Sequence[int]]  # the blocks of keys that each block of queries sees
 Hidden = Callable[[slice, Tensor], Tensor | None]
 """Which keys some blocks of queries may not see: from their slice of N and the blocks that they see (c, M) to what is
@@ -33,7 +35,8 @@ def meet_in_blocks(q: Tensor, k: Tensor, v: Tensor, rows: Rows, hidden: Hidden, 
 
     A query that may look nowhere gets zeros.
     """
-    out: Tensor = _Meet.apply(q, k, v, rows, hidden, scale)  # type: ignore[no-untyped-call]
+    with products_in(torch.float32, q.device):  # the way back subtracts logarithms, for which 16 bits are too few
+        out: Tensor = _Meet.apply(whole(q), whole(k), whole(v), rows, hidden, scale)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +12,28 @@ import torch
 from regard.version import __version__
 
 
-def environment(processes: int, gflops: float) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Ceiling:
+    """The type in which this machine is to multiply matrices, and the best rate at which it does."""
+
+    products: torch.dtype
+    gflops: float
+
+    def facts(self) -> dict[str, Any]:
+        """For run.json."""
+        return {"products": str(self.products).removeprefix("torch."), "matmul_gflops": round(self.gflops, 1)}
+
+
+def ceiling_of(precision: str, device: torch.device) -> Ceiling:
+    """How this machine does what is asked for: bfloat16 only if it is the faster, which depends on the processor."""
+    exact = Ceiling(torch.float32, matmul_gflops(device, torch.float32))
+    if precision == "float32":
+        return exact
+    short = Ceiling(torch.bfloat16, matmul_gflops(device, torch.bfloat16))
+    return max(exact, short, key=lambda ceiling: ceiling.gflops)
+
+
+def environment(processes: int) -> dict[str, Any]:
     """What someone needs to know to make sense of a run's times, or to repeat it."""
     return {
         "regard": __version__,
@@ -22,14 +44,13 @@ def environment(processes: int, gflops: float) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": processes,
-        "matmul_gflops": round(gflops, 1),
     }
 
 
-def matmul_gflops(device: torch.device, seconds: float = 0.5) -> float:
-    """The ceiling: the best rate of large matrix products, in 10⁹ operations a second."""
+def matmul_gflops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:
+    """The best rate of large matrix products, in 10⁹ operations a second."""
     size = 1024
-    a, b = torch.ones(size, size, device=device), torch.ones(size, size, device=device)
+    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
     out = a @ b
     best, end = 0.0, time.perf_counter() + seconds
     while best == 0.0 or time.perf_counter() < end:

@@ -47,6 +47,7 @@ class Loop:
         *,
         wish: Wish | None = None,
         ceiling: float = math.inf,
+        products: torch.dtype = torch.float32,
         processes: Processes = ALONE,
         display: Display | None = None,
     ) -> None:
@@ -55,6 +56,7 @@ class Loop:
         self.task = task
         self.wish = wish or Wish()
         self.ceiling = ceiling  # floating-point operations a second that this machine can do at best
+        self.products = products  # the type in which matrices are multiplied
         self.processes = processes
         self.display = display or Display()
         self.network = task.network.to(processes.device)
@@ -124,6 +126,7 @@ class Loop:
                 self.rate(step) * state.shrunk,
                 clip=training.clip,
                 bound=self._bound(),
+                products=self.products,
                 processes=self.processes,
             )
         except DivergedError as error:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.nn.precision import whole
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -27,7 +29,7 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0
     The right token gets 1 − ε of the probability asked for, and ε is spread evenly over the vocabulary:
     loss = (1 − ε)·(−log p[right]) + ε·mean over v of (−log p[v]).
     """
-    smoothed, plain = _cross_entropies(logits, targets, smoothing)
+    smoothed, plain = _cross_entropies(whole(logits), targets, smoothing)
     return Loss(smoothed, plain, len(targets))
 
 

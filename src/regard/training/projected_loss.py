@@ -1,9 +1,14 @@
 """Cross entropy from hidden states, a few rows of logits at a time: all at once are the largest thing in training.
 
-Each piece of the logits becomes its own gradient in place, while it is still in the processor's cache, and is used up
-for the gradients of states and matrix before the next one is made. It is the loss of `loss.py` in less time and memory.
+Each piece of the logits becomes e^logit in place, while it is still in the processor's cache, and is used up for the
+gradients of states and matrix before the next one is made. With P = softmax(H Wᵀ), the rows of e^logit over their sums,
 
-N predictions · C model width · V vocabulary
+    ∂loss/∂H = P W − (1 − ε) W[right] − ε mean(W),   ∂loss/∂W = Pᵀ H − (1 − ε) H at the right rows − ε/V sum(H),
+
+so that only the first term of each needs the logits, and not even their division. It is the loss of `loss.py` in less
+time and memory; where products are taken in 16 bits, all else is still exact.
+
+N predictions · n of them at a time · C model width · V vocabulary
 """
 
 from collections.abc import Callable
@@ -14,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.nn.output import Output
+from regard.nn.precision import product_type, whole
 from regard.training.loss import Loss, smoothed_cross_entropy
 
 PIECE = 2_500_000  # logits at a time: 10 MB
@@ -24,7 +30,7 @@ def projected_cross_entropy(hidden: Tensor, output: Output, targets: Tensor, smo
     if output.logits.is_open:  # someone wants to see them
         return smoothed_cross_entropy(output(hidden), targets, smoothing)
     differentiated = torch.is_grad_enabled()
-    smoothed, plain = _in_pieces(hidden, output.weight, output.bias, targets, smoothing, differentiated)
+    smoothed, plain = _in_pieces(whole(hidden), output.weight, output.bias, targets, smoothing, differentiated)
     return Loss(smoothed, plain, len(targets))
 
 
@@ -41,30 +47,37 @@ class _InPieces(torch.autograd.Function):
         smoothing: float,
         differentiated: bool,
     ) -> tuple[Tensor, Tensor]:
-        size = len(weight)
+        size, kind = len(weight), product_type(hidden)
+        factors, matrix = hidden.to(kind), weight.to(kind)
         rows = max(1, min(len(hidden), PIECE // size))
-        smoothed, plain = hidden.new_zeros(()), hidden.new_zeros(())
-        gradients = [None if x is None else torch.zeros_like(x) for x in (hidden, weight, bias)]
         space = hidden.new_empty(rows, size)
+        plain, normalisers = hidden.new_zeros(()), hidden.new_zeros(())
+        of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        of_bias = None if bias is None else torch.zeros_like(bias)
         for first in range(0, len(hidden), rows):
-            piece, right = hidden[first : first + rows], targets[first : first + rows, None]
-            logits = torch.mm(piece, weight.T, out=space[: len(piece)])  # (n, V)
-            if bias is not None:
-                logits += bias
-            normaliser = logits.logsumexp(1, keepdim=True)
-            lost = (normaliser - logits.gather(1, right)).sum()
-            plain += lost
-            smoothed += (1 - smoothing) * lost
-            if smoothing:
-                smoothed += smoothing * (normaliser.sum() - logits.mean(1).sum())
-            if differentiated:  # ∂loss/∂logit[v] = p[v] − ε/V, and another −(1 − ε) at the right token
-                wrong = logits.sub_(normaliser).exp_().sub_(smoothing / size)
-                wrong.scatter_add_(1, right, wrong.new_full(right.shape, smoothing - 1))
-                _follow(gradients, wrong, piece, weight, first)
+            some = slice(first, first + rows)
+            powers, normaliser, right = _powers(factors[some], matrix, bias, targets[some], space)
+            totals = powers.sum(1, keepdim=True)  # (n, 1)
+            normaliser += totals.log()
+            normalisers += normaliser.sum()
+            plain += (normaliser - right).sum()
+            if differentiated:
+                narrow = powers.to(kind)
+                of_hidden[some] = torch.mm(narrow, matrix) / totals
+                _add_product(of_weight, narrow.T, (hidden[some] / totals).to(kind))
+                if of_bias is not None:
+                    of_bias += (powers / totals).sum(0)
+        average = hidden.sum(0) @ weight.mean(0)  # of the logits, summed over the predictions
+        if bias is not None:
+            average += len(hidden) * bias.mean()
         if differentiated:
-            ctx.gradients = gradients
+            of_hidden.sub_(weight[targets], alpha=1 - smoothing).sub_(weight.mean(0), alpha=smoothing)
+            of_weight.index_add_(0, targets, hidden, alpha=smoothing - 1).sub_(hidden.sum(0), alpha=smoothing / size)
+            if of_bias is not None:
+                of_bias.sub_(targets.bincount(minlength=size), alpha=1 - smoothing).sub_(smoothing * len(hidden) / size)
+            ctx.gradients = of_hidden, of_weight, of_bias
         ctx.mark_non_differentiable(plain)
-        return smoothed, plain
+        return (1 - smoothing) * plain + smoothing * (normalisers - average), plain
 
     @staticmethod
     @once_differentiable
@@ -73,15 +86,25 @@ class _InPieces(torch.autograd.Function):
         return (*scaled, None, None, None)
 
 
-def _follow(gradients: list[Tensor | None], wrong: Tensor, piece: Tensor, weight: Tensor, first: int) -> None:
-    """Add what a piece of the logits' gradient (n, V) means for states, matrix and bias."""
-    of_hidden, of_weight, of_bias = gradients
-    assert of_hidden is not None
-    assert of_weight is not None
-    torch.mm(wrong, weight, out=of_hidden[first : first + len(piece)])
-    of_weight.addmm_(wrong.T, piece)
-    if of_bias is not None:
-        of_bias += wrong.sum(0)
+def _powers(
+    factors: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor, space: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """e^(logit − highest) (n, V), made in `space`; the highest logit of each row, and the right one (n, 1)."""
+    space = space[: len(factors)]
+    logits = torch.mm(factors, matrix.T, out=space if space.dtype == matrix.dtype else None)
+    if bias is not None:
+        logits = torch.add(logits, bias, out=space)
+    highest = logits.amax(1, keepdim=True).to(space.dtype)
+    right = logits.gather(1, targets[:, None])
+    return torch.sub(logits, highest, out=space).exp_(), highest, right
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a b, which is one operation where all have one type."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += torch.mm(a, b)
 
 
 _in_pieces: Callable[[Tensor, Tensor, Tensor | None, Tensor, float, bool], tuple[Tensor, Tensor]] = _InPieces.apply

@@ -18,6 +18,7 @@ HONOURED = (
     "training.optimizer.weight_decay",
     "training.schedule",
     "training.clip",
+    "training.precision",
     "training.average",
     "training.patience",
     "training.checkpoint_minutes",

@@ -14,7 +14,7 @@ from regard.text.tokenizer import mask_of
 from regard.training.allocator import keep_freed_memory
 from regard.training.checkpoint import Checkpoint, checkpoints
 from regard.training.display import Display, LastingDisplay
-from regard.training.environment import environment, matmul_gflops
+from regard.training.environment import ceiling_of, environment
 from regard.training.finish import finish
 from regard.training.interrupts import Wish, wish_to_stop
 from regard.training.kinds import kind_of
@@ -94,9 +94,16 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
     if config.training.frozen:
         freeze(network)
     task = kind.begin(config, prepared, network)
-    ceiling = matmul_gflops(processes.device)
+    ceiling = ceiling_of(config.training.precision, processes.device)
     loop = Loop(
-        run, config, task, wish=wish, ceiling=processes.world * ceiling * 1e9, processes=processes, display=display
+        run,
+        config,
+        task,
+        wish=wish,
+        ceiling=processes.world * ceiling.gflops * 1e9,
+        products=ceiling.products,
+        processes=processes,
+        display=display,
     )
     if processes.first:
         parameters = sum(parameter.numel() for parameter in network.parameters())
@@ -104,13 +111,17 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
             status="training",
             failure=None,
             parameters=parameters,
-            environment=environment(processes.world, ceiling),
+            environment=environment(processes.world) | ceiling.facts(),
             data={name: part.counts() for name, part in prepared.parts.items()},
         )
         for name, part in prepared.parts.items():
             for sentence in part.left_out():
                 display.note(f"{name}: {sentence}.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
+        if ceiling.products == torch.float32 != getattr(torch, config.training.precision):
+            display.note(
+                "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
+            )
     with processes.as_one():
         checkpoint = _last_whole(run, display)
     if checkpoint is not None:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.config.training import Adam, AdamW
+from regard.nn.precision import products_in
 from regard.training.objective import Batch
 from regard.training.processes import ALONE, Processes
 
@@ -53,9 +54,13 @@ def update(
     *,
     clip: float = 0.0,
     bound: float = math.inf,
+    products: torch.dtype = torch.float32,
     processes: Processes = ALONE,
 ) -> Update:
-    """Take one step on these batches at this learning rate; a loss per target above `bound` counts as diverged."""
+    """Take one step on these batches at this learning rate; a loss per target above `bound` counts as diverged.
+
+    Matrix products are taken in the type `products`, all else in that of the weights.
+    """
     optimizer.zero_grad(set_to_none=True)
     targets = sum(batch.targets for batch in batches)
     sums = torch.zeros(2, dtype=torch.float64, device=processes.device)
@@ -65,7 +70,8 @@ def update(
         if share.examples == 0:  # fewer examples than processes: take part without weight
             share, weight = batch.share(0, processes.world), 0.0
         with _apart(objective) if number < len(batches) else nullcontext():
-            loss = objective(share.to(processes.device))
+            with products_in(products, processes.device):
+                loss = objective(share.to(processes.device))
             (loss.smoothed * weight).backward()
         if weight:
             sums += torch.stack([loss.smoothed.detach(), loss.plain]).double()

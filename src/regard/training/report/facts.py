@@ -9,7 +9,7 @@ from regard.training.report.markup import Markup, foreign, joined, shortened, ta
 
 LONGEST = 100_000  # characters of settings
 
-ENVIRONMENT = {"matmul_gflops": "matrix product, GFLOP/s"}
+ENVIRONMENT = {"products": "matrix products in", "matmul_gflops": "matrix product, GFLOP/s"}
 
 
 def data(run: Run) -> Markup:

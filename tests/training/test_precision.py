@@ -1,0 +1,137 @@
+"""Products in bfloat16: nearly the same gradients for every network, exact weights, and only where they are faster."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from family import DECODERS, ENCODERS, make
+from regard.config import ModelConfig
+from regard.errors import ConfigError
+from regard.nn.output import Output
+from regard.nn.precision import products_in
+from regard.training import environment
+from regard.training.display import Display
+from regard.training.environment import Ceiling, ceiling_of
+from regard.training.loss import smoothed_cross_entropy
+from regard.training.objective import NextToken, TokenBatch
+from regard.training.projected_loss import projected_cross_entropy
+from regard.training.start import carry_out
+from regard.training.update import update
+from small_runs import numbers, order, run, write_pairs
+
+CPU = torch.device("cpu")
+NEAR = 0.05  # bfloat16 keeps two to three digits, and a small random network makes of them what it can
+
+
+def sentences(network: nn.Module) -> TokenBatch:
+    torch.manual_seed(3)
+    source, target = torch.randint(1, 20, (6, 9)), torch.randint(1, 20, (6, 8))
+    facts = {name: torch.randint(0, 3, (6, 9)) for name in ("depth", "heads")}
+    if not network.encodes:
+        return TokenBatch(target, target.flip(1))
+    return TokenBatch(target, target.flip(1), source=source, source_facts=facts)
+
+
+def gradient(config: ModelConfig, products: torch.dtype) -> Tensor:
+    network = make(config).float().train()
+    for dropping in network.modules():
+        if isinstance(dropping, nn.Dropout):
+            dropping.p = 0.0
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+    update(NextToken(network, 0.1), optimizer, [sentences(network)], 0.0, products=products)
+    assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
+    return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if "syntax" not in name])
+def test_gradients_are_nearly_those_of_float32(name: str) -> None:
+    exact, short = (gradient(DECODERS[name], dtype) for dtype in (torch.float32, torch.bfloat16))
+    assert short.dtype == torch.float32
+    assert 0 < (short - exact).norm() / exact.norm() < NEAR
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encoders_read_nearly_the_same(name: str) -> None:
+    network, ids = make(ENCODERS[name]).float().eval(), torch.randint(1, 20, (4, 9))
+    exact = network.encode(ids).states
+    with products_in(torch.bfloat16, CPU):
+        short = network.encode(ids).states
+    assert 0 < (short.float() - exact).norm() / exact.norm() < NEAR
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_loss_in_pieces_loses_less_than_that_of_all_logits(bias: bool) -> None:
+    torch.manual_seed(5)
+    output, targets = Output(nn.Parameter(torch.randn(500, 16)), bias), torch.randint(0, 500, (60,))
+    hidden = torch.randn(60, 16, requires_grad=True)
+    inputs = [hidden, *output.parameters()]
+    wanted = torch.autograd.grad(smoothed_cross_entropy(output(hidden), targets, 0.1).smoothed, inputs)
+    with products_in(torch.bfloat16, CPU):
+        whole = smoothed_cross_entropy(output(hidden), targets, 0.1)
+        pieces = projected_cross_entropy(hidden, output, targets, 0.1)
+    assert whole.plain.dtype == pieces.plain.dtype == torch.float32
+    lost = [distance(torch.autograd.grad(loss.smoothed, inputs), wanted) for loss in (pieces, whole)]
+    assert 0 < lost[0] < lost[1] < NEAR
+
+
+def distance(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize(("short", "taken"), [(60.0, torch.float32), (200.0, torch.bfloat16)])
+def test_bfloat16_is_taken_where_it_is_faster(
+    short: float, taken: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = {torch.float32: 100.0, torch.bfloat16: short}
+    monkeypatch.setattr(environment, "matmul_gflops", lambda device, dtype: rates[dtype])
+    assert ceiling_of("bfloat16", CPU) == Ceiling(taken, rates[taken])
+    assert ceiling_of("float32", CPU) == Ceiling(torch.float32, 100.0)
+
+
+def multiplying(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Let this machine be one on which that type is the fastest."""
+    monkeypatch.setattr(environment, "matmul_gflops", lambda device, other: 100.0 if other == dtype else 50.0)
+
+
+def test_a_run_in_bfloat16_learns_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplying(monkeypatch, torch.bfloat16)
+    data, settings = write_pairs(tmp_path / "pairs.tsv"), ("training.precision=bfloat16", "training.steps=60")
+    whole, exact = run(tmp_path / "whole", data, *settings), run(tmp_path / "exact", data, settings[1])
+    assert json.loads((whole / "run.json").read_text())["environment"]["products"] == "bfloat16"
+    assert json.loads((exact / "run.json").read_text())["environment"]["products"] == "float32"
+    losses = [[line["loss"] for line in numbers(out) if "loss" in line] for out in (whole, exact)]
+    assert losses[0][-1] < 0.8 * losses[0][0]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    halves = tmp_path / "halves"
+    run(halves, data, settings[0], "training.steps=30")
+    run(halves, data, *settings, resume=True)
+    assert numbers(halves)[-1] == numbers(whole)[-1]
+
+
+class Notes(Display):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+def test_a_processor_that_is_slower_in_bfloat16_says_that_it_uses_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiplying(monkeypatch, torch.float32)
+    data, notes = write_pairs(tmp_path / "pairs.tsv"), Notes()
+    done = carry_out(order(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), notes)
+    assert done.read_about()["environment"]["products"] == "float32"
+    assert [said for said in notes.said if "bfloat16" in said] == [
+        "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
+    ]
+
+
+def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"training\.precision.*'float32' or 'bfloat16'"):
+        run(tmp_path / "run", write_pairs(tmp_path / "pairs.tsv"), "training.precision=float16")
