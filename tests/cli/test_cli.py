@@ -12,6 +12,7 @@ import command_line
 from command_line import ENVIRONMENT
 from commands import regard
 from regard.config import Config, DecoderOnly, preset_names
+from regard.labs import LABS
 from regard.models import build, save
 from regard.version import __version__
 
@@ -125,6 +126,21 @@ def test_lab_lists_and_runs(tmp_path: Path) -> None:
     assert "⎢ 0.0009  0.9088  0.0903 ⎥ · ⎢ 2  8  0 ⎥ = ⎢ 1.9991  7.8141  0.2735 ⎥" in shown
 
 
+def test_the_book_goes_on_with_the_labs_that_are_not_there_yet(tmp_path: Path) -> None:
+    page = '<section id="{0}"><h2>{0} as it was</h2></section>'
+    for lab in set(LABS) - {"worked-example"}:
+        (tmp_path / lab).mkdir()
+        (tmp_path / lab / "results.json").write_text(json.dumps({"lab": lab, "effort": "quick"}))
+        (tmp_path / lab / "lab.html").write_text(page.format(lab))
+    done = regard("lab", "all", "--quick", "--resume", "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    assert f"scaling: is there already, in {tmp_path / 'scaling'}" in done.err
+    assert "worked-example: is there" not in done.err
+    book = (tmp_path / "book.html").read_text("utf-8")
+    assert book.count("as it was") == len(LABS) - 1
+    assert LABS["worked-example"].claim in book
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -142,6 +158,11 @@ def test_lab_lists_and_runs(tmp_path: Path) -> None:
             ["lab", "scaling", "--quick", "--full"],
             2,
             "regard: --quick and --full contradict each other; give one of them, or neither.\n",
+        ),
+        (
+            ["lab", "scaling", "--resume"],
+            2,
+            "regard: --resume is for regard lab all, which goes on with its book; leave it out.\n",
         ),
         (
             ["lab", "worked-example", "--quiet", "--out", "/proc/labs"],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard.labs import LABS
-from regard.labs.folder import carry_out, write_book
+from regard.labs.folder import carry_out, section_of, write_book
 
 
 def assert_offline(page: str) -> None:
@@ -43,7 +43,19 @@ def test_the_numbers_support_the_claim(name: str, out: Path) -> None:
 
 
 def test_the_book_has_a_table_of_contents(out: Path) -> None:
-    done = [carry_out(LABS["worked-example"], "quick", out, lambda sentence: None)] * 2
-    page = write_book(done, out).read_text("utf-8")
+    done = carry_out(LABS["worked-example"], "quick", out, lambda sentence: None)
+    page = write_book([(done.lab, done.section)] * 2, out).read_text("utf-8")
     assert page.count('<a href="#worked-example">') == 2
     assert_offline(page)
+
+
+def test_what_a_lab_has_left_is_taken_for_the_book_if_it_is_whole_and_of_the_same_effort(tmp_path: Path) -> None:
+    lab = LABS["worked-example"]
+    done = carry_out(lab, "quick", tmp_path, lambda sentence: None)
+    assert section_of(lab, "quick", tmp_path) == done.section
+    assert section_of(lab, "full", tmp_path) is None
+    assert section_of(LABS["order"], "quick", tmp_path) is None
+    (tmp_path / lab.name / "lab.html").write_text("<section id=")
+    assert section_of(lab, "quick", tmp_path) is None
+    (tmp_path / lab.name / "results.json").write_text("[")
+    assert section_of(lab, "quick", tmp_path) is None

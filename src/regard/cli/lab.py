@@ -11,6 +11,7 @@ from regard.labs import LABS
 
 if TYPE_CHECKING:
     from regard.labs.folder import Done
+    from regard.labs.lab import Effort
 
 ALL = "all"
 
@@ -22,6 +23,9 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="In seconds, for a first impression.")] = False,
     full: Annotated[bool, typer.Option("--full", help="As long as a better picture takes.")] = False,
     out: Annotated[Path, typer.Option(help="Where each lab gets a folder.")] = Path("runs/labs"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Of all, run only those that are not there yet with this effort.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
 ) -> None:
     """Put a claim of the paper to the test, on networks of our own; with figure, numbers and a page."""
@@ -37,19 +41,28 @@ def run(
         raise ConfigError(f"there is no lab {name!r}{nearest(name, known)}; the labs are {', '.join(known)}.")
     if quick and full:
         raise ConfigError("--quick and --full contradict each other; give one of them, or neither.")
-    from regard.labs.folder import carry_out, write_book
+    if resume and name != ALL:
+        raise ConfigError(f"--resume is for regard lab {ALL}, which goes on with its book; leave it out.")
+    from regard.labs.folder import carry_out, section_of, write_book
 
     def say(sentence: str) -> None:
         if not quiet:
             print(sentence, file=sys.stderr, flush=True)
 
-    done = []
+    effort: Effort = "quick" if quick else "full" if full else "usual"
+    sections = []
     for lab in LABS.values() if name == ALL else [LABS[name]]:
-        say(f"{lab.name}: {lab.claim}")
-        done.append(carry_out(lab, "quick" if quick else "full" if full else "usual", out, say))
-        _show(done[-1], out)
+        section = section_of(lab, effort, out) if resume else None
+        if section is not None:
+            say(f"{lab.name}: is there already, in {out / lab.name}")
+        else:
+            say(f"{lab.name}: {lab.claim}")
+            done = carry_out(lab, effort, out, say)
+            _show(done, out)
+            section = done.section
+        sections.append((lab, section))
     if name == ALL:
-        print(f"The book: {write_book(done, out)}")
+        print(f"The book: {write_book(sections, out)}")
 
 
 def _show(done: "Done", out: Path) -> None:

@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,23 @@ def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -
     return done
 
 
-def write_book(done: list[Done], out: Path) -> Path:
+def section_of(lab: Lab, effort: Effort, out: Path) -> Markup | None:
+    """The part of a page that a lab has left below `out`, if it was run with this effort and to its end."""
+    try:
+        record = json.loads((out / lab.name / RESULTS).read_text("utf-8"))
+        page = (out / lab.name / PAGE).read_text("utf-8")  # written last
+    except (OSError, ValueError):
+        return None
+    found = re.search(r"<section.*</section>", page, re.DOTALL)
+    same = isinstance(record, dict) and record.get("lab") == lab.name and record.get("effort") == effort
+    return Markup(found.group()) if found and same else None
+
+
+def write_book(sections: Sequence[tuple[Lab, Markup]], out: Path) -> Path:
     """All labs on one page, with a table of contents."""
     _made(out)
     path = out / "book.html"
-    _write(path, lab_page("The labs", [(one.lab, one.section) for one in done]))
+    _write(path, lab_page("The labs", sections))
     return path
 
 
