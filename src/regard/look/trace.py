@@ -14,20 +14,18 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.config import EncoderDecoder, Encodes, TransformerConfig
+from regard.config import Encodes
 from regard.config.complaint import nearest
 from regard.decoding.generator import Prompting
 from regard.decoding.translator import Wish
 from regard.errors import InputError
 from regard.look.address import Address
-from regard.look.matrices import matrices_of
+from regard.look.excerpts import numbers_at, weights_at
 from regard.look.merges import Building, merges
-from regard.look.numbers import MOST, Numbers, Span, spans
+from regard.look.numbers import MOST, Numbers, Span
+from regard.look.outline import notes, outline
 from regard.look.points import Point
 from regard.look.predicted import Predicted, predicted
 from regard.look.readings import Readings, readings
@@ -39,7 +37,6 @@ from regard.look.units import all_units_on
 from regard.look.words import Line, line
 from regard.look.written import Written, write
 from regard.text.parses import Parse
-from regard.text.sentences import split_sentences
 
 if TYPE_CHECKING:
     from regard.look.ablation import Change
@@ -48,8 +45,6 @@ if TYPE_CHECKING:
     from regard.look.gradients import Gradients
     from regard.look.heads import Head
     from regard.look.products import Product
-
-FORMAT = 1  # of the outline
 
 
 def look(
@@ -166,7 +161,7 @@ class Trace:
 
     def whole(self, point: str) -> Tensor:
         """All numbers of a point, whatever their count: for those who compute with them."""
-        return self.recording(self._point(point))
+        return self.recording(self.point(point))
 
     def tensor(
         self,
@@ -181,12 +176,7 @@ class Trace:
         At a step, rows are that step's, and keys and values are those that it could look at.
         """
         at = Address.parse(address) if isinstance(address, str) else address
-        point = self._point(at.point)
-        values = self._at_step(self.recording(point), point, at)
-        axes = point.axes
-        if at.head is not None:
-            values, axes = _head(values, axes, at), axes[1:]
-        return self._part(str(at), point.what, axes, values, rows, columns, most, at.step)
+        return numbers_at(self, at, rows, columns, most)
 
     def weight(
         self,
@@ -198,13 +188,7 @@ class Trace:
         most: int = MOST,
     ) -> Numbers:
         """A learned matrix, or a part of it, laid so that x · W reads as it is written: `encoder.0.attention.W_q`."""
-        known = matrices_of(self.subject.network)
-        if name not in known:
-            raise InputError(f"There is no matrix {name!r}{nearest(name, known)}; the outline lists all of them.")
-        values, axes, at = known[name].take().detach(), known[name].axes, Address(name, head)
-        if head is not None:
-            values, axes = _head(values, axes, at), axes[1:]
-        return self._part(str(at), "learned", axes, values, rows, columns, most)
+        return weights_at(self, Address(name, head), rows, columns, most)
 
     def product(self, address: str | Address, row: int, column: int) -> "Product":
         """One cell of a matrix product as its multiply-add list."""
@@ -238,37 +222,12 @@ class Trace:
 
     def outline(self) -> dict[str, Any]:
         """Everything but the tensors, for JSON: what was read and written, each step, and what can be asked for."""
-        return {
-            "format": FORMAT,
-            "kind": self.kind,
-            "forced": self.forced is not None,
-            "text": self.text,
-            "output": self.output,
-            "model": self._about(),
-            "source": None if self.source is None else self.source.as_dict(),
-            "merges": [building.as_dict() for building in self.merges],
-            "target": None if self.target is None else self.target.as_dict(),
-            "read": self.read,
-            "steps": [step.as_dict() for step in self.steps],
-            "search": self._search(),
-            "head": None if self.readings is None else self.readings.as_dict(),
-            "mixing": self.mixing,
-            "aligns": self.subject.config.model.aligns,
-            "points": [point.as_dict() for point in self.points.values()],
-            "matrices": [matrix.as_dict() for matrix in matrices_of(self.subject.network).values()],
-            "notes": self.notes,
-        }
+        return outline(self)
 
     @property
     def notes(self) -> list[str]:
         """What a reader should know who compares this with other output."""
-        found = []
-        sentences = len(split_sentences(self.text)) if self.kind == "translation" else 1
-        if sentences > 1:
-            found.append(f"`regard translate` would take this text for {sentences} sentences; here it is read as one.")
-        if self.kind == "translation" and self.forced is None and not self.written.ended:
-            found.append("It did not come to its end: there was no more room.")
-        return found
+        return notes(self)
 
     def as_json(self, *, indent: int | None = None) -> str:
         """As `as_dict`."""
@@ -313,90 +272,9 @@ class Trace:
         """How many of the tokens that followed are a prompt's."""
         return self.written.given if self.kind == "continuation" and self.forced is None else 0
 
-    def _about(self) -> dict[str, Any]:
-        model = self.subject.config.model
-        decoder = model.decoder_layers if isinstance(model, EncoderDecoder) else None
-        return {
-            "name": self.subject.name,
-            "kind": model.kind,
-            "family": model.family,
-            "layers": model.layers,
-            "decoder_layers": decoder or model.layers,
-            "heads": model.heads if isinstance(model, TransformerConfig) else None,
-            "width": model.width,
-            "vocabulary": model.vocabulary,
-            "parameters": sum(parameter.numel() for parameter in self.subject.network.parameters()),
-        }
-
-    def _search(self) -> dict[str, Any] | None:
-        found = self.written.found
-        if found is None or self.tree is None:
-            return None
-        return {
-            "width": self.tree.search.width,
-            "length_penalty": self.tree.search.length_penalty,
-            "score": found.log_probability,
-            "worth": found.score,
-            "ended": found.ended,
-        }
-
-    def _point(self, name: str) -> Point:
+    def point(self, name: str) -> Point:
+        """Where numbers can be read, by a name that the outline has."""
         if name not in self.points:
             close = nearest(name, self.points)
             raise InputError(f"There is no point {name!r} in this network{close}; the outline lists all of them.")
         return self.points[name]
-
-    def _at_step(self, values: Tensor, point: Point, at: Address) -> Tensor:
-        if at.step is None:
-            return values
-        count = len(self.read)
-        if not any(axis.startswith("target") for axis in point.axes) and point.stack != "decoder":
-            raise InputError(f"{at}: the encoder reads the source once, before the first step; leave the step out.")
-        if at.step >= count:
-            raise InputError(f"{at}: there is no step {at.step}; the steps are 0 to {count - 1}.")
-        for number, axis in enumerate(point.axes):
-            if axis == "target":
-                values = values.narrow(number, at.step, 1)
-            elif axis == "target_key":
-                values = values.narrow(number, 0, at.step + 1)
-        return values
-
-    def _part(
-        self,
-        address: str,
-        what: str,
-        axes: tuple[str, ...],
-        values: Tensor,
-        rows: Span | None,
-        columns: Span | None,
-        most: int,
-        step: int | None = None,
-    ) -> Numbers:
-        shape = tuple(values.shape)
-        parts = spans(address, axes, shape, rows, columns, most)
-        piece = values[tuple(slice(*span) for span in parts)]
-        labels = tuple(self._labels(axis, span, step) for axis, span in zip(axes, parts, strict=True))
-        return Numbers(address, what, axes, shape, parts, labels, _as_array(piece))
-
-    def _labels(self, axis: str, span: Span, step: int | None) -> list[str] | None:
-        start, stop = span
-        if axis == "vocabulary":
-            return self.subject.target.pieces(range(start, stop))
-        if axis == "target" and step is not None:
-            start, stop = step, step + 1
-        labels = self.labels(axis)
-        return None if labels is None else labels[start:stop]
-
-
-def _as_array(piece: Tensor) -> NDArray[np.floating[Any]]:
-    """Numbers that numpy knows: it has none of 16 bits with the range of 32."""
-    found = piece.detach().cpu()
-    return found.float().numpy() if found.dtype == torch.bfloat16 else found.numpy()
-
-
-def _head(values: Tensor, axes: tuple[str, ...], at: Address) -> Tensor:
-    if axes[0] != "head":
-        raise InputError(f"{at}: has no heads; its axes are {', '.join(axes)}.")
-    if at.head is None or at.head >= len(values):
-        raise InputError(f"{at}: there is no head {at.head}; the heads are 0 to {len(values) - 1}.")
-    return values[at.head]
