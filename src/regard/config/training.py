@@ -107,7 +107,7 @@ class TrainingConfig(Settings):
     Where it is not given, it is 1 for recurrent networks."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """In what matrices are multiplied while training; `bfloat16` has fewer bits, and is used where it is faster:
-    1.2 to 1.8 times on processors with instructions for it. All else stays float32."""
+    1.2 to 1.8 times on processors with instructions for it. Weights, their updates and losses stay float32."""
     ema: Rate = 0.0
     """Validate and keep an exponential moving average of the weights, which keeps this share at each step."""
     average: Count = 0

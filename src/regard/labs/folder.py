@@ -47,15 +47,13 @@ def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -
 
 
 def section_of(lab: Lab, effort: Effort, out: Path) -> Markup | None:
-    """The part of a page that a lab has left below `out`, if it was run with this effort and to its end."""
+    """The part of a page that a lab has left below `out`, if it was run with this effort."""
     try:
-        record = json.loads((out / lab.name / RESULTS).read_text("utf-8"))
-        page = (out / lab.name / PAGE).read_text("utf-8")  # written last
+        page = (out / lab.name / PAGE).read_text("utf-8")
     except (OSError, ValueError):
         return None
-    found = re.search(r"<section.*</section>", page, re.DOTALL)
-    same = isinstance(record, dict) and record.get("lab") == lab.name and record.get("effort") == effort
-    return Markup(found.group()) if found and same else None
+    found = re.search(f'<section id="{lab.name}" data-effort="{effort}">.*</section>', page, re.DOTALL)
+    return None if found is None else Markup(found.group())
 
 
 def write_book(sections: Sequence[tuple[Lab, Markup]], out: Path) -> Path:

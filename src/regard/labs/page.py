@@ -40,6 +40,7 @@ def section(lab: Lab, outcome: Outcome, pictures: Mapping[str, str], effort: Eff
         *_paragraphs(lab.experiment.LIMITS),
         tag("p", f"{WORDS[effort].capitalize()}, {seconds:,.0f} seconds on this machine. ", class_="source"),
         id=lab.name,
+        data_effort=effort,
     )
 
 

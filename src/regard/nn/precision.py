@@ -1,8 +1,8 @@
-"""Matrix products in bfloat16, and everything else in float32 as before (Micikevicius et al. 2018).
+"""Matrix products in bfloat16 (mixed precision, Micikevicius et al. 2018).
 
 bfloat16 has the range of float32 with 8 bits of its 24: enough for the factors of a product, whose sums are still taken
-in float32, too few for sums, logarithms and updates. PyTorch's autocast decides for its own operations; what is written
-by hand asks here.
+in float32, too few for weights and their updates. PyTorch's autocast decides for its own operations: products, and what
+is made of them up to the next residual sum, are in bfloat16, all else is not. What is written by hand asks here.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def products_in(dtype: torch.dtype, device: torch.device) -> torch.autocast:
-    """While it lasts, matrix products are taken in this type if it is not float32, which changes nothing."""
+    """While it lasts, matrix products are taken in this type; in float32 also inside a context that says otherwise."""
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 

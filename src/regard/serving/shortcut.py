@@ -5,7 +5,7 @@ translation. Routes here read their requests by themselves and depend on nothing
 """
 
 from collections.abc import Iterable
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -21,7 +21,7 @@ class Shortcut:
         self._routes = {
             (method, route.path): route
             for route in routes
-            if isinstance(route, APIRoute) and list(signature(route.endpoint).parameters) == ["request"]
+            if isinstance(route, APIRoute) and _is_plain(route)
             for method in route.methods or ()
         }
 
@@ -34,3 +34,8 @@ class Shortcut:
         scope["route"] = route
         response = await route.endpoint(Request(scope, receive, send))
         await response(scope, receive, send)
+
+
+def _is_plain(route: APIRoute) -> bool:
+    """Whether there is nothing for the router to do: no other parameters to find, and no thread to run it in."""
+    return list(signature(route.endpoint).parameters) == ["request"] and iscoroutinefunction(route.endpoint)

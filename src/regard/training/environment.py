@@ -4,33 +4,47 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from regard.training.processes import ALONE, Processes
 from regard.version import __version__
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The type in which this machine is to multiply matrices, and the best rate at which it does."""
+    """The precision that was asked for, the type in which this machine multiplies matrices, and its best rate."""
 
+    asked: str
     products: torch.dtype
     gflops: float
 
     def facts(self) -> dict[str, Any]:
         """For run.json."""
-        return {"products": str(self.products).removeprefix("torch."), "matmul_gflops": round(self.gflops, 1)}
+        return {
+            "precision": self.asked,
+            "products": str(self.products).removeprefix("torch."),
+            "matmul_gflops": round(self.gflops, 1),
+        }
 
 
-def ceiling_of(precision: str, device: torch.device) -> Ceiling:
-    """How this machine does what is asked for: bfloat16 only if it is the faster, which depends on the processor."""
-    exact = Ceiling(torch.float32, matmul_gflops(device, torch.float32))
-    if precision == "float32":
+def ceiling_of(asked: str, before: Mapping[str, Any], processes: Processes = ALONE) -> Ceiling:
+    """How this machine does what is asked for: bfloat16 only if it is the faster, which depends on the processor.
+
+    A run that goes on keeps what it decided `before`, by the facts that it left, and all processes decide alike: so
+    what is computed does not hang on a stopwatch.
+    """
+    exact = Ceiling(asked, torch.float32, matmul_gflops(processes.device, torch.float32))
+    if asked == "float32":
         return exact
-    short = Ceiling(torch.bfloat16, matmul_gflops(device, torch.bfloat16))
-    return max(exact, short, key=lambda ceiling: ceiling.gflops)
+    short = Ceiling(asked, torch.bfloat16, matmul_gflops(processes.device, torch.bfloat16))
+    faster = short.gflops > exact.gflops
+    if before.get("precision") == asked:
+        faster = before.get("products") == short.facts()["products"]
+    return short if processes.agree(faster) else exact
 
 
 def environment(processes: int) -> dict[str, Any]:
@@ -55,11 +69,10 @@ def matmul_gflops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5
     best, end = 0.0, time.perf_counter() + seconds
     while best == 0.0 or time.perf_counter() < end:
         begun = time.perf_counter()
-        for _ in range(4):
-            torch.mm(a, b, out=out)
+        torch.mm(a, b, out=out)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        best = max(best, 4 * 2 * size**3 / (time.perf_counter() - begun) / 1e9)
+        best = max(best, 2 * size**3 / (time.perf_counter() - begun) / 1e9)
     return best
 
 

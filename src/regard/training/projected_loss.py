@@ -2,11 +2,12 @@
 
 Each piece of the logits becomes e^logit in place, while it is still in the processor's cache, and is used up for the
 gradients of states and matrix before the next one is made. With P = softmax(H Wᵀ), the rows of e^logit over their sums,
+and R with a one at each right token,
 
-    ∂loss/∂H = P W − (1 − ε) W[right] − ε mean(W),   ∂loss/∂W = Pᵀ H − (1 − ε) H at the right rows − ε/V sum(H),
+    ∂loss/∂H = (P − (1 − ε) R) W − ε mean(W),   ∂loss/∂W = (P − (1 − ε) R)ᵀ H − ε/V sum(H),
 
-so that only the first term of each needs the logits, and not even their division. It is the loss of `loss.py` in less
-time and memory; where products are taken in 16 bits, all else is still exact.
+and the rows are divided by their sums only where they are short. It is the loss of `loss.py` in less time and memory.
+Where products are taken in 16 bits the difference of P and R is made before, while it is still exact.
 
 N predictions · n of them at a time · C model width · V vocabulary
 """
@@ -56,25 +57,27 @@ class _InPieces(torch.autograd.Function):
         of_bias = None if bias is None else torch.zeros_like(bias)
         for first in range(0, len(hidden), rows):
             some = slice(first, first + rows)
-            powers, normaliser, right = _powers(factors[some], matrix, bias, targets[some], space)
+            right = targets[some, None]
+            powers, normaliser, chosen = _powers(factors[some], matrix, bias, right, space)
             totals = powers.sum(1, keepdim=True)  # (n, 1)
             normaliser += totals.log()
             normalisers += normaliser.sum()
-            plain += (normaliser - right).sum()
+            plain += (normaliser - chosen).sum()
             if differentiated:
+                powers.scatter_add_(1, right, (smoothing - 1) * totals)
                 narrow = powers.to(kind)
                 of_hidden[some] = torch.mm(narrow, matrix) / totals
                 _add_product(of_weight, narrow.T, (hidden[some] / totals).to(kind))
                 if of_bias is not None:
                     of_bias += (powers / totals).sum(0)
-        average = hidden.sum(0) @ weight.mean(0)  # of the logits, summed over the predictions
+        average = (hidden.sum(0) * weight.mean(0)).sum()  # of the logits, summed over the predictions
         if bias is not None:
             average += len(hidden) * bias.mean()
         if differentiated:
-            of_hidden.sub_(weight[targets], alpha=1 - smoothing).sub_(weight.mean(0), alpha=smoothing)
-            of_weight.index_add_(0, targets, hidden, alpha=smoothing - 1).sub_(hidden.sum(0), alpha=smoothing / size)
+            of_hidden.sub_(weight.mean(0), alpha=smoothing)
+            of_weight.sub_(hidden.sum(0), alpha=smoothing / size)
             if of_bias is not None:
-                of_bias.sub_(targets.bincount(minlength=size), alpha=1 - smoothing).sub_(smoothing * len(hidden) / size)
+                of_bias -= smoothing * len(hidden) / size
             ctx.gradients = of_hidden, of_weight, of_bias
         ctx.mark_non_differentiable(plain)
         return (1 - smoothing) * plain + smoothing * (normalisers - average), plain
@@ -87,16 +90,16 @@ class _InPieces(torch.autograd.Function):
 
 
 def _powers(
-    factors: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor, space: Tensor
+    factors: Tensor, matrix: Tensor, bias: Tensor | None, right: Tensor, space: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """e^(logit − highest) (n, V), made in `space`; the highest logit of each row, and the right one (n, 1)."""
+    """e^(logit − highest) (n, V), made in `space`; the highest logit of each row, and the right token's (n, 1)."""
     space = space[: len(factors)]
     logits = torch.mm(factors, matrix.T, out=space if space.dtype == matrix.dtype else None)
     if bias is not None:
         logits = torch.add(logits, bias, out=space)
     highest = logits.amax(1, keepdim=True).to(space.dtype)
-    right = logits.gather(1, targets[:, None])
-    return torch.sub(logits, highest, out=space).exp_(), highest, right
+    chosen = logits.gather(1, right).to(space.dtype)
+    return torch.sub(logits, highest, out=space).exp_(), highest, chosen
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

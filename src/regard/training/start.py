@@ -94,7 +94,7 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
     if config.training.frozen:
         freeze(network)
     task = kind.begin(config, prepared, network)
-    ceiling = ceiling_of(config.training.precision, processes.device)
+    ceiling = ceiling_of(config.training.precision, about.get("environment", {}), processes)
     loop = Loop(
         run,
         config,
@@ -118,7 +118,7 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
             for sentence in part.left_out():
                 display.note(f"{name}: {sentence}.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
-        if ceiling.products == torch.float32 != getattr(torch, config.training.precision):
+        if ceiling.asked == "bfloat16" and ceiling.products == torch.float32:
             display.note(
                 "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
             )

@@ -59,7 +59,7 @@ def update(
 ) -> Update:
     """Take one step on these batches at this learning rate; a loss per target above `bound` counts as diverged.
 
-    Matrix products are taken in the type `products`, all else in that of the weights.
+    Matrix products are taken in the type `products`; weights, their updates and losses keep that of the weights.
     """
     optimizer.zero_grad(set_to_none=True)
     targets = sum(batch.targets for batch in batches)

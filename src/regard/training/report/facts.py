@@ -9,7 +9,11 @@ from regard.training.report.markup import Markup, foreign, joined, shortened, ta
 
 LONGEST = 100_000  # characters of settings
 
-ENVIRONMENT = {"products": "matrix products in", "matmul_gflops": "matrix product, GFLOP/s"}
+ENVIRONMENT = {
+    "precision": "precision asked for",
+    "products": "matrix products in",
+    "matmul_gflops": "matrix product, GFLOP/s",
+}
 
 
 def data(run: Run) -> Markup:
