@@ -21,6 +21,8 @@ from regard.look.render.numbers import difference
 from regard.look.render.sections import EMBEDDED, attention_data
 from regard.look.render.terminal import CAUTION, walk
 from regard.look.trace import Trace
+from regard.nn.alibi import AlibiPositions, slopes
+from regard.nn.relative import RelativeVectors
 
 
 def shown(parts: Iterable[RenderableType]) -> list[str]:
@@ -81,22 +83,54 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
     assert CAUTION in text
 
 
-@pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "encoder-only"])
-def test_one_query_is_shown_as_it_is_computed(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("encoder-decoder", "decoder.0.attention"),
+        ("decoder-only", "decoder.0.attention"),
+        ("encoder-only", "encoder.0.attention"),
+        ("encoder-decoder, ALiBi", "decoder.0.attention"),
+        ("encoder-decoder, relative", "encoder.0.attention"),
+        ("encoder-decoder, relative", "decoder.0.attention"),
+        ("encoder-decoder, relative", "decoder.0.cross_attention"),
+    ],
+)
+def test_one_query_is_shown_as_it_is_computed(name: str, place: str) -> None:
     trace = traced(name)
-    place = "encoder.0.attention" if name == "encoder-only" else "decoder.0.attention"
     lines = walked(trace).splitlines()
     row = len(trace.labels(trace.points[f"{place}.q"].axes[1]) or []) // 2
     start = next(n for n, line in enumerate(lines) if line.startswith(f"{place}, head 0: how "))
-    end = next(n for n, line in enumerate(lines) if n > start and line.startswith("Σ weight · v = "))
-    scores, weights, v = (trace.whole(f"{place}.{point}")[0] for point in ("scores", "weights", "v"))
-    seen = [n for n in range(scores.size(-1)) if name == "encoder-only" or n <= row]
-    body = [line.split() for line in lines[start + 4 : end - 1]]
-    assert [(cells[5], cells[7]) for cells in body] == [
-        (f"{float(scores[row, n]):.2f}", f"{float(weights[row, n]):.2f}") for n in seen
+    end = next(n for n, line in enumerate(lines) if n > start and line.startswith("weights · v"))
+    q, scores, weights, v = (trace.whole(f"{place}.{point}")[0] for point in ("q", "scores", "weights", "v"))
+    scale = q.size(-1) ** -0.5
+    to_scores, to_values = what_positions_add(trace, place, q[row], row, len(v))
+    assert (f"× {scale:.4g}, and what the positions add; its q is" in lines[start]) == (to_scores is not None)
+    assert (f"× {scale:.4g}; its q is" in lines[start]) == (to_scores is None)
+    scaled = scores[row] * scale + (0 if to_scores is None else to_scores)
+    seen = [n for n in range(len(v)) if place != "decoder.0.attention" or n <= row]
+    body = [[cell for cell in line.split() if cell != "…"] for line in lines[start + 4 : end - 1]]
+    assert [cells[4:7] for cells in body] == [
+        [f"{float(values[n]):.2f}" for values in (scores[row], scaled, weights[row])] for n in seen
     ]
-    taken = (weights[row, :, None] * v).sum(0)[:3]
-    assert [float(one) for one in lines[end].split()[5:8]] == pytest.approx(taken.tolist(), abs=0.0051)
+    taken = weights[row] @ (v if to_values is None else v + to_values)
+    how, _, shown = lines[end].partition(" = ")
+    assert how == f"weights · v{'' if to_values is None else ', and what the positions add'}"
+    assert [float(one) for one in shown.split()[:3]] == pytest.approx(taken[:3].tolist(), abs=0.0051)
+
+
+def what_positions_add(
+    trace: Trace, place: str, query: torch.Tensor, row: int, keys: int
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """To the scores of the first head's query (S,), and to the values (S, E), by the papers; None: nothing."""
+    distance = torch.arange(keys) - row
+    stack, layer, part = place.split(".")
+    positions = getattr(trace.subject.network.get_submodule(f"{stack}.layers.{layer}.{part}"), "positions", None)
+    if isinstance(positions, AlibiPositions):
+        return -slopes(4)[0] * distance.abs(), None
+    if isinstance(positions, RelativeVectors):
+        found = distance.clamp(-2, 2) + 2
+        return positions.keys.detach()[found] @ query * len(query) ** -0.5, positions.values.detach()[found]
+    return None, None
 
 
 def test_hidden_units_that_are_on_are_counted_everywhere() -> None:

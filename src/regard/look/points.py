@@ -24,6 +24,7 @@ from regard.nn.embedding import Embedding
 from regard.nn.linformer import LinformerAttention
 from regard.nn.multihead import CrossAttention, MultiHeadAttention, SelfAttention
 from regard.nn.output import Output
+from regard.nn.positions import Positions
 from regard.nn.readout import LabelReadout, TextReadout, TokenReadout
 from regard.nn.recurrent import RecurrentLayer
 from regard.nn.recurrent_stack import RecurrentStack
@@ -32,6 +33,7 @@ from regard.nn.taps import Tap
 from regard.nn.two_way_readout import TwoWayReadout
 
 Reads = Literal["output", "input", "nothing"]
+ADDED = ", and what the positions add"  # to scores, or to what a head takes along
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,9 @@ def _attention(
         return Point(name, layer, part, point, axes, what, module, reads)
 
     asks: nn.Module = attention
+    positions = Positions()  # that do nothing here
     if isinstance(attention, SelfAttention):
-        asks = attention.query_key_value
+        asks, positions = attention.query_key_value, attention.positions
     elif isinstance(attention, CrossAttention):
         asks = attention.query
     yield point("input", (tokens, "unit"), "x: what queries are made of", asks, "input")
@@ -168,10 +171,11 @@ def _attention(
         seen = "mixture" if isinstance(kernel, LinformerAttention) else keys
         axes = ("head", tokens, seen)
         yield point("scores", axes, "q · kᵀ: how well each query and key go together", kernel.scores)
-        yield point("scaled", axes, f"× {kernel.scale:.4g}, and what the positions add", kernel.scaled)
+        yield point("scaled", axes, f"× {kernel.scale:.4g}{ADDED if positions.biases else ''}", kernel.scaled)
         yield point("masked", axes, "−∞ where a query may not look", kernel.masked)
         yield point("weights", axes, "softmax along each row: how a token shares its attention", kernel.weights)
-    yield point("head_outputs", ("head", tokens, "unit"), "weights · v", attention.head_outputs)
+    taken = f"weights · v{ADDED if positions.mixes else ''}"
+    yield point("head_outputs", ("head", tokens, "unit"), taken, attention.head_outputs)
     yield point("concatenation", (tokens, "unit"), "the heads side by side", attention.concatenation)
 
 

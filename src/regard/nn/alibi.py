@@ -19,6 +19,8 @@ class AlibiPositions(Positions):
     both sides, so that order is known only by what lies between.
     """
 
+    biases = True
+
     def __init__(self, heads: int = 0) -> None:
         super().__init__()
         self.slopes = slopes(heads)

@@ -28,6 +28,7 @@ from regard.nn.taps import Tap
 class Positions(nn.Module):
     """Every hook does nothing: this is also the scheme "none"."""
 
+    biases = False  # whether `bias` adds something to the scaled scores
     mixes = False  # whether `mix` needs the weights, which the fused kernel never writes down
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:

@@ -33,7 +33,7 @@ class RelativePositions(Positions):
 class RelativeVectors(Positions):
     """The vectors of one layer, for keys (R, D) or (H, R, D) and for values (R, E) or (H, R, E)."""
 
-    mixes = True
+    biases = mixes = True
 
     def __init__(self, clip: int, per_head: bool, heads: int, key_width: int, value_width: int, scale: float) -> None:
         super().__init__()

@@ -143,7 +143,8 @@ def _one_query(trace: Trace, point: Point, labels: list[str], keys: list[str]) -
     place, row = point.name.removesuffix(".weights"), len(labels) // 2
     names = ("q", "k", "v", "scores", "masked", "weights", "head_outputs")
     q, k, v, scores, scaled, weights, taken = (trace.whole(f"{place}.{name}")[0].tolist() for name in names)
-    how = f"how {labels[row]} looks, by softmax of the scaled q · k; its q is {vector(q[row], 3).strip()}"
+    scaling, taking = (trace.points[f"{place}.{name}"].what for name in ("scaled", "head_outputs"))
+    how = f"how {labels[row]} looks, by softmax of q · k {scaling}; its q is {vector(q[row], 3).strip()}"
     yield Text(f"{place}, head 0: {how}", style="italic")
     made = table("key", "k", "q · k", "scaled", "weight", "v")
     for n, key in enumerate(keys):
@@ -151,7 +152,7 @@ def _one_query(trace: Trace, point: Point, labels: list[str], keys: list[str]) -
             found = (f"{values[row][n]:.2f}" for values in (scores, scaled, weights))
             made.add_row(Text(key), vector(k[n], 3), *found, vector(v[n], 3))
     yield made
-    yield Text(f"Σ weight · v = {vector(taken[row], 3).strip()}", style="dim")
+    yield Text(f"{taking} = {vector(taken[row], 3).strip()}", style="dim")
 
 
 def _layer(trace: Trace, place: str, labels: list[str]) -> RenderableType:
