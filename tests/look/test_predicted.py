@@ -10,13 +10,16 @@ from torch import Tensor
 import regard
 from family import ENCODERS
 from looking import TEXT, traced
-from random_models import SMALL, saved
-from regard.config import EncoderOnly, TokenHead
+from random_models import SMALL, randomised, saved
+from regard.config import Config, EncoderOnly, SpecialTokens, TokenHead
+from regard.config.tokenizer import TokenizerConfig
 from regard.errors import InputError
 from regard.look.ablation import Change, changed
-from regard.look.trace import Trace
+from regard.look.subject import Subject
+from regard.look.trace import Trace, look
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import EncodingNetwork
+from regard.text.tokenizer import train_tokenizer
 
 PREDICTING = [name for name, config in ENCODERS.items() if config.task]
 
@@ -136,6 +139,24 @@ def test_what_is_hidden_is_what_is_asked_for(tmp_path: Path) -> None:
         with pytest.raises(InputError) as found:
             model.look(text, target="w7")
         assert str(found.value) == sentence
+
+
+def test_a_target_is_what_would_stand_at_the_hole() -> None:
+    tokenizer = train_tokenizer(["the dog saw a dog"] * 3, TokenizerConfig(kind="byte-level"), 300, masked=True)
+    model = EncoderOnly(**{**SMALL, "vocabulary": len(tokenizer)}, head=TokenHead())
+    config = Config(model=model, tokens=SpecialTokens(mask=4))
+    who = Subject(randomised(model), config, tokenizer, tokenizer, "bytes")
+    for text, target, expected in (
+        ("the [MASK] saw a dog", "dog", ["Ġdog"]),
+        ("[MASK] dog saw a [MASK]", "the dog", ["the", "Ġdog"]),
+    ):
+        trace = look(who, text, target=target)
+        assert trace.predicted is not None
+        assert tokenizer.pieces(trace.predicted.ids) == expected
+        rows = [n for n, token in enumerate(trace.written.source or []) if token == 4]
+        ids = [tokenizer.number(piece) for piece in expected]
+        probabilities = trace.whole("head.probabilities")[rows, ids]
+        assert trace.log_probability == pytest.approx(float(probabilities.log().sum()), abs=1e-4)
 
 
 @pytest.mark.parametrize(

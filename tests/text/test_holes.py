@@ -3,7 +3,7 @@
 import pytest
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.text.holes import encode_holes, show_holes
+from regard.text.holes import encode_fillers, encode_holes, show_holes
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "The cat sat on the mat. No, on the dog!"
@@ -28,6 +28,42 @@ def test_only_the_hidden_word_is_missing(kind: str) -> None:
         assert found[place + 1 :] == whole[len(whole) - rest :]
         missing = tokenizer.decode(whole[place : len(whole) - rest])
         assert missing.strip() == word
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "word"])
+@pytest.mark.parametrize("words", [["The"], ["sat"], ["No"], ["The", "dog"], ["cat", "mat", "No"]])
+def test_what_fills_holes_has_the_tokens_that_were_hidden(kind: str, words: list[str]) -> None:
+    tokenizer, holed, hidden = tokenizer_of(kind), TEXT, list[int]()
+    for word in words:
+        holed = holed.replace(word, "[MASK]", 1)
+        hidden += hidden_ids(tokenizer, word)
+    found = encode_fillers(tokenizer, holed, " ".join(words), HOLE)
+    assert tokenizer.pieces(found) == tokenizer.pieces(hidden)
+
+
+def hidden_ids(tokenizer: Tokenizer, word: str) -> list[int]:
+    """The ids that a text of ours has, and the same with a hole in the place of a word has not."""
+    ids, whole = encode_holes(tokenizer, TEXT.replace(word, "[MASK]", 1), HOLE), tokenizer.encode(TEXT)
+    place = ids.index(HOLE)
+    return whole[place : place + 1 + len(whole) - len(ids)]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "word"])
+def test_what_fills_a_hole_within_a_word_starts_none(kind: str) -> None:
+    tokenizer = tokenizer_of(kind)
+    (found,) = tokenizer.pieces(encode_fillers(tokenizer, "No[MASK] the dog", ",", HOLE))
+    assert found == ","
+    found, *_ = tokenizer.pieces(encode_fillers(tokenizer, "No [MASK] the dog", "on", HOLE))
+    assert found[0] in "▁Ġ"
+
+
+def test_one_word_may_fill_several_holes() -> None:
+    tokenizer = tokenizer_of("byte-level")
+    found = encode_fillers(tokenizer, "The [MASK][MASK]", "mats", HOLE)
+    assert found == tokenizer.encode(" mats")
+    assert tokenizer.pieces(found) == ["Ġmat", "s"]
+    found = encode_fillers(tokenizer, "The [MASK][MASK]", "mat s", HOLE)
+    assert tokenizer.pieces(found) == ["Ġmat", "s"]
 
 
 def test_in_characters_a_hole_is_one_of_them() -> None:

@@ -6,10 +6,11 @@ from regard.config import ClassHead, Encodes, TagHead
 from regard.config.complaint import nearest
 from regard.errors import InputError
 from regard.look.subject import Subject
+from regard.text.holes import encode_fillers
 
 
-def given(subject: Subject, source: Sequence[int], target: str) -> list[int]:
-    """The ids of labels, or of tokens; `source` is what the encoder reads, its start and end included."""
+def given(subject: Subject, text: str, source: Sequence[int], target: str) -> list[int]:
+    """The ids of labels, or of tokens; `source` is what the encoder reads of the text, its start and end included."""
     model = subject.config.model
     head = model.head if isinstance(model, Encodes) else None
     if isinstance(head, ClassHead):
@@ -23,10 +24,11 @@ def given(subject: Subject, source: Sequence[int], target: str) -> list[int]:
         return tags
     if model.task != "masked":
         raise InputError(f"{subject.name}: is of the kind {model.family}, which writes nothing: leave the target out.")
-    holes = list(source).count(subject.config.tokens.mask) if subject.config.tokens.mask is not None else 0
-    if not holes:
+    mask = subject.config.tokens.mask
+    holes = 0 if mask is None else list(source).count(mask)
+    if mask is None or not holes:
         raise InputError("The text has no [MASK] that a target could fill: leave the target out.")
-    tokens = subject.target.encode(target.strip())
+    tokens = encode_fillers(subject.target, text, target, mask)
     if len(tokens) != holes:
         raise InputError(f"The target has {len(tokens)} tokens, and the text {holes} [MASK]: give one for each.")
     return tokens

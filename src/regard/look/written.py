@@ -51,7 +51,7 @@ def write(
     if model.continues:
         return _continued(subject, text, _wish(wish, Prompting, "Prompting, or none"), target)
     source = _encoder_ids(subject, text)
-    return Written(source, None, [], 0, told=None if target is None else given(subject, source, target))
+    return Written(source, None, [], 0, told=None if target is None else given(subject, text, source, target))
 
 
 def _translated(subject: Subject, text: str, wish: Wish | None, target: str | None, parse: Parse | None) -> Written:
