@@ -133,6 +133,25 @@ def what_positions_add(
     return None, None
 
 
+@pytest.mark.parametrize(
+    ("name", "target"), [("encoder-only, classes", "bad"), ("encoder-only, tags", "noun verb noun noun")]
+)
+def test_what_was_asked_about_is_told(name: str, target: str) -> None:
+    trace, free = traced(name, target=target), traced(name)
+    assert (trace.outline()["forced"], trace.outline()["given"]) == (True, target)
+    assert (free.outline()["forced"], free.outline()["given"]) == (False, None)
+    assert f"asked about: {target}" in walked(trace).splitlines()
+    assert f">asked about: {target}</p>" in page(trace)
+    assert "asked about" not in walked(free)
+    assert "asked about" not in page(free)
+
+
+def test_a_target_that_was_forced_is_told_as_the_output() -> None:
+    trace = traced("encoder-decoder", target="w6 w8")
+    assert trace.outline()["given"] == trace.output == "w6 w8"
+    assert "asked about" not in walked(trace) + page(trace)
+
+
 def test_hidden_units_that_are_on_are_counted_everywhere() -> None:
     trace = traced("encoder-decoder")
     told = {one["layer"]: one for one in json.loads(trace.as_json())["units"]}

@@ -223,8 +223,8 @@ def test_an_outline_is_json_of_a_fixed_shape() -> None:
     trace = traced("encoder-decoder")
     found = json.loads(trace.as_json())
     assert list(found) == [
-        "format", "kind", "forced", "text", "output", "model", "source", "merges", "target", "read", "steps", "search",
-        "head", "mixing", "aligns", "points", "matrices", "notes", "tree", "units",
+        "format", "kind", "forced", "given", "text", "output", "model", "source", "merges", "target", "read", "steps",
+        "search", "head", "mixing", "aligns", "points", "matrices", "notes", "tree", "units",
     ]  # fmt: skip
     assert found["format"] == 1
     assert list(found["model"]) == [

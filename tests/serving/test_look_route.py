@@ -109,7 +109,7 @@ def test_words_are_aligned(server: Running, outline: dict[str, Any], trace: Trac
 
 def test_a_target_can_be_forced(server: Running, models: list[Served]) -> None:
     found = server.post("/v1/look", {"text": TEXT, "target": "w20 w21"}).json()
-    assert found["forced"] is True
+    assert (found["forced"], found["given"]) == (True, "w20 w21")
     assert found["target"]["tokens"] == ["w20", "w21", "[EOS]"]
     assert asked(server, found, "tree") is None
     refused = server.post("/v1/look/node", {"trace": found["id"], "node": 1})

@@ -18,6 +18,7 @@ def outline(trace: "Trace") -> dict[str, Any]:
         "format": FORMAT,
         "kind": trace.kind,
         "forced": trace.forced is not None,
+        "given": trace.forced,
         "text": trace.text,
         "output": trace.output,
         "model": _about(trace),

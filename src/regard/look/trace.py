@@ -220,6 +220,11 @@ class Trace:
 
         return gradients(self)
 
+    @property
+    def asked(self) -> str | None:
+        """What an encoder's head was asked about: a label, tags, or what fills holes; None: nothing was given."""
+        return self.forced if self.kind == "encoding" else None
+
     def outline(self) -> dict[str, Any]:
         """Everything but the tensors, for JSON: what was read and written, each step, and what can be asked for."""
         return outline(self)

@@ -53,11 +53,12 @@ def _header(trace: Trace) -> Markup:
     what = {"translation": "Translation", "continuation": "Continuation", "encoding": "Encoding"}[trace.kind]
     title = tag("h1", trace.text, dir="auto")
     output = tag("p", trace.output, class_="output", dir="auto") if trace.steps else ""
+    asked = tag("p", f"asked about: {trace.asked}", class_="summary", dir="auto") if trace.asked is not None else ""
     notes = [tag("p", note, class_="note warning") for note in trace.notes]
     forced = " of a target that was given" if trace.forced is not None and trace.steps else ""
     article = "an" if about["family"][0] in "aeiou" else "a"
     kind = tag("p", f"{what}{forced} by {article} {about['family']}", class_="kind")
-    return tag("header", kind, title, output, tag("p", facts, class_="summary"), *notes)
+    return tag("header", kind, title, output, asked, tag("p", facts, class_="summary"), *notes)
 
 
 def _tokens(trace: Trace) -> Markup:

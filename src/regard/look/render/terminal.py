@@ -57,6 +57,8 @@ def _header(trace: Trace) -> Iterator[RenderableType]:
     several = f", {about['heads']} heads" if about["heads"] else ""
     size = f"{about['parameters']:,} parameters"
     yield Text(f"{about['name']}: {about['family']}, {layers}{several}, width {about['width']}, {size}", style="dim")
+    if trace.asked is not None:
+        yield Text.assemble(("asked about: ", "dim"), trace.asked)
     for note in trace.notes:
         yield Text(note, style="yellow")
 

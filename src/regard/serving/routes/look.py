@@ -99,7 +99,8 @@ class AskedChange(Of):
 THING: Schema = {"type": "object"}
 NUMBERS = obj("address", "axes", "shape", "spans", "labels", "values", address=TEXT, values={"type": "array"})
 PULLS = obj("loss", "norm", "parts", loss=NUMBER, norm=NUMBER, parts=listed(THING))
-OUTLINE = obj("id", "kind", "text", "output", "model", "steps", "points", "matrices", id=TEXT, kind=TEXT, text=TEXT)
+OUTLINE = obj("id", "kind", "given", "text", "output", "model", "steps", "points", "matrices", id=TEXT, kind=TEXT,
+              given={"type": ["string", "null"]}, text=TEXT)  # fmt: skip
 
 
 def router(service: Service) -> APIRouter:
