@@ -93,6 +93,18 @@ def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], tra
     assert heads[0]["name"] == "encoder.0.attention[0]"
 
 
+def test_attention_can_be_told_a_weight_for_each_key_of_a_long_text(server: Running, models: list[Served]) -> None:
+    text = " ".join(f"w{4 + n % 25}" for n in range(59))
+    found = server.post("/v1/look", {"text": text, "target": "w20 w21"}).json()
+    weights = ",".join(["0.0166667"] * 60)  # of its words, and its end
+    change = f"decoder.1.cross_attention={weights}"
+    assert len(change) > 600
+    told = asked(server, found, "changed", changes=[change])
+    theirs = models[0].model.look(text, target="w20 w21").changed(Change("decoder", 1, "cross_attention", None, "even"))
+    assert told["cost"] == pytest.approx(theirs.cost, abs=1e-3)
+    assert told["cost"] != 0
+
+
 def test_gradients_are_the_traces(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     found, theirs = asked(server, outline, "gradients"), trace.gradients()
     assert [part["part"] for part in found["parts"]] == [part.part for part in theirs.parts]
@@ -173,6 +185,21 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         ("changed", {"changes": ["everything"]}, "There is no everything that could be changed"),
         ("changed", {"changes": ["decoder.1.cross_attention=99"]}, "decoder.1.cross_attention=99: there is no key 99"),
         ("changed", {"changes": []}, "changes = [] List should have at least 1 item"),
+        (
+            "changed",
+            {"changes": [f"encoder.0.attention={'0,' * 3989}00"]},  # 8,000 characters
+            f"encoder.0.attention={'0,' * 49}0…: has 3990 weights, and there are 4 keys; give a weight for each.",
+        ),
+        (
+            "changed",
+            {"changes": [f"encoder.0.attention={'x' * 400}"]},
+            f"'encoder.0.attention={'x' * 99}…' names nothing to change; write it like",
+        ),
+        (
+            "changed",
+            {"changes": [f"encoder.0.attention={'0,' * 3990}0"]},
+            f'changes.0 = "encoder.0.attention={"0," * 19}… String should have at most 8000 characters.',
+        ),
     ],
 )
 def test_what_is_not_there_gets_a_sentence(

@@ -26,6 +26,7 @@ from regard.look.told import To, check_to, looking, read_to, show_to
 if TYPE_CHECKING:
     from regard.look.trace import Trace
 
+SHOWN = 120  # characters of a change that a sentence repeats: one with many weights is long
 _WRITTEN = re.compile(r"(?P<place>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:=(?P<to>.+))?")
 
 
@@ -57,7 +58,7 @@ class Change:
         to = None if match is None or match["to"] is None else read_to(match["to"])
         if match is None or (match["to"] is not None and to is None):
             raise InputError(
-                f"{written!r} names nothing to change; write it like decoder.1.cross_attention[2], "
+                f"{_shortened(written)!r} names nothing to change; write it like decoder.1.cross_attention[2], "
                 "decoder.1.feed_forward or encoder.0, with =even, =KEY or a weight for each key, as in =0.5,0.5,0, "
                 "behind it to replace weights instead."
             )
@@ -125,7 +126,7 @@ def _weights(trace: "Trace", change: Change, to: To) -> Point:
     if weights is None:
         raise InputError(f"{change.place}: has no attention weights to replace; switch it off instead.")
     _check_head(trace, weights, change)
-    check_to(str(change), to, trace.recording(weights).size(-1))
+    check_to(_shortened(str(change)), to, trace.recording(weights).size(-1))
     return weights
 
 
@@ -133,6 +134,10 @@ def _check_head(trace: "Trace", point: Point, change: Change) -> None:
     heads = len(trace.recording(point))
     if change.head is not None and change.head >= heads:
         raise InputError(f"{change}: there is no head {change.head}; the heads are 0 to {heads - 1}.")
+
+
+def _shortened(written: str) -> str:
+    return written if len(written) <= SHOWN else f"{written[: SHOWN - 1]}…"
 
 
 def _off(_given: Tensor, output: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from regard.serving.waiting import while_wanted
 Index = Annotated[int, Field(ge=0, lt=2**31)]
 Span = Annotated[list[Index], Field(min_length=2, max_length=2)]
 Short = Annotated[str, Field(max_length=200)]
+Weighted = Annotated[str, Field(max_length=8_000)]  # room for a weight for each of 512 keys, the most of a trace
 
 
 class Asked(BaseModel):
@@ -37,7 +38,7 @@ class Asked(BaseModel):
     model: str | None = None
     """Without it, the first."""
     target: str | None = None
-    """A text to force, instead of decoding one."""
+    """A text to force, instead of decoding one; of an encoder, a label, a tag for each token, or what fills holes."""
     beam: Annotated[int, Field(ge=1)] | None = None
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     max_length: Annotated[int, Field(ge=1)] | None = None
@@ -92,8 +93,9 @@ class AskedNode(Of):
 class AskedChange(Of):
     """What to switch off, or to tell where to look."""
 
-    changes: Annotated[list[Short], Field(min_length=1, max_length=256)]
-    """As `decoder.1.cross_attention[2]`, `encoder.0` or `decoder.0.attention[1]=even`."""
+    changes: Annotated[list[Weighted], Field(min_length=1, max_length=256)]
+    """As `decoder.1.cross_attention[2]`, `encoder.0` or `decoder.0.attention[1]=even`; or with a weight for each key,
+    as `decoder.0.attention[1]=0.5,0.25,0.25`."""
 
 
 THING: Schema = {"type": "object"}
