@@ -1,5 +1,7 @@
 """Attention that is told where to look looks there, as far as it may; what it cannot be told is refused."""
 
+import math
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from family import TOLERANCE
 from looking import SHORT, traced
 from regard.errors import InputError
 from regard.look.ablation import Change, changed
+from regard.look.told import To
 from regard.look.trace import Trace
 
 SHARES = (0.5, 0.25, 0.125, 0.125, 0.0)  # of the four tokens of the text, and its end
@@ -46,6 +49,42 @@ def test_a_decoder_is_never_told_to_look_at_what_it_has_not_written(to: int | tu
         assert float(told[1, row].sum()) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("name", ["encoder-decoder", "encoder-decoder, window", "encoder-decoder, relative"])
+def test_a_key_that_hardly_weighs_anything_can_be_looked_at(name: str) -> None:
+    """Softmax of scores that lie far apart gives 0, as it does to what is masked; only the latter may not be seen."""
+    trace = traced(name)
+    with torch.no_grad():
+        for stack in ("encoder", "decoder"):
+            trace.subject.network.get_parameter(f"{stack}.layers.0.attention.query_key_value.weight").mul_(1e4)
+    before = trace.whole("encoder.0.attention.weights")[1]
+    masked = trace.whole("encoder.0.attention.masked")[1]
+    assert ((before == 0) & (masked > -math.inf)).any()
+    told = weights_when(trace, Change.parse("encoder.0.attention[1]=even"))[1]
+    allowed = (masked > -math.inf).double()
+    torch.testing.assert_close(told, allowed / allowed.sum(-1, keepdim=True), atol=TOLERANCE, rtol=0)
+    told = weights_when(trace, Change.parse("decoder.0.attention[1]=1"))[1]
+    within = trace.whole("decoder.0.attention.masked")[1, :, 1] > -math.inf
+    assert not within[0]
+    assert within[1]
+    assert bool((told[within, 1] == 1).all())
+    torch.testing.assert_close(told[~within], trace.whole("decoder.0.attention.weights")[1][~within])
+
+
+@pytest.mark.parametrize("name", ["recurrent encoder-decoder, dot", "recurrent encoder-decoder, Bahdanau"])
+def test_a_recurrent_decoder_can_be_told_where_to_look(name: str) -> None:
+    trace = traced(name)
+    before = trace.whole("decoder.cross_attention.weights")
+    told = weights_when(trace, Change.parse("decoder.cross_attention=2"))
+    assert before.size(-1) == told.size(-1) == 5
+    assert told[..., 2].eq(1).all()
+
+
+@pytest.mark.parametrize("to", ["even", 1, (1.0,), (0.5, 0.25, 0.25)])
+def test_what_is_told_survives_its_spelling(to: To) -> None:
+    change = Change("encoder", 0, "attention", 2, to)
+    assert Change.parse(str(change)) == change
+
+
 def test_what_is_decoded_again_is_what_is_read_again() -> None:
     """The search sees one token at a time, and a reading all of them: both are told the same."""
     trace = traced("decoder-only")
@@ -72,6 +111,10 @@ def test_what_is_decoded_again_is_what_is_read_again() -> None:
         (
             "decoder.1.cross_attention[2]=0.5,0.5",
             "decoder.1.cross_attention[2]=0.5,0.5: has 2 weights, and there are 5 keys; give a weight for each.",
+        ),
+        (
+            "decoder.1.cross_attention=1,",
+            "decoder.1.cross_attention=1,: has 1 weights, and there are 5 keys; give a weight for each.",
         ),
         (
             "decoder.1.cross_attention=0.5,0.5,0.5,0,0",

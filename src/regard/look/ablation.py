@@ -21,7 +21,7 @@ from regard.look.hooks import Seen, hooked
 from regard.look.matrices import DIRECTIONS
 from regard.look.points import Point
 from regard.look.recurrence import pass_by, passed_by
-from regard.look.told import To, check_to, looking, read_to, show_to
+from regard.look.told import To, Told, check_to, read_to, show_to
 
 if TYPE_CHECKING:
     from regard.look.trace import Trace
@@ -100,7 +100,7 @@ def _hooks(trace: "Trace", change: Change) -> list[tuple[nn.Module, Seen]]:
             f"There is no {place} that could be changed{nearest(place, parts)}; there are {', '.join(parts)}."
         )
     if change.to is not None:
-        return [(_weights(trace, change, change.to).module, looking(change.to, change.head))]
+        return _told(trace, change, change.to)
     if change.head is None:
         return [(point.module, _off) for name in found for point in parts[name]]
     outputs = points.get(f"{place}.head_outputs")
@@ -119,6 +119,12 @@ def _parts(points: dict[str, Point]) -> dict[str, list[Point]]:
             place = point.name.removesuffix(f".{point.point}").removesuffix("_residual")
             found.setdefault(place, []).append(point)
     return found
+
+
+def _told(trace: "Trace", change: Change, to: To) -> list[tuple[nn.Module, Seen]]:
+    told = Told(to, change.head)
+    weights, masked = _weights(trace, change, to), trace.points.get(f"{change.place}.masked")
+    return [*([] if masked is None else [(masked.module, told.note)]), (weights.module, told.replace)]
 
 
 def _weights(trace: "Trace", change: Change, to: To) -> Point:

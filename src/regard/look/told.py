@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.look.hooks import Seen
 
 To = Literal["even"] | int | tuple[float, ...]
 """`even`: shared among all keys that may be looked at; a number: all on this key; several: a weight for each key."""
@@ -24,24 +23,26 @@ TOLERANCE = 1e-3  # by which weights may miss one, as people write few digits
 def read_to(written: str) -> To | None:
     """What is written so; None: nothing that attention could be told.
 
-    >>> read_to("even"), read_to("2"), read_to("0.5,0.25,0.25")
-    ('even', 2, (0.5, 0.25, 0.25))
+    >>> read_to("even"), read_to("2"), read_to("0.5,0.25,0.25"), read_to("1,")
+    ('even', 2, (0.5, 0.25, 0.25), (1.0,))
     """
     if written == "even":
         return "even"
     try:
-        return tuple(float(one) for one in written.split(",")) if "," in written else int(written)
+        return tuple(map(float, written.removesuffix(",").split(","))) if "," in written else int(written)
     except ValueError:
         return None
 
 
 def show_to(to: To) -> str:
-    """As it is written.
+    """As it is written; a single weight has a comma behind it, or it would be the number of a key.
 
-    >>> show_to((0.5, 0.25, 0.25))
-    '0.5,0.25,0.25'
+    >>> show_to((0.5, 0.25, 0.25)), show_to((1.0,)), show_to(1)
+    ('0.5,0.25,0.25', '1,', '1')
     """
-    return ",".join(f"{one:g}" for one in to) if isinstance(to, tuple) else str(to)
+    if not isinstance(to, tuple):
+        return str(to)
+    return ",".join(f"{one:g}" for one in to) + ("," if len(to) == 1 else "")
 
 
 def check_to(what: str, to: To, keys: int) -> None:
@@ -59,20 +60,31 @@ def check_to(what: str, to: To, keys: int) -> None:
         )
 
 
-def looking(to: To, head: int | None) -> Seen:
-    """What replaces the weights of one head, or of all, as they pass."""
-    heads = slice(None) if head is None else slice(head, head + 1)
+class Told:
+    """What one head, or all of an attention, is told: it notes where queries may look, then replaces the weights.
 
-    def see(_given: Tensor, weights: Tensor) -> Tensor:  # (B, H, T, S)
-        part = weights[:, heads]
-        seen = (part > 0).to(part.dtype)  # softmax gives a masked key exactly nothing
-        wanted = seen * _wanted(to, part)
+    An attention that masks nothing has nothing to note: every key may be looked at.
+    """
+
+    def __init__(self, to: To, head: int | None) -> None:
+        self.to = to
+        self.heads = slice(None) if head is None else slice(head, head + 1)
+        self.allowed: Tensor | None = None  # (B, H, T, S) of the weights that come next
+
+    def note(self, _given: Tensor, masked: Tensor) -> None:
+        """Where masked scores (B, H, T, S) are more than −∞; a weight of 0 may also be one that is too small."""
+        self.allowed = masked > -math.inf
+
+    def replace(self, _given: Tensor, weights: Tensor) -> Tensor:
+        """Weights (B, H, T, S) as they were told."""
+        part = weights[:, self.heads]
+        wanted = _wanted(self.to, part).expand_as(part)
+        if self.allowed is not None:
+            wanted = wanted * self.allowed[:, self.heads]
         total = wanted.sum(-1, keepdim=True)
         replaced = weights.clone()
-        replaced[:, heads] = torch.where(total > 0, wanted / total, part)  # none of it is there yet: as it would be
+        replaced[:, self.heads] = torch.where(total > 0, wanted / total, part)  # none of it is there yet: as it was
         return replaced
-
-    return see
 
 
 def _wanted(to: To, weights: Tensor) -> Tensor:
