@@ -105,6 +105,18 @@ def test_what_both_directions_guess_is_told_apart() -> None:
     assert about.at == [*(f"{one} forwards" for one in ahead), *(f"{one} backwards" for one in back)]
 
 
+def test_before_and_after_of_both_directions_are_told_apart() -> None:
+    trace = traced("bidirectional, LSTM")
+    found = trace.changed(Change.parse("encoder.0.backwards"))
+    decode = trace.subject.target.decode
+    ahead, back = (trace.whole(f"head.{way}.logits").argmax(-1).tolist() for way in ("forwards", "backwards"))
+    assert found.before == f"forwards: {decode(ahead[:-1])}; backwards: {decode(back[1:])}"
+    assert found.after.startswith(f"forwards: {decode(ahead[:-1])}; backwards: "), "only the other direction is changed"
+    assert found.after != found.before
+    assert found.first is not None
+    assert found.first >= len(ahead) - 1
+
+
 def test_a_label_can_be_given() -> None:
     trace = traced("encoder-only, classes")
     assert trace.readings is not None

@@ -30,7 +30,8 @@ class StepChange:
 class Difference:
     """What a change made of the output, and of the probability of the output that was.
 
-    The output of an encoder is what its head takes for most probable: a label, tags, or tokens.
+    The output of an encoder is what its head takes for most probable: a label, tags, or tokens, those of two directions
+    apart.
     """
 
     kind: str  # output, classes, tags, tokens

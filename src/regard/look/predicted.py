@@ -8,12 +8,13 @@ N predictions · V what there is to choose from: the vocabulary, or labels
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from regard.look.matrices import DIRECTIONS
 from regard.look.readings import Reading, Readings
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Predicted:
     ids: list[int]
     at: list[str | None]  # the token that it is about, perhaps with a direction; None: the text, or what is written
     labels: list[str] | None  # names of the choices; None: they are tokens
+    directions: list[str] = field(default_factory=list)  # of each prediction, where two directions read
 
     def distributions(self, logits: Tensor) -> Tensor:
         """The log-probabilities (N, V) of all choices."""
@@ -45,8 +47,13 @@ class Predicted:
         return trace.subject.target.pieces(ids) if self.labels is None else [self.labels[n] for n in ids]
 
     def text(self, ids: Sequence[int], trace: "Trace") -> str:
-        """Choices as they are read."""
-        return trace.subject.target.decode(ids) if self.labels is None else " ".join(self.names(ids, trace))
+        """Choices as they are read; where two directions read, those of each by themselves."""
+        if self.labels is not None:
+            return " ".join(self.names(ids, trace))
+        if not self.directions:
+            return trace.subject.target.decode(ids)
+        apart = {way: [id_ for id_, its in zip(ids, self.directions, strict=True) if its == way] for way in DIRECTIONS}
+        return "; ".join(f"{way}: {trace.subject.target.decode(some)}" for way, some in apart.items())
 
 
 def predicted(trace: "Trace") -> Predicted | None:
@@ -61,7 +68,8 @@ def predicted(trace: "Trace") -> Predicted | None:
     labels = None if trace.readings.kind == "tokens" else trace.labels("label")
     ids = written.told or [_chosen(trace, one) for one in found]
     at = [" ".join(filter(None, (one.token, one.direction))) or None for one in found]
-    return Predicted(trace.readings.kind, [_row(one) for one in found], ids, at, labels)
+    directions = [one.direction for one in found if one.direction is not None]
+    return Predicted(trace.readings.kind, [_row(one) for one in found], ids, at, labels, directions)
 
 
 def _asked(trace: "Trace", told: Readings) -> list[Reading]:
