@@ -83,6 +83,12 @@ def test_every_node_of_the_tree_can_be_looked_into(server: Running, outline: dic
     assert np.allclose(taken, trace.whole("decoder.1.cross_attention.weights")[:, 1], atol=1e-5)
 
 
+def test_hidden_units_that_are_on_are_counted(server: Running, outline: dict[str, Any], trace: Trace) -> None:
+    found = asked(server, outline, "units", layer="decoder.1")
+    on = (trace.whole("decoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
+    assert found == {"layer": "decoder.1", "units": 20, "on": on}
+
+
 def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     found = asked(server, outline, "changed", changes=["decoder.1.cross_attention[2]", "encoder.0"])
     theirs = trace.changed(Change.parse("decoder.1.cross_attention[2]"), Change.parse("encoder.0"))
@@ -181,6 +187,11 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         ("weight", {"name": "W"}, "There is no matrix 'W'"),
         ("product", {"at": "encoder.states", "row": 0, "column": 0}, "encoder.states: is not one matrix product"),
         ("product", {"at": "encoder.states", "row": -1, "column": 0}, "row = -1 should be greater than or equal to 0."),
+        (
+            "units",
+            {"layer": "encoder.7"},
+            "encoder.7: has no hidden units; the layers that have are encoder.0, encoder.1, decoder.0, decoder.1.",
+        ),
         ("node", {"node": 0}, "There is no node 0; the nodes after the root are 1 to"),
         ("changed", {"changes": ["everything"]}, "There is no everything that could be changed"),
         ("changed", {"changes": ["decoder.1.cross_attention=99"]}, "decoder.1.cross_attention=99: there is no key 99"),

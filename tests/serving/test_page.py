@@ -255,6 +255,15 @@ def test_hidden_units_that_are_on_are_counted(page: Page, trace: Trace) -> None:
     expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are on")
 
 
+def test_hidden_units_are_not_downloaded_only_to_be_counted(page: Page) -> None:
+    asked: list[Any] = []
+    page.on("request", lambda request: asked.append(request.post_data_json) if "/tensor" in request.url else None)
+    visit(page, "look/feed_forward", at="encoder.1", row=1)
+    hidden = [one for one in asked if one["at"] == "encoder.1.feed_forward.hidden"]
+    assert len(hidden) == 1
+    assert hidden[0]["columns"] == [0, 16]
+
+
 def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trace) -> None:
     visit(page, "look/switchboard")
     name = "decoder.1.cross_attention[0]"

@@ -22,7 +22,7 @@ from servers import PATIENCE, Running, running
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 QUIET = settings(max_examples=30, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 BRIEF = settings(QUIET, max_examples=12)
-ABOUT_TRACES = ["tensor", "weight", "product", "tree", "node", "alignment", "heads", "changed"]
+ABOUT_TRACES = ["tensor", "weight", "product", "units", "tree", "node", "alignment", "heads", "changed"]
 Known = st.SearchStrategy[dict[str, Any]]
 
 
@@ -76,6 +76,7 @@ def known(outline: dict[str, Any]) -> Known:
     fields = {
         "trace": st.just(outline["id"]),
         "at": st.builds("{}{}{}".format, places, heads, st.sampled_from(["", "@0", "@2"])),
+        "layer": st.sampled_from(sorted({f"{point['stack']}.{point['layer']}" for point in outline["points"]})),
         "name": st.sampled_from([matrix["name"] for matrix in outline["matrices"]]),
         "changes": st.lists(change, min_size=1, max_size=2),
     }

@@ -80,14 +80,6 @@ export class Trace {
     return this.ask("tensor", { at, ...part });
   }
 
-  /** All rows of a point, in as many parts as it takes. @param {string} at @param {number[]} shape @returns {Promise<number[][]>} */
-  async rows(at, [count, width]) {
-    const many = Math.max(1, Math.floor(MOST / width));
-    const starts = Array.from({ length: Math.ceil(count / many) }, (_, n) => n * many);
-    const parts = starts.map((start) => this.tensor(at, { rows: [start, Math.min(count, start + many)] }));
-    return (await Promise.all(parts)).flatMap((part) => part.values);
-  }
-
   /** @param {string} at @param {number} row @param {number} column */
   product(at, row, column) {
     return this.ask("product", { at, row, column });

@@ -11,13 +11,15 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.errors import InputError
 from regard.look.ablation import Change
 from regard.look.branch import branch
 from regard.look.numbers import plain
 from regard.look.trace import Trace
+from regard.look.units import units_on
 from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, Fields, check_limits, read_asked
-from regard.serving.schema import NUMBER, TEXT, Schema, answers, listed, obj, takes
+from regard.serving.schema import NUMBER, TEXT, WHOLE, Schema, answers, listed, obj, takes
 from regard.serving.service import Service
 from regard.serving.traces import Question
 from regard.serving.waiting import while_wanted
@@ -74,6 +76,13 @@ class AskedWeight(Of):
     columns: Span | None = None
 
 
+class AskedUnits(Of):
+    """Hidden units of a layer."""
+
+    layer: Short
+    """As `encoder.0`."""
+
+
 class AskedProduct(Of):
     """One cell of a product."""
 
@@ -100,6 +109,7 @@ class AskedChange(Of):
 
 THING: Schema = {"type": "object"}
 NUMBERS = obj("address", "axes", "shape", "spans", "labels", "values", address=TEXT, values={"type": "array"})
+UNITS = obj("layer", "units", "on", layer=TEXT, units=WHOLE, on=listed(WHOLE))
 PULLS = obj("loss", "norm", "parts", loss=NUMBER, norm=NUMBER, parts=listed(THING))
 OUTLINE = obj("id", "kind", "given", "text", "output", "model", "steps", "points", "matrices", id=TEXT, kind=TEXT,
               given={"type": ["string", "null"]}, text=TEXT)  # fmt: skip
@@ -140,6 +150,7 @@ def router(service: Service) -> APIRouter:
     about("/v1/look/tensor", "Numbers by their address, 65,536 at most", AskedTensor, NUMBERS, _tensor)
     about("/v1/look/weight", "A learned matrix, or a part of it", AskedWeight, NUMBERS, _weight)
     about("/v1/look/product", "One cell of a product as its multiply-add list", AskedProduct, THING, _product)
+    about("/v1/look/units", "How many hidden units of a layer are on at each token", AskedUnits, UNITS, _units)
     about("/v1/look/tree", "The tree of the search", Of, {"type": ["object", "null"]}, _tree)
     about("/v1/look/node", "What a node of the tree says, and where it looked", AskedNode, THING, _node)
     about("/v1/look/alignment", "Which words go together", Of, THING, lambda trace, _: trace.alignment().as_dict())
@@ -175,6 +186,15 @@ def _weight(trace: Trace, asked: AskedWeight) -> Any:
 
 def _product(trace: Trace, asked: AskedProduct) -> Any:
     return trace.product(asked.at, asked.row, asked.column).as_dict()
+
+
+def _units(trace: Trace, asked: AskedUnits) -> Any:
+    found = units_on(trace, asked.layer)
+    if found is None:
+        some = [one.group for one in trace.points.values() if one.part == "feed_forward" and one.point == "hidden"]
+        there = f"; the layers that have are {', '.join(some)}." if some else "; nor has any other of this network."
+        raise InputError(f"{asked.layer}: has no hidden units{there}")
+    return found.as_dict()
 
 
 def _tree(trace: Trace, _: Of) -> Any:

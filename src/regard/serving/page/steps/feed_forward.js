@@ -25,14 +25,13 @@ export const feedForward = {
     const further = columns.map((column) => column + wide); // where the values of gates stand
     const tensor = (/** @type {string} */ point, /** @type {number[]} */ part) =>
       trace.tensor(`${place}.${point}`, { columns: part });
-    const [inner, hidden, value] = await Promise.all([
+    const [inner, hidden, value, { on }] = await Promise.all([
       tensor("inner", columns),
       tensor("hidden", columns),
       way.gates ? tensor("inner", further) : null,
+      trace.ask("units", { layer: place.replace(/\.feed_forward$/, "") }),
     ]);
     const rows = inner.labels[0];
-    const units = await trace.rows(`${place}.hidden`, hidden.shape);
-    const on = units.map((row) => row.filter((unit) => unit > 0).length);
     const told = readout();
     root.append(
       say(
