@@ -354,11 +354,11 @@ class Model:
         from regard.decoding.sampling import Writer
 
         spelling = self.tokenizer.spelling() if sampling.bounds.words else ()
-        tokens, window = self.config.tokens, self.config.model.longest
+        tokens, window = self.config.tokens, self.config.window
         return Writer(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
     def _has_room(self, prompts: Sequence[str], sampling: Sampling) -> bool:
-        window = self.config.model.longest or POSITIONS
+        window = self.config.window or POSITIONS
         longest = max((len(ids) for ids in self.tokenizer.encode_all(prompts)), default=0)
         return longest + 1 + (sampling.bounds.longest or LENGTH) <= window
 

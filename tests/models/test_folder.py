@@ -42,7 +42,11 @@ def test_a_loaded_network_equals_the_saved_one(name: str, tmp_path: Path) -> Non
     ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
     real = torch.tensor([[True, True, True], [True, False, True]])
     batch = Batch(ids, real, ids, real)
-    assert torch.equal(hidden(model.network, batch), hidden(network, batch))
+    saved, loaded = tensors_of(network), tensors_of(model.network)
+    assert saved.keys() == loaded.keys()
+    assert all(torch.equal(saved[name], loaded[name]) for name in saved)
+    # where a tensor lies in memory decides, on some processors, in which order its products are summed
+    torch.testing.assert_close(hidden(model.network, batch), hidden(network, batch), rtol=0, atol=1e-12)
     assert not model.network.training
 
 

@@ -222,6 +222,7 @@ def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace, source: list[st
     factors = [[number(one) for one in each.split(" · ")] for each in products]
     assert sum(x * y for x, y in factors) == pytest.approx(float(dot.get_attribute("data-theirs") or "nan"), abs=1e-3)
     softmax.locator("summary").click()
+    expect(softmax.locator(".terms sup")).to_have_count(1 + len(source))
     exponents = softmax.locator(".terms sup").all_text_contents()
     own, among = number(exponents[0]), [number(one) for one in exponents[1:]]
     assert len(among) == len(source)

@@ -8,7 +8,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.attention import AttentionConfig, BigBirdAttention, FullAttention, LinformerAttention
+from regard.config.attention import (
+    AttentionConfig,
+    BigBirdAttention,
+    FullAttention,
+    LinformerAttention,
+    WindowAttention,
+)
 from regard.config.heads import HeadConfig, NoHead, TokenHead
 from regard.config.positions import (
     AlibiPositions,
@@ -33,6 +39,11 @@ class NetworkConfig(Settings):
     def longest(self) -> int | None:
         """The longest sequence the network can read; None: any."""
         return None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it reads well past the length that it was trained on."""
+        return True
 
     @property
     def aligns(self) -> bool:
@@ -142,6 +153,12 @@ class TransformerConfig(NetworkConfig):
         """The longest sequence the network can read; None: any."""
         learned = [part.length for part in (self.positions, self.attention) if hasattr(part, "length")]
         return min(learned, default=None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it reads well past the length that it was trained on; with a window, keys are not turned further."""
+        turned = isinstance(self.positions, RotaryPositions) and isinstance(self.attention, WindowAttention)
+        return self.positions.goes_on or turned
 
     @property
     def head_width(self) -> int:

@@ -1,6 +1,6 @@
 """The settings of positions: how order reaches a Transformer."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -10,6 +10,7 @@ from regard.config.settings import Settings, Size, variant
 class SinusoidalPositions(Settings):
     """Sines and cosines of geometrically growing wavelengths, added to the embeddings (§3.5)."""
 
+    goes_on: ClassVar[bool] = False  # whether networks read well past the length that they were trained on
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "halves"] = "interleaved"
     """`interleaved` sin, cos, sin, cos … as the paper writes it; `halves` all sines, then all cosines."""
@@ -18,6 +19,7 @@ class SinusoidalPositions(Settings):
 class LearnedPositions(Settings):
     """One learned vector per position, added to the embeddings; no position past the last one."""
 
+    goes_on: ClassVar[bool] = False
     kind: Literal["learned"] = "learned"
     length: Size = 512
     """How many positions are learned: the longest sequence the network can read."""
@@ -26,6 +28,7 @@ class LearnedPositions(Settings):
 class RotaryPositions(Settings):
     """Queries and keys turn by angles proportional to their position (Su et al. 2021); for any length."""
 
+    goes_on: ClassVar[bool] = False
     kind: Literal["rotary"] = "rotary"
     layout: Literal["interleaved", "halves"] = "interleaved"
     """What turns together: `interleaved` entries 2i and 2i + 1, the paper's; `halves` i and i + d_k/2, LLaMA's."""
@@ -36,12 +39,14 @@ class RotaryPositions(Settings):
 class AlibiPositions(Settings):
     """Scores lose in proportion to the distance, in each head at another rate (Press et al. 2022); for any length."""
 
+    goes_on: ClassVar[bool] = True
     kind: Literal["alibi"] = "alibi"
 
 
 class RelativePositions(Settings):
     """Learned vectors for clipped distances, added to keys and values (Shaw et al. 2018); for any length."""
 
+    goes_on: ClassVar[bool] = True
     kind: Literal["relative"] = "relative"
     clip: Annotated[int, Field(gt=0, le=2**16)] = 16
     """The distance up to which tokens are told apart; all that is further away looks equally far."""
@@ -55,6 +60,7 @@ class SyntaxPositions(Settings):
     They are the encoder's, beside sinusoids; the decoder, whose text nobody has parsed yet, has sinusoids alone.
     """
 
+    goes_on: ClassVar[bool] = False
     kind: Literal["syntax"] = "syntax"
     depth: bool = True
     """A learned vector for a word's depth in the tree, added to the embeddings of its sub-words."""
@@ -80,6 +86,7 @@ class SyntaxPositions(Settings):
 class NoPositions(Settings):
     """No positions: self-attention cannot tell a sentence from its reorderings."""
 
+    goes_on: ClassVar[bool] = True
     kind: Literal["none"] = "none"
 
 

@@ -43,6 +43,12 @@ class Config(Settings):
     validation: ValidationConfig = Field(default=ValidationConfig(), validate_default=True)
     testing: TestingConfig = Field(default=TestingConfig(), validate_default=True)
 
+    @property
+    def window(self) -> int | None:
+        """How many tokens the network should see at once: it cannot read more, or writes badly then; None: any."""
+        trained = self.data.context if self.model.continues and not self.model.goes_on else None
+        return min((length for length in (self.model.longest, trained) if length is not None), default=None)
+
     @field_validator("tokens")
     @classmethod
     def _tokens_are_in_the_vocabulary(cls, tokens: SpecialTokens, info: ValidationInfo) -> SpecialTokens:

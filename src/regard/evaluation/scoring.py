@@ -65,7 +65,7 @@ def score_texts(model: Predicting, texts: Sequence[str], context: int | None = N
     from regard.decoding import scoring
 
     ids = model.tokenizer.encode_all(texts)
-    window = context or model.config.model.longest or LONGEST
+    window = context or model.config.window or LONGEST
     return _scored(model, ids, scoring.score_texts(model.networks, ids, model.config.tokens, window))
 
 

@@ -103,7 +103,7 @@ def _continued(subject: Subject, text: str, wish: Prompting | None, target: str 
         [0],
         config.tokens,
         replace(sampling, bounds=bounds),
-        config.model.longest,
+        config.window,
         spelling,
     )
     while writer.open:
@@ -135,7 +135,7 @@ def _checked(subject: Subject, ids: list[int], what: str) -> list[int]:
 
 
 def _room(subject: Subject) -> int:
-    return min(LONGEST, subject.config.model.longest or LONGEST)
+    return min(LONGEST, subject.config.window or LONGEST)
 
 
 def _wish(wish: object, kind: type[Kind], what: str) -> Kind | None:

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -26,7 +27,6 @@ from regard.models.weights import fill, read_tensors, shape, tensors_of
 from regard.version import __version__
 
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-KEPT = {"model", "tokens"}  # what a network needs to be used; how it was trained is the run's to tell
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def save(
     except OSError as error:
         raise FolderError(f"{folder}: cannot be written ({error.strerror}); choose another place.") from None
     try:
-        about = {"format": FORMAT, "regard": __version__, **config.model_dump(mode="json", include=KEPT)}
+        about = {"format": FORMAT, "regard": __version__, **_kept(config)}
         (draft / CONFIG).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", "utf-8")
         (draft / CARD).write_text(card(folder.name, network, config, origin), "utf-8")
         for name, content in (extra_files or {}).items():
@@ -107,6 +107,14 @@ def check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
     if len(types) > 1 or not types <= FLOATS:
         found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
         raise FolderError(f"{who} has numbers of the types {found}; all should be of one float type of 16 to 64 bits.")
+
+
+def _kept(config: Config) -> dict[str, Any]:
+    """What a network needs to be used; of a language model, also how many tokens it was trained to see at once."""
+    found = config.model_dump(mode="json", include={"model", "tokens"})
+    if config.model.continues and config.data.context is not None:
+        found["data"] = {"context": config.data.context}
+    return found
 
 
 def _sync(path: Path) -> None:

@@ -18,6 +18,7 @@ from regard.training.environment import ceiling_of, environment
 from regard.training.finish import finish
 from regard.training.interrupts import Wish, wish_to_stop
 from regard.training.kinds import kind_of
+from regard.training.language import context_of
 from regard.training.loop import Loop
 from regard.training.one_voice import one_voice
 from regard.training.processes import Processes, joined
@@ -187,7 +188,10 @@ def _fitted(config: Config, prepared: Prepared) -> Config:
     tokens = config.tokens.model_dump(mode="json")
     if config.model.task == "masked" and config.tokens.mask is None:
         tokens["mask"] = mask_of(prepared.tokenizer)
-    values = config.model_dump(mode="json") | {"model": model, "tokens": tokens}
+    data = config.data.model_dump(mode="json")
+    if config.model.task == "language":
+        data["context"] = context_of(config)  # which may follow from others
+    values = config.model_dump(mode="json") | {"model": model, "tokens": tokens, "data": data}
     return check([Source("the tokenizer", values)])
 
 
