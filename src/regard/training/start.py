@@ -172,7 +172,7 @@ def _prepare(run: Run, kind: Kind, config: Config, key: str, display: Display, w
 
 
 def _fitted(config: Config, prepared: Prepared) -> Config:
-    """The settings of the network, whose vocabulary is the tokenizer's, and whose labels are those of the data."""
+    """The settings with what the data decide: the vocabulary, which is the tokenizer's, the labels, and the context."""
     model = config.model.model_dump(mode="json")
     if config.training.start_from is None:
         model["vocabulary"] = len(prepared.tokenizer)
