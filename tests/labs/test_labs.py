@@ -2,12 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from regard.labs import LABS
-from regard.labs.folder import carry_out, section_of, write_book
+from regard.labs.folder import carry_out, chapter_of, write_book
 
 
 def assert_offline(page: str) -> None:
@@ -44,19 +45,25 @@ def test_the_numbers_support_the_claim(name: str, out: Path) -> None:
 
 def test_the_book_has_a_table_of_contents(out: Path) -> None:
     done = carry_out(LABS["worked-example"], "quick", out, lambda sentence: None)
-    page = write_book([(done.lab, done.section)] * 2, out).read_text("utf-8")
+    page = write_book([done.chapter, replace(done.chapter, holds=False)], out).read_text("utf-8")
     assert page.count('<a href="#worked-example">') == 2
+    contents = page[: page.index("<section")]
+    assert contents.count(done.lab.claim) == 2
+    assert contents.count("It holds here.") == contents.count("It does not come out here.") == 1
     assert_offline(page)
 
 
 def test_what_a_lab_has_left_is_taken_for_the_book_if_it_is_whole_and_of_the_same_effort(tmp_path: Path) -> None:
     lab = LABS["worked-example"]
     done = carry_out(lab, "quick", tmp_path, lambda sentence: None)
-    assert section_of(lab, "quick", tmp_path) == done.section
-    assert section_of(lab, "full", tmp_path) is None
-    assert section_of(LABS["order"], "quick", tmp_path) is None
+    assert chapter_of(lab, "quick", tmp_path) == done.chapter
+    assert chapter_of(lab, "full", tmp_path) is None
+    assert chapter_of(LABS["order"], "quick", tmp_path) is None
     page = tmp_path / lab.name / "lab.html"
     page.write_text(page.read_text("utf-8")[:5000])
-    assert section_of(lab, "quick", tmp_path) is None
+    assert chapter_of(lab, "quick", tmp_path) is None
     page.write_bytes(b"\xff")
-    assert section_of(lab, "quick", tmp_path) is None
+    assert chapter_of(lab, "quick", tmp_path) is None
+    carry_out(lab, "quick", tmp_path, lambda sentence: None)
+    (tmp_path / lab.name / "results.json").write_text("[]")
+    assert chapter_of(lab, "quick", tmp_path) is None

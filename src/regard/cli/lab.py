@@ -43,31 +43,32 @@ def run(
         raise ConfigError("--quick and --full contradict each other; give one of them, or neither.")
     if resume and name != ALL:
         raise ConfigError(f"--resume is for regard lab {ALL}, which goes on with its book; leave it out.")
-    from regard.labs.folder import carry_out, section_of, write_book
+    from regard.labs.folder import carry_out, chapter_of, write_book
 
     def say(sentence: str) -> None:
         if not quiet:
             print(sentence, file=sys.stderr, flush=True)
 
     effort: Effort = "quick" if quick else "full" if full else "usual"
-    sections = []
+    chapters = []
     for lab in LABS.values() if name == ALL else [LABS[name]]:
-        section = section_of(lab, effort, out) if resume else None
-        if section is not None:
+        chapter = chapter_of(lab, effort, out) if resume else None
+        if chapter is not None:
             say(f"{lab.name}: is there already, in {out / lab.name}")
         else:
             say(f"{lab.name}: {lab.claim}")
             done = carry_out(lab, effort, out, say)
             _show(done, out)
-            section = done.section
-        sections.append((lab, section))
+            chapter = done.chapter
+        chapters.append(chapter)
     if name == ALL:
-        print(f"The book: {write_book(sections, out)}")
+        print(f"The book: {write_book(chapters, out)}")
 
 
 def _show(done: "Done", out: Path) -> None:
     from regard.cli.tables import new_table, print_table
     from regard.labs.folder import PAGE
+    from regard.labs.lab import verdict
 
     outcome = done.outcome
     if outcome.board:
@@ -78,5 +79,5 @@ def _show(done: "Done", out: Path) -> None:
         for row in table.rows:
             shown.add_row(*row)
         print_table(shown)
-    print(f"{outcome.verdict} {outcome.said}")
+    print(f"{verdict(outcome.holds)} {outcome.said}")
     print(f"Page: {out / done.lab.name / PAGE}\n")

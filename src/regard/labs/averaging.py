@@ -18,6 +18,7 @@ from regard.drawing.style import new_figure, our_style
 from regard.labs.charts import chart, over_seeds
 from regard.labs.fitting import Asked, fit
 from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.magnitudes import magnitude
 from regard.models import build
 from regard.models.network import Network
 from regard.nn import FeedForward, open_taps
@@ -94,12 +95,13 @@ def run(bench: Bench) -> Outcome:
         and held[WHOLE] > 0.03
         and min(run[-1] for name in linear for run in learned[name]) > 0.9 * CHANCE
         and max(run[-1] for name in whole for run in learned[name]) < 0.3 * CHANCE,
-        said=f"With its weights held, attention alone is linear to rounding ({held[ALONE]:.0e}), and so it is with "
-        f"feed-forward layers that lack their non-linearity ({held[LINEAR]:.0e}); with the non-linearity the outputs "
-        f"are off the straight line by {held[WHOLE]:.0%} of their distance. After three layers of attention alone, "
-        f"without residual connections, tokens lie {drawn[ALONE]:.0e} of their length from their mean, and "
-        f"{drawn[WHOLE]:.0e} with feed-forward layers; with residual connections, {drawn['with residuals']:.2f}. The "
-        f"parity of three bits of one token is not learned without feed-forward layers at any depth tried ("
+        said=f"With its weights held, attention alone is linear to rounding ({magnitude(held[ALONE])}), and so it is "
+        f"with feed-forward layers that lack their non-linearity ({magnitude(held[LINEAR])}); with the non-linearity "
+        f"the outputs are off the straight line by {held[WHOLE]:.0%} of their distance. After three layers of "
+        f"attention alone, without residual connections, tokens lie {magnitude(drawn[ALONE])} of their length from "
+        f"their mean, and {magnitude(drawn[WHOLE])} with feed-forward layers; with residual connections, "
+        f"{drawn['with residuals']:.2f}. The parity of three bits of one token is not learned without feed-forward "
+        "layers at any depth tried ("
         f"{_span([_mean_end(learned[name]) for name in linear])} nats; guessing is {CHANCE:.3f}), and is with them "
         f"({_span([_mean_end(learned[name]) for name in whole])}). But give the token a companion to look at, and "
         f"attention alone learns it too ({_mean_end(learned[helped]):.3f}): the softmax of its weights is not linear "
@@ -281,8 +283,8 @@ def _draw(spreads: dict[str, list[list[float]]], learned: dict[str, list[list[fl
 
 
 def _bend_table(held: dict[str, float], free: float) -> Table:
-    rows = [[f"{name}, weights held", f"{value:.1e}"] for name, value in held.items()]
-    rows.append([f"{ALONE}, weights free", f"{free:.1e}"])
+    rows = [[f"{name}, weights held", magnitude(value)] for name, value in held.items()]
+    rows.append([f"{ALONE}, weights free", magnitude(free)])
     return Table("Off the straight line: output of the mean against mean of the outputs", ["", "share"], rows)
 
 

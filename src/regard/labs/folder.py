@@ -12,7 +12,7 @@ from typing import Any
 from regard.drawing.files import drawn, write
 from regard.errors import DataError
 from regard.labs.lab import Bench, Effort, Lab, Outcome
-from regard.labs.page import lab_page, section
+from regard.labs.page import Chapter, lab_page, section
 from regard.training.report.markup import Markup
 
 RESULTS, PAGE = "results.json", "lab.html"
@@ -20,13 +20,13 @@ RESULTS, PAGE = "results.json", "lab.html"
 
 @dataclass(frozen=True)
 class Done:
-    """A lab that has run: what came out, how long it took, and its part of a page."""
+    """A lab that has run: what came out, how long it took, and its chapter of a book."""
 
     lab: Lab
     outcome: Outcome
     effort: Effort
     seconds: float
-    section: Markup
+    chapter: Chapter
 
 
 def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -> Done:
@@ -35,32 +35,34 @@ def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -
     outcome = lab.experiment.run(Bench(effort, out / "models", say))
     seconds = time.perf_counter() - begun
     pictures = {drawing.name: drawn(drawing.figure, "svg").decode() for drawing in outcome.drawings}
-    done = Done(lab, outcome, effort, seconds, section(lab, outcome, pictures, effort, seconds))
+    chapter = Chapter(lab, outcome.holds, section(lab, outcome, pictures, effort, seconds))
+    done = Done(lab, outcome, effort, seconds, chapter)
     folder = out / lab.name
     _made(folder)
     for drawing in outcome.drawings:
         for ending in ("svg", "png"):
             write(drawing.figure, folder / f"{drawing.name}.{ending}")
     _write(folder / RESULTS, json.dumps(_record(done), indent=2, ensure_ascii=False) + "\n")
-    _write(folder / PAGE, lab_page(lab.title, [(lab, done.section)]))
+    _write(folder / PAGE, lab_page(lab.title, [chapter]))
     return done
 
 
-def section_of(lab: Lab, effort: Effort, out: Path) -> Markup | None:
-    """The part of a page that a lab has left below `out`, if it was run with this effort."""
+def chapter_of(lab: Lab, effort: Effort, out: Path) -> Chapter | None:
+    """The chapter of a book that a lab has left below `out`, if it was run with this effort."""
     try:
         page = (out / lab.name / PAGE).read_text("utf-8")
-    except (OSError, ValueError):
+        holds = json.loads((out / lab.name / RESULTS).read_text("utf-8"))["holds"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     found = re.search(f'<section id="{lab.name}" data-effort="{effort}">.*</section>', page, re.DOTALL)
-    return None if found is None else Markup(found.group())
+    return None if found is None else Chapter(lab, bool(holds), Markup(found.group()))
 
 
-def write_book(sections: Sequence[tuple[Lab, Markup]], out: Path) -> Path:
+def write_book(chapters: Sequence[Chapter], out: Path) -> Path:
     """All labs on one page, with a table of contents."""
     _made(out)
     path = out / "book.html"
-    _write(path, lab_page("The labs", sections))
+    _write(path, lab_page("The labs", chapters))
     return path
 
 

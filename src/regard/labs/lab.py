@@ -61,10 +61,10 @@ class Outcome:
     board: str = field(default="", repr=False)
     """What is best read in a fixed width, such as arithmetic."""
 
-    @property
-    def verdict(self) -> str:
-        """Whether it holds, as a sentence."""
-        return "It holds here." if self.holds else "It does not come out here."
+
+def verdict(holds: bool) -> str:
+    """Whether a claim holds, as a sentence."""
+    return "It holds here." if holds else "It does not come out here."
 
 
 class Experiment(Protocol):

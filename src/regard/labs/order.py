@@ -23,6 +23,7 @@ from regard.labs.charts import chart, over_seeds
 from regard.labs.fitting import fit
 from regard.labs.heat import heat
 from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.magnitudes import magnitude
 from regard.models import build
 from regard.models.network import EncodingNetwork, Network
 from regard.training.labels import LabelBatch, PredictLabels
@@ -86,8 +87,8 @@ def run(bench: Bench) -> Outcome:
         and max(told[NONE]) < 2 / orders
         and min(told[SINUSOIDAL]) > 0.9,
         said=f"Without positions each word gets the same vector in all {orders} orders (the largest difference is "
-        f"{moved[NONE]['by word']:.0e} of its length, which is rounding): the outputs only move along with the words. "
-        f"Self-attention is permutation-equivariant. It is not invariant: place by place the outputs differ by "
+        f"{magnitude(moved[NONE]['by word'])} of its length, which is rounding): the outputs only move along with the "
+        f"words. Self-attention is permutation-equivariant. It is not invariant: place by place the outputs differ by "
         f"{moved[NONE]['by place']:.0%}. With sinusoids a word's vector changes by {moved[SINUSOIDAL]['by word']:.0%} "
         f"with the order, and under a look-ahead mask without any positions by {moved[MASKED]['by word']:.0%}. The "
         f"classifier gives the right order {_mean(told[SINUSOIDAL]):.1%} of the probability with sinusoids and "
@@ -200,7 +201,7 @@ def _draw_learning(curves: dict[str, list[list[float]]]) -> Drawing:
 
 
 def _moved_table(moved: dict[str, Moved]) -> Table:
-    rows = [[name, f"{one['by word']:.1e}", f"{one['by place']:.2f}"] for name, one in moved.items()]
+    rows = [[name, magnitude(one["by word"]), magnitude(one["by place"])] for name, one in moved.items()]
     head = ["", "of the same word", "of the same place"]
     return Table("The largest difference from the first order, in lengths of a vector", head, rows)
 

@@ -2,11 +2,22 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 
-from regard.labs.lab import Effort, Lab, Outcome
+from regard.labs.lab import Effort, Lab, Outcome, verdict
 from regard.training.report.markup import Markup, joined, table, tag
 from regard.training.report.page import document
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A lab's part of a page, and whether its claim came out."""
+
+    lab: Lab
+    holds: bool
+    section: Markup
+
 
 WORDS = {"quick": "a quick run", "usual": "a usual run", "full": "a full run"}
 
@@ -33,7 +44,7 @@ def section(lab: Lab, outcome: Outcome, pictures: Mapping[str, str], effort: Eff
         *_paragraphs(lab.experiment.DONE),
         *figures,
         tag("h3", "What came out"),
-        tag("p", tag("strong", outcome.verdict, class_="holds" if outcome.holds else "fails"), " ", outcome.said),
+        tag("p", _verdict(outcome.holds), " ", outcome.said),
         *tables,
         tag("pre", outcome.board) if outcome.board else "",
         tag("h3", "What it does not show"),
@@ -44,12 +55,22 @@ def section(lab: Lab, outcome: Outcome, pictures: Mapping[str, str], effort: Eff
     )
 
 
-def lab_page(title: str, sections: Sequence[tuple[Lab, Markup]]) -> str:
+def lab_page(title: str, chapters: Sequence[Chapter]) -> str:
     """A page of one lab or of many; many have a table of contents."""
-    contents = tag("nav", tag("ol", *(tag("li", tag("a", lab.title, href=f"#{lab.name}")) for lab, _ in sections)))
-    opening = [tag("header", tag("h1", title)), contents] if len(sections) > 1 else []
+    contents = tag("nav", tag("ol", *(_entry(chapter) for chapter in chapters)))
+    opening = [tag("header", tag("h1", title)), contents] if len(chapters) > 1 else []
     style = Markup((resources.files(__package__) / "lab.css").read_text("utf-8"))
-    return document(f"{title} · regard", style, tag("main", *opening, *(content for _, content in sections)))
+    return document(f"{title} · regard", style, tag("main", *opening, *(chapter.section for chapter in chapters)))
+
+
+def _entry(chapter: Chapter) -> Markup:
+    """A line of the table of contents: what it is called, what is claimed, and whether that came out."""
+    lab = chapter.lab
+    return tag("li", tag("a", lab.title, href=f"#{lab.name}"), tag("p", lab.claim, " ", _verdict(chapter.holds)))
+
+
+def _verdict(holds: bool) -> Markup:
+    return tag("strong", verdict(holds), class_="holds" if holds else "fails")
 
 
 def _paragraphs(text: str) -> list[Markup]:
