@@ -48,7 +48,7 @@ def test_the_book_has_a_table_of_contents(out: Path) -> None:
     page = write_book([done.chapter, replace(done.chapter, holds=False)], out).read_text("utf-8")
     assert page.count('<a href="#worked-example">') == 2
     contents = page[: page.index("<section")]
-    assert contents.count(done.lab.claim) == 2
+    assert contents.count(done.chapter.lab.claim) == 2
     assert contents.count("It holds here.") == contents.count("It does not come out here.") == 1
     assert_offline(page)
 

@@ -80,4 +80,4 @@ def _show(done: "Done", out: Path) -> None:
             shown.add_row(*row)
         print_table(shown)
     print(f"{verdict(outcome.holds)} {outcome.said}")
-    print(f"Page: {out / done.lab.name / PAGE}\n")
+    print(f"Page: {out / done.chapter.lab.name / PAGE}\n")

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from regard.drawing.files import drawn, write
 from regard.errors import DataError
@@ -20,31 +19,42 @@ RESULTS, PAGE = "results.json", "lab.html"
 
 @dataclass(frozen=True)
 class Done:
-    """A lab that has run: what came out, how long it took, and its chapter of a book."""
+    """A lab that has run: what came out, and its chapter of a book."""
 
-    lab: Lab
     outcome: Outcome
-    effort: Effort
-    seconds: float
     chapter: Chapter
 
 
 def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -> Done:
     """Run a lab and write its folder below `out`."""
+    from regard.training.environment import environment
+
     begun = time.perf_counter()
     outcome = lab.experiment.run(Bench(effort, out / "models", say))
     seconds = time.perf_counter() - begun
+    whole = environment(1)
+    machine = {key: whole[key] for key in ("regard", "torch", "python", "processor", "cores", "threads")}
     pictures = {drawing.name: drawn(drawing.figure, "svg").decode() for drawing in outcome.drawings}
-    chapter = Chapter(lab, outcome.holds, section(lab, outcome, pictures, effort, seconds))
-    done = Done(lab, outcome, effort, seconds, chapter)
+    chapter = Chapter(lab, outcome.holds, section(lab, outcome, pictures, effort, seconds, machine))
     folder = out / lab.name
     _made(folder)
     for drawing in outcome.drawings:
         for ending in ("svg", "png"):
             write(drawing.figure, folder / f"{drawing.name}.{ending}")
-    _write(folder / RESULTS, json.dumps(_record(done), indent=2, ensure_ascii=False) + "\n")
+    record = {
+        "lab": lab.name,
+        "claim": lab.claim,
+        "source": lab.source,
+        "effort": effort,
+        "holds": outcome.holds,
+        "said": outcome.said,
+        "numbers": outcome.numbers,
+        "seconds": round(seconds, 1),
+        "environment": machine,
+    }
+    _write(folder / RESULTS, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     _write(folder / PAGE, lab_page(lab.title, [chapter]))
-    return done
+    return Done(outcome, chapter)
 
 
 def chapter_of(lab: Lab, effort: Effort, out: Path) -> Chapter | None:
@@ -64,23 +74,6 @@ def write_book(chapters: Sequence[Chapter], out: Path) -> Path:
     path = out / "book.html"
     _write(path, lab_page("The labs", chapters))
     return path
-
-
-def _record(done: Done) -> dict[str, Any]:
-    from regard.training.environment import environment
-
-    machine = environment(1)
-    return {
-        "lab": done.lab.name,
-        "claim": done.lab.claim,
-        "source": done.lab.source,
-        "effort": done.effort,
-        "holds": done.outcome.holds,
-        "said": done.outcome.said,
-        "numbers": done.outcome.numbers,
-        "seconds": round(done.seconds, 1),
-        "environment": {key: machine[key] for key in ("regard", "torch", "python", "processor", "cores", "threads")},
-    }
 
 
 def _made(folder: Path) -> None:

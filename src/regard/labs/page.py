@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 from regard.labs.lab import Effort, Lab, Outcome, verdict
 from regard.training.report.markup import Markup, joined, table, tag
@@ -22,7 +23,9 @@ class Chapter:
 WORDS = {"quick": "a quick run", "usual": "a usual run", "full": "a full run"}
 
 
-def section(lab: Lab, outcome: Outcome, pictures: Mapping[str, str], effort: Effort, seconds: float) -> Markup:
+def section(
+    lab: Lab, outcome: Outcome, pictures: Mapping[str, str], effort: Effort, seconds: float, machine: Mapping[str, Any]
+) -> Markup:
     """A lab's part of a page; `pictures` are SVG by the names of the drawings."""
     figures = [
         tag(
@@ -49,7 +52,12 @@ def section(lab: Lab, outcome: Outcome, pictures: Mapping[str, str], effort: Eff
         tag("pre", outcome.board) if outcome.board else "",
         tag("h3", "What it does not show"),
         *_paragraphs(lab.experiment.LIMITS),
-        tag("p", f"{WORDS[effort].capitalize()}, {seconds:,.0f} seconds on this machine. ", class_="source"),
+        tag(
+            "p",
+            f"{WORDS[effort].capitalize()} of regard {machine['regard']} with torch {machine['torch']}: {seconds:,.0f} "
+            f"seconds on {machine['processor']}, threads: {machine['threads']}.",
+            class_="source",
+        ),
         id=lab.name,
         data_effort=effort,
     )
@@ -78,7 +86,7 @@ def _paragraphs(text: str) -> list[Markup]:
 
 
 def _inline(svg: str, shows: str) -> str:
-    """A picture inside the page: without its prologue, named for those who cannot see it, its ids its own."""
+    """A picture inside the page: without its prologue, and named for those who cannot see it."""
     picture = svg[svg.index("<svg") :]
     name = tag("title", shows)
     return re.sub(r"<svg\b", '<svg role="img"', picture, count=1).replace("<metadata>", f"{name}<metadata>", 1)
