@@ -118,7 +118,7 @@ def _thinned(places: Sequence[float], ax: "Axes") -> Sequence[float]:
     if len(places) < 2 or figure is None:
         return places
     logs = [math.log(place) for place in places]
-    width = ax.get_position().width * figure.get_figwidth() / (1.1 * (logs[-1] - logs[0]))  # inches for each e-fold
+    width = ax.bbox.width / figure.dpi / (1.1 * (logs[-1] - logs[0]))  # inches for each e-fold
 
     def crowded(kept: Sequence[int]) -> bool:
         wide = [LETTER * (len(text) + 1) for text in magnitudes([places[n] for n in kept])]
