@@ -132,9 +132,24 @@ def _thinned(places: Sequence[float], ax: "Axes") -> Sequence[float]:
     return places[-1:]
 
 
+def _between(low: float, high: float) -> list[float]:
+    """Round numbers between two: powers of ten with 2 and 5, and more if these are but one or two.
+
+    >>> _between(3, 150), _between(0.4, 0.9)
+    ([5.0, 10.0, 20.0, 50.0, 100.0], [0.4, 0.5, 0.6, 0.8])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
+        round_ones = (float(f"{n}e{power}") for power in powers for n in digits)
+        found = [value for value in round_ones if low <= value <= high]
+        if len(found) > 2:
+            break
+    return found
+
+
 def _plain_numbers(axis: "Axis") -> None:
     """Write 1,000 and 0.01 at an axis by powers rather than 10³ and 10⁻² if all can be; on a short one also 2 and 5."""
-    from matplotlib.ticker import Formatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FixedLocator, Formatter, NullFormatter, NullLocator
 
     class InOneNotation(Formatter):
         def __call__(self, value: float, pos: int | None = None) -> str:
@@ -148,6 +163,7 @@ def _plain_numbers(axis: "Axis") -> None:
 
     low, high = axis.get_view_interval()
     if high < 200 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_locator(FixedLocator(_between(low, high)))
+        axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(InOneNotation())
     axis.set_minor_formatter(NullFormatter())
