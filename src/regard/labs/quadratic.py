@@ -79,7 +79,7 @@ def run(bench: Bench) -> Outcome:
     work = _by_layer(passes, (cost.operations / 1e9 for cost in costs))
     memory = _by_layer(passes, (cost.bytes / 2**20 for cost in costs))
     bench.say(f"  memory: {', '.join(f'{name} {_last(found):,.0f} MB' for name, found in memory.items())}")
-    seconds = _by_layer(passes, take_turns([one.go for one in passes], rounds=bench.pick(5, 3, 3)))
+    seconds = _by_layer(passes, take_turns([one.go for one in passes], rounds=bench.pick(5, 3, 5)))
     growth = {
         what: {name: _growth(found) for name, found in layers.items()}
         for what, layers in (("operations", work), ("memory", memory), ("time", seconds))

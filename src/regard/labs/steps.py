@@ -45,7 +45,7 @@ Pass = Literal["forward", "training"]
 
 def run(bench: Bench) -> Outcome:
     """Count, measure, draw."""
-    lengths = bench.pick([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 12)])
+    lengths = bench.pick([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 13)])
     networks = _networks(width=bench.pick(32, 256, 256))
     texts = {length: _text(length) for length in lengths}
     chains = {name: [dependent(network, texts[n]) for n in lengths] for name, network in networks.items()}
