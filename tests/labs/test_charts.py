@@ -61,4 +61,4 @@ def test_names_stay_beside_the_axes_however_many_lines_end_at_the_bottom() -> No
 
 def test_lines_that_end_together_share_a_row_while_there_is_room() -> None:
     names = ["no positions", "sinusoidal", "learned", "relative", "rotary"]
-    assert together([0.9, 0.0, 0.0, 0.0, 0.0], names) == [(0.0, [4]), (0.0, [1, 2, 3]), (0.9, [0])]
+    assert together([0.9, 0.0, 0.0, 0.0, 0.0], names, room=30) == [(0.0, [4]), (0.0, [1, 2, 3]), (0.9, [0])]

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GAP = 0.045  # between two names, as a share of the height
-WIDE = 30  # letters of names that stand side by side
+WIDE = 7  # letters of names that stand side by side, for each inch of the axes' width
 
 
 def name_ends(
@@ -20,17 +20,20 @@ def name_ends(
     ax.autoscale_view()  # which matplotlib would do only when it draws
     across = ax.transAxes.inverted()
     heights = [float(across.transform(ax.transData.transform(end))[1]) for end in ends]
-    rows = together(heights, names, gap)
+    room = int(WIDE * ax.bbox.width / ax.figure.dpi)
+    rows = together(heights, names, room, gap)
     for (_, row), height in zip(rows, apart([height for height, _ in rows], gap), strict=True):
         _side_by_side(ax, height, [names[n] for n in row], [colours[n] for n in row])
 
 
-def together(heights: Sequence[float], names: Sequence[str], gap: float = GAP) -> list[tuple[float, list[int]]]:
+def together(
+    heights: Sequence[float], names: Sequence[str], room: int, gap: float = GAP
+) -> list[tuple[float, list[int]]]:
     """Which names stand side by side, and where: those at the same height, as far as the eye can tell.
 
-    Where there is no room for all of them they have several rows, the lowest first.
+    Where there is no room for the letters of all of them they have several rows, the lowest first.
 
-    >>> together([0.101, 0.9, 0.1], ["learned", "none", "rotary"])
+    >>> together([0.101, 0.9, 0.1], ["learned", "none", "rotary"], room=20)
     [(0.1, [0, 2]), (0.9, [1])]
     """
     groups: list[list[int]] = []
@@ -39,19 +42,19 @@ def together(heights: Sequence[float], names: Sequence[str], gap: float = GAP) -
             groups[-1].append(n)
         else:
             groups.append([n])
-    return [(heights[group[0]], row) for group in groups for row in reversed(_filled(sorted(group), names))]
+    return [(heights[group[0]], row) for group in groups for row in reversed(_filled(sorted(group), names, room))]
 
 
-def _filled(members: Sequence[int], names: Sequence[str]) -> list[list[int]]:
+def _filled(members: Sequence[int], names: Sequence[str], room: int) -> list[list[int]]:
     rows: list[list[int]] = []
-    room = 0
+    left = 0
     for n in members:
-        room -= len(names[n])
-        if rows and room >= 0:
+        left -= len(names[n])
+        if rows and left >= 0:
             rows[-1].append(n)
         else:
             rows.append([n])
-            room = WIDE - len(names[n])
+            left = room - len(names[n])
     return rows
 
 
