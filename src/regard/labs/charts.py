@@ -162,7 +162,7 @@ def _plain_numbers(axis: "Axis") -> None:
             return [texts.get(value, "") for value in values]
 
     low, high = axis.get_view_interval()
-    if high < 200 * low:
+    if high < 200 * low and len(_between(low, high)) > 1:
         axis.set_major_locator(FixedLocator(_between(low, high)))
         axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(InOneNotation())

@@ -1,5 +1,6 @@
 """Numbers that may be very small or very large, as one writes them by hand."""
 
+import math
 from collections.abc import Sequence
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -10,9 +11,11 @@ def magnitude(value: float) -> str:
 
     >>> [magnitude(value) for value in (0.517, 5, 286.6, 1000, 65_536, 3.2e-7, 1e-12, 1e9)]
     ['0.52', '5', '287', '1,000', '65,536', '3×10⁻⁷', '10⁻¹²', '10⁹']
-    >>> magnitude(-12.3)
-    '−12'
+    >>> magnitude(-12.3), magnitude(math.nan)
+    ('−12', 'nan')
     """
+    if not math.isfinite(value):
+        return str(value)
     if value < 0:
         return f"−{magnitude(-value)}"
     if not _is_readable(value):

@@ -36,8 +36,9 @@ the same width, in one direction. Full attention comes twice: with the fused ker
 scores piece by piece and never writes them all down, and with the weights kept, as the formula is written.
 
 Counted are, while a pass is made, the floating-point operations in matrix products that it asks for and the bytes that
-its tensors hold at most; then the time of the fastest of several passes, in which the layers take turns. Growth is from
-the longest text but one to the longest, which is twice as long.
+its tensors hold at most; then the time of the fastest of several passes, in which the layers take turns: with one
+thread the processor's, with several the clock's. Growth is from the longest text but one to the longest, which is twice
+as long.
 """
 LIMITS = """
 Cost is not quality: Linformer, BigBird and the window see less than full attention, and what they miss depends on the

@@ -25,9 +25,10 @@ Counted are the operations that must wait for each other: the longest chain, fro
 the graph that PyTorch keeps of the computation. For this count every step is computed by itself, so that no fused
 kernel hides its inside. Nothing of it is derived from a formula.
 
-Then the clock: the same passes with the kernels that training uses, forward alone and forward with backward, on this
-machine. Each time is that of the fastest of several passes, and the networks take turns. How many operations a second
-that is in matrix products is computed from the sizes of the matrices.
+Then the time: the same passes with the kernels that training uses, forward alone and forward with backward, on this
+machine. Each time is that of the fastest of several passes, and the networks take turns; with one thread it is the
+processor's, with several the clock's. How many operations a second that is in matrix products is computed from the
+sizes of the matrices.
 """
 LIMITS = """
 The count says how fast a machine with cores without end could be; a machine with few has to do one after the other what
