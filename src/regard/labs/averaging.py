@@ -82,7 +82,7 @@ def run(bench: Bench) -> Outcome:
     free = bend(KINDS[ALONE], hold=False)
     layers, draws = bench.pick(4, 6, 6), bench.pick(2, 5, 20)
     spreads = {name: [spread(kind, layers, seed) for seed in range(draws)] for name, kind in COLLAPSING.items()}
-    steps, seeds = bench.pick(120, 300, 600), bench.pick(1, 3, 5)
+    steps, seeds = bench.pick(120, 300, 400), bench.pick(1, 3, 5)
     depths = bench.pick([2], [1, 2, 4], [1, 2, 4, 8])
     tasks = [(name, False, depth) for depth in depths for name in KINDS] + [(ALONE, True, depths[0])]
     learned: dict[str, list[list[float]]] = {}

@@ -14,7 +14,6 @@ from regard.labs.charts import Line, chart
 from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.turns import take_turns
 from regard.models import build
-from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.nn.taps import open_taps
 
@@ -27,8 +26,7 @@ kernel hides its inside. Nothing of it is derived from a formula.
 
 Then the time: the same passes with the kernels that training uses, forward alone and forward with backward, on this
 machine. Each time is that of the fastest of several passes, and the networks take turns; with one thread it is the
-processor's, with several the clock's. How many operations a second that is in matrix products is computed from the
-sizes of the matrices.
+processor's, with several the clock's.
 """
 LIMITS = """
 The count says how fast a machine with cores without end could be; a machine with few has to do one after the other what
@@ -56,24 +54,19 @@ def run(bench: Bench) -> Outcome:
         "forward": _times(networks, texts, _forward, rounds),
         "training": _times(networks, texts, _forward_and_backward, rounds),
     }
-    work = {name: [Cost(network).training(torch.tensor([n])) for n in lengths] for name, network in networks.items()}
     growth = {name: chains[name][-1] / chains[name][-2] for name in NAMES}  # as the length doubles
     longest, ms = lengths[-1], {name: 1000 * times["training"][name][-1] for name in NAMES}
-    rate = {name: work[name][-1] / times["training"][name][-1] / 1e9 for name in NAMES}
     return Outcome(
         holds=len(set(chains[ATTENTION])) == 1 and all(1.8 < growth[name] < 2.2 for name in (RNN, LSTM)),
         said=f"In a text of {longest:,} tokens {chains[RNN][-1]:,} operations of the RNN and {chains[LSTM][-1]:,} of "
         f"the LSTM wait for each other, {growth[RNN]:.2f} and {growth[LSTM]:.2f} times as many as in a text of half "
         f"that length; of attention {chains[ATTENTION][-1]:,}, and {chains[ATTENTION][0]:,} in a text of "
         f"{lengths[0]:,}. On this machine ({_cores()}) a training pass over {longest:,} tokens took {ms[RNN]:,.0f} ms, "
-        f"{ms[LSTM]:,.0f} ms and {ms[ATTENTION]:,.0f} ms, that is {rate[RNN]:.1f}, {rate[LSTM]:.1f} and "
-        f"{rate[ATTENTION]:.1f} billion operations a second in matrix products. Time depends on the "
-        "machine, the chain does not.",
+        f"{ms[LSTM]:,.0f} ms and {ms[ATTENTION]:,.0f} ms. Time depends on the machine, the chain does not.",
         numbers={
             "lengths": lengths,
             "longest_chain": chains,
             "seconds": times,
-            "training_flops": work,
         },
         drawings=[_draw(lengths, chains, times)],
         tables=[_table(lengths, chains, times)],
