@@ -94,11 +94,11 @@ def in_words(lines: Mapping[str, Line], *, title: str, across: str) -> str:
 
 
 def _course(line: Line) -> str:
-    first, last, low, high = line.ys[0], line.ys[-1], min(line.ys), max(line.ys)
-    beyond = [f"at least {magnitude(low)}"] if low < min(first, last) else []
-    beyond += [f"at most {magnitude(high)}"] if high > max(first, last) else []
+    first, last, low, high = (magnitude(value) for value in (line.ys[0], line.ys[-1], min(line.ys), max(line.ys)))
+    beyond = [f"at least {low}"] if low not in (first, last) else []
+    beyond += [f"at most {high}"] if high not in (first, last) else []
     between = f" ({', '.join(beyond)})" if beyond else ""
-    return f"from {magnitude(first)} at {line.xs[0]:,} to {magnitude(last)} at {line.xs[-1]:,}{between}"
+    return f"from {first} at {line.xs[0]:,} to {last} at {line.xs[-1]:,}{between}"
 
 
 def _places(ax: "Axes", places: Sequence[float], scale: Scale) -> None:
