@@ -30,6 +30,7 @@ def test_what_needs_nothing_has_no_chain() -> None:
     ("settings", "per_token"),
     [
         (RecurrentLanguageModel(vocabulary=8, width=8, layers=1, cell="rnn"), 3),  # product, sum, tanh
+        (RecurrentLanguageModel(vocabulary=8, width=8, layers=1, cell="lstm"), 8),
         (DecoderOnly(vocabulary=8, width=8, layers=1, heads=2, feed_forward=8), 0),
     ],
 )

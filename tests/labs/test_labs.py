@@ -32,6 +32,7 @@ def test_the_numbers_support_the_claim(name: str, out: Path) -> None:
     results = json.loads((folder / "results.json").read_text("utf-8"))
     assert results["holds"] is True
     assert results["numbers"]
+    assert done.outcome.drawings
     for drawing in done.outcome.drawings:
         assert (folder / f"{drawing.name}.svg").read_text("utf-8").startswith("<?xml")
         assert (folder / f"{drawing.name}.png").read_bytes().startswith(b"\x89PNG")

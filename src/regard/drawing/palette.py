@@ -16,5 +16,14 @@ BY_NIGHT = {
     "#4a8a99": "#7fbccb",
     "#6b6f76": "#9ba0a8",
 }
-DASHES = ("-", "--", ":", "-.")  # so that lines can be told apart in grey
+DASHES = (  # so that lines can be told apart in grey: as many as there are colours
+    "-",
+    "--",
+    ":",
+    "-.",
+    (0, (9, 2)),
+    (0, (4, 1.5, 1, 1.5, 1, 1.5)),
+    (0, (1, 3.5)),
+    (0, (9, 2, 3, 2)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -4,10 +4,11 @@ B texts · T tokens · C model width
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -33,18 +34,20 @@ attention weights are held at what they are for the mean, so that only what is d
 are let free. If the two agree, the network is a linear map of its values.
 
 Second, before training and without residual connections: how far the vectors of 16 tokens lie from their mean, as a
-share of their length, after each layer. Averages of averages draw together.
+share of their length, after each layer. Averages of averages draw together; and tokens that are alike have queries and
+keys that are alike, so that weights become even and the next layer averages the more.
 
 Third, by training: a token stands for three bits, whose vector is known and not learned, and the network is to say
 whether their sum is even. No linear function of the bits does better at that than guessing, log 2 = 0.69 nats. Once
 the token is alone, so that attention has nothing to weigh; once a token that is always the same stands before it.
 """
 LIMITS = """
-Attention is linear in the values and not in its inputs: the weights come out of a softmax. With anything to look at, a
-network without feed-forward layers learns the task through its weights alone, as the third experiment shows; so "only
-re-averages" says what is done to the values, not which functions can be learned. Nor do feed-forward layers keep
-vectors from drawing together; residual connections do (Dong et al. 2021). What feed-forward layers bring to a large
-network that also remembers facts in them, three bits cannot tell.
+Attention is linear in the values and not in its inputs: the weights come out of a softmax. So "only re-averages" says
+what is done to the values, not which functions can be learned: with something to look at, the weights themselves may
+compute. That tokens draw together is shown of networks before training and without normalisation, whose vectors also
+change their length from layer to layer (Dong et al. 2021 prove it for attention in general, and that it goes faster
+with each layer). What feed-forward layers bring to a large network that also remembers facts in them, three bits cannot
+tell.
 """
 
 BITS = 3
@@ -64,10 +67,11 @@ class Layers:
 
 ALONE, LINEAR, WHOLE = "attention alone", "feed-forward without its non-linearity", "with feed-forward"
 KINDS = {ALONE: Layers(False), LINEAR: Layers(True, activation=False), WHOLE: Layers(True)}
+RESIDUAL = "with residuals"
 COLLAPSING = {
-    "attention alone": Layers(False, residual=False),
-    "with feed-forward": Layers(True, residual=False),
-    "with residuals": Layers(False),
+    ALONE: Layers(False, residual=False),
+    WHOLE: Layers(True, residual=False),
+    RESIDUAL: Layers(False),
     "with both": Layers(True),
 }
 
@@ -78,7 +82,7 @@ def run(bench: Bench) -> Outcome:
     free = bend(KINDS[ALONE], hold=False)
     layers, draws = bench.pick(4, 6, 6), bench.pick(2, 5, 20)
     spreads = {name: [spread(kind, layers, seed) for seed in range(draws)] for name, kind in COLLAPSING.items()}
-    steps, seeds = bench.pick(120, 300, 600), bench.pick(1, 3, 5)
+    steps, seeds = bench.pick(120, 300, 400), bench.pick(1, 3, 5)
     depths = bench.pick([2], [1, 2, 4], [1, 2, 4, 8])
     tasks = [(name, False, depth) for depth in depths for name in KINDS] + [(ALONE, True, depths[0])]
     learned: dict[str, list[list[float]]] = {}
@@ -89,23 +93,23 @@ def run(bench: Bench) -> Outcome:
     linear = [_called(name, False, depth) for name in (ALONE, LINEAR) for depth in depths]
     whole = [_called(WHOLE, False, depth) for depth in depths]
     helped = _called(ALONE, True, depths[0])
-    drawn = {name: _mean([run[3] for run in runs]) for name, runs in spreads.items()}
+    drawn = {name: [magnitude(fmean(layer)) for layer in zip(*runs, strict=True)] for name, runs in spreads.items()}
     return Outcome(
         holds=max(held[ALONE], held[LINEAR]) < 1e-6
         and held[WHOLE] > 0.03
         and min(run[-1] for name in linear for run in learned[name]) > 0.9 * CHANCE
         and max(run[-1] for name in whole for run in learned[name]) < 0.3 * CHANCE,
-        said=f"With its weights held, attention alone is linear to rounding ({magnitude(held[ALONE])}), and so it is "
-        f"with feed-forward layers that lack their non-linearity ({magnitude(held[LINEAR])}); with the non-linearity "
-        f"the outputs are off the straight line by {held[WHOLE]:.0%} of their distance. After three layers of "
-        f"attention alone, without residual connections, tokens lie {magnitude(drawn[ALONE])} of their length from "
-        f"their mean, and {magnitude(drawn[WHOLE])} with feed-forward layers; with residual connections, "
-        f"{drawn['with residuals']:.2f}. The parity of three bits of one token is not learned without feed-forward "
-        "layers at any depth tried ("
-        f"{_span([_mean_end(learned[name]) for name in linear])} nats; guessing is {CHANCE:.3f}), and is with them "
-        f"({_span([_mean_end(learned[name]) for name in whole])}). But give the token a companion to look at, and "
-        f"attention alone learns it too ({_mean_end(learned[helped]):.3f}): the softmax of its weights is not linear "
-        f"(left free, they bend the outputs by {free:.0%}). Seeds: {seeds}.",
+        said=f"With the weights held, the output for a mean is off the mean of the outputs by {magnitude(held[ALONE])} "
+        f"of their distance in attention alone, by {magnitude(held[LINEAR])} with feed-forward layers that lack their "
+        f"non-linearity, and by {magnitude(held[WHOLE])} with feed-forward layers; rounding is about 10⁻¹⁶. Without "
+        f"residual connections tokens lie {_listed(drawn[ALONE][1:4])} of their length from their mean after one, two "
+        f"and three layers of attention alone, {_listed(drawn[WHOLE][1:4])} with feed-forward layers, and with "
+        f"residual connections {_listed(drawn[RESIDUAL][1:4])}. The parity of three bits of one token, of which "
+        f"guessing costs {CHANCE:.3f} nats, is left with {_span([_mean_end(learned[name]) for name in linear])} nats "
+        f"without feed-forward layers or without their non-linearity (layers: {_listed(depths)}), and with "
+        f"{_span([_mean_end(learned[name]) for name in whole])} with them. Where the token has a companion to look at, "
+        f"attention alone comes to {_mean_end(learned[helped]):.3f}: the softmax of its weights is not linear (left "
+        f"free, they bend the outputs by {free:.0%}). Seeds: {seeds}.",
         numbers={
             "bend_weights_held": held,
             "bend_weights_free": {ALONE: free},
@@ -268,17 +272,17 @@ def _draw(spreads: dict[str, list[list[float]]], learned: dict[str, list[list[fl
         left, right = figure.subplots(1, 2)
         layers = range(len(spreads[ALONE][0]))
         lines = {name: over_seeds(layers, runs) for name, runs in spreads.items()}
-        chart(left, lines, title="distance of tokens from their mean", across="layers passed", y="log")
+        apart = chart(left, lines, title="distance of tokens from their mean", across="layers passed", y="log")
         steps = range(1, len(next(iter(learned.values()))[0]) + 1)
         curves = {name: over_seeds(steps, runs) for name, runs in learned.items()}
-        chart(right, curves, title="loss of the parity of three bits, nats", across="step", markers=False)
+        loss = chart(right, curves, title="loss of the parity of three bits, nats", across="step", markers=False)
     return Drawing(
         "averaging",
-        "Left: averages of averages draw together, unless residual connections carry the tokens along (shares of a "
-        "vector's length, before training). Right: a function of one token that is not linear.",
+        "Left: how far the vectors of tokens lie from their mean, without residual connections and with them (shares "
+        "of a vector's length, before training; 10⁻¹⁶ is rounding). Right: learning a function of one token that "
+        "is not linear.",
         figure,
-        "Without residual connections the distance falls by a factor at each layer; with them it stays. The loss of "
-        "attention alone stays at that of guessing; with feed-forward layers, or with a companion, it falls to zero.",
+        f"Two charts, the first with its height by powers. {apart} {loss}",
     )
 
 
@@ -294,11 +298,13 @@ def _loss_table(learned: dict[str, list[list[float]]]) -> Table:
 
 
 def _mean_end(runs: list[list[float]]) -> float:
-    return _mean([run[-1] for run in runs])
+    return fmean(run[-1] for run in runs)
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+def _listed(values: Sequence[object]) -> str:
+    """Values as one says them: a, b and c."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _span(values: list[float]) -> str:

@@ -1,6 +1,7 @@
 """Bars that lie, in groups, each with its number and its name at its end; how far seeds lie apart as a thin line."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from regard.drawing.palette import COLOURS, SOFT
@@ -21,7 +22,7 @@ def bars(ax: "Axes", groups: Groups, *, title: str, form: str = "{:.2f}") -> Non
     for group in groups.values():
         middles.append(place + (len(group) - 1) / 2)
         for name, values in group.items():
-            mean, n = sum(values) / len(values), names.index(name)
+            mean, n = fmean(values), names.index(name)
             colour, hatch = COLOURS[n % len(COLOURS)], HATCHES[n % len(HATCHES)]
             ax.barh(place, mean, color=colour, hatch=hatch, edgecolor="white", linewidth=0, height=0.8)
             ax.plot([min(values), max(values)], [place, place], color=SOFT, linewidth=1.2)

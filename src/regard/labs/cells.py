@@ -31,7 +31,7 @@ def cells(
         ax.add_patch(Rectangle((j + 0.06, i + 0.06), 0.88, 0.88, fill=False, edgecolor=ORANGE, linewidth=1.6))
     for i, texts in enumerate(said):
         for j, text in enumerate(texts):
-            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=PAPER if values[i][j] > 0.5 else INK)
+            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=PAPER if values[i][j] > 0.7 else INK)
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
     ax.set_aspect("equal")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import Line, chart
+from regard.labs.charts import chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.magnitudes import magnitude
 from regard.look.hooks import hooked
@@ -25,18 +26,20 @@ Measured is its norm, as the root of the mean square over texts and random numbe
 lies back. Numbers have double precision, so that nothing is lost because it is small.
 
 The RNN comes with its recurrent matrix as we initialise it, which is orthogonal, and with four times that. The LSTM
-comes as we initialise it, with a bias of 1 on its forget gate, and with a bias of 5, which leaves that gate open. The
-factor in the table is what one step more does to the gradient: the slope of the straight line that fits the logarithms
-best, from an eighth of the way to its end.
+comes as we initialise it, with a bias of 1 on its forget gate (σ(1) = 0.73), and with a bias of 5, which leaves that
+gate all but open (σ(5) = 0.99). Both are measured a second time with their recurrent matrix at zero, so that only the
+gate is left between one step and the next. The factor in the table is what one step more does to the gradient: the
+slope of the straight line that fits the logarithms best, from an eighth of the way to its end.
 """
 LIMITS = """
 These are networks before training, and training moves them: an LSTM that must remember learns to open its forget gate,
 and an RNN may learn weights that keep some directions alive. Between one and four times lies a size of weights at which
 an RNN's gradient neither vanishes nor explodes for a while; it must be hit, and it differs from input to input. Through
-attention the gradient does not depend on the distance, but it is shared out: at first each of n tokens gets about an
-n-th of it. Deep stacks, in which gradients also pass from layer to layer, are another matter.
+attention the gradient is shared out among all tokens: at first each of n gets about an n-th of it. Deep stacks, in
+which gradients also pass from layer to layer, are another matter.
 """
 
+LEVEL = 0.02  # a factor nearer to one than this, over the seeds, leaves the gradient about as it is
 SMALL, LARGE = "RNN", "RNN, weights × 4"
 LSTM, OPEN, GRU, TRANSFORMER = "LSTM", "LSTM, gate open", "GRU", "Transformer"
 VOCABULARY, TEXTS = 64, 16
@@ -58,8 +61,12 @@ def run(bench: Bench) -> Outcome:
         norms[name] = [gradient_norms(_network(subject, width, seed), length, seed) for seed in range(seeds)]
         bench.say(f"  {name}: × {per_step(norms[name][0]):.2f} with each step")
     factors = {name: [per_step(run) for run in runs] for name, runs in norms.items()}
-    usual = {name: _geometric_mean(found) for name, found in factors.items()}
-    kept = {name: _geometric_mean([run[-1] / run[1] for run in runs]) for name, runs in norms.items()}
+    usual = {name: geometric_mean(found) for name, found in factors.items()}
+    kept = {name: geometric_mean([run[-1] / run[1] for run in runs]) for name, runs in norms.items()}
+    gates = {
+        name: geometric_mean([per_step(gradient_norms(_network(subject, width, n), length, n)) for n in range(seeds)])
+        for name, subject in THROUGH_THE_GATE.items()
+    }
     return Outcome(
         holds=max(factors[SMALL]) < 0.8
         and min(factors[LARGE]) > 1.2
@@ -70,14 +77,17 @@ def run(bench: Bench) -> Outcome:
         f"in the RNN with four times the weights, by {usual[LSTM]:.2f} in the LSTM, by {usual[GRU]:.2f} in the GRU, "
         f"and by {usual[TRANSFORMER]:.2f} in the Transformer. What lies {length - 1} steps back therefore has "
         f"{magnitude(kept[SMALL])}, {magnitude(kept[LARGE])}, {magnitude(kept[LSTM])}, {magnitude(kept[GRU])} and "
-        f"{magnitude(kept[TRANSFORMER])} times the gradient of the token before the last. The LSTM's vanishes too, "
-        "only more slowly, because its forget gate begins three quarters open; the GRU's begins half open. With the "
-        f"LSTM's gate all but open the factor is {usual[OPEN]:.2f}: the gates make it possible to remember, they do "
-        f"not remember by themselves (seeds: {seeds}).",
+        f"{magnitude(kept[TRANSFORMER])} times the gradient of the token before the last. As it is initialised, the "
+        f"LSTM's {_course(usual[LSTM])}; through its forget gate alone the factor would be {gates[LSTM]:.2f}, and the "
+        f"way through its state {'adds to' if usual[LSTM] > gates[LSTM] else 'takes from'} that. With the "
+        f"gate all but open the factor is {usual[OPEN]:.2f}, and the gradient {_course(usual[OPEN])} (through the gate "
+        f"alone {gates[OPEN]:.2f}): the gates make it possible to remember, they do not remember by themselves (seeds: "
+        f"{seeds}).",
         numbers={
             "steps_back": list(range(length)),
             "gradient_norm": norms,
             "factor_per_step": factors,
+            "factor_through_the_gate_alone": gates,
         },
         drawings=[_draw(norms)],
         tables=[_table(norms, usual)],
@@ -141,6 +151,16 @@ def _open_the_forget_gate(layer: RecurrentLayer) -> None:
     x_bias[layer.width : 2 * layer.width] = 5.0  # the second of the gates, in PyTorch's order
 
 
+def _cut_the_recurrence(layer: RecurrentLayer) -> None:
+    _, h_weight, _, _ = layer.weights()
+    h_weight *= 0
+
+
+def _leave_the_open_gate(layer: RecurrentLayer) -> None:
+    _open_the_forget_gate(layer)
+    _cut_the_recurrence(layer)
+
+
 SUBJECTS = {
     SMALL: Subject(_recurrent("rnn")),
     LARGE: Subject(_recurrent("rnn"), _enlarge),
@@ -149,39 +169,39 @@ SUBJECTS = {
     GRU: Subject(_recurrent("gru")),
     TRANSFORMER: Subject(_transformer),
 }
+THROUGH_THE_GATE = {
+    LSTM: Subject(_recurrent("lstm"), _cut_the_recurrence),
+    OPEN: Subject(_recurrent("lstm"), _leave_the_open_gate),
+}
 
 
 def _draw(norms: Mapping[str, list[list[float]]]) -> Drawing:
     with our_style():
         figure = new_figure(11, 4.6)
-        lines = {name: _line(runs) for name, runs in norms.items()}
-        title = "norm of the gradient of the last state by a token's vector"
-        chart(figure.subplots(), lines, title=title, across="steps back from the last token", y="log", markers=False)
+        places = range(len(norms[SMALL][0]))
+        lines = {name: over_seeds(places, runs, mean=geometric_mean) for name, runs in norms.items()}
+        title, across = "norm of the gradient of the last state by a token's vector", "steps back from the last token"
+        said = chart(figure.subplots(), lines, title=title, across=across, y="log", markers=False)
     return Drawing(
         "gradients",
         "By powers: how strongly the last state depends on tokens further and further back, before training. "
         "Lines are geometric means over seeds; bands reach from the lowest to the highest.",
         figure,
-        "The gradient falls steeply through the RNN and the GRU, rises steeply through the RNN with large weights, "
-        "falls slowly through the LSTM, and is about level through the LSTM with its gate open and the Transformer.",
+        f"A chart, its height by powers. {said}",
     )
 
 
-def _line(runs: list[list[float]]) -> Line:
-    columns = list(zip(*runs, strict=True))
-    means = [_geometric_mean(column) for column in columns]
-    return Line(range(len(columns)), means, [min(column) for column in columns], [max(column) for column in columns])
+def _course(factor: float) -> str:
+    if abs(factor - 1) < LEVEL:
+        return "stays about as it is"
+    return "falls" if factor < 1 else "grows"
 
 
 def _table(norms: Mapping[str, list[list[float]]], usual: Mapping[str, float]) -> Table:
     length = len(norms[SMALL][0])
     places = [1, *(length * part // 4 for part in (1, 2, 3)), length - 1]
     rows = [
-        [name, *(magnitude(_geometric_mean([run[place] for run in runs])) for place in places), f"{usual[name]:.2f}"]
+        [name, *(magnitude(geometric_mean([run[place] for run in runs])) for place in places), f"{usual[name]:.2f}"]
         for name, runs in norms.items()
     ]
     return Table("Norm of the gradient", ["steps back", *map(str, places), "× with each step"], rows)
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(math.log(value) for value in values) / len(values))

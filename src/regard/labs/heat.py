@@ -1,4 +1,4 @@
-"""A matrix of numbers of both signs as coloured squares: orange below zero, blue above, and white at zero."""
+"""A matrix of numbers of both signs as coloured squares: light orange below zero, dark blue above, white at zero."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -8,8 +8,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# nearly the palette's colours, which a browser in the dark would exchange: a matrix is the same at night
-BELOW, ZERO, ABOVE = "#d9652c", "#fefefe", "#2a6fca"
+# Of the palette's hues, but one far darker than the other, so that they can be told apart in grey; and not its very
+# colours, which a browser in the dark would exchange: a matrix is the same at night.
+BELOW, ZERO, ABOVE = "#f0a57c", "#fefefe", "#123f80"
 
 
 def heat(ax: "Axes", values: Tensor, rows: Sequence[str], *, title: str, across: str = "", most: float = 1.0) -> None:

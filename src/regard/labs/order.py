@@ -4,6 +4,7 @@ N orders · T words · C model width
 """
 
 from itertools import permutations, repeat
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -40,16 +41,17 @@ orders are in every batch, so that there is nothing to generalise: it only has t
 probability that it gives to the right order in the end.
 """
 LIMITS = """
-Four words in two small layers. That the outputs move along with the words is exact for any number of words and layers,
-because it follows from the arithmetic; how well the schemes of position do in practice is the subject of another lab.
-A readout that looks at a place (the first token's vector, say) can of course tell which word stands there: the outputs
-do move.
+Four words in two small layers. That without positions outputs move along with their words follows from the arithmetic,
+for any number of words and layers, and so needs no experiment; how well the schemes of position do in practice is the
+subject of another lab. A readout that looks at a place (the first token's vector, say) can of course tell which word
+stands there: the outputs do move.
 """
 
 WORDS = ("man", "eats", "small", "dinosaur")
 ORDERS = torch.tensor(list(permutations(range(len(WORDS)))))  # (N, T)
 SHOWN = ORDERS.tolist().index([2, 3, 1, 0])  # small dinosaur eats man
 WIDTH = 32
+ROUNDING = 1e-5  # of a vector's length: what single precision may lose on the way
 NONE, SINUSOIDAL, MASKED, ALIBI = "no positions", "sinusoidal", "no positions, look-ahead mask", "ALiBi"
 SCHEMES: dict[str, PositionsConfig] = {
     NONE: NoPositions(),
@@ -73,26 +75,26 @@ def run(bench: Bench) -> Outcome:
     for name in schemes:
         runs = [_learn(SCHEMES[name], steps, seed) for seed in range(seeds)]
         curves[name], told[name] = [losses for losses, _ in runs], [share for _, share in runs]
-        bench.say(f"  {name}: {_mean(told[name]):.1%} for the right order after {steps} steps")
+        bench.say(f"  {name}: {fmean(told[name]):.1%} for the right order after {steps} steps")
     orders = len(ORDERS)
     alibi = (
-        f" ALiBi in an encoder takes the same from scores to both sides, so that an order and its mirror image are "
-        f"one to it: {_mean(told[ALIBI]):.1%}."
+        f" ALiBi in an encoder takes the same from scores to both sides, so that an order and its mirror image should "
+        f"be one to it: {fmean(told[ALIBI]):.1%}."
         if ALIBI in told
         else ""
     )
     return Outcome(
-        holds=moved[NONE]["by word"] < 1e-5
+        holds=moved[NONE]["by word"] < ROUNDING
         and min(moved[NONE]["by place"], moved[SINUSOIDAL]["by word"]) > 0.1
         and max(told[NONE]) < 2 / orders
         and min(told[SINUSOIDAL]) > 0.9,
-        said=f"Without positions each word gets the same vector in all {orders} orders (the largest difference is "
-        f"{magnitude(moved[NONE]['by word'])} of its length, which is rounding): the outputs only move along with the "
-        f"words. Self-attention is permutation-equivariant. It is not invariant: place by place the outputs differ by "
-        f"{moved[NONE]['by place']:.0%}. With sinusoids a word's vector changes by {moved[SINUSOIDAL]['by word']:.0%} "
-        f"with the order, and under a look-ahead mask without any positions by {moved[MASKED]['by word']:.0%}. The "
-        f"classifier gives the right order {_mean(told[SINUSOIDAL]):.1%} of the probability with sinusoids and "
-        f"{_mean(told[NONE]):.1%} without positions, which is guessing: 1 in {orders} (seeds: {seeds}).{alibi}",
+        said=f"Without positions a word's vector differs between the {orders} orders by at most "
+        f"{magnitude(moved[NONE]['by word'])} of its length, and what stands at a place by up to "
+        f"{moved[NONE]['by place']:.0%}{_nature(moved[NONE])}. With sinusoids a word's vector changes by up to "
+        f"{moved[SINUSOIDAL]['by word']:.0%} with the order, and under a look-ahead mask without any positions by up "
+        f"to {moved[MASKED]['by word']:.0%}. The classifier gives the right order {fmean(told[SINUSOIDAL]):.1%} of "
+        f"the probability with sinusoids and {fmean(told[NONE]):.1%} without positions; guessing gives "
+        f"{1 / orders:.1%} (seeds: {seeds}).{alibi}",
         numbers={
             "moved": moved,
             "probability_of_the_right_order": told,
@@ -112,6 +114,16 @@ def moved_by(vectors: Tensor) -> Moved:
     length = vectors.norm(dim=-1).mean()
     by_word, by_place = (float((found - vectors[0]).norm(dim=-1).max() / length) for found in (words, vectors))
     return {"by word": by_word, "by place": by_place}
+
+
+def _nature(moved: Moved) -> str:
+    """What it is called if outputs move along with the words, or stay where they are."""
+    if moved["by word"] >= ROUNDING:
+        return ""
+    invariant = "it is invariant as well" if moved["by place"] < ROUNDING else "it is not invariant"
+    return (
+        f": to rounding, the outputs move along with the words. Self-attention is permutation-equivariant; {invariant}"
+    )
 
 
 @torch.no_grad()
@@ -174,15 +186,26 @@ def _draw_vectors(vectors: dict[str, Tensor]) -> Drawing:
         for n, name in enumerate((NONE, SINUSOIDAL)):
             for m, (order, place) in enumerate(zip(orders, (0, SHOWN), strict=True)):
                 ax = figure.add_subplot(2, 2, 1 + 2 * n + m)
-                heat(ax, vectors[name][place], [WORDS[word] for word in order], title=name, most=2.0)
+                words = [WORDS[word] for word in order]
+                heat(ax, vectors[name][place], words, title=f"{name}: {' '.join(words)}", most=2.0)
     return Drawing(
         "vectors",
-        "What comes out for two orders, a row of 32 numbers for each word (blue above zero, orange below). Without "
-        "positions the rows are the same ones, moved along with their words; with positions they are others.",
+        "What comes out for two orders, a row of 32 numbers for each word (dark blue above zero, light orange below): "
+        "are a word's numbers the same in both?",
         figure,
-        "Four matrices: without positions the rows of the second order are those of the first, in another order; with "
-        "sinusoidal positions the rows differ.",
+        f"Four matrices, a row for each word: what comes out for two orders of the words, without positions and with "
+        f"sinusoidal ones. {_rows_said(vectors)}",
     )
+
+
+def _rows_said(vectors: dict[str, Tensor]) -> str:
+    """How far the rows that are drawn lie from each other."""
+    first, second = ORDERS[0].argsort(), ORDERS[SHOWN].argsort()
+    apart = {
+        name: float((vectors[name][0, first] - vectors[name][SHOWN, second]).abs().max()) for name in (NONE, SINUSOIDAL)
+    }
+    said = " and ".join(f"{magnitude(value)} ({name})" for name, value in apart.items())
+    return f"Numbers of the same word differ between the two orders by at most {said}."
 
 
 def _draw_learning(curves: dict[str, list[list[float]]]) -> Drawing:
@@ -190,13 +213,13 @@ def _draw_learning(curves: dict[str, list[list[float]]]) -> Drawing:
         figure = new_figure(7, 3.4)
         places = range(1, len(curves[NONE][0]) + 1)
         lines = {name: over_seeds(places, runs) for name, runs in curves.items()}
-        chart(figure.subplots(), lines, title="loss of telling 24 orders apart, nats", across="step", markers=False)
+        title = "loss of telling 24 orders apart, nats"
+        said = chart(figure.subplots(), lines, title=title, across="step", markers=False)
     return Drawing(
         "learning",
         "A classifier learns which of the 24 orders of four words it sees; guessing costs log 24 = 3.18 nats.",
         figure,
-        "Without positions the loss stays at that of guessing; with positions it falls towards zero, with ALiBi to "
-        "that of guessing between two.",
+        f"A chart. {said}",
     )
 
 
@@ -208,11 +231,7 @@ def _moved_table(moved: dict[str, Moved]) -> Table:
 
 def _told_table(told: dict[str, list[float]], curves: dict[str, list[list[float]]]) -> Table:
     rows = [
-        [name, f"{_mean(shares):.1%}", f"{_mean([losses[-1] for losses in curves[name]]):.3f}"]
+        [name, f"{fmean(shares):.1%}", f"{fmean([losses[-1] for losses in curves[name]]):.3f}"]
         for name, shares in told.items()
     ]
     return Table("Telling the orders apart", ["positions", "probability of the right order", "loss, nats"], rows)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

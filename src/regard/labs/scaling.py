@@ -1,6 +1,9 @@
 """Scores divided by √d_k and as they are: how sharp softmax gets, what is left of its gradient, what is learned."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -10,6 +13,7 @@ from regard.drawing.style import new_figure, our_style
 from regard.labs.charts import Line, chart, over_seeds
 from regard.labs.fitting import fit
 from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.magnitudes import magnitude
 from regard.labs.tasks import FIRST, copying
 from regard.models import build
 
@@ -17,46 +21,83 @@ DONE = """
 Queries and keys of independent standard normal numbers, as the paper supposes, meet each other: every query looks at 32
 keys. For each length d_k of a key, softmax is applied to the scores as they are and divided by √d_k. Measured are the
 entropy of the weights (log 32 = 3.47 nats when all are alike, 0 when one takes all) and how much the weights still move
-with the scores: the norm of the softmax's Jacobian, of the query in the middle.
+with the query: the norm of ∂ weights / ∂ query, the division included. It differs from query to query, so the line is
+that of the query in the middle, and the band reaches over the middle half of them.
 
 Then two networks that differ in nothing but the division learn to copy symbols, with one head whose keys are as long as
-the model is wide.
+the model is wide. Their last loss is the mean over the last tenth of the steps.
 """
 LIMITS = """
-Real queries and keys are not independent normal numbers: training can make them small where the division is missing,
-and a network can learn without it, only later. The lab says nothing of other remedies, such as queries and keys that
-are normalised.
+Real queries and keys are not independent normal numbers: training can make them small where the division is missing.
+The gradient by the query is that of one softmax: how much of it a network needs to learn, and how much is too much, it
+does not say. The lab says nothing of other remedies, such as queries and keys that are normalised.
 """
 
 KEYS = 32
 NAMES = {True: "÷ √d_k", False: "as they are"}
-Softmax = dict[str, float]  # the entropy of its weights, the norm of its Jacobian
+AT_ONCE = 128  # queries: more of them with long keys would fill the memory
+DEAD = 0.01  # of what the query in the middle gets with the division
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Of each query (N,): the entropy of its weights, and the norm of their gradient by it."""
+
+    entropy: Tensor
+    gradient: Tensor
+
+    @property
+    def median(self) -> float:
+        """The gradient of the query in the middle."""
+        return float(self.gradient.median())
+
+    @property
+    def mean(self) -> float:
+        """The mean of the gradients."""
+        return float(self.gradient.mean())
+
+    @property
+    def of_the_upper_quarter(self) -> float:
+        """The share of all gradients that the largest quarter of them makes up."""
+        return float(self.gradient.sort(descending=True).values[: len(self.gradient) // 4].sum() / self.gradient.sum())
+
+    def quantile(self, share: float) -> float:
+        """What this share of the gradients stays below."""
+        return float(self.gradient.quantile(share))
+
+    def below(self, bound: float) -> float:
+        """The share of the gradients that stay below a bound."""
+        return float((self.gradient < bound).double().mean())
 
 
 def run(bench: Bench) -> Outcome:
     """Measure, train, draw."""
-    widths = bench.pick([4, 16, 64, 256], [2**n for n in range(1, 10)], [2**n for n in range(1, 12)])
+    widths = bench.pick([4, 16, 64, 256, 1024], [2**n for n in range(1, 12)], [2**n for n in range(1, 12)])
     queries = bench.pick(256, 1024, 4096)
-    measured = {scaled: [softmax_of(width, scaled, queries) for width in widths] for scaled in NAMES}
+    found = [softmax_of(width, queries) for width in widths]
+    measured = {scaled: [one[scaled] for one in found] for scaled in NAMES}
     steps, seeds = bench.pick(250, 400, 600), bench.pick(1, 3, 5)
     learned: dict[bool, list[list[float]]] = {}
+    final: dict[bool, list[float]] = {}
     for scaled in NAMES:
         learned[scaled] = [_learn(scaled, steps, seed, bench) for seed in range(seeds)]
-        bench.say(f"  scores {NAMES[scaled]}: a loss of {learned[scaled][0][-1]:.3f} nats after {steps} steps")
-    final = {scaled: [curve[-1] for curve in curves] for scaled, curves in learned.items()}
+        final[scaled] = [fmean(losses[-max(1, steps // 10) :]) for losses in learned[scaled]]
+        bench.say(f"  scores {NAMES[scaled]}: a loss of {fmean(final[scaled]):.3f} nats after {steps} steps")
     divided, plain = (measured[scaled][-1] for scaled in NAMES)
     return Outcome(
-        holds=plain["entropy"] < 0.25 * divided["entropy"]
-        and plain["jacobian"] < 0.5 * divided["jacobian"]
-        and max(final[True]) < min(final[False]),
-        said=f"With keys of {widths[-1]} numbers the weights keep {divided['entropy']:.2f} nats of entropy if scores "
-        f"are divided and {plain['entropy']:.2f} if not, and {divided['jacobian'] / plain['jacobian']:.0f} times as "
-        f"much of the gradient comes through. After {steps} steps of copying the loss is {_mean(final[True]):.2f} nats "
-        f"with the division and {_mean(final[False]):.2f} without (seeds: {seeds}).",
+        holds=float(plain.entropy.mean()) < 0.25 * float(divided.entropy.mean())
+        and plain.median < 0.1 * divided.median
+        and max(final[True]) < 0.5 * min(final[False]),
+        said=f"{_said_of_softmax(widths, measured)} After {steps} steps of copying, by networks whose keys "
+        f"have {_task(bench)[-1]} numbers, the loss is {fmean(final[True]):.2f} nats with the division and "
+        f"{fmean(final[False]):.2f} without (seeds: {seeds}).",
         numbers={
             "d_k": widths,
-            "entropy": {NAMES[scaled]: [one["entropy"] for one in found] for scaled, found in measured.items()},
-            "jacobian": {NAMES[scaled]: [one["jacobian"] for one in found] for scaled, found in measured.items()},
+            "entropy": _by_name(measured, lambda one: float(one.entropy.mean())),
+            "gradient_median": _by_name(measured, lambda one: one.median),
+            "gradient_lower_quartile": _by_name(measured, lambda one: one.quantile(0.25)),
+            "gradient_upper_quartile": _by_name(measured, lambda one: one.quantile(0.75)),
+            "gradient_mean": _by_name(measured, lambda one: one.mean),
             "final_loss": {NAMES[scaled]: losses for scaled, losses in final.items()},
         },
         drawings=[_draw(widths, measured, learned)],
@@ -64,28 +105,58 @@ def run(bench: Bench) -> Outcome:
     )
 
 
-def softmax_of(width: int, scaled: bool, queries: int) -> Softmax:
-    """The mean entropy of the weights, and the median norm of ∂ weights / ∂ scores, for keys of this length."""
+def softmax_of(width: int, queries: int) -> dict[bool, Softmax]:
+    """The softmax of queries that meet keys of this length, with the division (True) and without (False)."""
     random = torch.Generator().manual_seed(width)
-    query = torch.randn(queries, width, generator=random)
-    keys = torch.randn(queries, KEYS, width, generator=random)
-    scores = torch.einsum("nd,nkd->nk", query, keys) / (math.sqrt(width) if scaled else 1.0)
+    found: dict[bool, list[Softmax]] = {scaled: [] for scaled in NAMES}
+    for _ in range(0, queries, AT_ONCE):
+        query = torch.randn(AT_ONCE, width, generator=random)
+        keys = torch.randn(AT_ONCE, KEYS, width, generator=random)
+        for scaled in NAMES:
+            found[scaled].append(softmax_over(query, keys, 1 / math.sqrt(width) if scaled else 1.0))
+    return {
+        scaled: Softmax(torch.cat([one.entropy for one in parts]), torch.cat([one.gradient for one in parts]))
+        for scaled, parts in found.items()
+    }
+
+
+def softmax_over(query: Tensor, keys: Tensor, scale: float) -> Softmax:
+    """query (N, D), keys (N, K, D); in double precision, so that nothing is lost because it is small."""
+    scores = torch.einsum("nd,nkd->nk", query, keys).double() * scale
     weights = scores.softmax(-1)
-    return {"entropy": float(_entropy(weights).mean()), "jacobian": float(_jacobian(weights).median())}
+    by_scores = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]  # (N, K, K)
+    by_query = scale * by_scores @ keys.double()  # (N, K, D)
+    return Softmax(torch.special.entr(weights).sum(-1), by_query.flatten(1).norm(dim=1))
 
 
-def _entropy(weights: Tensor) -> Tensor:
-    return -(weights * weights.clamp(min=1e-30).log()).sum(-1)
+def _said_of_softmax(widths: list[int], measured: dict[bool, list[Softmax]]) -> str:
+    """What the longest keys do, and from which length on the division passes more of the gradient."""
+    divided, plain = (measured[scaled][-1] for scaled in NAMES)
+    more = [
+        width
+        for width, with_it, without in zip(widths, measured[True], measured[False], strict=True)
+        if without.median > with_it.median
+    ]
+    short = f" With keys of up to {max(more)} numbers the query in the middle gets more without it." if more else ""
+    return (
+        f"With keys of {widths[-1]:,} numbers the weights keep {float(divided.entropy.mean()):.2f} nats of entropy if "
+        f"scores are divided and {float(plain.entropy.mean()):.2f} if not. The gradient of the weights by the query in "
+        f"the middle is then {magnitude(divided.median)} with the division and {magnitude(plain.median)} without it; "
+        f"{plain.below(DEAD * divided.median):.0%} of the queries get less than a hundredth of what is usual with the "
+        f"division. The mean is another matter, {magnitude(divided.mean)} and {magnitude(plain.mean)}: the quarter of "
+        f"the queries that gets the most, because its best two keys are about equally good, has "
+        f"{plain.of_the_upper_quarter:.0%} of the sum without the division and {divided.of_the_upper_quarter:.0%} "
+        f"with it.{short}"
+    )
 
 
-def _jacobian(weights: Tensor) -> Tensor:
-    """The norm of diag(w) − w wᵀ: 0 where one weight has everything."""
-    jacobian = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]
-    return jacobian.flatten(1).square().sum(1).sqrt()
+def _task(bench: Bench) -> tuple[int, int, int]:
+    """Symbols, how many of them are copied, and the width of the networks, which is that of their keys."""
+    return bench.pick((8, 4, 64), (16, 12, 128), (16, 12, 128))
 
 
 def _learn(scaled: bool, steps: int, seed: int, bench: Bench) -> list[float]:
-    symbols, length, width = bench.pick((8, 4, 64), (16, 12, 128), (16, 12, 128))
+    symbols, length, width = _task(bench)
     torch.manual_seed(seed)
     network = build(
         DecoderOnly(
@@ -96,35 +167,59 @@ def _learn(scaled: bool, steps: int, seed: int, bench: Bench) -> list[float]:
 
 
 def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[bool, list[list[float]]]) -> Drawing:
+    across = "d_k, the length of a key"
     with our_style():
         figure = new_figure(11, 3.4)
         left, middle, right = figure.subplots(1, 3)
-        for ax, what, title in (
-            (left, "entropy", "entropy of the weights, nats"),
-            (middle, "jacobian", "norm of ∂ weights / ∂ scores"),
-        ):
-            lines = {NAMES[scaled]: Line(widths, [one[what] for one in found]) for scaled, found in measured.items()}
-            chart(ax, lines, title=title, across="d_k, the length of a key", x="log")
+        lines = {
+            NAMES[scaled]: Line(widths, [float(one.entropy.mean()) for one in found])
+            for scaled, found in measured.items()
+        }
+        entropy = chart(left, lines, title="entropy of the weights, nats", across=across, x="log")
+        lines = {NAMES[scaled]: _middle_half(widths, found) for scaled, found in measured.items()}
+        gradient = chart(middle, lines, title="norm of ∂ weights / ∂ query", across=across, x="log", y="log")
         places = range(1, len(learned[True][0]) + 1)
         curves = {NAMES[scaled]: over_seeds(places, runs) for scaled, runs in learned.items()}
-        chart(right, curves, title="loss while learning to copy, nats", across="step", markers=False)
+        loss = chart(right, curves, title="loss while learning to copy, nats", across="step", markers=False)
     return Drawing(
         "scaling",
-        "Softmax over 32 keys, with scores divided by √d_k and as they are; and two networks that learn to copy.",
+        "Softmax over 32 keys, with scores divided by √d_k and as they are (the bands: the middle half of the "
+        "queries); and two networks that learn to copy.",
         figure,
-        "Entropy and gradient stay level with the division and fall towards zero without it as keys grow longer; "
-        "the network with the division learns to copy sooner.",
+        f"Three charts. {entropy} {gradient} {loss}",
     )
+
+
+def _middle_half(widths: list[int], found: list[Softmax]) -> Line:
+    low, high = ([one.quantile(share) for one in found] for share in (0.25, 0.75))
+    return Line(widths, [one.median for one in found], low, high)
+
+
+def _by_name(measured: dict[bool, list[Softmax]], of: Callable[[Softmax], float]) -> dict[str, list[float]]:
+    return {NAMES[scaled]: [of(one) for one in found] for scaled, found in measured.items()}
 
 
 def _table(widths: list[int], measured: dict[bool, list[Softmax]]) -> Table:
     rows = [
-        [str(width), *(f"{one[what]:.3f}" for what in ("entropy", "jacobian") for one in (divided, plain))]
+        [
+            f"{width:,}",
+            *(f"{float(one.entropy.mean()):.2f}" for one in (divided, plain)),
+            *(_quartiles(one) for one in (divided, plain)),
+            *(magnitude(one.mean) for one in (divided, plain)),
+        ]
         for width, divided, plain in zip(widths, measured[True], measured[False], strict=True)
     ]
-    head = ["d_k", "entropy, divided", "entropy, as it is", "gradient, divided", "gradient, as it is"]
-    return Table("Softmax over 32 keys", head, rows)
+    head = [
+        "d_k",
+        "entropy, divided",
+        "entropy, as it is",
+        "gradient, divided",
+        "gradient, as it is",
+        "mean, divided",
+        "mean, as it is",
+    ]
+    return Table("Softmax over 32 keys; of the gradient the middle, the quartiles, and the mean", head, rows)
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+def _quartiles(one: Softmax) -> str:
+    return f"{magnitude(one.median)} ({magnitude(one.quantile(0.25))} to {magnitude(one.quantile(0.75))})"

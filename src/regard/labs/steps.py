@@ -1,7 +1,7 @@
 """One pass through a text, by recurrence and by attention: how many operations wait for each other, and the time."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,27 +12,29 @@ from regard.drawing.style import new_figure, our_style
 from regard.labs.chains import longest_chain
 from regard.labs.charts import Line, chart
 from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.turns import take_turns
 from regard.models import build
-from regard.models.cost import Cost
 from regard.models.network import Network
 from regard.nn.taps import open_taps
 
 DONE = """
-Three language models of the same width and with two layers each read one text of n tokens in one pass, as in training:
-an RNN, an LSTM, and masked self-attention with its residual connections and norms, but without feed-forward layers.
+Three language models of the same width and with one layer each read one text of n tokens in one pass, as in training:
+an RNN, an LSTM, and masked self-attention with its residual connection and norms, but without a feed-forward layer.
 Counted are the operations that must wait for each other: the longest chain, from the embeddings to the last state, in
 the graph that PyTorch keeps of the computation. For this count every step is computed by itself, so that no fused
 kernel hides its inside. Nothing of it is derived from a formula.
 
-Then the clock: the same passes with the kernels that training uses, forward alone and forward with backward, on this
-machine. Each time is that of the fastest of several passes, and the networks take
-turns.
+Then the time: the same passes with the kernels that training uses, forward alone and forward with backward, on this
+machine. Each time is that of the fastest of several passes, and the networks take turns; with one thread it is the
+processor's, with several the clock's.
 """
 LIMITS = """
-The count says how fast a machine with cores without end could be; this machine has few, and here time follows the work,
-of which attention has the more the longer the text: its time grows too, and in the end with the square of n. With many
-texts in a batch, recurrent networks also have work to share out. And all this is about reading a text that is there:
-when a text is written, each token waits for the one before it, in a Transformer as well.
+The count says how fast a machine with cores without end could be; a machine with few has to do one after the other what
+need not wait, and of such work attention has the more the longer the text. A sum over n tokens, as in a softmax or a
+matrix product, counts as one operation, though adding two numbers at a time takes log n of them in a row. Further
+layers change little: each can follow the one below it a token behind. With many texts in a batch, recurrent networks
+also have work to share out. And all this is about reading a text that is there: when a text is written, each token
+waits for the one before it, in a Transformer as well.
 """
 
 RNN, LSTM, ATTENTION = "RNN", "LSTM", "self-attention"
@@ -42,33 +44,29 @@ Pass = Literal["forward", "training"]
 
 def run(bench: Bench) -> Outcome:
     """Count, measure, draw."""
-    lengths = bench.pick([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 12)])
+    lengths = bench.pick([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 13)])
     networks = _networks(width=bench.pick(32, 256, 256))
     texts = {length: _text(length) for length in lengths}
     chains = {name: [dependent(network, texts[n]) for n in lengths] for name, network in networks.items()}
     bench.say(f"  operations in a row: {', '.join(f'{name} {chains[name][-1]:,}' for name in NAMES)}")
-    rounds = bench.pick(1, 5, 15)
+    rounds = bench.pick(20, 10, 20)
     times: dict[Pass, dict[str, list[float]]] = {
-        "forward": _take_turns(networks, texts, _forward, rounds),
-        "training": _take_turns(networks, texts, _forward_and_backward, rounds),
+        "forward": _times(networks, texts, _forward, rounds),
+        "training": _times(networks, texts, _forward_and_backward, rounds),
     }
-    work = {name: [Cost(network).training(torch.tensor([n])) for n in lengths] for name, network in networks.items()}
     growth = {name: chains[name][-1] / chains[name][-2] for name in NAMES}  # as the length doubles
     longest, ms = lengths[-1], {name: 1000 * times["training"][name][-1] for name in NAMES}
-    rate = {name: work[name][-1] / times["training"][name][-1] / 1e9 for name in NAMES}
     return Outcome(
         holds=len(set(chains[ATTENTION])) == 1 and all(1.8 < growth[name] < 2.2 for name in (RNN, LSTM)),
         said=f"In a text of {longest:,} tokens {chains[RNN][-1]:,} operations of the RNN and {chains[LSTM][-1]:,} of "
-        f"the LSTM wait for each other, and with each doubling of the text {growth[RNN]:.2f} and {growth[LSTM]:.2f} "
-        f"times as many; of attention {chains[ATTENTION][-1]}, whatever the length. On this machine "
-        f"({_cores()}) a training pass over {longest:,} tokens took {ms[RNN]:,.0f} ms, {ms[LSTM]:,.0f} ms and "
-        f"{ms[ATTENTION]:,.0f} ms, that is {rate[RNN]:.1f}, {rate[LSTM]:.1f} and {rate[ATTENTION]:.1f} billion "
-        "operations a second in matrix products: time depends on the machine, the chain does not.",
+        f"the LSTM wait for each other, {growth[RNN]:.2f} and {growth[LSTM]:.2f} times as many as in a text of half "
+        f"that length; of attention {chains[ATTENTION][-1]:,}, and {chains[ATTENTION][0]:,} in a text of "
+        f"{lengths[0]:,}. On this machine ({_cores()}) a training pass over {longest:,} tokens took {ms[RNN]:,.0f} ms, "
+        f"{ms[LSTM]:,.0f} ms and {ms[ATTENTION]:,.0f} ms. Time depends on the machine, the chain does not.",
         numbers={
             "lengths": lengths,
             "longest_chain": chains,
             "seconds": times,
-            "training_flops": work,
         },
         drawings=[_draw(lengths, chains, times)],
         tables=[_table(lengths, chains, times)],
@@ -84,9 +82,9 @@ def dependent(network: Network, text: Tensor) -> int:
 def _networks(width: int) -> Mapping[str, Network]:
     torch.manual_seed(0)
     networks: Mapping[str, Network] = {
-        RNN: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=2, cell="rnn", dropout=0.0)),
-        LSTM: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=2, cell="lstm", dropout=0.0)),
-        ATTENTION: build(DecoderOnly(vocabulary=64, width=width, layers=2, heads=4, feed_forward=0, dropout=0.0)),
+        RNN: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=1, cell="rnn", dropout=0.0)),
+        LSTM: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=1, cell="lstm", dropout=0.0)),
+        ATTENTION: build(DecoderOnly(vocabulary=64, width=width, layers=1, heads=4, feed_forward=0, dropout=0.0)),
     }
     return networks
 
@@ -95,19 +93,15 @@ def _text(length: int) -> Tensor:
     return torch.randint(64, (1, length), generator=torch.Generator().manual_seed(length))
 
 
-def _take_turns(
+def _times(
     networks: Mapping[str, Network], texts: Mapping[int, Tensor], go: Callable[[Network, Tensor], None], rounds: int
 ) -> dict[str, list[float]]:
-    """The fewest seconds of each network for each text; what slows the machine for a while slows all of them."""
-    seconds: dict[tuple[str, int], list[float]] = {(name, length): [] for name in networks for length in texts}
-    for turn in range(rounds + 1):
-        for length, text in texts.items():
-            for name, network in networks.items():
-                begun = time.perf_counter()
-                go(network, text)
-                if turn:  # the first is for whatever is set up once
-                    seconds[name, length].append(time.perf_counter() - begun)
-    return {name: [min(seconds[name, length]) for length in texts] for name in networks}
+    """The fewest seconds of each network for each text."""
+    passes = [(name, partial(go, network, text)) for text in texts.values() for name, network in networks.items()]
+    seconds: dict[str, list[float]] = {name: [] for name in networks}
+    for (name, _), fewest in zip(passes, take_turns([one for _, one in passes], rounds), strict=True):
+        seconds[name].append(fewest)
+    return seconds
 
 
 @torch.no_grad()
@@ -131,15 +125,15 @@ def _draw(
             ("one forward pass, ms", _milliseconds(times["forward"])),
             ("one training pass, ms", _milliseconds(times["training"])),
         ]
+        said = []
         for ax, (title, found) in zip((left, middle, right), panels, strict=True):
             lines = {name: Line(lengths, found[name]) for name in NAMES}
-            chart(ax, lines, title=title, across="n, the length of the text", x="log", y="log")
+            said.append(chart(ax, lines, title=title, across="n, the length of the text", x="log", y="log"))
     return Drawing(
         "steps",
         "Both axes by powers: the longest chain of operations, and the time on this machine, against the length.",
         figure,
-        "The chains of RNN and LSTM grow in proportion to the length, attention's is level. The times of all grow; "
-        "attention's more slowly at first and faster later.",
+        f"Three charts, both axes by powers. {' '.join(said)}",
     )
 
 

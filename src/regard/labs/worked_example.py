@@ -5,12 +5,15 @@ through the taps of the kernel that networks run; nothing is computed for displa
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
+from regard.drawing.style import new_figure, our_style
 from regard.labs.blackboard import beside, matrix, number
-from regard.labs.lab import Bench, Outcome
+from regard.labs.cells import cells
+from regard.labs.lab import Bench, Drawing, Outcome
 from regard.nn import FullAttention, lay_out, open_taps
 
 DONE = """
@@ -72,16 +75,21 @@ def run(bench: Bench) -> Outcome:
     """The whole example on the board."""
     names = ("Q", "K", "V", "scores", "scaled", "weights", "output")
     scaled, plain, ahead = self_attention(), self_attention(scaled=False), look_ahead()
-    sharper = bool((plain["weights"].max(-1).values >= scaled["weights"].max(-1).values).all())
+    largest = [one["weights"].max(-1).values for one in (scaled, plain)]
+    with_it, without = (", ".join(f"{value:.2f}" for value in one.tolist()) for one in largest)
+    unseen = float(ahead["weights"].triu(1).max())
     return Outcome(
-        holds=sharper and bool((ahead["weights"].triu(1) == 0).all()),
+        holds=bool((largest[1] >= largest[0]).all()) and unseen == 0,
         said="Every number on the board comes from the kernel that networks run, and can be checked with a pencil. "
-        "Without the division by √d_k each row of weights is nearer to a single one.",
+        f"The largest weights of the rows are {with_it} with the division by √d_k and {without} without it; under the "
+        f"look-ahead mask what is ahead weighs {number(unseen)}.",
         numbers={
             "self_attention": {name: scaled[name].tolist() for name in names},
+            "unscaled_weights": plain["weights"].tolist(),
             "unscaled_output": plain["output"].tolist(),
             "look_ahead_weights": ahead["weights"].tolist(),
         },
+        drawings=[_draw({"softmax(Q Kᵀ / √d_k)": scaled, "softmax(Q Kᵀ)": plain, "with the look-ahead mask": ahead})],
         board=board(),
     )
 
@@ -92,6 +100,25 @@ def board() -> str:
 
 
 _WEIGHTS = {"W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE}
+
+
+def _draw(examples: Mapping[str, Mapping[str, Tensor]]) -> Drawing:
+    said = []
+    with our_style():
+        figure = new_figure(9.5, 3.4)
+        for ax, (title, example) in zip(figure.subplots(1, len(examples)), examples.items(), strict=True):
+            weights = example["weights"].tolist()
+            names = WORDS if len(weights) == len(WORDS) else [f"token {n}" for n in range(1, len(weights) + 1)]
+            texts = [[number(value, decimals=2) for value in row] for row in weights]
+            cells(ax, weights, names, names, title=title, said=texts)
+            said.append(f"{title}: {'; '.join(' '.join(row) for row in texts)}.")
+    return Drawing(
+        "weights",
+        "The weights, the darker the larger, a row for each token that looks: of three tokens with the division and "
+        "without it, and of four words that see only themselves and what is before them.",
+        figure,
+        f"Three matrices of weights, row by row. {' '.join(said)}",
+    )
 
 
 def _self_attention_text() -> list[str]:
