@@ -28,7 +28,7 @@ LABS = {
         Lab(
             "distance",
             "Remembering over a distance",
-            "What lies far back is hard to learn for recurrent networks, most of all an RNN, and not for attention.",
+            "What lies far back is hard to learn for an RNN, less so for gated networks, and not for attention.",
             "Bengio et al. (1994); Vaswani et al. (2017), §1 and §4",
         ),
         Lab(
