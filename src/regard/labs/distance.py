@@ -47,8 +47,8 @@ Runs = dict[int, list[float]]  # by distance, the accuracy of each seed
 
 def run(bench: Bench) -> Outcome:
     """Train, draw."""
-    distances = bench.pick([2, 6, 40], [2**n for n in range(1, 7)], [2**n for n in range(1, 8)])
-    rates = bench.pick([1e-2], [5e-3, 2e-2], [3e-3, 1e-2, 2e-2])
+    distances = bench.pick([2, 6, 40], [2, 4, 8, 16, 32, 64], [2, 4, 6, 8, 12, 16, 32, 64, 128])
+    rates = bench.pick([1e-2], [5e-3, 2e-2], [1e-2, 2e-2])
     steps, seeds = bench.pick(140, 200, 200), bench.pick(1, 3, 3)
     chosen = equally_large(_transformer(bench.pick(24, 32, 32)))
     found: dict[str, Runs] = {}
@@ -84,7 +84,7 @@ def run(bench: Bench) -> Outcome:
         f"{', '.join(f'the {name} {_reached(one, far)}' for name, one in reached.items())}. Over a distance of "
         f"{far} the RNN is right in {at_end[RNN]:.0%} of texts, the LSTM in {at_end[LSTM]:.0%}, the GRU in "
         f"{at_end[GRU]:.0%} and the Transformer in {at_end[TRANSFORMER]:.0%}, where guessing gives {guessing:.0%} "
-        f"(seeds: {seeds}).",
+        f"(seeds: {seeds}).{_of_rates(by_rate)}",
         numbers={
             "distances": distances,
             "accuracy": {name: list(runs.values()) for name, runs in found.items()},
@@ -146,6 +146,16 @@ def _recall(settings: ModelConfig, distance: int, steps: int, rate: float, seed:
 
 def _reached(reach: int, far: int) -> str:
     return f"masters all distances up to {far}" if reach == far else f"reaches {reach}"
+
+
+def _of_rates(by_rate: Mapping[str, Mapping[float, int]]) -> str:
+    """A sentence for each network whose reach is a matter of the learning rate."""
+    return "".join(
+        f" The {name}'s reach is a matter of the learning rate: "
+        f"{', '.join(f'{one} with {rate:g}' for rate, one in reached.items())}."
+        for name, reached in by_rate.items()
+        if len(set(reached.values())) > 1
+    )
 
 
 def _draw(distances: list[int], found: Mapping[str, Runs], reached: Mapping[str, int]) -> Drawing:
