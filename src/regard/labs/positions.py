@@ -36,13 +36,14 @@ go on depends on the task, the length and how long one trains, and one run says 
 sinusoids because they "may allow" it (§3.5), and found no difference to learned positions at the lengths of training.
 """
 
+NONE = "no positions"
 SCHEMES: dict[str, dict[str, object]] = {
     "sinusoidal": {"kind": "sinusoidal"},
     "learned": {"kind": "learned"},
     "relative": {"kind": "relative", "clip": 8},
     "rotary": {"kind": "rotary"},
     "ALiBi": {"kind": "alibi"},
-    "no positions": {"kind": "none"},
+    NONE: {"kind": "none"},
 }
 SYMBOLS, BACK = 8, 2
 GO_ON = ("relative", "ALiBi")  # what is far away looks alike to the one, and ever fainter to the other, at any length
@@ -64,7 +65,7 @@ def run(bench: Bench) -> Outcome:
     last = {name: _share(curve, late, length) for name, curve in curves.items()}
     beyond = {name: _share(curve, length) for name, curve in curves.items()}
     refused, guessing = _refuses(length), 1 / SYMBOLS
-    goes_on = {name: last[name] > 2 * guessing and beyond[name] > KEPT * last[name] for name in names}
+    goes_on = {name: last[name] > 2 * guessing and beyond[name] > KEPT * last[name] for name in names if name != NONE}
     told = ", ".join(f"{name} {last[name]:.0%} and {beyond[name]:.0%}" for name in names if name != "learned")
     return Outcome(
         holds=refused
