@@ -58,7 +58,7 @@ def run(bench: Bench) -> Outcome:
     sizes = bench.pick(
         Sizes(width=64, layers=1, length=32, steps=200, characters=100_000),
         Sizes(width=96, layers=2, length=48, steps=400, characters=10**6),
-        Sizes(width=128, layers=2, length=64, steps=600, characters=10**6),
+        Sizes(width=128, layers=2, length=64, steps=800, characters=10**6),
     )
     seeds, tests = bench.pick(1, 3, 3), bench.pick(48, 64, 128)
     text = python_docs(sizes.characters)
