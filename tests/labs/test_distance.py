@@ -1,12 +1,14 @@
 """The networks that are compared over a distance are equally large, as nearly as whole widths allow."""
 
 from regard.config import DecoderOnly
-from regard.labs.distance import TRANSFORMER, equally_large, parameters
+from regard.labs.distance import TRANSFORMER, equally_large
+from regard.labs.fitting import parameters
+from regard.models.assembly import sketch
 
 
 def test_no_recurrent_network_is_larger_than_the_transformer_or_much_smaller() -> None:
     chosen = equally_large(DecoderOnly(vocabulary=12, width=32, layers=2, heads=2, feed_forward=64))
-    sizes = {name: parameters(settings) for name, settings in chosen.items()}
+    sizes = {name: parameters(sketch(settings)) for name, settings in chosen.items()}
     assert len(sizes) == 4
     for size in sizes.values():
         assert 0.95 * sizes[TRANSFORMER] < size <= sizes[TRANSFORMER]

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.labs.surfaces import basin, direction, not_convex, surface
+from regard.labs.surfaces import basin, between, direction, not_convex, surface
 
 
 def network() -> nn.Linear:
@@ -35,3 +35,11 @@ def test_a_direction_is_as_long_as_the_weights_row_by_row() -> None:
 
 def test_a_plain_is_all_basin() -> None:
     assert basin(torch.full((5, 5), 1.8)) == 1.0
+
+
+def test_a_finer_surface_runs_through_what_was_measured() -> None:
+    measured = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)) + 0.01
+    fine = between(measured, times=4)
+    assert fine.shape == (17, 17)
+    assert torch.allclose(fine[::4, ::4], measured, atol=1e-5)
+    assert float(fine.min()) > 0

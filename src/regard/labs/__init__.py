@@ -28,7 +28,7 @@ LABS = {
         Lab(
             "distance",
             "Remembering over a distance",
-            "What lies far back is hard to learn for recurrent networks, most of all an RNN, and not for attention.",
+            "What lies far back is hard to learn for an RNN, less so for gated networks, and not for attention.",
             "Bengio et al. (1994); Vaswani et al. (2017), §1 and §4",
         ),
         Lab(
@@ -59,8 +59,8 @@ LABS = {
         Lab(
             "depth",
             "What makes depth trainable",
-            "Residual connections and layer normalisation make depth trainable; residual connections smooth the loss "
-            "surface.",
+            "With first weights of the usual size, residual connections and layer normalisation make depth trainable; "
+            "residual connections widen the basin of the loss.",
             "Vaswani et al. (2017), §3.1; He et al. (2016); the loss surface: Li et al. (2018)",
         ),
         Lab(

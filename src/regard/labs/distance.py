@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Literal
 
 import torch
@@ -9,8 +10,9 @@ import torch
 from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts import Line, chart, over_seeds
-from regard.labs.fitting import accuracy, fit
+from regard.labs.fitting import accuracy, fit, parameters
 from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.rates import Tried, best_rate
 from regard.labs.tasks import FIRST, recalling
 from regard.models import build
 from regard.models.assembly import sketch
@@ -22,8 +24,10 @@ learn this, a network anew for each distance, all for the same number of steps a
 recurrent networks are chosen so that they have as many parameters as the Transformer, or just less. Each network gets
 the learning rate that suits it best at this distance, of those tried.
 
-Accuracy is measured on texts that were not trained on, of the same distance; guessing gives an eighth. A network's
-reach is the longest distance up to which nine answers in ten are right, on average over the seeds.
+Accuracy is measured on texts that were not trained on, of the same distance, and that had no part in choosing the
+learning rate; guessing gives an eighth. A network's reach is the longest distance up to which nine answers in ten are
+right, on average over the seeds. The claim holds if all learn the shortest distance, the Transformer the longest too,
+not every gated network does so, and the RNN's reach is shorter than that of each of the others.
 """
 LIMITS = """
 The number of steps is what is held equal, and it is small: with more, gated networks learn longer distances, and so
@@ -34,64 +38,73 @@ find a position it has seen in training. At distances other than the one that wa
 """
 
 RNN, LSTM, GRU, TRANSFORMER = "RNN", "LSTM", "GRU", "Transformer"
+GATED = (LSTM, GRU)
 SYMBOLS = 8
 MASTERED = 0.9
+OTHERS = (2000, 1000)  # seeds of texts that are not trained on: those that choose a rate, and those that are reported
 Runs = dict[int, list[float]]  # by distance, the accuracy of each seed
 
 
 def run(bench: Bench) -> Outcome:
     """Train, draw."""
-    distances = bench.pick([2, 16], [2**n for n in range(1, 7)], [2**n for n in range(1, 8)])
-    rates = bench.pick([1e-2], [2e-3, 1e-2], [1e-3, 3e-3, 1e-2])
-    steps, seeds = bench.pick(90, 200, 300), bench.pick(1, 3, 3)
+    distances = bench.pick([2, 6, 40], [2, 4, 8, 16, 32, 64], [2, 4, 6, 8, 12, 16, 32, 64, 128])
+    rates = bench.pick([1e-2], [5e-3, 2e-2], [1e-2, 2e-2])
+    steps, seeds = bench.pick(140, 200, 200), bench.pick(1, 3, 3)
     chosen = equally_large(_transformer(bench.pick(24, 32, 32)))
     found: dict[str, Runs] = {}
-    best: dict[str, dict[int, float]] = {}
+    best: dict[str, list[float]] = {}
+    by_rate: dict[str, dict[float, int]] = {}  # the reach with one rate at all distances
     for name, settings in chosen.items():
-        found[name], best[name] = {}, {}
-        for distance in distances:
-            tried = {rate: [_recall(settings, distance, steps, rate, s, bench) for s in range(seeds)] for rate in rates}
-            best[name][distance] = max(tried, key=lambda rate: _mean(tried[rate]))
-            found[name][distance] = tried[best[name][distance]]
-        told = ", ".join(f"{_mean(runs):.2f} at {distance}" for distance, runs in found[name].items())
+        tried = {
+            distance: {
+                rate: [_recall(settings, distance, steps, rate, seed, bench) for seed in range(seeds)] for rate in rates
+            }
+            for distance in distances
+        }
+        best[name] = [best_rate(runs).rate for runs in tried.values()]
+        found[name] = {distance: best_rate(runs).reported for distance, runs in tried.items()}
+        by_rate[name] = {
+            rate: reach({distance: [one.reported for one in runs[rate]] for distance, runs in tried.items()})
+            for rate in rates
+        }
+        told = ", ".join(f"{fmean(runs):.2f} at {distance}" for distance, runs in found[name].items())
         bench.say(f"  {name}: {told}")
     far, guessing = distances[-1], 1 / SYMBOLS
-    at_end = {name: _mean(runs[far]) for name, runs in found.items()}
-    sizes = {name: parameters(settings) for name, settings in chosen.items()}
+    at_end = {name: fmean(runs[far]) for name, runs in found.items()}
+    reached = {name: reach(runs) for name, runs in found.items()}
+    sizes = {name: parameters(sketch(settings)) for name, settings in chosen.items()}
     return Outcome(
-        holds=all(_mean(runs[distances[0]]) > MASTERED for runs in found.values())
+        holds=all(fmean(runs[distances[0]]) > MASTERED for runs in found.values())
         and min(found[TRANSFORMER][far]) > MASTERED
+        and reached[TRANSFORMER] == far
         and max(found[RNN][far]) < 0.5
-        and all(reach(found[RNN]) <= reach(runs) for runs in found.values()),
+        and reached[RNN] < min(reached[name] for name in GATED)
+        and min(reached[name] for name in GATED) < far,
         said=f"With {min(sizes.values()):,} to {max(sizes.values()):,} parameters and {steps} steps "
-        f"{', '.join(f'the {name} {_reached(reach(runs), far)}' for name, runs in found.items())}. Over a distance of "
+        f"{', '.join(f'the {name} {_reached(one, far)}' for name, one in reached.items())}. Over a distance of "
         f"{far} the RNN is right in {at_end[RNN]:.0%} of texts, the LSTM in {at_end[LSTM]:.0%}, the GRU in "
         f"{at_end[GRU]:.0%} and the Transformer in {at_end[TRANSFORMER]:.0%}, where guessing gives {guessing:.0%} "
-        f"(seeds: {seeds}).",
+        f"(seeds: {seeds}).{_of_rates(by_rate)}",
         numbers={
             "distances": distances,
             "accuracy": {name: list(runs.values()) for name, runs in found.items()},
-            "learning_rate": {name: list(rate.values()) for name, rate in best.items()},
+            "learning_rate": best,
             "parameters": sizes,
             "width": {name: settings.width for name, settings in chosen.items()},
-            "reach": {name: reach(runs) for name, runs in found.items()},
+            "reach": reached,
+            "reach_by_learning_rate": by_rate,
         },
-        drawings=[_draw(distances, found)],
-        tables=[_table(distances, found, sizes)],
+        drawings=[_draw(distances, found, reached)],
+        tables=[_table(distances, found, sizes), *([_table_of_rates(by_rate)] if len(rates) > 1 else [])],
     )
 
 
 def equally_large(transformer: ModelConfig) -> dict[str, ModelConfig]:
     """A Transformer, and recurrent networks with as many parameters or just less."""
-    budget = parameters(transformer)
+    budget = parameters(sketch(transformer))
     cells: Mapping[str, Literal["rnn", "lstm", "gru"]] = {RNN: "rnn", LSTM: "lstm", GRU: "gru"}
     recurrent = {name: _widest(_recurrent(cell), budget) for name, cell in cells.items()}
     return {**recurrent, TRANSFORMER: transformer}
-
-
-def parameters(settings: ModelConfig) -> int:
-    """How many the network of these settings has."""
-    return sum(parameter.numel() for parameter in sketch(settings).parameters())
 
 
 def reach(runs: Mapping[int, Sequence[float]]) -> int:
@@ -102,7 +115,7 @@ def reach(runs: Mapping[int, Sequence[float]]) -> int:
     """
     reached = 0
     for distance, accuracies in runs.items():
-        if _mean(accuracies) < MASTERED:
+        if fmean(accuracies) < MASTERED:
             break
         reached = distance
     return reached
@@ -110,7 +123,7 @@ def reach(runs: Mapping[int, Sequence[float]]) -> int:
 
 def _widest(settings: Callable[[int], ModelConfig], budget: int) -> ModelConfig:
     widths = range(1, 512)
-    return settings(widths[bisect_right(widths, budget, key=lambda width: parameters(settings(width))) - 1])
+    return settings(widths[bisect_right(widths, budget, key=lambda width: parameters(sketch(settings(width)))) - 1])
 
 
 def _recurrent(cell: Literal["rnn", "lstm", "gru"]) -> Callable[[int], ModelConfig]:
@@ -123,42 +136,59 @@ def _transformer(width: int) -> ModelConfig:
     return DecoderOnly(vocabulary=SYMBOLS + FIRST, width=width, layers=2, heads=2, feed_forward=2 * width, dropout=0.0)
 
 
-def _recall(settings: ModelConfig, distance: int, steps: int, rate: float, seed: int, bench: Bench) -> float:
+def _recall(settings: ModelConfig, distance: int, steps: int, rate: float, seed: int, bench: Bench) -> Tried:
     """The accuracy after training over this distance."""
     torch.manual_seed(seed)
     network = build(settings)
     fit(network, recalling(SYMBOLS, distance, bench.pick(16, 32, 32), seed), steps, peak=rate)
-    return accuracy(network, next(recalling(SYMBOLS, distance, 512, seed=1000 + seed)))
+    return Tried(*(accuracy(network, next(recalling(SYMBOLS, distance, 512, seed=other + seed))) for other in OTHERS))
 
 
 def _reached(reach: int, far: int) -> str:
     return f"masters all distances up to {far}" if reach == far else f"reaches {reach}"
 
 
-def _draw(distances: list[int], found: Mapping[str, Runs]) -> Drawing:
+def _of_rates(by_rate: Mapping[str, Mapping[float, int]]) -> str:
+    """A sentence for each network whose reach is a matter of the learning rate."""
+    return "".join(
+        f" The {name}'s reach is a matter of the learning rate: "
+        f"{', '.join(f'{one} with {rate:g}' for rate, one in reached.items())}."
+        for name, reached in by_rate.items()
+        if len(set(reached.values())) > 1
+    )
+
+
+def _draw(distances: list[int], found: Mapping[str, Runs], reached: Mapping[str, int]) -> Drawing:
     with our_style():
         figure = new_figure(11, 4.2)
         lines = {name: over_seeds(distances, list(zip(*runs.values(), strict=True))) for name, runs in found.items()}
         lines["guessing"] = Line(distances, [1 / SYMBOLS] * len(distances))
         title = "share of texts whose first symbol is recalled"
-        chart(figure.subplots(), lines, title=title, across="distance, in tokens", x="log")
+        ax = figure.subplots()
+        chart(ax, lines, title=title, across="distance, in tokens", x="log")
+        ax.set_xticks(distances, [str(distance) for distance in distances])
     return Drawing(
         "distance",
         "Accuracy of recall after the same number of steps, for networks of about equal size; "
         "lines are means over seeds, bands reach from the worst to the best.",
         figure,
-        "The Transformer's accuracy stays at one over all distances; the recurrent networks' falls to what guessing "
-        "gives, the RNN's first.",
+        "Accuracy against distance, a line for each network and one for guessing. "
+        + "; ".join(
+            f"{name}: nine in ten or more up to {reached[name]}, {fmean(runs[distances[-1]]):.0%} at {distances[-1]}"
+            for name, runs in found.items()
+        )
+        + ".",
     )
 
 
 def _table(distances: list[int], found: Mapping[str, Runs], sizes: Mapping[str, int]) -> Table:
     rows = [
-        [name, f"{sizes[name]:,}", *(f"{_mean(runs[distance]):.2f}" for distance in distances)]
+        [name, f"{sizes[name]:,}", *(f"{fmean(runs[distance]):.2f}" for distance in distances)]
         for name, runs in found.items()
     ]
     return Table("Accuracy by distance", ["", "parameters", *map(str, distances)], rows)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _table_of_rates(by_rate: Mapping[str, Mapping[float, int]]) -> Table:
+    rows = [[name, *map(str, reached.values())] for name, reached in by_rate.items()]
+    return Table("Reach with one learning rate for all distances", ["", *(f"{rate:g}" for rate in by_rate[RNN])], rows)

@@ -1,7 +1,9 @@
 """Training a network on examples that are made as it goes: our objectives and our update, without a run's folder."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +54,15 @@ class Fitted:
     losses: list[float]
     diverged: bool = False
 
+    @property
+    def final(self) -> float:
+        """The mean over the last tenth of the steps, for a single batch may be an easy one; infinite if it diverged.
+
+        >>> Fitted([3.0, 2.0, 1.0]).final, Fitted([9.0] * 18 + [1.0, 2.0]).final, Fitted([3.0], diverged=True).final
+        (1.0, 1.5, inf)
+        """
+        return math.inf if self.diverged else fmean(self.losses[-max(1, len(self.losses) // 10) :])
+
 
 def fit(
     network: Network,
@@ -87,6 +98,15 @@ def accuracy(network: Network, batch: Asked) -> float:
     network.eval()
     right = _logits(network, batch).argmax(-1) == batch.answers[batch.asked]
     return float(right.float().mean())
+
+
+def parameters(network: nn.Module) -> int:
+    """How many numbers a network learns.
+
+    >>> parameters(nn.Linear(3, 2))
+    8
+    """
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def _logits(network: Network, batch: Asked) -> Tensor:

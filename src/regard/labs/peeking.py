@@ -4,6 +4,7 @@ B pieces · T characters · V vocabulary
 """
 
 from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from regard.drawing.style import new_figure, our_style
 from regard.labs.bars import bars
 from regard.labs.characters import Characters, python_docs
 from regard.labs.charts import chart, over_seeds
-from regard.labs.fitting import Answering, fit
+from regard.labs.fitting import Answering, Fitted, fit
 from regard.labs.lab import Bench, Drawing, Outcome
 from regard.models import build
 from regard.models.network import Network
@@ -29,9 +30,9 @@ each goes on with beginnings from the held-out part, character by character, dra
 another network with the mask, which was trained from another seed, judges how probable that is.
 """
 LIMITS = """
-Small networks and short training: even the honest model does not write well, only far better. The model is a decoder
-alone; a translator's decoder would cheat in the same way, though it could still fall back on its source. That a
-network without the mask is of no use is true of writing: an encoder has no mask, and is trained on words that are
+Small networks and short training: neither comes to write well, and only how they compare is of interest. The model is
+a decoder alone; a translator's decoder would cheat in the same way, though it could still fall back on its source. That
+a network without the mask is of no use is true of writing: an encoder has no mask, and is trained on words that are
 hidden instead. The answer to the last character of a piece lies outside of it: even a network that peeks keeps some
 loss.
 """
@@ -57,40 +58,40 @@ def run(bench: Bench) -> Outcome:
     sizes = bench.pick(
         Sizes(width=64, layers=1, length=32, steps=200, characters=100_000),
         Sizes(width=96, layers=2, length=48, steps=400, characters=10**6),
-        Sizes(width=128, layers=2, length=64, steps=1500, characters=10**6),
+        Sizes(width=128, layers=2, length=64, steps=800, characters=10**6),
     )
     seeds, tests = bench.pick(1, 3, 3), bench.pick(48, 64, 128)
     text = python_docs(sizes.characters)
     judge, _ = _learn(True, sizes, text, seed=seeds)
     piece = text.test(sizes.length, tests)
     begun, real = piece.read[:, :BEGINNING], piece.read[:, BEGINNING:]
-    curves: dict[str, list[list[float]]] = {name: [] for name in MASKS}
+    trained: dict[str, list[Fitted]] = {name: [] for name in MASKS}
     at_once, stepwise = ({name: list[float]() for name in MASKS} for _ in range(2))
     judged = {REAL: [surprise(judge, begun, real)], **{name: list[float]() for name in MASKS}}
     samples: dict[str, list[str]] = {}
     for name, mask in MASKS.items():
         for seed in range(seeds):
-            network, losses = _learn(mask, sizes, text, seed)
-            curves[name].append(losses)
+            network, fitted = _learn(mask, sizes, text, seed)
+            trained[name].append(fitted)
             with torch.no_grad():
                 at_once[name].append(float(Answering(network)(piece).plain) / piece.targets)
             stepwise[name].append(step_by_step(network, piece.read, piece.answers))
             written = write(network, begun, real.size(1), seed)
             judged[name].append(surprise(judge, begun, written))
             samples.setdefault(name, [_shown(text, row) for row in written[:3]])
-        bench.say(f"  {name}: {_mean(at_once[name]):.2f} nats all at once, {_mean(stepwise[name]):.2f} step by step")
-    final = {name: [losses[-1] for losses in runs] for name, runs in curves.items()}
+        bench.say(f"  {name}: {fmean(at_once[name]):.2f} nats all at once, {fmean(stepwise[name]):.2f} step by step")
+    final = {name: [fitted.final for fitted in runs] for name, runs in trained.items()}
     return Outcome(
         holds=max(final[PEEKING]) < 0.4 * min(final[HONEST])
         and min(stepwise[PEEKING]) > max(3 * max(at_once[PEEKING]), 1.2 * max(stepwise[HONEST]))
         and max(abs(a - b) for a, b in zip(at_once[HONEST], stepwise[HONEST], strict=True)) < 0.01
-        and _mean(judged[PEEKING]) > 1.05 * _mean(judged[HONEST]),
-        said=f"After {sizes.steps} steps the training loss is {_mean(final[PEEKING]):.3f} nats a character without the "
-        f"mask and {_mean(final[HONEST]):.2f} with it. On held-out text all at once, {_mean(at_once[PEEKING]):.3f} "
-        f"and {_mean(at_once[HONEST]):.2f}; but step by step, when the next character is not there to be read, the "
-        f"network that peeked has {_mean(stepwise[PEEKING]):.2f} and the other {_mean(stepwise[HONEST]):.2f}, as "
-        f"before. To another network what they write costs {_mean(judged[PEEKING]):.2f} and "
-        f"{_mean(judged[HONEST]):.2f} nats a character; the real text {judged[REAL][0]:.2f} (seeds: {seeds}).",
+        and min(judged[PEEKING]) > 1.1 * max(judged[HONEST]),
+        said=f"In the last tenth of {sizes.steps} steps the training loss is {fmean(final[PEEKING]):.3f} nats a "
+        f"character without the mask and {fmean(final[HONEST]):.2f} with it. On held-out text all at once it is "
+        f"{fmean(at_once[PEEKING]):.3f} and {fmean(at_once[HONEST]):.2f}; step by step, when the next character is not "
+        f"there to be read, {fmean(stepwise[PEEKING]):.2f} and {fmean(stepwise[HONEST]):.2f}. To another network what "
+        f"they write costs {fmean(judged[PEEKING]):.2f} and {fmean(judged[HONEST]):.2f} nats a character; the real "
+        f"text {judged[REAL][0]:.2f} (seeds: {seeds}).",
         numbers={
             "training_loss": final,
             "held_out_all_at_once": at_once,
@@ -98,12 +99,12 @@ def run(bench: Bench) -> Outcome:
             "judged": judged,
             "written": samples,
         },
-        drawings=[_draw(curves, at_once, stepwise, judged)],
+        drawings=[_draw(trained, at_once, stepwise, judged)],
         board=_board([_shown(text, row) for row in begun[:3]], samples),
     )
 
 
-def _learn(mask: bool, sizes: Sizes, text: Characters, seed: int) -> tuple[Network, list[float]]:
+def _learn(mask: bool, sizes: Sizes, text: Characters, seed: int) -> tuple[Network, Fitted]:
     torch.manual_seed(seed)
     network = build(
         DecoderOnly(
@@ -117,8 +118,7 @@ def _learn(mask: bool, sizes: Sizes, text: Characters, seed: int) -> tuple[Netwo
             look_ahead_mask=mask,
         )
     )
-    losses = fit(network, text.batches(sizes.length, 16, seed), sizes.steps, peak=8e-3).losses
-    return network, losses
+    return network, fit(network, text.batches(sizes.length, 16, seed), sizes.steps, peak=8e-3)
 
 
 @torch.no_grad()
@@ -161,7 +161,7 @@ def _board(begun: list[str], samples: dict[str, list[str]]) -> str:
 
 
 def _draw(
-    curves: dict[str, list[list[float]]],
+    trained: dict[str, list[Fitted]],
     at_once: dict[str, list[float]],
     stepwise: dict[str, list[float]],
     judged: dict[str, list[float]],
@@ -169,8 +169,8 @@ def _draw(
     with our_style():
         figure = new_figure(10.5, 3.6)
         left, right = figure.subplots(1, 2)
-        places = range(1, len(curves[HONEST][0]) + 1)
-        lines = {name: over_seeds(places, runs) for name, runs in curves.items()}
+        places = range(1, len(trained[HONEST][0].losses) + 1)
+        lines = {name: over_seeds(places, [fitted.losses for fitted in runs]) for name, runs in trained.items()}
         chart(left, lines, title="loss in training, nats a character", across="step", y="log", markers=False)
         names = (*MASKS, REAL)
         groups = {
@@ -179,15 +179,19 @@ def _draw(
             "what it writes,\njudged by another": {name: judged[name] for name in names},
         }
         bars(right, groups, title="after training, nats a character")
+    measured = {
+        "in training, in the end": {name: [fitted.final for fitted in runs] for name, runs in trained.items()},
+        **{name.replace("\n", " "): group for name, group in groups.items()},
+    }
+    told = (
+        f"{what}: {', '.join(f'{fmean(values):.2f} {name}' for name, values in group.items())}"
+        for what, group in measured.items()
+    )
     return Drawing(
         "peeking",
-        "The same network with the look-ahead mask and without. Without it training looks like a triumph, until the "
-        "next character is not there to be copied.",
+        "The same network with the look-ahead mask and without: its loss in training, what it makes of text it has not "
+        "seen, and what another network makes of the text it writes.",
         figure,
-        "Without the mask the loss falls towards zero in training and on held-out text read all at once; step by step, "
-        "and by the judgement of another network on what is written, it is far worse than with the mask.",
+        f"On the left, the loss against the step of training, a line for each network; on the right, bars. In nats a "
+        f"character, {'; '.join(told)}.",
     )
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 Direction = dict[str, Tensor]
+RISE = 0.5  # nats above the trained network that still belong to its basin
 
 
 def direction(network: nn.Module, random: torch.Generator) -> Direction:
@@ -39,24 +40,42 @@ def surface(network: nn.Module, loss: Callable[[], float], places: Tensor, seed:
     weights = dict(network.named_parameters())
     trained = {name: weight.clone() for name, weight in weights.items()}
     found = torch.empty(len(places), len(places))
-    for row, y in enumerate(places):
-        for column, x in enumerate(places):
+    for row, y in enumerate(places.tolist()):
+        start = {name: weight + y * up[name] for name, weight in trained.items()}
+        for column, x in enumerate(places.tolist()):
             for name, weight in weights.items():
-                weight.copy_(trained[name] + x * across[name] + y * up[name])
+                torch.add(start[name], across[name], alpha=x, out=weight)
             found[row, column] = loss()
     for name, weight in weights.items():
         weight.copy_(trained[name])
     return found
 
 
-def basin(losses: Tensor, rise: float = 0.5) -> float:
+def basin(losses: Tensor, rise: float = RISE) -> float:
     """The share of a surface (G, G) where the loss is at most `rise` above that of its centre.
 
-    >>> basin(torch.tensor([[3.0, 1.0, 3.0], [0.2, 0.0, 0.4], [3.0, 1.0, 3.0]]))
-    0.3333333432674408
+    It is measured on a finer surface: a coarse one has its border at a few places, and counts those in or out.
+
+    >>> x = torch.linspace(-1, 1, 11)
+    >>> round(basin(2 * (x[:, None] ** 2 + x**2) + 0.1), 1)  # a circle of radius 1/2 in a square of side 2: π / 16
+    0.2
     """
+    losses = between(losses)
     middle = len(losses) // 2
     return float((losses <= losses[middle, middle] + rise).float().mean())
+
+
+def between(losses: Tensor, times: int = 8) -> Tensor:
+    """A surface (G, G) on a grid so many times as fine: what was measured, and smooth curves between.
+
+    The curves run through the logarithm of the loss, which spans several powers of ten and is never negative.
+
+    >>> between(torch.tensor([[1.0, 1.0], [4.0, 4.0]]), times=2)[:, 0].round(decimals=2).tolist()
+    [1.0, 2.0, 4.0]
+    """
+    size = times * (len(losses) - 1) + 1
+    heights = losses.clamp(min=1e-6).log()[None, None]
+    return nn.functional.interpolate(heights, (size, size), mode="bicubic", align_corners=True)[0, 0].exp()
 
 
 def not_convex(losses: Tensor) -> float:
