@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.config import DecoderOnly
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts import Line, chart, over_seeds
-from regard.labs.fitting import fit
+from regard.labs.fitting import Fitted, fit
 from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.magnitudes import magnitude
 from regard.labs.tasks import FIRST, copying
@@ -77,11 +77,11 @@ def run(bench: Bench) -> Outcome:
     found = [softmax_of(width, queries) for width in widths]
     measured = {scaled: [one[scaled] for one in found] for scaled in NAMES}
     steps, seeds = bench.pick(250, 400, 600), bench.pick(1, 3, 5)
-    learned: dict[bool, list[list[float]]] = {}
+    learned: dict[bool, list[Fitted]] = {}
     final: dict[bool, list[float]] = {}
     for scaled in NAMES:
         learned[scaled] = [_learn(scaled, steps, seed, bench) for seed in range(seeds)]
-        final[scaled] = [fmean(losses[-max(1, steps // 10) :]) for losses in learned[scaled]]
+        final[scaled] = [fitted.final for fitted in learned[scaled]]
         bench.say(f"  scores {NAMES[scaled]}: a loss of {fmean(final[scaled]):.3f} nats after {steps} steps")
     divided, plain = (measured[scaled][-1] for scaled in NAMES)
     return Outcome(
@@ -155,7 +155,7 @@ def _task(bench: Bench) -> tuple[int, int, int]:
     return bench.pick((8, 4, 64), (16, 12, 128), (16, 12, 128))
 
 
-def _learn(scaled: bool, steps: int, seed: int, bench: Bench) -> list[float]:
+def _learn(scaled: bool, steps: int, seed: int, bench: Bench) -> Fitted:
     symbols, length, width = _task(bench)
     torch.manual_seed(seed)
     network = build(
@@ -163,10 +163,10 @@ def _learn(scaled: bool, steps: int, seed: int, bench: Bench) -> list[float]:
             vocabulary=symbols + FIRST, width=width, layers=2, heads=1, feed_forward=2 * width, scale_scores=scaled
         )
     )
-    return fit(network, copying(symbols, length, 32, seed), steps, peak=2e-3).losses
+    return fit(network, copying(symbols, length, 32, seed), steps, peak=2e-3)
 
 
-def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[bool, list[list[float]]]) -> Drawing:
+def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[bool, list[Fitted]]) -> Drawing:
     across = "d_k, the length of a key"
     with our_style():
         figure = new_figure(11, 3.4)
@@ -178,8 +178,8 @@ def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[
         entropy = chart(left, lines, title="entropy of the weights, nats", across=across, x="log")
         lines = {NAMES[scaled]: _middle_half(widths, found) for scaled, found in measured.items()}
         gradient = chart(middle, lines, title="norm of ∂ weights / ∂ query", across=across, x="log", y="log")
-        places = range(1, len(learned[True][0]) + 1)
-        curves = {NAMES[scaled]: over_seeds(places, runs) for scaled, runs in learned.items()}
+        places = range(1, len(learned[True][0].losses) + 1)
+        curves = {NAMES[on]: over_seeds(places, [one.losses for one in runs]) for on, runs in learned.items()}
         loss = chart(right, curves, title="loss while learning to copy, nats", across="step", markers=False)
     return Drawing(
         "scaling",
