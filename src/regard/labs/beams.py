@@ -158,7 +158,7 @@ def _true(value: float) -> str:
 
 
 def _changes(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:+.1f}".replace("-", "−") for value in values)
+    return ", ".join(f"{round(value, 1) + 0.0:+.1f}".replace("-", "−") for value in values)
 
 
 def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -> Drawing:

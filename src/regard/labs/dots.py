@@ -39,4 +39,4 @@ def dots(ax: "Axes", rows: Mapping[str, Sequence[float]], *, title: str, shape: 
     bare(ax)
     ax.grid(visible=False)
     ax.set_xticks([])
-    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.spines["bottom"].set_visible(False)

@@ -1,4 +1,4 @@
-"""Heads at two places, and how far they lie apart in where they look."""
+"""A task of two places at once, and how far heads lie apart in where they look."""
 
 import pytest
 import torch
