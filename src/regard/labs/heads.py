@@ -142,8 +142,8 @@ def what_heads_do(model: Model, pairs: Sequence[Pair]) -> list[Part]:
             seen[place, one.head].append((one.entropy, one.cost or 0.0, elsewhere(weights, one.head), looks))
     parts = []
     for (place, head), found in seen.items():
-        entropies, costs, others, looks = zip(*found, strict=True)
-        shares = {name: fmean(one[name] for one in looks) for name in looks[0]}
+        entropies, costs, others, looked = zip(*found, strict=True)
+        shares = {name: fmean(one[name] for one in looked) for name in looked[0]}
         most = max(shares, key=shares.__getitem__)
         parts.append(Part(place, head, fmean(entropies), fmean(costs), fmean(others), most, shares[most]))
     return parts
