@@ -1,17 +1,25 @@
 """How wide to search: the score that the model gives, BLEU, length and time against the width of the beam."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
+from regard.drawing.palette import COLOURS
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import chart, over_seeds
+from regard.labs.charts import Line, chart
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.translators import TAUGHT, book, scores_of, trained, training_for, usual_settings
+from regard.labs.translators import TAUGHT, book, scores_of, short, trained, training_for, usual_settings
 from regard.model import Model
 from regard.text.phrasebook import Pair
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARGIN = 0.5  # BLEU by which one search is better than another
 DONE = f"""
 Translators that were trained for a short time only, and are not sure of themselves, translate sentences that they
 have not seen, with beams of growing width; a width of one is greedy decoding. Search is the paper's (§6.1): once with
@@ -19,7 +27,11 @@ its length penalty α = 0.6, once without one (α = 0). Measured are the mean lo
 model, which is what search is to make large; BLEU, which is what it is for; how long the outputs are beside the
 references, in words; and the time it takes.
 
-The same, without the penalty, is asked of a translator that was trained for longer.
+The same, without the penalty, is asked of translators that were trained for longer. The claim is judged by the others:
+to be stopped early is what makes a translator of so simple a language unsure enough for search to matter. It holds if
+for each of them a beam of 4 finds what is more probable than greedy decoding does, and the widest beam what is more
+probable still; and if a beam of 4 is better than greedy decoding, and the widest beam worse than one of 4, with the
+penalty and, by more, without: each by {MARGIN} BLEU or more in the mean, and for most of them.
 
 {TAUGHT}
 """
@@ -27,7 +39,8 @@ LIMITS = """
 The phrasebook has one right translation for each sentence, so that a good translator has little to search for; real
 text leaves more open. That wide beams hurt is a fault of the model, not of the search, which finds what the model
 calls probable: here a translator that was stopped early calls short sentences probable, and better models do so less
-(Stahlberg and Byrne, 2019). Time is that of our own search in torch, beside whatever else this machine was doing.
+(Stahlberg and Byrne, 2019). A wider beam need not find what is more probable for each sentence: what it keeps early on
+can crowd out what would have won. Time is that of our own search in torch, beside whatever else this machine was doing.
 """
 
 PENALTIES = {0.6: "α = 0.6", 0.0: "α = 0"}
@@ -46,45 +59,70 @@ class Found:
     seconds: float
 
 
+Curves = Mapping[float, Sequence[Sequence[float]]]  # by penalty, seed and width
+
+
 def run(bench: Bench) -> Outcome:
     """Train translators, search, draw."""
-    widths = bench.pick([1, 4, 64], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64, 128])
-    pairs = book(bench).test[: bench.pick(40, 100, 200)]
+    widths = bench.pick([1, 4, 32], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64])
+    pairs = book(bench).test[:100]
     steps = usual_settings(bench)["training"]["steps"]
-    stopped, seeds = bench.pick(60, 170, 250), 2
-    early = [
-        trained(bench, {"training": training_for(stopped, seed)}, "a translator that stops early")
-        for seed in range(1, seeds + 1)
-    ]
-    found = {alpha: [[search(one, pairs, width, alpha) for width in widths] for one in early] for alpha in PENALTIES}
-    late = trained(bench, {}, "a translator")
-    sure = [search(late, pairs, width, 0.0) for width in widths]
-    bleu, likely, length = (
-        {alpha: _means(runs, what) for alpha, runs in found.items()} for what in ("bleu", "log_probability", "length")
-    )
+    stopped, seeds, more = bench.pick(60, 170, short(bench)), range(1, 4), range(1, bench.pick(1, 2, 2) + 1)
+    early = [trained(bench, {"training": training_for(stopped, n)}, "a translator that stops early") for n in seeds]
+    late = [trained(bench, {"training": training_for(steps, n)}, "a translator") for n in more]
+    found = in_turns(early, pairs, widths)
+    bench.say(f"  searched with {len(early)} translators that stopped early")
+    sure = [[search(model, pairs, width, 0.0) for width in widths] for model in late]
     four = widths.index(PAPER)
+    bleu, likely = _curves(found, "bleu"), _curves(found, "log_probability")
+    better = [one[four] - one[0] for one in bleu[0.6]]
+    worse, hurt = ([one[-1] - one[four] for one in bleu[alpha]] for alpha in (0.0, 0.6))
+    paper, plain = _means(bleu[0.6]), _means(bleu[0.0])
+    trust, length = _means(likely[0.0]), _means(_curves(found, "length")[0.0])
+    certain = _means([[one.bleu for one in rows] for rows in sure])
     return Outcome(
-        holds=likely[0.0][0] < likely[0.0][four] < likely[0.0][-1]
-        and bleu[0.6][four] > bleu[0.6][0]
-        and bleu[0.0][-1] < bleu[0.0][four]
-        and bleu[0.0][-1] < bleu[0.6][-1],
-        said=f"Stopped after {stopped} steps, translators come to {bleu[0.6][0]:.1f} BLEU if they decode greedily and "
-        f"to {bleu[0.6][four]:.1f} with the paper's beam of {PAPER} (seeds: {seeds}). Beams of {widths[-1]} without a "
-        f"length penalty find what is far more probable ({likely[0.0][-1]:.1f} nats an output, against "
-        f"{likely[0.0][0]:.1f}), but only {length[0.0][-1]:.0%} as long as the references, and worth "
-        f"{bleu[0.0][-1]:.1f} BLEU; with the penalty it is {bleu[0.6][-1]:.1f}. Trained for {steps} steps, a "
-        f"translator has {sure[0].bleu:.1f} BLEU greedily, {sure[four].bleu:.1f} with a beam of {PAPER}, and "
-        f"{sure[-1].bleu:.1f} with {widths[-1]} and no penalty.",
+        holds=all(one[0] < one[four] < one[-1] for one in likely[0.0])
+        and clearly(better, 1)
+        and clearly(worse, -1)
+        and clearly(hurt, -1)
+        and fmean(worse) < fmean(hurt),
+        said=f"Stopped after {stopped} steps, translators come to {paper[0]:.1f} BLEU if they decode greedily and to "
+        f"{paper[four]:.1f} with the paper's beam of {PAPER} (seed by seed: {_changes(better)}). Without a length "
+        f"penalty outputs have {_true(trust[0])} nats greedily, {_true(trust[four])} with a beam of {PAPER} and "
+        f"{_true(trust[-1])} with one of {widths[-1]}; these last are {length[-1]:.0%} as long as the references and "
+        f"worth {plain[-1]:.1f} BLEU (against a beam of {PAPER}: {_changes(worse)}), with the penalty {paper[-1]:.1f} "
+        f"({_changes(hurt)}). Trained for {steps} steps, translators (seeds: {len(late)}) have {certain[0]:.1f} BLEU "
+        f"greedily, {certain[four]:.1f} with a beam of {PAPER}, {certain[-1]:.1f} with {widths[-1]} and no penalty.",
         numbers={
             "widths": widths,
             "stopped early": {
                 PENALTIES[alpha]: [[asdict(one) for one in rows] for rows in runs] for alpha, runs in found.items()
             },
-            "trained to the end": [asdict(one) for one in sure],
+            "trained to the end": [[asdict(one) for one in rows] for rows in sure],
         },
         drawings=[_draw(widths, found)],
-        tables=[_table(widths, likely, bleu, length, sure)],
+        tables=[_table(widths, found, certain)],
     )
+
+
+def in_turns(models: Sequence[Model], pairs: list[Pair], widths: Sequence[int]) -> dict[float, list[list[Found]]]:
+    """Searches by penalty, model and width; each penalty comes first as often, and none before all is warm."""
+    found: dict[float, list[list[Found]]] = {alpha: [[] for _ in models] for alpha in PENALTIES}
+    for n, model in enumerate(models):
+        search(model, pairs[:4], PAPER, 0.0)
+        for m, width in enumerate(widths):
+            for alpha in sorted(PENALTIES, reverse=bool((n + m) % 2)):
+                found[alpha][n].append(search(model, pairs, width, alpha))
+    return found
+
+
+def clearly(changes: Sequence[float], sign: int) -> bool:
+    """Whether changes of BLEU go one way: by enough in the mean, and for most seeds.
+
+    >>> clearly([6.1, -0.7, 4.7], 1), clearly([9.0, -0.7, -0.7], 1), clearly([-0.2, -0.3], -1)
+    (True, False, False)
+    """
+    return sign * fmean(changes) >= MARGIN and sum(sign * change > 0 for change in changes) > len(changes) / 2
 
 
 def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> Found:
@@ -106,12 +144,24 @@ def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> Found:
     )
 
 
-def _means(runs: list[list[Found]], what: str) -> list[float]:
+def _curves(found: Mapping[float, Sequence[Sequence[Found]]], what: str) -> dict[float, list[list[float]]]:
+    return {alpha: [[getattr(one, what) for one in rows] for rows in runs] for alpha, runs in found.items()}
+
+
+def _means(runs: Sequence[Sequence[float]]) -> list[float]:
     """A measure at each width, the mean over seeds."""
-    return [sum(getattr(one, what) for one in column) / len(column) for column in zip(*runs, strict=True)]
+    return [fmean(column) for column in zip(*runs, strict=True)]
 
 
-def _draw(widths: list[int], found: dict[float, list[list[Found]]]) -> Drawing:
+def _true(value: float) -> str:
+    return f"{value:.1f}".replace("-", "−")
+
+
+def _changes(values: Sequence[float]) -> str:
+    return ", ".join(f"{round(value, 1) + 0.0:+.1f}".replace("-", "−") for value in values)
+
+
+def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -> Drawing:
     titles = {
         "log_probability": "log-probability of an output, nats",
         "bleu": "BLEU",
@@ -121,36 +171,40 @@ def _draw(widths: list[int], found: dict[float, list[list[Found]]]) -> Drawing:
     with our_style():
         figure = new_figure(10, 6)
         for ax, (what, title) in zip(figure.subplots(2, 2).flat, titles.items(), strict=True):
-            lines = {
-                PENALTIES[alpha]: over_seeds(widths, [[getattr(one, what) for one in rows] for rows in runs])
-                for alpha, runs in found.items()
-            }
+            runs = _curves(found, what)
+            _thin(ax, widths, runs)
+            lines = {name: Line(widths, _means(runs[alpha])) for alpha, name in PENALTIES.items()}
             timed = what == "seconds"
             chart(
                 ax, lines, title=title, across="width of the beam; 1 is greedy", x="log", y="log" if timed else "linear"
             )
             ax.set_xticks(widths, [str(width) for width in widths])
+    bleu = {alpha: _means(runs) for alpha, runs in _curves(found, "bleu").items()}
+    said = "; ".join(f"{PENALTIES[alpha]}: {', '.join(f'{one:.1f}' for one in each)}" for alpha, each in bleu.items())
     return Drawing(
         "beams",
-        "Translators that are not sure of themselves, with wider and wider beams, with a length penalty and without.",
+        "Translators that are not sure of themselves, with wider and wider beams, with a length penalty and without; "
+        "thin lines are single seeds.",
         figure,
-        "The probability of outputs grows with the width of the beam; BLEU rises at first and then falls, far further "
-        "without a length penalty, as outputs get shorter; time grows.",
+        "The log-probability of outputs, BLEU, length and time against the width of the beam, with a length penalty "
+        f"and without. BLEU at widths {', '.join(map(str, widths))}, {said}.",
     )
 
 
-def _table(
-    widths: list[int],
-    likely: dict[float, list[float]],
-    bleu: dict[float, list[float]],
-    length: dict[float, list[float]],
-    sure: list[Found],
-) -> Table:
-    names = [f"{what}, {name}" for name in PENALTIES.values() for what in ("log p", "BLEU", "length")]
-    rows = [
-        [str(width)]
-        + [cell for a in PENALTIES for cell in (f"{likely[a][n]:.2f}", f"{bleu[a][n]:.1f}", f"{length[a][n]:.2f}")]
-        + [f"{sure[n].bleu:.1f}"]
-        for n, width in enumerate(widths)
-    ]
-    return Table("Beams of growing width", ["beam", *names, "BLEU, trained longer"], rows)
+def _thin(ax: "Axes", widths: list[int], runs: Curves) -> None:
+    """Each seed by itself, in the colour of its mean."""
+    for colour, alpha in zip(COLOURS, PENALTIES, strict=False):
+        for values in runs[alpha]:
+            ax.plot(widths, values, color=colour, linewidth=0.8, alpha=0.45)
+
+
+def _table(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]], sure: Sequence[float]) -> Table:
+    likely, bleu, length = (_curves(found, what) for what in ("log_probability", "bleu", "length"))
+    columns: dict[str, list[str]] = {}
+    for alpha, name in PENALTIES.items():
+        columns[f"log p, {name}"] = [_true(one) for one in _means(likely[alpha])]
+        columns[f"BLEU, {name}"] = [f"{one:.1f}" for one in _means(bleu[alpha])]
+        columns[f"length, {name}"] = [f"{one:.2f}" for one in _means(length[alpha])]
+    columns["BLEU, trained longer"] = [f"{one:.1f}" for one in sure]
+    rows = [[str(width), *(column[n] for column in columns.values())] for n, width in enumerate(widths)]
+    return Table("Beams of growing width, the mean over seeds", ["beam", *columns], rows)
