@@ -178,7 +178,6 @@ def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -
             chart(
                 ax, lines, title=title, across="width of the beam; 1 is greedy", x="log", y="log" if timed else "linear"
             )
-            ax.set_xticks(widths, [str(width) for width in widths])
     bleu = {alpha: _means(runs) for alpha, runs in _curves(found, "bleu").items()}
     said = "; ".join(f"{PENALTIES[alpha]}: {', '.join(f'{one:.1f}' for one in each)}" for alpha, each in bleu.items())
     return Drawing(

@@ -212,10 +212,8 @@ def _pairs(maps: Iterable[str]) -> list[tuple[str, str]]:
 def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> Drawing:
     with our_style():
         figure = new_figure(7, 3.6)
-        ax = figure.subplots()
         lines = {name: over_seeds(depths, runs) for name, runs in right.items()}
-        chart(ax, lines, title="share of symbols copied", across="layers", x="log")
-        ax.set_xticks(depths, [str(depth) for depth in depths])
+        chart(figure.subplots(), lines, title="share of symbols copied", across="layers", x="log")
     ends = (
         f"{name}: {fmean(run[0] for run in runs):.0%}, then {fmean(run[-1] for run in runs):.0%}"
         for name, runs in right.items()

@@ -164,9 +164,7 @@ def _draw(distances: list[int], found: Mapping[str, Runs], reached: Mapping[str,
         lines = {name: over_seeds(distances, list(zip(*runs.values(), strict=True))) for name, runs in found.items()}
         lines["guessing"] = Line(distances, [1 / SYMBOLS] * len(distances))
         title = "share of texts whose first symbol is recalled"
-        ax = figure.subplots()
-        chart(ax, lines, title=title, across="distance, in tokens", x="log")
-        ax.set_xticks(distances, [str(distance) for distance in distances])
+        chart(figure.subplots(), lines, title=title, across="distance, in tokens", x="log")
     return Drawing(
         "distance",
         "Accuracy of recall after the same number of steps, for networks of about equal size; "

@@ -16,6 +16,7 @@ from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Wish
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.scores import score
+from regard.labs.fitting import parameters
 from regard.labs.handful import HELD_OUT, handful
 from regard.labs.lab import Bench
 from regard.model import Model, load
@@ -185,7 +186,7 @@ def _finished(run: Run) -> bool:
 def measured(model: Model, pairs: list[phrasebook.Pair]) -> Measured:
     """A translator's size, and how good it is on these pairs."""
     outputs = model.translate([pair.source for pair in pairs], Wish(GREEDY, split=False), engine="torch")
-    return Measured(parameters(model), perplexity_on(model, pairs), scores_of(outputs, pairs)["bleu"])
+    return Measured(parameters(model.network), perplexity_on(model, pairs), scores_of(outputs, pairs)["bleu"])
 
 
 def perplexity_on(model: Model, pairs: list[phrasebook.Pair]) -> float:
@@ -197,8 +198,3 @@ def perplexity_on(model: Model, pairs: list[phrasebook.Pair]) -> float:
 def scores_of(outputs: list[str], pairs: list[phrasebook.Pair]) -> dict[str, float]:
     """BLEU, chrF and the share that is exactly right."""
     return score(outputs, [[pair.target] for pair in pairs]).values
-
-
-def parameters(model: Model) -> int:
-    """How many numbers it has learned; what is shared counts once."""
-    return sum(one.numel() for one in model.network.parameters())
