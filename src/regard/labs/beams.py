@@ -67,7 +67,7 @@ def run(bench: Bench) -> Outcome:
     widths = bench.pick([1, 4, 32], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64])
     pairs = book(bench).test[:100]
     steps = usual_settings(bench)["training"]["steps"]
-    stopped, seeds, more = bench.pick(60, 170, 200), range(1, 4), range(1, bench.pick(1, 2, 2) + 1)
+    stopped, seeds, more = bench.pick(60, 170, 300), range(1, 4), range(1, bench.pick(1, 2, 2) + 1)
     early = [trained(bench, {"training": training_for(stopped, n)}, "a translator that stops early") for n in seeds]
     late = [trained(bench, {"training": training_for(steps, n)}, "a translator") for n in more]
     found = in_turns(early, pairs, widths)
