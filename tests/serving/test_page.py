@@ -452,9 +452,11 @@ def test_what_explains_a_cell_is_in_sight_of_it_and_never_over_it(page: Page) ->
     expect(page.locator(".afloat")).to_have_count(0)
 
 
-def test_a_step_says_which_lab_puts_it_to_the_test(page: Page) -> None:
+def test_a_step_leads_to_the_lab_that_puts_it_to_the_test(page: Page) -> None:
     visit(page, "look/scores")
     expect(page.locator(".labs code").first).to_have_text("regard lab scaling")
+    page.locator(".labs a").first.click()
+    expect(page.locator("#scaling h2")).to_be_in_viewport()
     visit(page, "look/tokens")
     expect(page.locator("#step-title")).to_have_text("Sub-words and ids")
     expect(page.locator(".labs")).to_have_count(0)

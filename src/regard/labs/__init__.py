@@ -1,8 +1,12 @@
 """Labs: claims of the paper and of its teachers, each an experiment on our own networks. One file per lab."""
 
+from pathlib import Path
+
 from regard.labs.lab import Bench, Drawing, Effort, Lab, Outcome, Table
 
-__all__ = ["LABS", "Bench", "Drawing", "Effort", "Lab", "Outcome", "Table"]
+__all__ = ["BOOK", "LABS", "Bench", "Drawing", "Effort", "Lab", "Outcome", "Table"]
+
+BOOK = Path(__file__).parent / "book.html"  # all of them, as they came out of a full run
 
 LABS = {
     lab.name: lab

@@ -143,7 +143,12 @@ def _but(other: Sequence[str]) -> str:
 
 
 def _percent(change: float) -> str:
-    return f"{100 * change:+.0f}%".replace("-", "−")
+    """With a digit after the point where it is small.
+
+    >>> _percent(-0.0049), _percent(1.699)
+    ('−0.5%', '+170%')
+    """
+    return f"{100 * change:+.{1 if abs(change) < 0.1 else 0}f}%".replace("-", "−")
 
 
 def _each(several: Sequence[Measured], what: str, shape: str) -> str:

@@ -1,4 +1,4 @@
-// Experiments that put a step's claims to the test, outside the page: what to type.
+// Experiments that put a step's claims to the test, outside the page: what came out of them, and what to type.
 
 import { h } from "./dom.js";
 import { maths } from "./maths.js";
@@ -21,7 +21,7 @@ const OF_STEP = {
 };
 
 /**
- * What to type to put a step to the test; nothing where there is no experiment.
+ * What puts a step to the test, each with a link to what came out; nothing where there is no experiment.
  * @param {string} step @param {Record<string, string>} labs their claims, by name
  */
 export function toTheTest(step, labs) {
@@ -31,6 +31,11 @@ export function toTheTest(step, labs) {
     "aside",
     { class: "labs", "aria-label": "Experiments" },
     h("p", { class: "note" }, "Put it to the test:"),
-    h("ul", {}, found.map((name) => h("li", {}, h("code", {}, `regard lab ${name}`), " ", maths(labs[name])))),
+    h("ul", {}, found.map((name) => experiment(name, labs[name]))),
   );
+}
+
+/** @param {string} name @param {string} claim */
+function experiment(name, claim) {
+  return h("li", {}, h("code", {}, `regard lab ${name}`), " ", h("a", { href: `labs#${name}` }, maths(claim)));
 }

@@ -11,6 +11,7 @@ from regard.serving.routes import (
     embeddings,
     fill,
     health,
+    labs,
     libretranslate,
     look,
     openai,
@@ -31,4 +32,5 @@ ROUTERS: tuple[Callable[[Service], APIRouter], ...] = (
     embeddings.router,
     health.router,
     docs.router,
+    labs.router,
 )
