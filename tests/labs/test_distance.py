@@ -2,7 +2,7 @@
 
 from regard.config import DecoderOnly
 from regard.labs.distance import TRANSFORMER, equally_large
-from regard.labs.fitting import parameters
+from regard.labs.trials.fitting import parameters
 from regard.models.assembly import sketch
 
 

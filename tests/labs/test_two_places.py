@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.labs.heads import LENGTH, PLACES, SYMBOLS, elsewhere, paired
-from regard.labs.tasks import FIRST
+from regard.labs.trials.tasks import FIRST
 
 
 def test_what_is_asked_are_the_symbols_at_two_places_before_in_their_order() -> None:

@@ -1,4 +1,8 @@
-"""Labs: claims of the paper and of its teachers, each an experiment on our own networks. One file per lab."""
+"""Labs: claims of the paper and of its teachers, each an experiment on our own networks.
+
+One file per lab; what several share is in `trials` (what is trained), `gauges` (what is counted) and `charts` (what is
+drawn).
+"""
 
 from pathlib import Path
 

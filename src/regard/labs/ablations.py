@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from regard.drawing.palette import BLUE, FAINT, INK, ORANGE, SOFT
 from regard.drawing.style import bare, new_figure, our_style
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.translators import TAUGHT, Measured, Settings, book, compared, measured, short, usual_settings
+from regard.labs.trials.translators import TAUGHT, Measured, Settings, book, compared, measured, short, usual_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

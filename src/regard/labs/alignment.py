@@ -11,10 +11,10 @@ from torch import Tensor
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Wish
 from regard.drawing.style import new_figure, our_style
-from regard.labs.cells import cells
+from regard.labs.charts.cells import cells
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.translators import TAUGHT, book, trained, training_for, usual_settings
-from regard.labs.word_alignment import attention_of, diagonal, error_rate, links, one_each
+from regard.labs.trials.translators import TAUGHT, book, trained, training_for, usual_settings
+from regard.labs.trials.word_alignment import attention_of, diagonal, error_rate, links, one_each
 from regard.look.ablation import Change
 from regard.look.trace import Trace
 from regard.model import Model

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from regard.config import DecoderOnly, EncoderOnly
 from regard.config.positions import NoPositions
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import chart, over_seeds
-from regard.labs.fitting import Asked, fit
+from regard.labs.charts.lines import chart, over_seeds
+from regard.labs.charts.magnitudes import magnitude
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.magnitudes import magnitude
+from regard.labs.trials.fitting import Asked, fit
 from regard.models import build
 from regard.models.network import Network
 from regard.nn import FeedForward, open_taps

@@ -10,9 +10,9 @@ from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
 from regard.drawing.palette import COLOURS
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import Line, chart
+from regard.labs.charts.lines import Line, chart
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.translators import TAUGHT, book, scores_of, trained, training_for, usual_settings
+from regard.labs.trials.translators import TAUGHT, book, scores_of, trained, training_for, usual_settings
 from regard.model import Model
 from regard.text.phrasebook import Pair
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from regard.config import DecoderOnly
 from regard.config.positions import RotaryPositions
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import chart, over_seeds
-from regard.labs.contours import contours
-from regard.labs.fitting import Answering, accuracy, fit
+from regard.labs.charts.contours import contours
+from regard.labs.charts.lines import chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.rates import Tried, best_rate
-from regard.labs.surfaces import RISE, basin, between, not_convex, surface
-from regard.labs.tasks import FIRST, copying
+from regard.labs.trials.fitting import Answering, accuracy, fit
+from regard.labs.trials.rates import Tried, best_rate
+from regard.labs.trials.surfaces import RISE, basin, between, not_convex, surface
+from regard.labs.trials.tasks import FIRST, copying
 from regard.models import build
 from regard.models.initialise import initialise
 from regard.models.network import Network

@@ -9,11 +9,11 @@ import torch
 
 from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import Line, chart, over_seeds
-from regard.labs.fitting import accuracy, fit, parameters
+from regard.labs.charts.lines import Line, chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.rates import Tried, best_rate
-from regard.labs.tasks import FIRST, recalling
+from regard.labs.trials.fitting import accuracy, fit, parameters
+from regard.labs.trials.rates import Tried, best_rate
+from regard.labs.trials.tasks import FIRST, recalling
 from regard.models import build
 from regard.models.assembly import sketch
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from regard.config import DecoderOnly
 from regard.drawing.style import new_figure, our_style
-from regard.labs.cells import cells
-from regard.labs.dots import dots
-from regard.labs.fitting import Asked, accuracy, fit
+from regard.labs.charts.cells import cells
+from regard.labs.charts.dots import dots
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.tasks import FIRST
-from regard.labs.translators import TAUGHT, book, compared, perplexity_on, short, trained
+from regard.labs.trials.fitting import Asked, accuracy, fit
+from regard.labs.trials.tasks import FIRST
+from regard.labs.trials.translators import TAUGHT, book, compared, perplexity_on, short, trained
 from regard.model import Model
 from regard.models import build
 from regard.text.phrasebook import Pair

@@ -20,11 +20,11 @@ from regard.config.positions import (
     SinusoidalPositions,
 )
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import chart, over_seeds
-from regard.labs.fitting import fit
-from regard.labs.heat import heat
+from regard.labs.charts.heat import heat
+from regard.labs.charts.lines import chart, over_seeds
+from regard.labs.charts.magnitudes import magnitude
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.magnitudes import magnitude
+from regard.labs.trials.fitting import fit
 from regard.models import build
 from regard.models.network import EncodingNetwork, Network
 from regard.training.labels import LabelBatch, PredictLabels

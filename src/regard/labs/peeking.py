@@ -14,11 +14,11 @@ from regard.config.positions import RelativePositions
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling
 from regard.drawing.style import new_figure, our_style
-from regard.labs.bars import bars
-from regard.labs.characters import Characters, python_docs
-from regard.labs.charts import chart, over_seeds
-from regard.labs.fitting import Answering, Fitted, fit
+from regard.labs.charts.bars import bars
+from regard.labs.charts.lines import chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome
+from regard.labs.trials.characters import Characters, python_docs
+from regard.labs.trials.fitting import Answering, Fitted, fit
 from regard.models import build
 from regard.models.network import Network
 

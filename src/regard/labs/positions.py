@@ -9,10 +9,10 @@ from regard.config import DecoderOnly
 from regard.drawing.palette import SOFT
 from regard.drawing.style import new_figure, our_style
 from regard.errors import InputError
-from regard.labs.charts import chart, over_seeds
-from regard.labs.fitting import fit
+from regard.labs.charts.lines import chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.tasks import FIRST, echoing
+from regard.labs.trials.fitting import fit
+from regard.labs.trials.tasks import FIRST, echoing
 from regard.models import build
 from regard.models.network import Network
 

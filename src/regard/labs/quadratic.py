@@ -18,12 +18,12 @@ from regard.config import (
     WindowAttention,
 )
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import Line, chart
-from regard.labs.counted_products import counted_products
-from regard.labs.held_memory import HeldMemory
+from regard.labs.charts.lines import Line, chart
+from regard.labs.charts.magnitudes import magnitude
+from regard.labs.gauges.counted_products import counted_products
+from regard.labs.gauges.held_memory import HeldMemory
+from regard.labs.gauges.turns import take_turns
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.magnitudes import magnitude
-from regard.labs.turns import take_turns
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from regard.config import DecoderOnly
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import Line, chart, over_seeds
-from regard.labs.fitting import Fitted, fit
+from regard.labs.charts.lines import Line, chart, over_seeds
+from regard.labs.charts.magnitudes import magnitude
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.magnitudes import magnitude
-from regard.labs.tasks import FIRST, copying
+from regard.labs.trials.fitting import Fitted, fit
+from regard.labs.trials.tasks import FIRST, copying
 from regard.models import build
 
 DONE = """

@@ -5,9 +5,19 @@ from dataclasses import asdict
 from statistics import fmean
 
 from regard.drawing.style import new_figure, our_style
-from regard.labs.dots import dots
+from regard.labs.charts.dots import dots
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.translators import TAUGHT, Measured, Settings, book, measured, overlaid, short, trained, training_for
+from regard.labs.trials.translators import (
+    TAUGHT,
+    Measured,
+    Settings,
+    book,
+    measured,
+    overlaid,
+    short,
+    trained,
+    training_for,
+)
 
 FEW = 60  # sentences to learn from in a quick run
 DONE = f"""

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from regard.config import DecoderOnly, RecurrentLanguageModel
 from regard.drawing.style import new_figure, our_style
-from regard.labs.chains import longest_chain
-from regard.labs.charts import Line, chart
+from regard.labs.charts.lines import Line, chart
+from regard.labs.gauges.chains import longest_chain
+from regard.labs.gauges.turns import take_turns
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.turns import take_turns
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps

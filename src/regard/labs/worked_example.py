@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from regard.drawing.style import new_figure, our_style
-from regard.labs.blackboard import beside, matrix, number
-from regard.labs.cells import cells
+from regard.labs.charts.blackboard import beside, matrix, number
+from regard.labs.charts.cells import cells
 from regard.labs.lab import Bench, Drawing, Outcome
 from regard.nn import FullAttention, lay_out, open_taps
 

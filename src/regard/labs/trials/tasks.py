@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from regard.labs.fitting import Asked
+from regard.labs.trials.fitting import Asked
 
 MARK = 3  # what stands between what is given and what is asked
 FIRST = 4  # the first id that is not a special token

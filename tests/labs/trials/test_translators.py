@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.labs import translators
 from regard.labs.lab import Bench
-from regard.labs.tasks import echoing
-from regard.labs.translators import book, compared, trained, training_for
+from regard.labs.trials import translators
+from regard.labs.trials.tasks import echoing
+from regard.labs.trials.translators import book, compared, trained, training_for
 
 
 def test_a_translator_is_trained_once_whoever_asks_for_it(tmp_path: Path) -> None:

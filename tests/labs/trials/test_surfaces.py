@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.labs.surfaces import basin, between, direction, not_convex, surface
+from regard.labs.trials.surfaces import basin, between, direction, not_convex, surface
 
 
 def network() -> nn.Linear:

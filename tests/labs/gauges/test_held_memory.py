@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.labs.held_memory import HeldMemory
+from regard.labs.gauges.held_memory import HeldMemory
 
 KILO = 250  # numbers in a thousand bytes
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.drawing.names import name_ends
 from regard.drawing.palette import COLOURS, DASHES, MARKERS
 from regard.drawing.style import bare
-from regard.labs.magnitudes import magnitude, magnitudes
+from regard.labs.charts.magnitudes import magnitude, magnitudes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

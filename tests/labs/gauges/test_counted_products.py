@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.config import EncoderOnly, ModelConfig, RecurrentLanguageModel
-from regard.labs.counted_products import counted_products
-from regard.labs.turns import take_turns
+from regard.labs.gauges.counted_products import counted_products
+from regard.labs.gauges.turns import take_turns
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps

@@ -8,7 +8,7 @@ from regard.drawing.files import drawn
 from regard.drawing.names import apart, together
 from regard.drawing.palette import COLOURS, DASHES
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts import Line, Scale, chart
+from regard.labs.charts.lines import Line, Scale, chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from regard.labs.handful import handful
-from regard.labs.word_alignment import diagonal, error_rate, links, merged, one_each
+from regard.labs.trials.handful import handful
+from regard.labs.trials.word_alignment import diagonal, error_rate, links, merged, one_each
 from regard.text.phrasebook import Pair, split_words
 
 

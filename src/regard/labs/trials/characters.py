@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.labs.fitting import Asked
+from regard.labs.trials.fitting import Asked
 from regard.text.builtin import builtin_documents
 from regard.text.tokenizer import Tokenizer, train_tokenizer
 

@@ -16,9 +16,9 @@ from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Wish
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.scores import score
-from regard.labs.fitting import parameters
-from regard.labs.handful import HELD_OUT, handful
 from regard.labs.lab import Bench
+from regard.labs.trials.fitting import parameters
+from regard.labs.trials.handful import HELD_OUT, handful
 from regard.model import Model, load
 from regard.text import phrasebook
 from regard.text.phrasebook.splits import Split

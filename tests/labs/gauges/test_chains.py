@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
-from regard.labs.chains import longest_chain
+from regard.labs.gauges.chains import longest_chain
 from regard.labs.steps import dependent
 from regard.models import build
 

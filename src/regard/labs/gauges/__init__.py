@@ -1,0 +1,1 @@
+"""What labs count and time: dependent operations, products, memory and seconds."""
