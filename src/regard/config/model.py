@@ -60,6 +60,11 @@ class NetworkConfig(Settings):
         """Whether it wants a parse of each sentence beside its text."""
         return False
 
+    @property
+    def drops(self) -> bool:
+        """Whether dropout makes each reading another, in training."""
+        return any(value > 0 for name, value in self if name.endswith("dropout"))
+
 
 class TransformerConfig(NetworkConfig):
     """What every Transformer has, whichever of its two stacks it keeps."""

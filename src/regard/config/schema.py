@@ -100,6 +100,17 @@ class Config(Settings):
 
     @field_validator("training")
     @classmethod
+    def _readings_differ(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+        model = info.data.get("model")
+        if training.agreement and model is not None and not model.drops:
+            raise ValueError(
+                f"training.agreement = {training.agreement:g} compares two readings that differ by dropout, and there "
+                "is none: set model.dropout above 0"
+            )
+        return training
+
+    @field_validator("training")
+    @classmethod
     def _what_is_frozen_has_learned(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
         if training.frozen and training.start_from is None:

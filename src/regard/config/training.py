@@ -96,6 +96,9 @@ class TrainingConfig(Settings):
     """Batches whose gradients are added up for one update. Several processes share each batch, and change nothing."""
     label_smoothing: Rate = 0.1
     """How much of the probability asked for is spread over the vocabulary (§5.4)."""
+    agreement: Rising = 0.0
+    """Read each batch twice, with other dropout, and ask that both predict the same, by this weight: α of R-Drop (Liang
+    et al. 2021). A step takes twice as long, and less is learned by heart; 0 reads once."""
     masking: MaskingConfig = MaskingConfig()
     """Encoders with head = "tokens": which tokens they must guess."""
     optimizer: OptimizerConfig = Adam()

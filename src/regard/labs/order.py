@@ -175,7 +175,8 @@ def _learn(positions: PositionsConfig, steps: int, seed: int) -> tuple[list[floa
     objective = PredictLabels(network, 0.0, words=False)
     losses = fit(network, repeat(batch), steps, objective=objective, peak=5e-3).losses
     with torch.no_grad():
-        probabilities = objective.logits(batch).softmax(-1)  # of each order (rows), to be each order (columns)
+        states, _ = objective.states(batch)
+        probabilities = network.logits(states).softmax(-1)  # of each order (rows), to be each order (columns)
     return losses, float(probabilities.diagonal().mean())
 
 

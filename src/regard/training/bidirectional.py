@@ -8,9 +8,10 @@ B rows · T their length · N real places · C model width · V vocabulary
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import Config
 from regard.evaluation.likelihood import perplexity
@@ -21,7 +22,7 @@ from regard.text.prepare import Part, Prepared
 from regard.text.scan import Scan
 from regard.training.language import LanguageKind, LanguageModelling
 from regard.training.loss import Loss, smoothed_cross_entropy
-from regard.training.objective import TokenBatch
+from regard.training.objective import Objective, TokenBatch
 from regard.training.picks import Pick, Said, picks_for_both_ways
 from regard.training.task import Check, Measured
 
@@ -36,7 +37,7 @@ class TwoWayBatch(TokenBatch):
         return 2 * super().targets
 
 
-class BothWays(nn.Module):
+class BothWays(Objective[BidirectionalLanguageModel]):
     """Predict each token from those before it, and from those after it."""
 
     def __init__(self, network: BidirectionalLanguageModel, label_smoothing: float) -> None:
@@ -44,25 +45,21 @@ class BothWays(nn.Module):
         self.network = network
         self.label_smoothing = label_smoothing
 
-    def forward(self, batch: TwoWayBatch) -> Loss:
-        """The loss of a batch, summed over the targets of both directions."""
-        logits, wanted = self._predictions(batch)
-        return smoothed_cross_entropy(logits.flatten(0, 1), wanted.flatten(), self.label_smoothing)
-
     def directions(self, batch: TwoWayBatch) -> tuple[Loss, Loss]:
         """The loss forwards, and the loss backwards."""
-        logits, wanted = self._predictions(batch)
+        states, wanted = self.states(batch)
+        logits = self.network.logits(states)
         ahead, back = (smoothed_cross_entropy(logits[:, n], wanted[:, n], self.label_smoothing) for n in (0, 1))
         return ahead, back
 
-    def _predictions(self, batch: TwoWayBatch) -> tuple[Tensor, Tensor]:
-        """Logits (N, 2, V) of what follows and of what went before, and what they should say (N, 2)."""
+    def states(self, batch: TwoWayBatch) -> tuple[Tensor, Tensor]:
+        """The states of both directions at each real token, and what follows and went before it (N, 2)."""
         hidden = self.network.both_ways(batch.target, batch.predicted, batch.target_real, batch.facts).flatten(0, 1)
         wanted = torch.stack([batch.predicted, batch.target], dim=-1).flatten(0, 1)
         if batch.target_real is not None:
             places = batch.target_real.flatten().nonzero().squeeze(1)
             hidden, wanted = hidden.index_select(0, places), wanted.index_select(0, places)
-        return self.network.logits(hidden), wanted  # (N, C) -> (N, 2, V)
+        return hidden, wanted
 
 
 class BidirectionalKind(LanguageKind):
@@ -91,7 +88,7 @@ class BidirectionalModelling(LanguageModelling):
         for part in (network.mixing, network.pooling):  # for later tasks to learn: nothing here depends on them
             part.requires_grad_(False)
 
-    def objective(self) -> nn.Module:
+    def objective(self) -> Objective[Any]:
         """Predict each token from those before it, and from those after it."""
         return BothWays(self._both, self.config.training.label_smoothing)
 

@@ -105,13 +105,12 @@ class Labelling:
         for examples in self._batches(store).epoch(0):
             check()
             batch = self.batch(store, examples).to(device)
-            scored = batch.labels != UNSCORED
-            right = batch.labels[scored]
-            p = objective.logits(batch).double().softmax(-1)  # (N, L)
+            states, right = objective.states(batch)
+            p = self.network.logits(states).double().softmax(-1)  # (N, L)
             granted = p.gather(1, right[:, None]).squeeze(1)
             sure, given = p.max(-1)
             total, count = total - float(granted.clamp(min=1e-300).log().sum()), count + len(right)
-            bounds = np.cumsum(scored.sum(1).cpu().numpy())[:-1]
+            bounds = np.cumsum((batch.labels != UNSCORED).sum(1).cpu().numpy())[:-1]
             parts = [np.split(tensor.cpu().numpy(), bounds) for tensor in (right, given, sure, granted)]
             found |= {int(n): tuple(row) for n, *row in zip(examples, *parts, strict=True)}
         columns = zip(*(found[n] for n in range(len(store))), strict=True)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.models.network import EncodingNetwork
 from regard.text.framing import FramedBatch
-from regard.training.loss import Loss, smoothed_cross_entropy
-from regard.training.objective import Batch
+from regard.training.objective import Batch, Objective
 
 UNSCORED = -1  # in place of a label: nothing is predicted here
 
@@ -48,7 +47,7 @@ def label_batch(framed: FramedBatch, labels: Tensor, segments: int) -> LabelBatc
     return LabelBatch(torch.from_numpy(framed.ids), torch.from_numpy(framed.real), labels, facts)
 
 
-class PredictLabels(nn.Module):
+class PredictLabels(Objective[EncodingNetwork]):
     """Predict the label of each text, or with `words` the tag of each word."""
 
     def __init__(self, network: EncodingNetwork, label_smoothing: float, *, words: bool) -> None:
@@ -57,14 +56,11 @@ class PredictLabels(nn.Module):
         self.label_smoothing = label_smoothing
         self.words = words
 
-    def logits(self, batch: LabelBatch) -> Tensor:
-        """(N, L) for all labels that are to be predicted, text by text."""
+    def states(self, batch: LabelBatch) -> tuple[Tensor, Tensor]:
+        """What stands for each text, or each word (N, C), and the labels of those that have one (N,), text by text."""
         memory = self.network.encode(batch.ids, batch.real, batch.facts)
+        scored = batch.labels != UNSCORED
         if not self.words:
-            return self.network.logits(self.network.pool(memory))
-        wanted = (batch.labels != UNSCORED).flatten().nonzero().squeeze(1)
-        return self.network.logits(memory.states.flatten(0, 1).index_select(0, wanted))
-
-    def forward(self, batch: LabelBatch) -> Loss:
-        """The loss of a batch, summed over its labels."""
-        return smoothed_cross_entropy(self.logits(batch), batch.labels[batch.labels != UNSCORED], self.label_smoothing)
+            return self.network.pool(memory), batch.labels[scored]
+        wanted = scored.flatten().nonzero().squeeze(1)
+        return memory.states.flatten(0, 1).index_select(0, wanted), batch.labels[scored]

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import Config, Corpus
 from regard.decoding.sampling import Writer
@@ -20,7 +21,7 @@ from regard.text.prepare import Part, Prepared, prepare_documents
 from regard.text.scan import Report, Scan, scan_documents
 from regard.text.tokenizer import Tokenizer
 from regard.training.display import Sample
-from regard.training.objective import NextToken, TokenBatch
+from regard.training.objective import NextToken, Objective, TokenBatch
 from regard.training.one_sided import check_one_sided
 from regard.training.picks import Pick, Said, picks_for_text
 from regard.training.task import Check, Measured
@@ -76,7 +77,7 @@ class LanguageModelling:
         self._plan = plan(column, self.context, training.batch_tokens, config.tokens, training.seed)
         self._cost = Cost(network)
 
-    def objective(self) -> nn.Module:
+    def objective(self) -> Objective[Any]:
         """Predict each token from those before it."""
         return NextToken(self.network, self.config.training.label_smoothing)
 

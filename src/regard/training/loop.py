@@ -13,6 +13,7 @@ from regard.config.training import Plateau
 from regard.errors import FolderError, InterruptedRun, RunError
 from regard.models.weights import read_tensors, tensors_of
 from regard.text.batches import Place
+from regard.training.agreement import Agreeing
 from regard.training.averaging import MovingAverage, mean, swapped
 from regard.training.checkpoint import (
     Checkpoint,
@@ -60,7 +61,8 @@ class Loop:
         self.processes = processes
         self.display = display or Display()
         self.network = task.network.to(processes.device)
-        self.objective = processes.wrap(task.objective())
+        objective, agreement = task.objective(), config.training.agreement
+        self.objective = processes.wrap(Agreeing(objective, agreement) if agreement else objective)
         self.optimizer = optimizer_of(self.network, config.training.optimizer)
         self.average = MovingAverage(self.network, config.training.ema) if config.training.ema else None
         self.state = State()
@@ -139,9 +141,13 @@ class Loop:
             state.first = seen.smoothed / seen.targets
         seconds = time.perf_counter() - begun
         state.seconds += seconds
-        state.interval.add(seen, sum(self.task.flops(batch) for batch in batches), seconds)
+        state.interval.add(seen, self._flops(batches), seconds)
         if step % training.log_every == 0 or step == self.steps:
             self._log()
+
+    def _flops(self, batches: list[Batch]) -> float:
+        readings = 2 if self.config.training.agreement else 1
+        return readings * sum(self.task.flops(batch) for batch in batches)
 
     def _bound(self) -> float:
         """The loss that is past all bounds."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import Config, Corpus
 from regard.errors import ConfigError, DataError
@@ -30,8 +30,8 @@ from regard.text.store import Column
 from regard.text.tokenizer import MASKS, load_tokenizer, mask_of
 from regard.training.display import Sample
 from regard.training.language import context_of, describe_rows
-from regard.training.loss import Loss, smoothed_cross_entropy
-from regard.training.objective import Batch
+from regard.training.loss import smoothed_cross_entropy
+from regard.training.objective import Batch, Objective
 from regard.training.one_sided import check_one_sided
 from regard.training.picks import Pick, Said, picks_for_encoder
 from regard.training.random import generator
@@ -104,7 +104,7 @@ class MaskedBatch(Batch):
         return int(self.chosen.sum())
 
 
-class HiddenToken(nn.Module):
+class HiddenToken(Objective[EncodingNetwork]):
     """Predict each hidden token from the passage around it."""
 
     def __init__(self, network: EncodingNetwork, label_smoothing: float) -> None:
@@ -113,17 +113,12 @@ class HiddenToken(nn.Module):
         self.label_smoothing = label_smoothing
         network.pooling.requires_grad_(False)  # nothing here teaches it, so processes have no gradient to wait for
 
-    def forward(self, batch: MaskedBatch) -> Loss:
-        """The loss of a batch, summed over its hidden tokens."""
-        logits, hidden = self.logits(batch)
-        return smoothed_cross_entropy(logits, hidden, self.label_smoothing)
-
-    def logits(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
-        """Logits (N, V) at the hidden tokens, and what they are (N,)."""
+    def states(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+        """The encoder's state at each hidden token (N, C), and what it is (N,)."""
         real = None if bool(batch.real.all()) else batch.real
         states = self.network.encode(batch.ids, real).states.flatten(0, 1)  # (B·T, C)
         wanted = batch.chosen.flatten().nonzero().squeeze(1)
-        return self.network.logits(states.index_select(0, wanted)), batch.original.flatten().index_select(0, wanted)
+        return states.index_select(0, wanted), batch.original.flatten().index_select(0, wanted)
 
 
 class MaskedModelling:
@@ -185,7 +180,8 @@ class MaskedModelling:
         for number, batch in enumerate(self._passages(part).in_order()):
             check()
             hidden = self._masking.hide(batch.ids, Draws.of(batch.ids.shape, generator(number)))
-            logits, wanted = objective.logits(_tensors(batch, hidden).to(device))
+            states, wanted = objective.states(_tensors(batch, hidden).to(device))
+            logits = objective.network.logits(states)
             total += float(smoothed_cross_entropy(logits, wanted).plain)
             right += int((logits.argmax(-1) == wanted).sum())
             targets += len(wanted)

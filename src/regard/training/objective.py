@@ -6,15 +6,16 @@ the projection to the vocabulary is the largest matrix of all, and pads have no 
 B examples · S source length · T target length · N real targets
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from regard.models.network import Network, TranslatingNetwork, WritingNetwork
-from regard.training.loss import Loss
+from regard.training.loss import Loss, smoothed_cross_entropy
 from regard.training.projected_loss import projected_cross_entropy
 
 
@@ -35,6 +36,10 @@ class Batch:
     def share(self, rank: int, world: int) -> Self:
         """Every `world`-th example, from the `rank`-th on: one process's share."""
         return self if world == 1 else self._each(lambda tensor: tensor[rank::world])
+
+    def twice(self) -> Self:
+        """All examples, and then all of them again."""
+        return self._each(lambda tensor: torch.cat([tensor, tensor]))
 
     def to(self, device: torch.device) -> Self:
         """The same on another device."""
@@ -72,7 +77,30 @@ class TokenBatch(Batch):
         return int(self.predicted.numel() if self.target_real is None else self.target_real.sum())
 
 
-class NextToken(nn.Module):
+N = TypeVar("N", bound=Network)
+
+
+class Objective(nn.Module, Generic[N]):
+    """What a network is trained to do: predict targets from states of its own, whose logits are softened.
+
+    N predictions · C model width · V vocabulary
+    """
+
+    network: N
+    label_smoothing: float
+
+    @abstractmethod
+    def states(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """What the network predicts from (N, C), and what it should predict (N,)."""
+
+    def forward(self, batch: Any) -> Loss:
+        """The loss of a batch, summed over its targets."""
+        states, targets = self.states(batch)
+        logits = self.network.logits(states).flatten(0, -2)
+        return smoothed_cross_entropy(logits, targets.flatten(), self.label_smoothing)
+
+
+class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
     """Predict each token of the target from those before it, and from the source if there is one.
 
     With a source it is translation, without one language modelling.
@@ -84,8 +112,8 @@ class NextToken(nn.Module):
         self.network = network
         self.label_smoothing = label_smoothing
 
-    def forward(self, batch: TokenBatch) -> Loss:
-        """The loss of a batch, summed over its targets."""
+    def states(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        """The decoder's state at each real token (N, C), and the tokens that follow (N,)."""
         memory = None
         if batch.source is not None:
             memory = self.network.encode(batch.source, batch.source_real, batch.source_facts)
@@ -94,4 +122,9 @@ class NextToken(nn.Module):
         if batch.target_real is not None:
             wanted = batch.target_real.flatten().nonzero().squeeze(1)
             hidden, predicted = hidden.index_select(0, wanted), predicted.index_select(0, wanted)
+        return hidden, predicted
+
+    def forward(self, batch: TokenBatch) -> Loss:
+        """The loss of a batch, summed over its targets."""
+        hidden, predicted = self.states(batch)
         return projected_cross_entropy(hidden, self.network.output, predicted, self.label_smoothing)

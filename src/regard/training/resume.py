@@ -12,6 +12,7 @@ HONOURED = (
     "training.epochs",
     "training.accumulate",
     "training.label_smoothing",
+    "training.agreement",
     "training.optimizer.beta1",
     "training.optimizer.beta2",
     "training.optimizer.epsilon",

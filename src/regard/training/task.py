@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from torch import nn
-
 from regard.config import Config, Corpus
 from regard.models.network import Network
 from regard.text.batches import Place
 from regard.text.prepare import Prepared
 from regard.text.scan import Report, Scan
 from regard.training.display import Sample
-from regard.training.objective import Batch
+from regard.training.objective import Batch, Objective
 from regard.training.picks import Pick, Said
 
 Check = Callable[[], None]  # called between the pieces of long work; may raise to stop it
@@ -43,7 +41,7 @@ class Task(Protocol[B]):
     predicts: str  # what the loss is a mean over: tokens or labels
     network: Network
 
-    def objective(self) -> nn.Module:
+    def objective(self) -> Objective[Any]:
         """The module from a batch to its loss."""
         ...
 

@@ -1,0 +1,179 @@
+"""Two readings that should agree: the loss is the formula, in pieces as in one, for whatever is predicted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from commands import regard as command_line
+from regard.config import (
+    BidirectionalLanguageModel,
+    ClassHead,
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    ModelConfig,
+    TokenHead,
+)
+from regard.models import build
+from regard.training import agreement
+from regard.training.agreement import Agreeing, agreeing_cross_entropy, divergence
+from regard.training.bidirectional import BothWays, TwoWayBatch
+from regard.training.labels import LabelBatch, PredictLabels
+from regard.training.loss import smoothed_cross_entropy
+from regard.training.masked import HiddenToken, MaskedBatch
+from regard.training.objective import Batch, NextToken, Objective, TokenBatch
+from small_runs import numbers, run, write_pairs
+
+SHAPE: dict[str, Any] = {"vocabulary": 20, "width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "dropout": 0.3}
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    return (p * (p / q).log()).sum()
+
+
+@given(seed=st.integers(0, 2**31), rows=st.integers(1, 6), size=st.integers(2, 9), weight=st.floats(0, 5))
+def test_the_loss_is_half_of_the_papers(seed: int, rows: int, size: int, weight: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    first, second = torch.randn(2, rows, size, dtype=torch.float64, generator=generator)
+    targets = torch.randint(0, size, (rows,), generator=generator)
+    p, q = first.softmax(-1), second.softmax(-1)
+    right = torch.arange(rows), targets
+    paper = -p[right].log().sum() - q[right].log().sum() + weight * (kl(p, q) + kl(q, p)) / 2
+    loss = agreeing_cross_entropy(first, second, targets, 0.0, weight)
+    torch.testing.assert_close(loss.smoothed, paper / 2)
+    torch.testing.assert_close(loss.plain, -(p[right].log().sum() + q[right].log().sum()) / 2)
+    assert loss.targets == rows
+
+
+def test_readings_that_agree_have_the_loss_of_one() -> None:
+    logits, targets = torch.randn(5, 7, dtype=torch.float64), torch.randint(0, 7, (5,))
+    loss = agreeing_cross_entropy(logits, logits, targets, 0.1, weight=3.0)
+    torch.testing.assert_close(loss.smoothed, smoothed_cross_entropy(logits, targets, 0.1).smoothed)
+    assert divergence(logits, logits + 1.0) < 1e-12 < divergence(logits, -logits)
+
+
+def real_of(rows: int, length: int) -> Tensor:
+    return torch.arange(length) < torch.randint(1, length + 1, (rows, 1))
+
+
+def translation() -> tuple[Objective[Any], Batch]:
+    network = build(EncoderDecoder(**SHAPE))
+    source, target = torch.randint(4, 20, (2, 6, 9))
+    batch = TokenBatch(target, target.roll(-1, 1), real_of(6, 9), source, real_of(6, 9))
+    return NextToken(network, 0.1), batch
+
+
+def language() -> tuple[Objective[Any], Batch]:
+    target = torch.randint(4, 20, (6, 9))
+    return NextToken(build(DecoderOnly(**SHAPE)), 0.0), TokenBatch(target, target.roll(-1, 1))
+
+
+def both_ways() -> tuple[Objective[Any], Batch]:
+    model = BidirectionalLanguageModel(vocabulary=20, width=16, dropout=0.3)
+    target = torch.randint(4, 20, (6, 9))
+    return BothWays(build(model), 0.1), TwoWayBatch(target, target.roll(-1, 1), real_of(6, 9))  # type: ignore[arg-type]
+
+
+def encoder(model: ModelConfig) -> Any:
+    return build(model)
+
+
+def hidden() -> tuple[Objective[Any], Batch]:
+    ids, real = torch.randint(4, 20, (6, 9)), real_of(6, 9)
+    chosen = real & (torch.rand(6, 9) < 0.5)
+    return HiddenToken(encoder(EncoderOnly(**SHAPE, head=TokenHead())), 0.1), MaskedBatch(ids, ids, chosen, real)
+
+
+def classes() -> tuple[Objective[Any], Batch]:
+    network = encoder(EncoderOnly(**SHAPE, head=ClassHead(labels=("a", "b", "c"))))
+    batch = LabelBatch(torch.randint(4, 20, (6, 9)), real_of(6, 9), torch.randint(0, 3, (6, 1)))
+    return PredictLabels(network, 0.1, words=False), batch
+
+
+KINDS = [translation, language, both_ways, hidden, classes]
+Kind = Callable[[], tuple[Objective[Any], Batch]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_dropout_two_readings_are_one(kind: Kind) -> None:
+    torch.manual_seed(0)
+    objective, batch = kind()
+    objective.eval()
+    once, twice = objective(batch), Agreeing(objective, 2.0).eval()(batch)
+    torch.testing.assert_close(twice.smoothed, once.smoothed)
+    torch.testing.assert_close(twice.plain, once.plain)
+    assert twice.targets == once.targets == batch.targets
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_dropout_what_the_readings_lie_apart_counts(kind: Kind) -> None:
+    torch.manual_seed(0)
+    objective, batch = kind()
+    losses = []
+    with torch.no_grad():
+        for weight in (0.0, 2.0):
+            torch.manual_seed(1)
+            losses.append(float(Agreeing(objective, weight).train()(batch).smoothed))
+        torch.manual_seed(1)
+        states, _ = objective.train().states(batch.twice())
+        logits = objective.network.logits(states).flatten(0, -2)
+        apart = float(divergence(*logits.chunk(2)))
+    assert apart > 0.01
+    if kind is not classes:  # whose head drops, too, and not in the same order
+        assert losses[1] - losses[0] == pytest.approx(apart, rel=1e-3)
+    assert losses[1] > losses[0] + 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_add_up_to_the_whole_and_so_do_their_gradients(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    objective, batch = kind()
+    asked = Agreeing(objective.double().eval(), 2.0)  # no dropout: the head would drop otherwise in each piece
+    found = []
+    for piece in (1000, 4):
+        monkeypatch.setattr(agreement, "PIECE", piece)
+        asked.zero_grad()
+        loss = asked(batch)
+        loss.smoothed.backward()
+        gradients = {name: p.grad for name, p in asked.named_parameters() if p.grad is not None}
+        found.append((loss.smoothed.detach(), loss.plain.detach(), gradients))
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_a_share_without_targets_has_a_gradient_of_zero() -> None:
+    torch.manual_seed(0)
+    objective, batch = hidden()
+    assert isinstance(batch, MaskedBatch)
+    nothing = MaskedBatch(batch.ids, batch.original, torch.zeros_like(batch.chosen), batch.real)
+    loss = Agreeing(objective, 1.0)(nothing)
+    loss.smoothed.backward()
+    assert loss.targets == 0
+    assert all(not p.grad.any() for p in objective.parameters() if p.grad is not None)
+
+
+def test_a_run_with_agreement_learns_to_agree_and_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv")
+    settings = ["training.agreement=5", "model.dropout=0.2", "validation.every=20"]
+    whole = run(tmp_path / "whole", data, *settings, "training.steps=40")
+    run(tmp_path / "part", data, *settings, "training.steps=20")
+    part = run(tmp_path / "part", data, *settings, "training.steps=40", resume=True)
+    assert numbers(whole) == numbers(part)
+    without = run(tmp_path / "without", data, *settings[1:], "training.steps=40")
+    losses = [[line["loss"] for line in numbers(out) if "loss" in line] for out in (whole, without)]
+    assert losses[0][0] > losses[1][0]  # at first the readings disagree, and that is asked for on top
+    assert losses[0][-1] < losses[0][0] / 1.3
+
+
+def test_without_dropout_there_is_nothing_to_agree_on(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv")
+    settings = ["--set", "training.agreement=1", "--set", "model.dropout=0"]
+    done = command_line("train", "translation", "--data", str(data), "--out", str(tmp_path / "run"), *settings)
+    assert done.code == 2
+    assert "training.agreement = 1 compares two readings that differ by dropout, and there is none" in done.err
+    assert "set model.dropout above 0" in done.err
