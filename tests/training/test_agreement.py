@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from commands import regard as command_line
 from regard.config import (
@@ -21,13 +21,16 @@ from regard.config import (
     TokenHead,
 )
 from regard.models import build
-from regard.training import agreement
-from regard.training.agreement import Agreeing, agreeing_cross_entropy, divergence
+from regard.nn.output import Output
+from regard.nn.precision import products_in
+from regard.nn.taps import open_taps
+from regard.training import projected_agreement
+from regard.training.agreement import agreeing_cross_entropy, divergence
 from regard.training.bidirectional import BothWays, TwoWayBatch
 from regard.training.labels import LabelBatch, PredictLabels
 from regard.training.loss import smoothed_cross_entropy
 from regard.training.masked import HiddenToken, MaskedBatch
-from regard.training.objective import Batch, NextToken, Objective, TokenBatch
+from regard.training.objective import Agreeing, Batch, NextToken, Objective, TokenBatch
 from small_runs import numbers, run, write_pairs
 
 SHAPE: dict[str, Any] = {"vocabulary": 20, "width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "dropout": 0.3}
@@ -130,20 +133,50 @@ def test_with_dropout_what_the_readings_lie_apart_counts(kind: Kind) -> None:
     assert losses[1] > losses[0] + 0.01
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pieces_add_up_to_the_whole_and_so_do_their_gradients(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    rows=st.integers(0, 20),
+    vocabulary=st.integers(2, 9),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+    bias=st.booleans(),
+    piece=st.integers(1, 100),
+)
+def test_pieces_of_any_size_give_the_loss_of_the_formula_and_its_gradients(
+    seed: int, rows: int, vocabulary: int, smoothing: float, bias: bool, piece: int
+) -> None:
+    torch.manual_seed(seed)
+    output = Output(nn.Parameter(torch.randn(vocabulary, 5)), bias).double()
+    if output.bias is not None:
+        nn.init.normal_(output.bias)
+    first, second = (torch.randn(rows, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    targets = torch.randint(0, vocabulary, (rows,))
+    wanted = agreeing_cross_entropy(output(first), output(second), targets, smoothing, 3.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(projected_agreement, "PIECE", piece)
+        found = projected_agreement.projected_agreement(first, second, output, targets, smoothing, 3.0)
+    torch.testing.assert_close(found.smoothed, wanted.smoothed)
+    torch.testing.assert_close(found.plain, wanted.plain)
+    assert found.targets == wanted.targets
+    inputs = [first, second, *output.parameters()]
+    mine, theirs = (torch.autograd.grad(loss.smoothed * 0.25, inputs) for loss in (found, wanted))
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_in_16_bits_gradients_are_nearly_the_same_and_open_taps_see_all_logits() -> None:
     torch.manual_seed(0)
-    objective, batch = kind()
-    asked = Agreeing(objective.double().eval(), 2.0)  # no dropout: the head would drop otherwise in each piece
+    output, targets = Output(nn.Parameter(torch.randn(9, 5))), torch.randint(0, 9, (6,))
+    states = torch.randn(2, 6, 5, requires_grad=True)
     found = []
-    for piece in (1000, 4):
-        monkeypatch.setattr(agreement, "PIECE", piece)
-        asked.zero_grad()
-        loss = asked(batch)
-        loss.smoothed.backward()
-        gradients = {name: p.grad for name, p in asked.named_parameters() if p.grad is not None}
-        found.append((loss.smoothed.detach(), loss.plain.detach(), gradients))
-    torch.testing.assert_close(found[0], found[1])
+    for kind in (torch.float32, torch.bfloat16):
+        with products_in(kind, torch.device("cpu")):
+            loss = projected_agreement.projected_agreement(states[0], states[1], output, targets, 0.1, 2.0)
+        found.append(torch.autograd.grad(loss.smoothed, states)[0])
+    assert found[1].dtype == torch.float32
+    assert float((found[0] - found[1]).norm() / found[0].norm()) < 0.03
+    with open_taps(output) as seen, torch.no_grad():
+        projected_agreement.projected_agreement(states[0], states[1], output, targets, 0.1, 2.0)
+    assert seen["logits"].shape == (6, 9)
 
 
 def test_a_share_without_targets_has_a_gradient_of_zero() -> None:
@@ -159,12 +192,12 @@ def test_a_share_without_targets_has_a_gradient_of_zero() -> None:
 
 def test_a_run_with_agreement_learns_to_agree_and_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
-    settings = ["training.agreement=5", "model.dropout=0.2", "validation.every=20"]
-    whole = run(tmp_path / "whole", data, *settings, "training.steps=40")
-    run(tmp_path / "part", data, *settings, "training.steps=20")
-    part = run(tmp_path / "part", data, *settings, "training.steps=40", resume=True)
+    chosen = ["training.agreement=5", "model.dropout=0.2", "validation.every=20"]
+    whole = run(tmp_path / "whole", data, *chosen, "training.steps=40")
+    run(tmp_path / "part", data, *chosen, "training.steps=20")
+    part = run(tmp_path / "part", data, *chosen, "training.steps=40", resume=True)
     assert numbers(whole) == numbers(part)
-    without = run(tmp_path / "without", data, *settings[1:], "training.steps=40")
+    without = run(tmp_path / "without", data, *chosen[1:], "training.steps=40")
     losses = [[line["loss"] for line in numbers(out) if "loss" in line] for out in (whole, without)]
     assert losses[0][0] > losses[1][0]  # at first the readings disagree, and that is asked for on top
     assert losses[0][-1] < losses[0][0] / 1.3
@@ -172,8 +205,8 @@ def test_a_run_with_agreement_learns_to_agree_and_goes_on_as_if_never_stopped(tm
 
 def test_without_dropout_there_is_nothing_to_agree_on(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
-    settings = ["--set", "training.agreement=1", "--set", "model.dropout=0"]
-    done = command_line("train", "translation", "--data", str(data), "--out", str(tmp_path / "run"), *settings)
+    chosen = ["--set", "training.agreement=1", "--set", "model.dropout=0"]
+    done = command_line("train", "translation", "--data", str(data), "--out", str(tmp_path / "run"), *chosen)
     assert done.code == 2
     assert "training.agreement = 1 compares two readings that differ by dropout, and there is none" in done.err
     assert "set model.dropout above 0" in done.err

@@ -13,7 +13,6 @@ from regard.config.training import Plateau
 from regard.errors import FolderError, InterruptedRun, RunError
 from regard.models.weights import read_tensors, tensors_of
 from regard.text.batches import Place
-from regard.training.agreement import Agreeing
 from regard.training.averaging import MovingAverage, mean, swapped
 from regard.training.checkpoint import (
     Checkpoint,
@@ -24,7 +23,7 @@ from regard.training.checkpoint import (
 )
 from regard.training.display import Display, Progress
 from regard.training.interrupts import Wish
-from regard.training.objective import Batch
+from regard.training.objective import Agreeing, Batch
 from regard.training.processes import ALONE, Processes
 from regard.training.random import seed_step
 from regard.training.run import Run

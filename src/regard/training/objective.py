@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.network import Network, TranslatingNetwork, WritingNetwork
+from regard.training.agreement import agreeing_cross_entropy
 from regard.training.loss import Loss, smoothed_cross_entropy
+from regard.training.projected_agreement import projected_agreement
 from regard.training.projected_loss import projected_cross_entropy
 
 
@@ -95,9 +97,19 @@ class Objective(nn.Module, Generic[N]):
 
     def forward(self, batch: Any) -> Loss:
         """The loss of a batch, summed over its targets."""
-        states, targets = self.states(batch)
-        logits = self.network.logits(states).flatten(0, -2)
-        return smoothed_cross_entropy(logits, targets.flatten(), self.label_smoothing)
+        return self.loss(*self.states(batch))
+
+    def loss(self, states: Tensor, targets: Tensor) -> Loss:
+        """The loss of predictions from these states."""
+        return smoothed_cross_entropy(self._logits(states), targets.flatten(), self.label_smoothing)
+
+    def agreement(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
+        """The loss of two readings, of which agreement is asked by this weight."""
+        logits = self._logits(first), self._logits(second)
+        return agreeing_cross_entropy(*logits, targets.flatten(), self.label_smoothing, weight)
+
+    def _logits(self, states: Tensor) -> Tensor:
+        return self.network.logits(states).flatten(0, -2)
 
 
 class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
@@ -124,7 +136,25 @@ class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
             hidden, predicted = hidden.index_select(0, wanted), predicted.index_select(0, wanted)
         return hidden, predicted
 
-    def forward(self, batch: TokenBatch) -> Loss:
+    def loss(self, states: Tensor, targets: Tensor) -> Loss:
+        """The loss of predictions from these states."""
+        return projected_cross_entropy(states, self.network.output, targets, self.label_smoothing)
+
+    def agreement(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
+        """The loss of two readings, of which agreement is asked by this weight."""
+        return projected_agreement(first, second, self.network.output, targets, self.label_smoothing, weight)
+
+
+class Agreeing(nn.Module):
+    """An objective that reads each batch twice, with other dropout, and asks that both predict the same."""
+
+    def __init__(self, objective: Objective[Any], weight: float) -> None:
+        super().__init__()
+        self.objective = objective
+        self.weight = weight
+
+    def forward(self, batch: Batch) -> Loss:
         """The loss of a batch, summed over its targets."""
-        hidden, predicted = self.states(batch)
-        return projected_cross_entropy(hidden, self.network.output, predicted, self.label_smoothing)
+        states, targets = self.objective.states(batch.twice())
+        half = len(targets) // 2
+        return self.objective.agreement(states[:half], states[half:], targets[:half], self.weight)

@@ -67,7 +67,7 @@ class _InPieces(torch.autograd.Function):
                 powers.scatter_add_(1, right, (smoothing - 1) * totals)
                 narrow = powers.to(kind)
                 of_hidden[some] = torch.mm(narrow, matrix) / totals
-                _add_product(of_weight, narrow.T, (hidden[some] / totals).to(kind))
+                add_product(of_weight, narrow.T, (hidden[some] / totals).to(kind))
                 if of_bias is not None:
                     of_bias += (powers / totals).sum(0)
         average = (hidden.sum(0) * weight.mean(0)).sum()  # of the logits, summed over the predictions
@@ -102,7 +102,7 @@ def _powers(
     return torch.sub(logits, highest, out=space).exp_(), highest, chosen
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += a b, which is one operation where all have one type."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
