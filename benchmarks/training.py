@@ -54,7 +54,17 @@ SENTENCES = 40_000
 TOKENS, BLOCK = 4096, 256  # in a batch, pads included; in a row of the language model's
 RATE = 1e-4
 KEPT = " + kept memory"
-OURS = {"regard": torch.float32, "regard, bfloat16": torch.bfloat16}  # and the type of its matrix products
+
+
+@dataclass(frozen=True)
+class Way:
+    """How regard trains: the type of its matrix products, and how much two readings of a batch should agree."""
+
+    products: torch.dtype = torch.float32
+    agreement: float = 0.0
+
+
+OURS = {"regard": Way(), "regard, bfloat16": Way(torch.bfloat16), "regard, agreement": Way(agreement=5.0)}
 
 MODELS: dict[str, EncoderDecoder | DecoderOnly] = {
     "tiny": EncoderDecoder(vocabulary=10_000, width=128, layers=4, heads=4, feed_forward=256),
@@ -137,9 +147,11 @@ class Contender(Protocol):
 class Ours:
     """regard's training loop: it takes its own batches from the store, and takes them on the clock."""
 
-    def __init__(self, task: Translation | LanguageModelling, folder: Path, products: torch.dtype) -> None:
+    def __init__(self, task: Translation | LanguageModelling, folder: Path, way: Way) -> None:
         keep_freed_memory()
-        self.loop = Loop(Run(folder), task.config, task, products=products)
+        training = task.config.training.model_copy(update={"agreement": way.agreement})
+        config = task.config.model_copy(update={"training": training})
+        self.loop = Loop(Run(folder), config, task, products=way.products)
 
     def step(self, batch: Batch) -> float:
         """The next step; its batch is the one that the others are given."""

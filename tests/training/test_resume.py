@@ -230,7 +230,8 @@ def test_settings_that_cannot_change_are_refused_by_name(setting: str, sentence:
 
 def test_settings_that_can_change_are_honoured(half: Path, data: Path) -> None:
     peak, warmup = "training.schedule.peak=0.1", "training.schedule.warmup=1"
-    run(half, data, peak, warmup, "training.steps=8", resume=True)
+    run(half, data, peak, warmup, "training.steps=8", "testing.beam=3", resume=True)
+    assert "beam = 3 " in (half / "config.toml").read_text("utf-8")  # how it is tested changes nothing that it learned
     rates = {line["step"]: line["rate"] for line in lines(half) if "rate" in line}
     assert rates[6] == pytest.approx(0.005 * 6 / 10)
     assert rates[8] == pytest.approx(0.1 / 8**0.5)

@@ -26,6 +26,7 @@ HONOURED = (
     "training.log_every",
     "training.threads",
     "validation",
+    "testing",
     "model.dropout",
     "model.attention_dropout",
     "model.activation_dropout",
