@@ -215,6 +215,12 @@ def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
         ),
         ("# \u2028\n[modle]\nlayers = 2\n", 2, "modle is not a setting; did you mean model?"),
         ("[model]\nlayers = 2\nlayer = 3\n", 3, "model.layer is not a setting; did you mean model.layers?"),
+        (
+            "[model]\ndropout = 0\n[training]\nsteps = 9\nagreement = 1\nseed = 3\n",
+            5,
+            "training.agreement = 1 compares two readings that differ by dropout, and there is none: set model.dropout "
+            "above 0.",
+        ),
     ],
 )
 def test_a_wrong_setting_in_a_file_is_shown_with_its_line(tmp_path: Path, text: str, line: int, sentence: str) -> None:
@@ -227,6 +233,8 @@ def test_the_place_is_the_layer_that_gave_the_wrong_value(tmp_path: Path) -> Non
     file = tmp_path / "my.toml"
     file.write_text('preset = "tiny"\n[model]\nwidth = 96\n')
     assert complaint(file, "model.heads=5").startswith("--set model.heads=5: ")
+    frozen = complaint(file, "training.frozen=true", "training.seed=3")
+    assert frozen.startswith("--set training.frozen=true: training.frozen = True needs training.start_from")
     file.write_text('preset = "tiny"\n[model]\nwidth = 90\n')
     assert complaint(file) == f"{file}:3: model.heads = 4 does not divide model.width = 90: use 3 or 5."
 

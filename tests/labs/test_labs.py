@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.errors import DataError
 from regard.labs import LABS
 from regard.labs.folder import carry_out, chapter_of, write_book
 
@@ -22,6 +23,14 @@ def assert_offline(page: str) -> None:
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("labs")
+
+
+def test_a_folder_that_cannot_be_made_is_found_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"file/order: cannot be written \(Not a directory\); choose another --out"):
+        carry_out(LABS["order"], "quick", tmp_path / "file", say=said.append)
+    assert said == []
 
 
 @pytest.mark.parametrize("name", LABS)

@@ -20,6 +20,7 @@ from regard.config import (
     ModelConfig,
     TokenHead,
 )
+from regard.errors import RunError
 from regard.models import build
 from regard.nn.output import Output
 from regard.nn.precision import products_in
@@ -201,6 +202,12 @@ def test_a_run_with_agreement_learns_to_agree_and_goes_on_as_if_never_stopped(tm
     losses = [[line["loss"] for line in numbers(out) if "loss" in line] for out in (whole, without)]
     assert losses[0][0] > losses[1][0]  # at first the readings disagree, and that is asked for on top
     assert losses[0][-1] < losses[0][0] / 1.3
+
+
+def test_a_loss_past_all_bounds_asks_for_less_agreement(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv")
+    with pytest.raises(RunError, match=r"lower training.schedule.peak or training.agreement, lengthen"):
+        run(tmp_path / "run", data, "training.agreement=1e30")
 
 
 def test_without_dropout_there_is_nothing_to_agree_on(tmp_path: Path) -> None:

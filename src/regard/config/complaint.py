@@ -27,8 +27,11 @@ def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[
     if first["type"].startswith("union_tag"):
         path = (*path, "kind")
     key = ".".join(path)
-    others = re.findall(r"([a-z_.]+) = ", first["msg"])  # a contradiction names the other setting
-    where = _where([path, *(tuple(other.split(".")) for other in others)], sources)
+    fault = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    of_a_table = fault.startswith(f"{key}.")  # it says itself which of the table's settings is wrong
+    named = re.findall(r"([a-z_]+(?:\.[a-z_]+)+)" if of_a_table else r"([a-z_.]+) = ", fault)  # maybe several, at odds
+    paths = [tuple(name.split(".")) for name in named]
+    where = _where(paths if of_a_table else [path, *paths], sources)
     match first["type"]:
         case "extra_forbidden":
             prefix = "".join(f"{part}." for part in path[:-1])
@@ -47,9 +50,8 @@ def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[
             options = re.findall(r"'([^']+)'", first["ctx"]["expected"])
             given = first["input"]
             return ConfigError(f"{where}{key} = {given!r} should be {_either(options)}{nearest(str(given), options)}.")
-    fault = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
     fault = fault.replace("a valid boolean", "true or false").replace("a valid integer", "a whole number")
-    if fault.startswith(f"{key}."):  # a complaint about a table that says itself which of its settings is wrong
+    if of_a_table:
         return ConfigError(f"{where}{fault}.")
     return ConfigError(f"{where}{key} = {first['input']!r} {fault}.")
 

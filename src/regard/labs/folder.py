@@ -29,6 +29,8 @@ def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -
     """Run a lab and write its folder below `out`."""
     from regard.training.environment import environment
 
+    folder = out / lab.name
+    _made(folder)  # before the work, which a folder that cannot be made would lose
     begun = time.perf_counter()
     outcome = lab.experiment.run(Bench(effort, out / "models", say))
     seconds = time.perf_counter() - begun
@@ -36,8 +38,6 @@ def carry_out(lab: Lab, effort: Effort, out: Path, say: Callable[[str], None]) -
     machine = {key: whole[key] for key in ("regard", "torch", "python", "processor", "cores", "threads")}
     pictures = {drawing.name: drawn(drawing.figure, "svg").decode() for drawing in outcome.drawings}
     chapter = Chapter(lab, outcome.holds, section(lab, outcome, pictures, effort, seconds, machine))
-    folder = out / lab.name
-    _made(folder)
     for drawing in outcome.drawings:
         for ending in ("svg", "png"):
             write(drawing.figure, folder / f"{drawing.name}.{ending}")

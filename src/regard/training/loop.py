@@ -155,9 +155,11 @@ class Loop:
         return EXPLODED * max(self.state.first, math.log(self.config.model.vocabulary))
 
     def _diverged(self, step: int, error: DivergedError, place: Place, batches: list[Batch]) -> str:
+        peak = "training.schedule.peak"
+        lower = f"{peak} or training.agreement" if self.config.training.agreement else peak
         return (
             f"step {step}: {error} ({self.task.describe(place, batches[-1])}); training was stopped and the last good "
-            "checkpoint kept: lower training.schedule.peak, lengthen training.schedule.warmup or set "
+            f"checkpoint kept: lower {lower}, lengthen training.schedule.warmup or set "
             "training.clip=1.0, and go on with --resume."
         )
 
