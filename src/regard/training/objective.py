@@ -79,16 +79,16 @@ class TokenBatch(Batch):
         return int(self.predicted.numel() if self.target_real is None else self.target_real.sum())
 
 
-N = TypeVar("N", bound=Network)
+Trained = TypeVar("Trained", bound=Network)
 
 
-class Objective(nn.Module, Generic[N]):
-    """What a network is trained to do: predict targets from states of its own, whose logits are softened.
+class Objective(nn.Module, Generic[Trained]):
+    """What a network is trained to do: predict targets from the states that it makes of a batch.
 
     N predictions · C model width · V vocabulary
     """
 
-    network: N
+    network: Trained
     label_smoothing: float
 
     @abstractmethod
