@@ -26,12 +26,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.config import Config, DecoderOnly, LearnedPositions, TokenizerConfig
+from regard.data.builtin import builtin_documents, builtin_pairs
+from regard.data.tokenizer import load_tokenizer, train_tokenizer
 from regard.decoding.engines.ctranslate2 import PATIENCE
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
 from regard.decoding.translator import Wish
-from regard.text.builtin import builtin_documents, builtin_pairs
-from regard.text.tokenizer import load_tokenizer, train_tokenizer
 
 BEAMS = {"greedy": 1, "beam 4": 4}
 BATCH = 32

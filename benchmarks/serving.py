@@ -25,7 +25,7 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.text.builtin import builtin_pairs
+from regard.data.builtin import builtin_pairs
 
 CORES = len(os.sched_getaffinity(0))
 OURS = "regard serve"
@@ -54,7 +54,7 @@ def peer(folder: str, threads: str, beam: int, port: int) -> None:
     from fastapi import FastAPI
     from pydantic import BaseModel
 
-    from regard.text.tokenizer import load_tokenizer
+    from regard.data.tokenizer import load_tokenizer
 
     options = {"inter_threads": CORES, "intra_threads": 1} if threads == "best" else {}
     translator: Any = ctranslate2.Translator(folder, device="cpu", **options)

@@ -22,11 +22,11 @@ import numpy as np
 
 from regard.config import SpecialTokens
 from regard.config.tokenizer import TokenizerConfig
-from regard.text.batches import Batches
-from regard.text.corpus import Pair
-from regard.text.pairs import Filter, batch_of_pairs, store_pairs
-from regard.text.store import open_store
-from regard.text.tokenizer import train_tokenizer
+from regard.data.batches import Batches
+from regard.data.corpus import Pair
+from regard.data.pairs import Filter, batch_of_pairs, store_pairs
+from regard.data.store import open_store
+from regard.data.tokenizer import train_tokenizer
 
 WORDS = 20_000
 TOKENS = 4096  # in a batch

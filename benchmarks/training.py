@@ -36,11 +36,11 @@ from torch.nn import functional as F
 
 from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions, SpecialTokens, TrainingConfig
 from regard.config.training import Constant
+from regard.data.batches import Place
+from regard.data.prepare import Part, Prepared
+from regard.data.store import TokenStore, open_store, write_store
+from regard.data.tokenizer import Tokenizer
 from regard.models import build
-from regard.text.batches import Place
-from regard.text.prepare import Part, Prepared
-from regard.text.store import TokenStore, open_store, write_store
-from regard.text.tokenizer import Tokenizer
 from regard.training.allocator import keep_freed_memory
 from regard.training.language import LanguageModelling
 from regard.training.loop import Loop

@@ -34,8 +34,8 @@ from regard.config import (
     TransformerConfig,
     WindowAttention,
 )
+from regard.data.trees import FACTS, places
 from regard.models import Network, build
-from regard.text.trees import FACTS, places
 from toy_trees import random_heads
 
 VOCABULARY = 23

@@ -9,13 +9,13 @@ from torch import Tensor
 from family import DECODERS, FAMILY, make
 from random_models import words
 from regard.config import Config, ModelConfig, TransformerConfig
+from regard.data.parses import Parse, beside
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
 from regard.decoding.translator import Wish
-from regard.look.subject import Subject
-from regard.look.trace import Trace, look
-from regard.text.parses import Parse, beside
-from regard.text.tokenizer import Tokenizer
+from regard.interpret.subject import Subject
+from regard.interpret.trace import Trace, look
 from toy_trees import conllu, random_heads
 
 TEXT = "w5 w9 w12 w7"

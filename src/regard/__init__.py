@@ -13,9 +13,9 @@ from regard.lazy import lazily
 from regard.version import __version__
 
 if TYPE_CHECKING:
+    from regard.api import Model, load
     from regard.config import Config, resolve
     from regard.errors import RegardError
-    from regard.model import Model, load
     from regard.models import Network, build, save
     from regard.nn import open_taps
     from regard.training.start import train
@@ -38,11 +38,11 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "Config": "regard.config",
-        "Model": "regard.model",
+        "Model": "regard.api",
         "Network": "regard.models",
         "RegardError": "regard.errors",
         "build": "regard.models",
-        "load": "regard.model",
+        "load": "regard.api",
         "open_taps": "regard.nn",
         "resolve": "regard.config",
         "save": "regard.models",

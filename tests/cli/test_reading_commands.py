@@ -20,8 +20,8 @@ from regard.config import (
     TagHead,
     TokenizerConfig,
 )
+from regard.data.tokenizer import train_tokenizer
 from regard.models import build, save
-from regard.text.tokenizer import train_tokenizer
 
 SIZES: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 24}
 MODELS: dict[str, ModelConfig] = {

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import Config, DecoderOnly, SpecialTokens, TokenizerConfig
+from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.generator import Continuation, Drawn, Generator, Prompting, Spelling
 from regard.decoding.settings import Bounds, Sampling
-from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "the quick brown fox, and the end of the day"
 CONFIG = Config(model=DecoderOnly(vocabulary=400))

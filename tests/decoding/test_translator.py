@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from regard.config import Config, EncoderDecoder, LearnedPositions, TokenizerConfig
+from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.engines.engine import Task, limits
 from regard.decoding.settings import Bounds, Hypothesis, Search
 from regard.decoding.translator import Translator, Wish
 from regard.errors import InputError
-from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 TEXTS = ["one two three.", "four five, six!", "seven eight nine?", "One, Two; Three"]
 CONFIG = Config(model=EncoderDecoder(vocabulary=400))

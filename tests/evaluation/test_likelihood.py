@@ -10,13 +10,13 @@ import torch
 import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
+from regard.data.corpus import Pair
+from regard.data.faults import Faults
 from regard.errors import DataError
 from regard.evaluation import language, scoring
 from regard.evaluation.likelihood import Likelihood, Scored, together
 from regard.evaluation.scoring import readable, score_pairs, score_texts
 from regard.evaluation.translation import likelihood
-from regard.text.corpus import Pair
-from regard.text.faults import Faults
 
 START, END = 2, 3
 PAIRS = [Pair("w4 w5", "w6 w7 w8"), Pair("w9 w10 w11 w12", "w13"), Pair("w4", "w4 w5 w6 w7 w8 w9")]

@@ -39,11 +39,11 @@ from regard.config import (
     TokenizerConfig,
     WindowAttention,
 )
+from regard.data.tokenizer import train_tokenizer
 from regard.errors import FolderError
 from regard.interop import import_folder, to_ctranslate2
 from regard.interop.huggingface_export import to_huggingface
 from regard.models import EncoderOnlyTransformer, load, save
-from regard.text.tokenizer import train_tokenizer
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()

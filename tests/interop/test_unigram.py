@@ -15,12 +15,12 @@ from tokenizers import Tokenizer
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer, logging
 
 from regard.config import SpecialTokens
+from regard.data.tokenizer import Tokenizer as OurTokenizer
 from regard.errors import FolderError
 from regard.interop import import_folder
 from regard.interop.sentencepiece import PieceType, parse_sentencepiece, read_sentencepiece
 from regard.interop.unigram import marian_tokenizers
 from regard.models import load
-from regard.text.tokenizer import Tokenizer as OurTokenizer
 
 ENGLISH = "the cat sat on mat dog runs quickly through green field sings old songs rivers seas 12 345 hello, world! ½"
 ITALIAN = "il gatto è seduto sul tappeto cane corre nel campo perché città più ciao, mondo! ñandú ß 漢字 漢 字"

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.config import Config, EncoderDecoder, SyntaxPositions
+from regard.data import trees
+from regard.data.pairs import pad_facts
 from regard.errors import InputError
 from regard.models import build
 from regard.nn import Positions, lay_out
 from regard.nn import SyntaxPositions as Scheme
 from regard.nn.relative import RelativeVectors
 from regard.nn.syntax import FACTS, tree_distance
-from regard.text import trees
-from regard.text.pairs import pad_facts
 from toy_trees import distance, random_heads, up
 
 

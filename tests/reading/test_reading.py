@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 import regard
 from family import make
 from labelled_runs import WORDS
+from regard.api import Model
 from regard.config import ClassHead, Config, EncoderOnly, LearnedPositions, SpecialTokens, TagHead, TokenizerConfig
+from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import ConfigError
-from regard.model import Model
 from regard.models import save
 from regard.reading.classify import label_probabilities
 from regard.reading.embed import POOLINGS, embed
 from regard.reading.reader import Reader, Text
 from regard.reading.tag import tag_probabilities
-from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 LABELS = ("bad", "good", "so-so")
 

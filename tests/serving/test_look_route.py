@@ -7,8 +7,8 @@ import pytest
 
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
-from regard.look.ablation import Change
-from regard.look.trace import Trace
+from regard.interpret.ablation import Change
+from regard.interpret.trace import Trace
 from regard.serving.limits import Limits
 from regard.serving.served import Served
 from regard.serving.service import Service

@@ -25,9 +25,9 @@ from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoder, RecurrentEncoderDecoder
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
+from regard.interpret.ablation import Change
+from regard.interpret.trace import Trace
 from regard.labs import LABS
-from regard.look.ablation import Change
-from regard.look.trace import Trace
 from regard.models.activations import ACTIVATIONS
 from regard.models.initialise import initialise
 from regard.serving.access import Access

@@ -12,9 +12,9 @@ import regard
 from family import VOCABULARY, Batch, batches, make
 from regard.cli.data import is_translator
 from regard.config import BidirectionalLanguageModel, Corpus
+from regard.data.scan import Scan
 from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
-from regard.text.scan import Scan
 from regard.training.bidirectional import BothWays, TwoWayBatch
 from regard.training.picks import picks_for_both_ways
 from regard.training.start import carry_out

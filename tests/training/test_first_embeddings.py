@@ -8,10 +8,10 @@ import torch
 
 from family import FAMILY
 from regard.config import BidirectionalLanguageModel, Config, ModelConfig, TokenizerConfig
+from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, DataError
 from regard.models import build
 from regard.nn import Embedding
-from regard.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.training.display import Display
 from regard.training.start import carry_out
 from regard.training.word_vectors import check_word_vectors, start_from_word_vectors

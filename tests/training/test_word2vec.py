@@ -13,8 +13,8 @@ import pytest
 from regard.config import gather
 from regard.config.sources import check
 from regard.config.word2vec import Word2VecRun
+from regard.data.word_vectors import read_word_vectors
 from regard.errors import ConfigError, DataError, RunError
-from regard.text.word_vectors import read_word_vectors
 from regard.training.word2vec import Learned, train_word2vec
 
 ANIMALS, PLACES = ["cat", "dog", "cow", "hen"], ["house", "barn", "field", "wood"]

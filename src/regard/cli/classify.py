@@ -11,8 +11,8 @@ from regard.cli.options import ModelFolder
 from regard.cli.reading import each_line, say_cut, text_of
 
 if TYPE_CHECKING:
-    from regard.model import Model
-    from regard.text.lines import Line
+    from regard.api import Model
+    from regard.data.lines import Line
 
 DIGITS = 4
 
@@ -34,8 +34,8 @@ def run(
     A tagger reads a sentence a line, its words apart by spaces, and prints each word with its tag on a line, and an
     empty line after each sentence.
     """
+    from regard.api import load
     from regard.config import Encodes, TagHead
-    from regard.model import load
 
     loaded = load(model)
     network = loaded.config.model

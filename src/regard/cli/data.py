@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from regard.api import Model
     from regard.config import Corpus
-    from regard.model import Model
-    from regard.text.faults import Faults
+    from regard.data.faults import Faults
 
 Files = list[str] | None
 
@@ -42,8 +42,8 @@ def named_files(
 def corpus(source: Files, target: Files, data: Files, *, parses: Files = None, piped: bool = False) -> "Corpus":
     """What is to be read; with `piped`, standard input where no file is given, unless someone would have to type it."""
     from regard.config import Corpus
+    from regard.data.lines import STANDARD_INPUT
     from regard.errors import ConfigError
-    from regard.text.lines import STANDARD_INPUT
 
     given = named_files(source, target, data, parses=parses)
     if not given and piped and not typed():

@@ -24,9 +24,9 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing while training.")] = False,
 ) -> None:
     """Train an English-Italian translator on the built-in phrasebook, test it, and translate with it."""
+    from regard.api import load
     from regard.cli.train import print_results
     from regard.config import Source, gather
-    from regard.model import load
     from regard.training.display import display_for
     from regard.training.start import Order, carry_out
 

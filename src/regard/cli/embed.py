@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from regard.data.lines import Line
     from regard.reading.embed import Pooling
-    from regard.text.lines import Line
 
 BINARY = (".npy", ".safetensors")
 ENDINGS = (*BINARY, ".jsonl", ".tsv")
@@ -38,8 +38,8 @@ def run(
     ] = False,
 ) -> None:
     """Print a vector for each line of text, its numbers apart by tabs; two texts, apart by a tab, have one."""
+    from regard.api import load
     from regard.errors import ConfigError
-    from regard.model import load
     from regard.reading.embed import POOLINGS, embed
 
     if pooling is not None:

@@ -17,7 +17,10 @@ from regard.cli.tables import new_table, print_table
 from regard.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from regard.api import Model
     from regard.config import Corpus
+    from regard.data.corpus import Pair
+    from regard.data.faults import Faults
     from regard.decoding.engines.choice import Name
     from regard.decoding.engines.ctranslate2 import Precision
     from regard.decoding.translator import Wish
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
     from regard.evaluation.likelihood import Likelihood
     from regard.evaluation.references import Asked
     from regard.evaluation.translation import Evaluation
-    from regard.model import Model
-    from regard.text.corpus import Pair
-    from regard.text.faults import Faults
     from regard.training.display import Display
     from regard.training.measuring import TextScores
 
@@ -96,9 +96,9 @@ def run(
     A classifier or a tagger is measured by accuracy and macro-F1, and by which labels it takes for which; an encoder
     that learns from text by the perplexity of what it predicts: hidden tokens, or for ELMo both directions.
     """
+    from regard.api import load
     from regard.config.model import LABELLING
-    from regard.model import load
-    from regard.text.faults import Faults
+    from regard.data.faults import Faults
     from regard.training.display import display_for
     from regard.training.measuring import MEASURED
 
@@ -147,9 +147,9 @@ def _translations(
     model: "Model", given: "Corpus", options: Options, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], Evaluation]":
     """How the pairs were translated, and how well."""
+    from regard.data.scan import pairs_of
     from regard.evaluation.scoring import readable
     from regard.evaluation.translation import evaluate, likelihood, translate
-    from regard.text.scan import pairs_of
 
     wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.tokenize)
     engine = cast("Name", options.engine or "auto")  # who chooses complains of another
@@ -172,8 +172,8 @@ def _text(
     model: "Model", given: "Corpus", context: int | None, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], Likelihood]":
     """How the text was read, and how probable it is."""
+    from regard.data.corpus import documents
     from regard.evaluation.language import evaluate
-    from regard.text.corpus import documents
     from regard.training.language import CONTEXT
 
     context = _context(model, context) or model.config.model.longest or CONTEXT
@@ -214,9 +214,9 @@ def _labels(
     model: "Model", given: "Corpus", column: int | None, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], LabelScores]":
     """How the labels of texts, or the tags of words, agree with those that are right."""
+    from regard.data.columns import tagged
+    from regard.data.labelled import labelled
     from regard.evaluation.labelled import evaluate_tags, evaluate_texts
-    from regard.text.columns import tagged
-    from regard.text.labelled import labelled
 
     if given.source:
         raise ConfigError(f"{model.folder} predicts labels, and reads --data, not --source and --target.")

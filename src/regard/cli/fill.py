@@ -10,9 +10,9 @@ import typer
 from regard.cli.data import say_skipped
 
 if TYPE_CHECKING:
+    from regard.data.faults import Faults
+    from regard.data.lines import Line
     from regard.reading.fill import Filled, Filler
-    from regard.text.faults import Faults
-    from regard.text.lines import Line
 
 TOGETHER = 256  # lines that are filled at once where there are so many
 
@@ -36,11 +36,11 @@ def run(
 
     A line comes back filled; after tabs, the most probable tokens of each hole with their probabilities.
     """
+    from regard.api import load
     from regard.cli.output import lines_to
-    from regard.model import load
-    from regard.text.arriving import arriving
-    from regard.text.faults import Faults
-    from regard.text.lines import read_lines
+    from regard.data.arriving import arriving
+    from regard.data.faults import Faults
+    from regard.data.lines import read_lines
 
     filler = load(model, *(ensemble or [])).filler()
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():

@@ -11,8 +11,8 @@ import typer
 from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, say_why
 
 if TYPE_CHECKING:
+    from regard.api import Model
     from regard.decoding.generator import Continuation, Prompting
-    from regard.model import Model
 
 HELP = "Type how a text begins and Enter to see it go on; Enter alone for more, /new to begin anew, Ctrl-D to end."
 
@@ -46,9 +46,9 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Go on from a prompt, or from several; on a terminal without a prompt, take turns with you."""
+    from regard.api import load
     from regard.decoding.generator import Prompting
     from regard.decoding.settings import Bounds, Sampling
-    from regard.model import load
 
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))

@@ -14,8 +14,8 @@ from regard.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from regard.look.trace import Trace
-    from regard.model import Model
+    from regard.api import Model
+    from regard.interpret.trace import Trace
 
 WIDE = 10_000  # columns of a pipe, where nothing is broken to fit a screen
 
@@ -61,7 +61,7 @@ def run(
     ] = False,
 ) -> None:
     """Walk through a decode: tokens, every layer and head, every step, the search, the alignment."""
-    from regard.model import load
+    from regard.api import load
 
     asked = (("--at", at), ("--off", off), ("--gradients", gradients), ("--html", html))
     several = [name for name, given in asked if given]
@@ -85,7 +85,7 @@ def run(
     elif as_json:
         print(trace.as_json())
     else:
-        from regard.look.render.terminal import walk
+        from regard.interpret.render.terminal import walk
 
         _print(walk(trace))
 
@@ -118,19 +118,19 @@ def _print_numbers(trace: "Trace", addresses: list[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps([numbers.as_dict() for numbers in found], ensure_ascii=False))
         return
-    from regard.look.render.numbers import shown
+    from regard.interpret.render.numbers import shown
 
     _print(part for numbers in found for part in shown(numbers))
 
 
 def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None:
-    from regard.look.ablation import Change
+    from regard.interpret.ablation import Change
 
     found = trace.changed(*(Change.parse(change) for change in changes))
     if as_json:
         print(json.dumps(found.as_dict(), ensure_ascii=False))
         return
-    from regard.look.render.numbers import difference
+    from regard.interpret.render.numbers import difference
 
     _print(difference(found))
 
@@ -140,14 +140,14 @@ def _print_gradients(trace: "Trace", as_json: bool) -> None:
     if as_json:
         print(json.dumps(found.as_dict(), ensure_ascii=False))
         return
-    from regard.look.render.numbers import pulls
+    from regard.interpret.render.numbers import pulls
 
     _print(pulls(found))
 
 
 def _write_page(trace: "Trace", path: Path) -> None:
     from regard.cli.output import lines_to
-    from regard.look.render.html import page
+    from regard.interpret.render.html import page
 
     content = page(trace)
     with lines_to(path) as put:

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from regard.data.draft import new_draft_file
 from regard.errors import DataError
-from regard.text.draft import new_draft_file
 
 if TYPE_CHECKING:
-    from regard.text.lines import Line
+    from regard.data.lines import Line
 
 GZIP = 31  # zlib's number for gzip's frame around what is compressed
 

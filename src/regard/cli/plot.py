@@ -28,10 +28,10 @@ def run(
     ] = None,
 ) -> None:
     """Draw attention weights, the alignment of words, or what all heads are worth."""
+    from regard.api import load
     from regard.cli.look import traced
     from regard.drawing.files import check, write
-    from regard.look import plots
-    from regard.model import load
+    from regard.interpret import plots
 
     check_choice("WHAT", what, KINDS)
     check_text("TEXT", text, empty=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from regard.data.lines import Line
     from regard.reading.reader import Text
-    from regard.text.lines import Line
 
 TOGETHER = 512  # lines that are read at once, at most
 
@@ -17,9 +17,9 @@ def each_line(
 ) -> None:
     """Answer the lines of a file or of standard input, in their order."""
     from regard.cli.output import lines_to, progress_over
-    from regard.text.arriving import arriving
-    from regard.text.faults import Faults
-    from regard.text.lines import read_lines
+    from regard.data.arriving import arriving
+    from regard.data.faults import Faults
+    from regard.data.lines import read_lines
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a text and Enter; Ctrl-D ends.", file=sys.stderr)

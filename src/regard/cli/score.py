@@ -11,10 +11,10 @@ from regard.cli.data import Files, Parses, Source, Target, corpus, files, is_tra
 from regard.cli.options import ModelFolder
 
 if TYPE_CHECKING:
+    from regard.api import Model
     from regard.config import Corpus
+    from regard.data.faults import Faults
     from regard.evaluation.likelihood import Scored
-    from regard.model import Model
-    from regard.text.faults import Faults
 
 # Whatever would break a line or a column, as Python writes it.
 ESCAPES = {n: f"\\x{n:02x}" for n in (*range(32), 127)} | str.maketrans(
@@ -41,8 +41,8 @@ def run(
 
     Without files, standard input is read: pairs as TSV, or for a language model text. It may be endless.
     """
-    from regard.model import load
-    from regard.text.faults import Faults
+    from regard.api import load
+    from regard.data.faults import Faults
 
     given = corpus(source, target, data, parses=parses, piped=True)
     faults = Faults(skip_bad)
@@ -54,11 +54,11 @@ def run(
 
 def _scored(model: "Model", given: "Corpus", faults: "Faults") -> "Iterator[Iterable[tuple[dict[str, str], Scored]]]":
     """The texts with their scores, as many at a time as are scored together."""
+    from regard.data.arriving import arriving
+    from regard.data.corpus import texts
+    from regard.data.scan import pairs_of
+    from regard.data.store import chunks
     from regard.evaluation.scoring import TOGETHER, readable, score_pairs, score_texts
-    from regard.text.arriving import arriving
-    from regard.text.corpus import texts
-    from regard.text.scan import pairs_of
-    from regard.text.store import chunks
 
     # Someone may wait for the score of a line before the next is written. Of files, the same lines are always scored
     # together, so that the last digit of a score, too, is the same each time.
@@ -74,7 +74,7 @@ def _scored(model: "Model", given: "Corpus", faults: "Faults") -> "Iterator[Iter
 
 def _arrives(name: str) -> bool:
     """Whether what is read comes little by little: through a pipe, or from a terminal."""
-    from regard.text.lines import STANDARD_INPUT
+    from regard.data.lines import STANDARD_INPUT
 
     return name == STANDARD_INPUT or Path(name).is_fifo() or Path(name).is_char_device()
 

@@ -12,10 +12,10 @@ from regard.cli.options import Engine, Precision, Verbose, check_choice, check_t
 from regard.cli.output import one_line
 
 if TYPE_CHECKING:
+    from regard.data.faults import Faults
+    from regard.data.lines import Line
+    from regard.data.parses import Parse
     from regard.decoding.translator import Translation, Wish
-    from regard.text.faults import Faults
-    from regard.text.lines import Line
-    from regard.text.parses import Parse
 
 TOGETHER = 2048  # lines that are translated at once where there are so many
 DIGITS = 4
@@ -57,10 +57,10 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Translate lines: standard input to standard output, or file to file, one for one and in order."""
+    from regard.api import load
     from regard.decoding.settings import Bounds, Search
     from regard.decoding.translator import Wish, check_parses
     from regard.errors import ConfigError
-    from regard.model import load
 
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
@@ -91,9 +91,9 @@ def translate_lines(
 ) -> None:
     """Translate the lines of a file or of standard input, as many at a time as have come."""
     from regard.cli.output import lines_to, progress_over
-    from regard.text.arriving import arriving
-    from regard.text.faults import Faults
-    from regard.text.lines import read_lines
+    from regard.data.arriving import arriving
+    from regard.data.faults import Faults
+    from regard.data.lines import read_lines
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
@@ -119,8 +119,8 @@ def _with_parses(
     """Lines, each with its parse where there are any."""
     if parses is None:
         return ((line, None) for line in lines)
-    from regard.text.conllu import read_conllu
-    from regard.text.parses import with_parses
+    from regard.data.conllu import read_conllu
+    from regard.data.parses import with_parses
 
     return with_parses(lines, lambda line: line, read_conllu([parses], faults), parses, faults)
 

@@ -7,10 +7,10 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
+from regard.api import Model
 from regard.comparison.entrant import Entrant
 from regard.comparison.speed import tokens_per_second
 from regard.decoding.engines.choice import Name
-from regard.model import Model
 from regard.training.report.folder import number, read_run, record
 from regard.training.report.thinning import Point
 from regard.training.run import Run

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from regard.api import Model
 from regard.decoding.engines.choice import Name
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling
 from regard.decoding.translator import Wish
-from regard.model import Model
 
 ROUNDS = 3
 LENGTH, SAMPLES = 100, 8  # tokens and texts that a language model writes

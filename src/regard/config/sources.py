@@ -90,7 +90,7 @@ def preset_summary(name: str) -> str:
 
 
 def _presets() -> Traversable:
-    return resources.files("regard") / "presets"
+    return resources.files("regard.config") / "presets"
 
 
 def _read(source: str | Path) -> Iterable[Source]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from regard.config import Config
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.settings import Sampling
-from regard.text.tokenizer import Tokenizer
 
 LENGTH = 200  # tokens that are written where no length is asked for
 CONTEXT = 8  # tokens of what came before by which the spelling of new ones is decided

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokens
+from regard.data.batches import Batches
+from regard.data.pairs import batch_of_rows, pad
+from regard.data.parses import Facts
 from regard.decoding.generator import ScoredToken
 from regard.decoding.rules import no_text
 from regard.decoding.sampling import likeliest
 from regard.models.network import Network
-from regard.text.batches import Batches
-from regard.text.pairs import batch_of_rows, pad
-from regard.text.parses import Facts
 
 TOKENS = 2048  # in a batch
 PLACES = 256  # whose logits are held at a time

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from regard.config import Config, NetworkConfig
+from regard.data.parses import Facts, Parse, facts_of
+from regard.data.sentences import joined, split_sentences, split_tokens
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import Engine, Task
 from regard.decoding.settings import Hypothesis, Search
 from regard.errors import ConfigError
-from regard.text.parses import Facts, Parse, facts_of
-from regard.text.sentences import joined, split_sentences, split_tokens
-from regard.text.tokenizer import Tokenizer
 
 LONGEST = 250  # tokens of a sentence that is not split: about what networks see in training
 

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import ClassHead, TagHead
+from regard.data.columns import Tagged
+from regard.data.faults import Faults
+from regard.data.labelled import Labelled
+from regard.data.store import chunks
 from regard.errors import DataError
 from regard.evaluation.labels import LabelScores, class_scores, confusion, tag_scores
 from regard.reading.classify import label_probabilities
 from regard.reading.reader import Reader, labels_of
 from regard.reading.tag import tag_probabilities
-from regard.text.columns import Tagged
-from regard.text.faults import Faults
-from regard.text.labelled import Labelled
-from regard.text.store import chunks
 
 Report = Callable[[str, int, int | None], None]
 TOGETHER = 1024  # texts that are read at once

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from regard.data.corpus import Pair
 from regard.evaluation.scores import References
-from regard.text.corpus import Pair
 
 
 @dataclass(frozen=True)

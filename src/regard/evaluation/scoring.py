@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from regard.config import Config
+from regard.data.corpus import Pair
+from regard.data.faults import Faults
+from regard.data.pairs import encode_parsed
+from regard.data.parses import Facts
+from regard.data.tokenizer import Tokenizer
 from regard.evaluation.likelihood import Scored
-from regard.text.corpus import Pair
-from regard.text.faults import Faults
-from regard.text.pairs import encode_parsed
-from regard.text.parses import Facts
-from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from regard.models.network import Network

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regard.data.corpus import Pair
+from regard.data.store import chunks
 from regard.decoding.translator import Translator, Wish
 from regard.evaluation.lengths import Bucket, by_length
 from regard.evaluation.likelihood import Likelihood, Scored, together
 from regard.evaluation.references import Asked
 from regard.evaluation.scores import ALL, score
 from regard.evaluation.scoring import Counting, Predicting, score_pairs
-from regard.text.corpus import Pair
-from regard.text.store import chunks
 
 TOGETHER = 512  # pairs between two signs of progress
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from regard.data.draft import new_draft, publish
 from regard.errors import FolderError, UnwritableFolderError
-from regard.text.draft import new_draft, publish
 
 
 @contextmanager

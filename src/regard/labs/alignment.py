@@ -8,17 +8,17 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from regard.api import Model
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Wish
 from regard.drawing.style import new_figure, our_style
+from regard.interpret.ablation import Change
+from regard.interpret.trace import Trace
 from regard.labs.charts.cells import cells
 from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.trials.translators import TAUGHT, book, trained, training_for, usual_settings
 from regard.labs.trials.word_alignment import attention_of, diagonal, error_rate, links, one_each
-from regard.look.ablation import Change
-from regard.look.trace import Trace
-from regard.model import Model
-from regard.text.phrasebook import Pair, split_words
+from regard.phrasebook import Pair, split_words
 
 LOWER, KEPT = 0.15, 0.1  # by how much better than guessing, and how many translations stay as they were
 DONE = f"""

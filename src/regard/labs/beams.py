@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from regard.api import Model
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
 from regard.drawing.palette import COLOURS
@@ -13,8 +14,7 @@ from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import Line, chart
 from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.trials.translators import TAUGHT, book, scores_of, trained, training_for, usual_settings
-from regard.model import Model
-from regard.text.phrasebook import Pair
+from regard.phrasebook import Pair
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
 from regard.drawing.style import new_figure, our_style
+from regard.interpret.hooks import hooked
 from regard.labs.charts.lines import chart, over_seeds
 from regard.labs.charts.magnitudes import magnitude
 from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.look.hooks import hooked
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.recurrent import RecurrentLayer

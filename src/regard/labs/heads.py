@@ -8,6 +8,7 @@ from statistics import fmean, median
 import torch
 from torch import Tensor
 
+from regard.api import Model
 from regard.config import DecoderOnly
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.cells import cells
@@ -16,9 +17,8 @@ from regard.labs.lab import Bench, Drawing, Outcome, Table
 from regard.labs.trials.fitting import Asked, accuracy, fit
 from regard.labs.trials.tasks import FIRST
 from regard.labs.trials.translators import TAUGHT, book, compared, perplexity_on, short, trained
-from regard.model import Model
 from regard.models import build
-from regard.text.phrasebook import Pair
+from regard.phrasebook import Pair
 
 LEAST = 0.25  # how much of their attention goes elsewhere, of heads that do different things
 DONE = f"""

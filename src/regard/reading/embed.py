@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from regard.data.framing import Framed
 from regard.errors import ConfigError
 from regard.nn import DensePooling, FirstPooling, MeanPooling
 from regard.reading.reader import Reader, Text
-from regard.text.framing import Framed
 
 Pooling = Literal["mean", "first", "first-dense"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "first", "first-dense")

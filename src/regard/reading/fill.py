@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokens
+from regard.data.holes import encode_holes
+from regard.data.passages import AROUND
+from regard.data.store import chunks
+from regard.data.tokenizer import MASK, Tokenizer
 from regard.errors import InputError
 from regard.models import Network
-from regard.text.holes import encode_holes
-from regard.text.passages import AROUND
-from regard.text.store import chunks
-from regard.text.tokenizer import MASK, Tokenizer
 
 TOGETHER = 64  # texts that are read at once
 

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import ClassHead, Config, EncoderOnly, Encodes, TagHead
+from regard.data.batches import Batches
+from regard.data.framing import Frame, Framed, batch_of_framed, word_texts
+from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError
 from regard.models.network import EncodingNetwork, Memory, Network
-from regard.text.batches import Batches
-from regard.text.framing import Frame, Framed, batch_of_framed, word_texts
-from regard.text.tokenizer import Tokenizer
 
 Text = str | tuple[str, str]  # one text, or a pair of them
 TOKENS = 4096  # in a batch

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import TagHead
+from regard.data.framing import Framed
 from regard.reading.reader import Reader, labels_of
-from regard.text.framing import Framed
 
 
 def tag(reader: Reader, sentences: Sequence[Sequence[str]], who: str = "the model") -> list[list[str]]:

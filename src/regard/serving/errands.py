@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.api import Model
 from regard.config import TagHead
-from regard.model import Model
+from regard.data.passages import AROUND
 from regard.reading.classify import Classified, classify
 from regard.reading.embed import Pooling, embed_framed
 from regard.reading.fill import Filled
 from regard.reading.reader import Reader, Text, labels_of
 from regard.reading.tag import tag_probabilities
 from regard.serving.batcher import CHARACTERS
-from regard.text.passages import AROUND
 
 READ = 2_048  # tokens of a text that are read, where the network itself has no bound: attention grows with their square
 

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.generator import BROKEN, CONTEXT, ScoredToken, Spelling
-from regard.text.tokenizer import Tokenizer
 
 MOST = 5  # candidates that may be asked for, as at OpenAI
 LEAST = -9999.0  # stands for −∞, which JSON lacks

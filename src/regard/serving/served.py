@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.api import Model, load
 from regard.decoding.engines.choice import Name
 from regard.decoding.engines.ctranslate2 import Precision
 from regard.decoding.generator import Continuation, Part, Prompting, ScoredToken
 from regard.decoding.settings import Bounds, Sampling
 from regard.decoding.translator import Translation, Wish
 from regard.errors import ConfigError
-from regard.model import Model, load
 from regard.serving import languages
 from regard.serving.abilities import Ability, abilities
 from regard.serving.errands import Embedding, Errand

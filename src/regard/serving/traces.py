@@ -15,9 +15,9 @@ from typing import TypeVar
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
 from regard.decoding.translator import Wish
-from regard.look.subject import Subject
-from regard.look.trace import Trace, look
-from regard.look.written import LENGTH
+from regard.interpret.subject import Subject
+from regard.interpret.trace import Trace, look
+from regard.interpret.written import LENGTH
 from regard.serving.refusal import Refusal
 from regard.serving.served import Served
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from regard.config import Config
+from regard.data.batches import Place
+from regard.data.prepare import Part, Prepared
+from regard.data.scan import Scan
 from regard.evaluation.likelihood import perplexity
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import Network
-from regard.text.batches import Place
-from regard.text.prepare import Part, Prepared
-from regard.text.scan import Scan
 from regard.training.language import LanguageKind, LanguageModelling
 from regard.training.loss import Loss, smoothed_cross_entropy
 from regard.training.objective import Objective, TokenBatch

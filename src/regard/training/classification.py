@@ -7,15 +7,15 @@ import numpy as np
 import torch
 
 from regard.config import Config, Corpus
+from regard.data.corpus import Pair
+from regard.data.framing import batch_of_framed
+from regard.data.pairs import Ids
+from regard.data.prepare import Part, Prepared
+from regard.data.prepare_labelled import prepare_labelled, scan_labelled
+from regard.data.scan import Report, Scan
+from regard.data.store import TokenStore
 from regard.evaluation.labels import class_scores, confusion
 from regard.models.network import Network
-from regard.text.corpus import Pair
-from regard.text.framing import batch_of_framed
-from regard.text.pairs import Ids
-from regard.text.prepare import Part, Prepared
-from regard.text.prepare_labelled import prepare_labelled, scan_labelled
-from regard.text.scan import Report, Scan
-from regard.text.store import TokenStore
 from regard.training.display import Sample
 from regard.training.labelling import Labelling, Predictions
 from regard.training.labels import LabelBatch, label_batch

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnly
+from regard.data.batches import Batches, Place
+from regard.data.pairs import Ids
+from regard.data.prepare import Part, Prepared
+from regard.data.store import TokenStore
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
-from regard.text.batches import Batches, Place
-from regard.text.pairs import Ids
-from regard.text.prepare import Part, Prepared
-from regard.text.store import TokenStore
 from regard.training.labels import UNSCORED, LabelBatch, PredictLabels
 from regard.training.task import Check, Measured
 

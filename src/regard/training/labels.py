@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.data.framing import FramedBatch
 from regard.models.network import EncodingNetwork
-from regard.text.framing import FramedBatch
 from regard.training.objective import Batch, Objective
 
 UNSCORED = -1  # in place of a label: nothing is predicted here

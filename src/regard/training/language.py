@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, Corpus
+from regard.data.batches import Place
+from regard.data.blocks import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
+from regard.data.prepare import Part, Prepared, prepare_documents
+from regard.data.scan import Report, Scan, scan_documents
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling
 from regard.evaluation.likelihood import perplexity
 from regard.models.cost import Cost
 from regard.models.network import Network
-from regard.text.batches import Place
-from regard.text.blocks import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
-from regard.text.prepare import Part, Prepared, prepare_documents
-from regard.text.scan import Report, Scan, scan_documents
-from regard.text.tokenizer import Tokenizer
 from regard.training.display import Sample
 from regard.training.objective import NextToken, Objective, TokenBatch
 from regard.training.one_sided import check_one_sided

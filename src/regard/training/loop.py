@@ -10,9 +10,9 @@ import torch
 
 from regard.config import Config
 from regard.config.training import Plateau
+from regard.data.batches import Place
 from regard.errors import FolderError, InterruptedRun, RunError
 from regard.models.weights import read_tensors, tensors_of
-from regard.text.batches import Place
 from regard.training.averaging import MovingAverage, mean, swapped
 from regard.training.checkpoint import (
     Checkpoint,

@@ -13,21 +13,21 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, Corpus
+from regard.data.batches import Place
+from regard.data.documents import LOSSLESS
+from regard.data.holes import show_holes
+from regard.data.masking import Draws, Hidden, Masking
+from regard.data.passages import AROUND, Apart, Joined, PassageBatch, Passages
+from regard.data.prepare import Part, Prepared, prepare_documents
+from regard.data.scan import Report, Scan, scan_documents
+from regard.data.store import Column
+from regard.data.tokenizer import MASKS, load_tokenizer, mask_of
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import perplexity
 from regard.models.contents import TOKENIZER, model_folder
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
 from regard.reading.fill import guess
-from regard.text.batches import Place
-from regard.text.documents import LOSSLESS
-from regard.text.holes import show_holes
-from regard.text.masking import Draws, Hidden, Masking
-from regard.text.passages import AROUND, Apart, Joined, PassageBatch, Passages
-from regard.text.prepare import Part, Prepared, prepare_documents
-from regard.text.scan import Report, Scan, scan_documents
-from regard.text.store import Column
-from regard.text.tokenizer import MASKS, load_tokenizer, mask_of
 from regard.training.display import Sample
 from regard.training.language import context_of, describe_rows
 from regard.training.loss import smoothed_cross_entropy

@@ -7,11 +7,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.config import Config
+from regard.data.faults import Faults
+from regard.data.prepare import Prepared, documents_part
+from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError
 from regard.models.network import Network
-from regard.text.faults import Faults
-from regard.text.prepare import Prepared, documents_part
-from regard.text.tokenizer import Tokenizer
 from regard.training.kinds import KINDS
 
 MEASURED = ("masked", "bidirectional")  # tasks whose networks predict tokens of a text without continuing it

@@ -11,11 +11,11 @@ from typing import Any
 from regard.config import Config, DataConfig, Source, check, to_toml
 from regard.config.complaint import origin
 from regard.config.written import leaves
+from regard.data.prepare import key_of, spooled
+from regard.data.scan import Report
+from regard.data.tokenizer import load_tokenizer, special_tokens
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.models.contents import TOKENIZER
-from regard.text.prepare import key_of, spooled
-from regard.text.scan import Report
-from regard.text.tokenizer import load_tokenizer, special_tokens
 from regard.training.display import Display
 from regard.training.interrupts import Wish
 from regard.training.kinds import check_command, kind_of, kind_said

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from regard.config import Config, Source, check
+from regard.data.prepare import Prepared
+from regard.data.tokenizer import mask_of
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build
-from regard.text.prepare import Prepared
-from regard.text.tokenizer import mask_of
 from regard.training.allocator import keep_freed_memory
 from regard.training.checkpoint import Checkpoint, checkpoints
 from regard.training.display import Display, LastingDisplay

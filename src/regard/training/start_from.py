@@ -13,11 +13,11 @@ from torch import nn
 from regard.config import Config, Encodes, Source, check, given
 from regard.config.complaint import origin
 from regard.config.written import leaves
+from regard.data.tokenizer import load_tokenizer
 from regard.errors import ConfigError, FolderError
 from regard.models.contents import CONFIG, TOKENIZER, WEIGHTS, model_folder, read_config
 from regard.models.network import Network
 from regard.models.weights import read_tensors, shape, tensors_of
-from regard.text.tokenizer import load_tokenizer
 
 OF_THE_TASK = ("head.", "pooling.")  # what tensors are called that may be new
 FREE = (  # settings that do not make what was learned mean something else

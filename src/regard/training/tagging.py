@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 from regard.config import Config, Corpus
+from regard.data.framing import batch_of_framed
+from regard.data.pairs import Ids, pad
+from regard.data.prepare import Part, Prepared
+from regard.data.prepare_labelled import prepare_tagged, scan_tagged
+from regard.data.scan import Report, Scan
+from regard.data.store import TokenStore
 from regard.evaluation.labels import confusion, tag_scores
 from regard.models.network import Network
-from regard.text.framing import batch_of_framed
-from regard.text.pairs import Ids, pad
-from regard.text.prepare import Part, Prepared
-from regard.text.prepare_labelled import prepare_tagged, scan_tagged
-from regard.text.scan import Report, Scan
-from regard.text.store import TokenStore
 from regard.training.display import Sample
 from regard.training.labelling import Labelling
 from regard.training.labels import LabelBatch, label_batch

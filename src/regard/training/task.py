@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from regard.config import Config, Corpus
+from regard.data.batches import Place
+from regard.data.prepare import Prepared
+from regard.data.scan import Report, Scan
 from regard.models.network import Network
-from regard.text.batches import Place
-from regard.text.prepare import Prepared
-from regard.text.scan import Report, Scan
 from regard.training.display import Sample
 from regard.training.objective import Batch, Objective
 from regard.training.picks import Pick, Said

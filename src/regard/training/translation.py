@@ -10,6 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config, Corpus
+from regard.data.batches import Batches, Place
+from regard.data.bpe_dropout import BpeDropout
+from regard.data.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
+from regard.data.prepare import Part, Prepared, prepare_pairs
+from regard.data.scan import Report, Scan, scan_pairs
+from regard.data.store import TokenStore
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Translator, Wish
@@ -19,12 +25,6 @@ from regard.evaluation.references import Asked, apart, together
 from regard.evaluation.scores import score, sentence_scores
 from regard.models.cost import Cost
 from regard.models.network import Network
-from regard.text.batches import Batches, Place
-from regard.text.bpe_dropout import BpeDropout
-from regard.text.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
-from regard.text.prepare import Part, Prepared, prepare_pairs
-from regard.text.scan import Report, Scan, scan_pairs
-from regard.text.store import TokenStore
 from regard.training.display import Sample
 from regard.training.objective import NextToken, TokenBatch
 from regard.training.picks import Pick, Said, picks_for_pairs

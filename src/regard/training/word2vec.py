@@ -13,13 +13,13 @@ import numpy as np
 
 from regard.config import Source, TokenizerConfig, to_toml
 from regard.config.word2vec import Word2VecRun
+from regard.data.corpus import documents
+from regard.data.faults import Faults
+from regard.data.lines import STANDARD_INPUT
+from regard.data.scan import Report
+from regard.data.tokenizer import word_splitter
+from regard.data.word_vectors import Vector, write_word_vectors
 from regard.errors import ConfigError, DataError, RunError
-from regard.text.corpus import documents
-from regard.text.faults import Faults
-from regard.text.lines import STANDARD_INPUT
-from regard.text.scan import Report
-from regard.text.tokenizer import word_splitter
-from regard.text.word_vectors import Vector, write_word_vectors
 from regard.training.display import Display
 from regard.training.run import Run
 from regard.training.settle import now

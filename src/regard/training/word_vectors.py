@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from regard.config import Config
+from regard.data.tokenizer import Tokenizer
+from regard.data.whole_words import whole_words
+from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_width
 from regard.errors import ConfigError, DataError
 from regard.models.assembly import sketch
 from regard.models.network import Network
 from regard.nn import Embedding
-from regard.text.tokenizer import Tokenizer
-from regard.text.whole_words import whole_words
-from regard.text.word_vectors import Vector, WordVectors, read_word_vectors, vector_width
 
 
 def check_word_vectors(config: Config) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from regard.labs.trials.handful import handful
 from regard.labs.trials.word_alignment import diagonal, error_rate, links, merged, one_each
-from regard.text.phrasebook import Pair, split_words
+from regard.phrasebook import Pair, split_words
 
 
 def test_weights_are_summed_over_a_source_word_and_averaged_over_a_target_word() -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from regard.config import Config
+from regard.data.parses import Facts
 from regard.decoding.settings import EXTRA, Hypothesis, Search
 from regard.errors import InputError
-from regard.text.parses import Facts
 
 Ids = Sequence[int]
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from regard.config import Config
+from regard.data.batches import Batches
+from regard.data.pairs import pad, pad_facts
 from regard.decoding.beam import Observer, beam_search
 from regard.decoding.engines.engine import Task, limits
 from regard.decoding.greedy import greedy
@@ -17,8 +19,6 @@ from regard.decoding.rules import Forced, Rule, bounds_as_rules
 from regard.decoding.settings import Hypothesis
 from regard.decoding.words import NoWords
 from regard.models.network import Network
-from regard.text.batches import Batches
-from regard.text.pairs import pad, pad_facts
 
 TOKENS = 4096  # of hypotheses that are followed side by side
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.config.tokenizer import TokenizerConfig
+from regard.data.builtin import builtin_documents
+from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.labs.trials.fitting import Asked
-from regard.text.builtin import builtin_documents
-from regard.text.tokenizer import Tokenizer, train_tokenizer
 
 
 @dataclass(frozen=True)

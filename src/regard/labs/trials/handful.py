@@ -7,8 +7,8 @@ It is the phrasebook in small: adjectives move behind their nouns, articles and 
 
 from itertools import product
 
-from regard.text.phrasebook import Pair
-from regard.text.phrasebook.words import Word, align, spell
+from regard.phrasebook import Pair
+from regard.phrasebook.words import Word, align, spell
 
 NAMES = ("Marco", "Anna", "Luca", "Maria", "Paolo", "Chiara")
 VERBS = {"see": "vede", "find": "trova", "want": "vuole", "love": "ama", "draw": "disegna", "describe": "descrive"}

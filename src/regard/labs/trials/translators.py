@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard import phrasebook
+from regard.api import Model, load
 from regard.config import Config, Source, check, gather
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Wish
@@ -19,9 +21,7 @@ from regard.evaluation.scores import score
 from regard.labs.lab import Bench
 from regard.labs.trials.fitting import parameters
 from regard.labs.trials.handful import HELD_OUT, handful
-from regard.model import Model, load
-from regard.text import phrasebook
-from regard.text.phrasebook.splits import Split
+from regard.phrasebook.splits import Split
 from regard.training.run import Run
 from regard.training.start import Order, carry_out
 from regard.version import __version__

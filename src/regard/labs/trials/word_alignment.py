@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from regard.look.trace import Trace
-from regard.text.phrasebook import Pair, split_words
-from regard.text.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer
+from regard.interpret.trace import Trace
+from regard.phrasebook import Pair, split_words
 
 Links = set[tuple[int, int]]  # (source word, target word), as the phrasebook counts them
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.data.sentences import joined
 from regard.decoding.settings import Search
 from regard.decoding.translator import Translation, Wish
 from regard.serving.answer import as_json
@@ -21,7 +22,6 @@ from regard.serving.schema import TEXT, TEXTS, WHOLE, answers, listed, obj, take
 from regard.serving.served import Served
 from regard.serving.service import Service
 from regard.serving.waiting import while_wanted
-from regard.text.sentences import joined
 
 DETECTED = obj("confidence", "language", confidence={"type": "number"}, language=TEXT)
 ASKED = obj(

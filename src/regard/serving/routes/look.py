@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.errors import InputError
-from regard.look.ablation import Change
-from regard.look.branch import branch
-from regard.look.numbers import plain
-from regard.look.trace import Trace
-from regard.look.units import units_on
+from regard.interpret.ablation import Change
+from regard.interpret.branch import branch
+from regard.interpret.numbers import plain
+from regard.interpret.trace import Trace
+from regard.interpret.units import units_on
 from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, Fields, check_limits, read_asked
 from regard.serving.schema import NUMBER, TEXT, WHOLE, Schema, answers, listed, obj, takes

@@ -1,0 +1,83 @@
+"""Hiding tokens of a text, for an encoder to guess (Devlin et al. 2019, §3.1).
+
+Of the tokens that may be hidden, each is chosen with the same probability; with whole words, each word is. Of those
+chosen, most are read as the mask token, some as a token drawn at random, and some as they are, so that the encoder must
+have something to say about every token that it reads. Where chance would choose nothing in a text, it chooses one.
+
+B rows · T their length · V vocabulary
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.config import SpecialTokens
+from regard.config.masking import MaskingConfig
+from regard.data.tokenizer import Tokenizer
+from regard.data.word_edges import WordEdges, word_edges
+
+Ids = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Uniform = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Texts some of whose tokens are hidden."""
+
+    read: Ids  # (B, T) what the encoder reads
+    chosen: Bools  # (B, T) where it must tell what stood there
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Everything that chance decides: a number from 0 to 1 for each token, for three questions."""
+
+    choice: Uniform  # (B, T) is it hidden; of a word, its first token's counts
+    fate: Uniform  # (B, T) what is read in its place
+    token: Uniform  # (B, T) if that is drawn at random, which one
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], random: np.random.Generator) -> "Draws":
+        """Fresh ones."""
+        return cls(*random.random((3, *shape)))
+
+
+class Masking:
+    """Hides tokens as the settings say."""
+
+    def __init__(self, settings: MaskingConfig, tokenizer: Tokenizer, special: SpecialTokens) -> None:
+        assert special.mask is not None  # whoever trains has made sure of it
+        self.settings = settings
+        self.mask = special.mask
+        not_text = {number for _, number in special if number is not None}
+        self._is_text = np.ones(len(tokenizer), np.bool_)
+        self._is_text[list(not_text)] = False
+        self.text = np.flatnonzero(self._is_text)  # the tokens that may be drawn at random
+        self._edges: WordEdges | None = word_edges(tokenizer, not_text) if settings.whole_words else None
+
+    def may_hide(self, ids: NDArray[np.integer[Any]]) -> Bools:
+        """True at the tokens that are text."""
+        found: Bools = self._is_text[ids]
+        return found
+
+    def starts(self, ids: Ids) -> Bools:
+        """True at the tokens (B, T) that begin what is hidden as a whole: a word, or each a token by itself."""
+        return np.ones(ids.shape, np.bool_) if self._edges is None else self._edges.starts(ids)
+
+    def hide(self, ids: Ids, draws: Draws) -> Hidden:
+        """Hide tokens (B, T) as the draws decide."""
+        candidates = self.may_hide(ids)
+        first = np.where(self.starts(ids), np.arange(ids.shape[1]), 0)
+        first = np.maximum.accumulate(first, axis=1)  # the first token of each token's word
+        choice = np.where(candidates, np.take_along_axis(draws.choice, first, axis=1), 1.0)
+        lowest = choice.min(axis=1, keepdims=True)
+        chosen = candidates & ((choice < self.settings.rate) | (choice == lowest))
+        masked = chosen & (draws.fate < self.settings.masked)
+        drawn = chosen & ~masked & (draws.fate < self.settings.masked + self.settings.random)
+        read = np.where(masked, self.mask, ids)
+        if drawn.any():
+            read[drawn] = self.text[(draws.token[drawn] * len(self.text)).astype(np.int64)]
+        return Hidden(read, chosen)

@@ -1,0 +1,139 @@
+"""Parses beside texts: which part of a text each word of a parse is, and so the place of each of its sub-words.
+
+A parse and its text have the same characters in the same order, spaces aside. A sub-word has the place of the word that
+it begins in; words that are written as one (`3-4  nel`) have the place of the highest of them, the first of equals.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from regard.data.conllu import Sentence, conllu_text, read_conllu
+from regard.data.faults import Faults
+from regard.data.lines import Line
+from regard.data.trees import FACTS, Place, places
+from regard.errors import DataError
+
+Span = tuple[int, int]
+Facts = dict[str, list[int]]  # of each token of a text, by name
+Parses = str | Path | Iterable[str]  # a CoNLL-U file, or for each text its parse in CoNLL-U
+T = TypeVar("T")
+
+
+class PlacedWord(NamedTuple):
+    """A word, where it ends in its text, and where it stands in the tree."""
+
+    end: int
+    place: Place
+
+
+Parse = tuple[PlacedWord, ...]
+
+
+def facts_of(parse: Parse, offsets: Sequence[Span]) -> Facts:
+    """What a network is told of the tokens of a text that lie at these offsets.
+
+    >>> parse = (PlacedWord(5, Place(0, 0, 2)), PlacedWord(12, Place(1, 2, 2)))  # "Watch birds."
+    >>> facts_of(parse, [(0, 3), (3, 5), (5, 11), (11, 12)])["depth"]
+    [0, 0, 1, 1]
+    """
+    ends = [word.end for word in parse]
+    found = [parse[min(bisect_right(ends, start), len(parse) - 1)].place for start, _ in offsets]
+    return {name: [place[n] for place in found] for n, name in enumerate(FACTS)}
+
+
+def aligned(sentence: Sentence, text: str, where: str, faults: Faults) -> Parse | None:
+    """The parse of a text that stands at `where`; None where the sentence is not that text, which is a fault."""
+    if not sentence.usable:
+        return None
+    found: list[PlacedWord] = []
+    tree = places(sentence.heads)
+    end = 0
+    for written in sentence.written:
+        stop = _spelled(written.form, text, end)
+        if stop is None:
+            _differs(where, sentence, f"the parse has {written.form!r}", text[end:], faults)
+            return None
+        end = stop
+        words = tree[written.first - 1 : written.last]
+        found.append(PlacedWord(end, min(words, key=lambda place: place.depth)))
+    if text[end:].strip():
+        _differs(where, sentence, "the parse ends", text[end:], faults)
+        return None
+    return tuple(found)
+
+
+def with_parses(
+    items: Iterable[T], line_of: Callable[[T], Line], sentences: Iterable[Sentence], name: str, faults: Faults
+) -> Iterator[tuple[T, Parse | None]]:
+    """Items with the parses of their lines: the n-th sentence of the file `name` is that of the n-th line.
+
+    CoNLL-U has no empty sentences: an empty line has no parse, and comes with None. So does a line, or a sentence, that
+    is skipped as a fault.
+    """
+    rest = iter(sentences)
+    for item in items:
+        line = line_of(item)
+        if line.text is not None and not line.text.strip():
+            yield item, None
+            continue
+        sentence = next(rest, None)
+        if sentence is None:
+            raise DataError(f"{line.place}: has no parse, because {name} ends before it; give one for every line.")
+        yield item, None if line.text is None else aligned(sentence, line.text.strip(), line.place, faults)
+    for sentence in rest:
+        raise DataError(
+            f"{sentence.place}: is the parse of no line, because the text ends before it; give one for every line."
+        )
+
+
+def beside(texts: Iterable[str], parses: Parses) -> Iterator[tuple[str, Parse | None]]:
+    """Texts with their parses; None for one that is empty."""
+    faults = Faults(advice="")
+    if isinstance(parses, str | Path):
+        sentences, name = read_conllu([str(parses)], faults), str(parses)
+    else:
+        several = (conllu_text(text, f"parse {n}", faults) for n, text in enumerate(parses, start=1))
+        sentences, name = chain.from_iterable(several), "the list of parses"
+    lines = (Line(text, "text", n) for n, text in enumerate(texts, start=1))
+    for line, parse in with_parses(lines, lambda line: line, sentences, name, faults):
+        yield line.text or "", parse
+
+
+def as_numbers(parse: Parse) -> list[list[int]]:
+    """A parse for JSON."""
+    return [[word.end, *word.place] for word in parse]
+
+
+def from_numbers(rows: Sequence[Sequence[int]]) -> Parse:
+    """The parse that JSON holds.
+
+    >>> from_numbers(as_numbers((PlacedWord(5, Place(0, 0, 2)),)))
+    (PlacedWord(end=5, place=Place(depth=0, preorder=0, last_below=2)),)
+    """
+    return tuple(PlacedWord(end, Place(*place)) for end, *place in rows)
+
+
+def _spelled(form: str, text: str, start: int) -> int | None:
+    """Where a form ends that stands in a text from `start` on, spaces aside; None where something else stands there."""
+    for character in chain.from_iterable(form.split()):
+        while start < len(text) and text[start].isspace():
+            start += 1
+        if text[start : start + 1] != character:
+            return None
+        start += 1
+    return start
+
+
+def _differs(where: str, sentence: Sentence, parse: str, rest: str, faults: Faults) -> None:
+    there = repr(_shortened(rest.strip())) if rest.strip() else "nothing more"
+    faults.add(
+        "parse of another text",
+        f"{where}: has {there} where {parse} ({sentence.place}); give the parse of this very line",
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 20 else f"{text[:19]}…"

@@ -1,0 +1,316 @@
+"""From files to what training reads: a tokenizer, and stores of tokens for training, validation and test.
+
+Everything lies in one folder, under a key that follows from the content of the files and the settings. Preparing
+again with the same key reads nothing anew.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from regard.config import ClassHead, Config, Corpus, DataConfig, Encodes, TagHead
+from regard.data.blocks import store_documents
+from regard.data.corpus import Pair, documents
+from regard.data.faults import Faults
+from regard.data.fingerprint import fingerprint, store_for
+from regard.data.held_out import is_held_out, split_tail
+from regard.data.lines import STANDARD_INPUT
+from regard.data.pairs import Filter, store_pairs
+from regard.data.parses import as_numbers, from_numbers
+from regard.data.scan import Report, pairs_of
+from regard.data.store import TokenStore, writable
+from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from regard.errors import ConfigError, DataError
+
+LEARNED_FROM = 2_000_000  # texts that a tokenizer is learned from, at most; more would not change it
+UNBOUNDED = 2**31
+CUT, DIVIDED = (
+    "cut",
+    "divided",
+)  # what befalls texts that are longer than can be read at once, rather than to be left out
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the data: its tokens and, where they are needed for scores, its texts."""
+
+    store: TokenStore
+    texts: Path | None = None
+
+    def counts(self) -> dict[str, int]:
+        """What was read, kept, left out and skipped, by reason."""
+        skipped = {f"skipped: {reason}": count for reason, count in self.store.about.get("skipped", {}).items()}
+        return {**self.store.counts, **skipped}
+
+    def left_out(self) -> Iterator[str]:
+        """A sentence for each reason for which something is missing."""
+        for reason, count in self.store.counts.items():
+            if reason in (CUT, DIVIDED):
+                yield f"{count:,} {reason}: longer than can be read at once"
+            elif reason not in ("read", "kept"):
+                yield f"{count:,} left out: {reason}"
+        examples = self.store.about.get("examples_of", {})
+        for reason, count in self.store.about.get("skipped", {}).items():
+            yield f"{count:,} skipped: {reason} ({examples[reason].removesuffix('.')})"
+
+    def pairs(self, most: int | None = None) -> list[Pair]:
+        """The texts of the first examples."""
+        if self.texts is None:
+            return []
+        try:
+            with open(self.texts, encoding="utf-8") as lines:
+                return [_read_back(json.loads(line)) for line in islice(lines, most)]
+        except (OSError, ValueError, TypeError):
+            raise DataError(
+                f"{self.texts}: is damaged; remove the folder {self.texts.parent}, and it is made again."
+            ) from None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that training reads."""
+
+    tokenizer: Tokenizer
+    train: Part
+    valid: Part
+    test: Part | None
+    labels: tuple[str, ...] = ()  # what can be predicted, where that is not tokens
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All parts that there are, by name."""
+        named = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {name: part for name, part in named.items() if part is not None}
+
+
+def key_of(config: Config) -> str:
+    """The key of the data: the same files and settings give the same."""
+    data = config.data
+    settings: dict[str, Any] = {
+        "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"dropout", "file"}),  # its content counts
+        "vocabulary": config.model.vocabulary,
+        "kind": config.model.kind,
+        **({"task": config.model.task} if isinstance(config.model, Encodes) else {}),
+        "data": data.model_dump(mode="json", include={"held_out", "skip_bad", "longest", "ratio"}),
+        "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.parts],
+        **_labelling(config),
+    }
+    if any(part.parses for part in data.parts):
+        settings["parses"] = [len(part.parses) for part in data.parts]
+    return fingerprint([*data.names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
+
+
+def _labelling(config: Config) -> dict[str, Any]:
+    """What prepared data depend on where texts have labels."""
+    model = config.model
+    if not isinstance(model, Encodes) or not isinstance(model.head, ClassHead | TagHead):
+        return {}
+    head, tokens = model.head.model_dump(mode="json", exclude={"dropout"}), config.tokens.model_dump(mode="json")
+    return {"head": head, "tokens": tokens, "readable": model.longest, "column": config.data.column}
+
+
+def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
+    """The settings with standard input, which can be read only once, as the file `path`.
+
+    With `read`, it is copied there, unless that was done before.
+    """
+    used = data.names.count(STANDARD_INPUT)
+    if used == 0:
+        return data
+    if used > 1:
+        raise ConfigError("standard input (-) can be read only once; give the other part as a file.")
+    if read and not path.exists():
+        draft = path.with_name(f".{path.name}")
+        with writable(path):
+            with open(draft, "wb") as copy:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+            os.replace(draft, path)
+
+    def named(files: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(path) if name == STANDARD_INPUT else name for name in files)
+
+    def corpus(given: Corpus) -> Corpus:
+        return Corpus(
+            source=named(given.source),
+            target=named(given.target),
+            parses=named(given.parses),
+            files=named(given.files),
+        )
+
+    return data.model_copy(update={"train": corpus(data.train), "valid": corpus(data.valid), "test": corpus(data.test)})
+
+
+def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    """Tokenizer and stores for translation."""
+    data, held_out = config.data, held_out_share(config)
+
+    def training(faults: Faults) -> Iterator[Pair]:
+        return (pair for pair in pairs_of(data.train, faults) if not is_held_out(pair, held_out))
+
+    def validation(faults: Faults) -> Iterator[Pair]:
+        if data.valid.given:
+            return pairs_of(data.valid, faults)
+        counted = Faults(data.skip_bad)  # with the training data already
+        return (pair for pair in pairs_of(data.train, counted) if is_held_out(pair, held_out))
+
+    def sides() -> Iterator[str]:
+        for number, pair in enumerate(training(Faults(data.skip_bad)), start=1):
+            if number % 10_000 == 0:
+                report("learning the tokenizer", number)
+            yield pair.source
+            yield pair.target
+
+    tokenizer = tokenizer_for(folder, key, config, sides)
+    readable = (config.model.longest or UNBOUNDED) - 1  # the end token has a position too
+    fit = Filter(longest=min(data.longest, readable), ratio=data.ratio)
+    anything = Filter(longest=readable, ratio=UNBOUNDED)
+
+    def part(name: str, pairs: Callable[[Faults], Iterator[Pair]], fit: Filter, *, texts: bool) -> Part:
+        kept = folder / f"{name}.jsonl" if texts else None
+
+        def build(place: Path) -> None:
+            faults = Faults(data.skip_bad)
+            passing = noted(pairs(faults), kept) if kept is not None else pairs(faults)
+            about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
+
+            def progress(count: int) -> None:
+                report(f"tokenising {name}", count)
+
+            store_pairs(place, passing, tokenizer, fit, about, progress, parsed=config.model.reads_parses)
+
+        store = store_for(folder / name, key, build)
+        if len(store) == 0 and name == "valid" and not data.valid.given:
+            raise DataError(
+                "no pair was held out for validation, because there are too few different ones; "
+                f"raise data.held_out, which is {held_out:g}, or give --valid."
+            )
+        return Part(nonempty(store, name), kept)
+
+    return Prepared(
+        tokenizer,
+        part("train", training, fit, texts=False),
+        part("valid", validation, anything, texts=True),
+        part("test", lambda faults: pairs_of(data.test, faults), anything, texts=True) if data.test.given else None,
+    )
+
+
+def prepare_documents(folder: Path, key: str, config: Config, report: Report, *, spaced: bool = False) -> Prepared:
+    """Tokenizer and stores for a language model; `spaced`: ends of lines and the like become single spaces."""
+    data = config.data
+
+    def texts() -> Iterator[str]:
+        return chain.from_iterable(_read(data.train.files, Faults(data.skip_bad), spaced=spaced))
+
+    tokenizer = tokenizer_for(folder, key, config, texts)
+
+    def part(name: str, corpus: Corpus) -> Part:
+        def progress(count: int) -> None:
+            report(f"tokenising {name}", count)
+
+        faults = Faults(data.skip_bad)
+        found = documents_part(folder / name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
+        nonempty(found.store, name)
+        return found
+
+    train = part("train", data.train)
+    if data.valid.given:
+        valid = part("valid", data.valid)
+    else:
+        first, last = split_tail(train.store, data.held_out)
+        train, valid = replace(train, store=first), Part(last)
+    return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
+
+
+def documents_part(
+    folder: Path,
+    files: Sequence[str],
+    tokenizer: Tokenizer,
+    faults: Faults,
+    progress: Callable[[int], None],
+    *,
+    key: str = "",
+    spaced: bool = False,
+) -> Part:
+    """The tokens of documents, kept in a folder under a key."""
+
+    def build(place: Path) -> None:
+        about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
+        store_documents(place, _read(files, faults, spaced=spaced), tokenizer, about, progress)
+
+    return Part(store_for(folder, key, build))
+
+
+def _read(files: Iterable[str], faults: Faults, *, spaced: bool) -> Iterator[Iterator[str]]:
+    found = documents(files, faults)
+    return (map(_single_spaces, document) for document in found) if spaced else found
+
+
+def _single_spaces(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def held_out_share(config: Config) -> float:
+    """The share of the training data that is held out for validation: none where there are other data for it."""
+    return 0.0 if config.data.valid.given else config.data.held_out
+
+
+def nonempty(store: TokenStore, name: str) -> TokenStore:
+    """The store, or a complaint if there is nothing in it."""
+    if len(store) == 0:
+        left_out = ", ".join(f"{count} {reason}" for reason, count in store.counts.items() if reason != "read")
+        raise DataError(f"data.{name} has nothing to use ({left_out or 'it is empty'}); give more text.")
+    return store
+
+
+def noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
+    """The pairs, each written down as it passes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}")
+    with open(draft, "w", encoding="utf-8") as file:
+        for pair in pairs:
+            written: dict[str, Any] = {"source": pair.source, "target": pair.target}
+            if pair.parse is not None:
+                written["parse"] = as_numbers(pair.parse)
+            file.write(json.dumps(written, ensure_ascii=False) + "\n")
+            yield pair
+    os.replace(draft, path)
+
+
+def _read_back(written: dict[str, Any]) -> Pair:
+    """A pair that was written down."""
+    parse = written.pop("parse", None)
+    return Pair(**written, parse=None if parse is None else from_numbers(parse))
+
+
+def tokenizer_for(folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """The tokenizer of this key: the given one, or one learned from the texts, once."""
+    if config.tokenizer.file is not None:
+        return load_tokenizer(Path(config.tokenizer.file))
+    path, mark = folder / "tokenizer.json", folder / "tokenizer.key"
+    made_with, _, checksum = mark.read_text("utf-8").partition(" ") if mark.is_file() else ("", "", "")
+    if path.exists() and made_with == key:
+        if checksum != _checksum(path.read_bytes()):
+            raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is made again.")
+        return load_tokenizer(path)
+    sample = islice(texts(), LEARNED_FROM)
+    learned = train_tokenizer(
+        sample, config.tokenizer, config.model.vocabulary, masked=config.model.task == "masked"
+    ).to_json()
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        mark.unlink(missing_ok=True)
+        path.write_bytes(learned)
+        mark.write_text(f"{key} {_checksum(learned)}", "utf-8")
+    return load_tokenizer(path)
+
+
+def _checksum(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"

@@ -1,0 +1,244 @@
+"""From labelled files to what training reads: a tokenizer, the labels, and stores of framed texts with their labels.
+
+Of a classifier, a store has three columns: the framed text, its label, and how many of its last tokens are of a second
+text. Of a tagger, two: the framed sentence, and for each token 0, or 1 + the number of the tag of the word that begins
+with it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from regard.config import ClassHead, Config, Corpus, Encodes, TagHead
+from regard.data.columns import Tagged, tagged
+from regard.data.corpus import Pair
+from regard.data.faults import Faults
+from regard.data.fingerprint import store_for
+from regard.data.framing import Frame, word_texts
+from regard.data.held_out import is_held_out
+from regard.data.labelled import Labelled, labelled
+from regard.data.prepare import CUT, DIVIDED, Part, Prepared, held_out_share, nonempty, noted, tokenizer_for
+from regard.data.scan import Report, Scan
+from regard.data.store import chunks, write_store
+from regard.data.tokenizer import Tokenizer
+from regard.data.word_by_word import encoder
+from regard.errors import DataError
+
+Numbers = Mapping[str, int]  # of labels
+Row = Sequence[Sequence[int]]  # an example's ids, column by column
+
+
+class _Example(Protocol):
+    """What a labelled text and a tagged sentence have in common."""
+
+    @property
+    def texts(self) -> tuple[str, ...]: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def place(self) -> str: ...
+
+
+E = TypeVar("E", bound=_Example)
+Read = Callable[[Iterable[str], Faults], Iterator[E]]
+
+
+@dataclass(frozen=True)
+class _Form(Generic[E]):
+    """How examples are read, and what a store keeps of them."""
+
+    read: Read[E]
+    rows: Callable[[Iterable[E], Tokenizer, Numbers, Frame, Counter[str]], Iterator[Row]]
+    columns: int
+    needs: str  # what there must be two of
+
+
+def scan_labelled(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    """Read all labelled texts once."""
+    return _scan(labelled(corpus.files, Faults(skip_bad)), report)
+
+
+def scan_tagged(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    """Read all tagged sentences once."""
+    return _scan(tagged(corpus.files, None, Faults(skip_bad)), report)
+
+
+def _scan(examples: Iterable[_Example], report: Report) -> Scan:
+    count = characters = 0
+    for count, example in enumerate(examples, start=1):
+        characters += sum(map(len, example.texts))
+        if count % 10_000 == 0:
+            report("reading", count)
+    return Scan(count, characters)
+
+
+def prepare_labelled(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    """Tokenizer, labels and stores for a classifier."""
+    return _prepare(folder, key, config, report, _Form(labelled, _text_rows, 3, "a classifier needs two labels"))
+
+
+def prepare_tagged(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    """Tokenizer, tags and stores for a tagger."""
+
+    def read(files: Iterable[str], faults: Faults) -> Iterator[Tagged]:
+        return tagged(files, config.data.column, faults)
+
+    def rows(
+        sentences: Iterable[Tagged], tokenizer: Tokenizer, numbers: Numbers, frame: Frame, counts: Counter[str]
+    ) -> Iterator[Row]:
+        return _word_rows(sentences, tokenizer, numbers, frame, counts, config.tokens.unknown)
+
+    return _prepare(folder, key, config, report, _Form(read, rows, 2, "a tagger needs two tags"))
+
+
+def _text_rows(
+    texts: Iterable[Labelled], tokenizer: Tokenizer, numbers: Numbers, frame: Frame, counts: Counter[str]
+) -> Iterator[Row]:
+    encode = encoder(tokenizer)
+    for chunk in chunks(texts, 4096):
+        firsts = encode([one.text for one in chunk])
+        seconds = iter(encode([one.second for one in chunk if one.second is not None]))
+        for one, first in zip(chunk, firsts, strict=True):
+            framed = frame.around(first, next(seconds) if one.second is not None else None)
+            if framed.cut:
+                counts[CUT] += 1
+            yield framed.ids, [numbers[one.label]], [framed.second]
+
+
+def _word_rows(
+    sentences: Iterable[Tagged],
+    tokenizer: Tokenizer,
+    numbers: Numbers,
+    frame: Frame,
+    counts: Counter[str],
+    unknown: int,
+) -> Iterator[Row]:
+    encode = encoder(tokenizer)
+    for chunk in chunks(sentences, 1024):
+        pieces = iter(encode([text for one in chunk for text in word_texts(one.words)]))
+        for one in chunk:
+            tags, rows = iter(one.tags), list(frame.divided([next(pieces) for _ in one.words], unknown))
+            if len(rows) > 1:
+                counts[DIVIDED] += 1
+            for ids, places in rows:
+                marks = [0] * len(ids)
+                for place in places:
+                    marks[place] = 1 + numbers[next(tags)]
+                yield ids, marks
+
+
+def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form[E]) -> Prepared:
+    data, share = config.data, held_out_share(config)
+
+    def training(faults: Faults) -> Iterator[E]:
+        return (one for one in form.read(data.train.files, faults) if not is_held_out(_by_text(one), share))
+
+    def validation(faults: Faults) -> Iterator[E]:
+        if data.valid.given:
+            return form.read(data.valid.files, faults)
+        counted = Faults(data.skip_bad)  # with the training data already
+        return (one for one in form.read(data.train.files, counted) if is_held_out(_by_text(one), share))
+
+    def texts() -> Iterator[str]:
+        for number, one in enumerate(training(Faults(data.skip_bad)), start=1):
+            if number % 10_000 == 0:
+                report("learning the tokenizer", number)
+            yield from one.texts
+
+    def labels() -> list[str]:
+        """Those of all training data, the held-out part included, which is of the same kind."""
+        asked = config.model.head if isinstance(config.model, Encodes) else None
+        if isinstance(asked, ClassHead | TagHead) and asked.labels:
+            return list(asked.labels)
+        found = {label for one in form.read(data.train.files, Faults(data.skip_bad)) for label in one.labels}
+        if len(found) == 1:
+            names = ", ".join(data.train.names)
+            raise DataError(f"{names}: has no other label than {found.pop()!r}; {form.needs} at least.")
+        return sorted(found)
+
+    tokenizer = tokenizer_for(folder, key, config, texts)
+    readable = config.model.longest
+    shorter = min(data.longest, readable or data.longest)
+
+    def part(
+        name: str, examples: Callable[[Faults], Iterator[E]], longest: int | None, known: list[str] | None
+    ) -> Part:
+        kept = folder / f"{name}.jsonl" if name != "train" else None
+
+        def build(place: Path) -> None:
+            numbers = {label: n for n, label in enumerate(labels() if known is None else known)}
+            faults, counts = Faults(data.skip_bad), Counter[str](read=0)
+            about = {  # filled as it reads
+                "key": key,
+                "counts": counts,
+                "skipped": faults.counts,
+                "examples_of": faults.examples,
+                "labels": list(numbers),
+            }
+            fit = _with_known_labels(examples(faults), numbers, faults)
+            seen = _noted_examples(_counted(fit, counts, lambda n: report(f"tokenising {name}", n)), kept)
+            rows = form.rows(seen, tokenizer, numbers, Frame.of(config.tokens, longest), counts)
+            write_store(place, rows, form.columns, max(len(tokenizer), len(numbers) + 1), about)
+
+        store = store_for(folder / name, key, build)
+        if len(store) == 0 and name == "valid" and not data.valid.given:
+            raise DataError(
+                "no text was held out for validation, because there are too few different ones; "
+                f"raise data.held_out, which is {share:g}, or give --valid."
+            )
+        return Part(nonempty(store, name), kept)
+
+    train = part("train", training, shorter, None)
+    known = list(train.store.about["labels"])
+    return Prepared(
+        tokenizer,
+        train,
+        part("valid", validation, readable, known),
+        part("test", lambda faults: form.read(data.test.files, faults), readable, known) if data.test.given else None,
+        tuple(known),
+    )
+
+
+def _by_text(one: _Example) -> Pair:
+    """What decides whether an example is held out: equal texts are on the same side, however they are labelled."""
+    return Pair("\t".join(one.texts), "")
+
+
+def _with_known_labels(examples: Iterable[E], numbers: Numbers, faults: Faults) -> Iterator[E]:
+    for one in examples:
+        unknown = next((label for label in one.labels if label not in numbers), None)
+        if unknown is None:
+            yield one
+        else:
+            listed = ", ".join(list(numbers)[:8]) + (", …" if len(numbers) > 8 else "")
+            faults.add(
+                "unknown label",
+                f"{one.place}: has the label {unknown!r}, which is none of those to learn ({listed}); correct it",
+            )
+
+
+def _counted(examples: Iterable[E], counts: Counter[str], report: Callable[[int], None]) -> Iterator[E]:
+    for one in examples:
+        counts["read"] += 1
+        counts["kept"] += 1
+        if counts["read"] % 4096 == 0:
+            report(counts["read"])
+        yield one
+
+
+def _noted_examples(examples: Iterable[E], path: Path | None) -> Iterator[E]:
+    """The examples, each written down as it passes, where there is a place for it."""
+    if path is None:
+        yield from examples
+        return
+    passed: list[E] = []
+
+    def shown() -> Iterator[Pair]:
+        for one in examples:
+            passed.append(one)
+            yield Pair("\t".join(one.texts), " ".join(one.labels))
+
+    for _ in noted(shown(), path):
+        yield passed.pop()

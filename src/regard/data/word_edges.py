@@ -1,0 +1,78 @@
+"""Where words begin among tokens, for whoever wants to treat a word as a whole.
+
+A word is what a space or a sign separates from what is around it. Tokenizers tell it in three ways: `▁` or `Ġ` before a
+piece that begins a word, `##` before one that does not, or nothing, where each character is a token.
+
+B rows · T their length · V vocabulary
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.tokenizer import BYTES, WORD_START, Tokenizer
+
+SPACE = "Ġ"  # of byte-level tokenizers
+CONTROLS = range(0x100, 0x121)  # how byte-level tokenizers write the bytes up to the space
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class WordEdges:
+    """Which tokens begin a word, whatever stands before them, and which end one, whatever follows."""
+
+    opens: Bools  # (V,)
+    closes: Bools  # (V,)
+
+    def starts(self, ids: NDArray[np.integer[Any]]) -> Bools:
+        """True at the tokens (B, T) that begin a word; a row begins with one."""
+        found: Bools = self.opens[ids]
+        found[:, 0] = True
+        found[:, 1:] |= self.closes[ids[:, :-1]]
+        return found
+
+
+def word_edges(tokenizer: Tokenizer, special: Iterable[int]) -> WordEdges:
+    """Those of a tokenizer; each special token stands for itself.
+
+    >>> from regard.config.tokenizer import TokenizerConfig
+    >>> from regard.data.tokenizer import train_tokenizer
+    >>> tokenizer = train_tokenizer(["ti amo"], TokenizerConfig(kind="character"))
+    >>> ids = np.array([tokenizer.encode("ti amo")])
+    >>> word_edges(tokenizer, range(4)).starts(ids).tolist()
+    [[True, False, True, True, False, False]]
+    """
+    pieces = tokenizer.pieces(range(len(tokenizer)))
+    if (inside := tokenizer.goes_on_with) is not None:
+        opens = np.array([not piece.startswith(inside) for piece in pieces])
+        closes = np.zeros_like(opens)
+    elif tokenizer.is_byte_level:
+        opens, closes = _edges(pieces, _in_words_as_bytes)
+    else:
+        opens, closes = _edges(pieces, str.isalnum)
+        for number, piece in enumerate(pieces):
+            if piece in _BYTES:  # a part of a letter, as a rule
+                opens[number] = closes[number] = False
+            elif piece.startswith(WORD_START):
+                closes[number] &= len(piece) > 1  # a mark by itself belongs to what follows
+    numbers = list(special)
+    opens[numbers] = closes[numbers] = True
+    return WordEdges(opens, closes)
+
+
+_BYTES = frozenset(BYTES)
+
+
+def _edges(pieces: Sequence[str], is_inside: Any) -> tuple[Bools, Bools]:
+    """Whether the first and the last character of each piece are such that a word ends there."""
+    opens = [not piece or not is_inside(piece[0]) for piece in pieces]
+    closes = [not piece or not is_inside(piece[-1]) for piece in pieces]
+    return np.array(opens), np.array(closes)
+
+
+def _in_words_as_bytes(character: str) -> bool:
+    """A letter, a digit, or a byte of one beyond ASCII."""
+    return character.isalnum() if character.isascii() else ord(character) not in CONTROLS

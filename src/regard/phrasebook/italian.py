@@ -1,0 +1,173 @@
+"""Italian spelling around the noun: plurals, agreement, articles, prepositions that melt into them, elision.
+
+Everything here is a rule over strings; exceptions that are words' own (amico, amici) are in the lexicon.
+Agreement is a gender, "m" or "f", and whether it is plural.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from regard.phrasebook.words import Word, Words
+
+Gender = Literal["m", "f"]
+
+_VOWEL = re.compile(r"[aeiouàèéìòù]", re.IGNORECASE)
+_IMPURE = re.compile(r"s[^aeiouàèéìòù]|z|gn|ps|pn|x|y", re.IGNORECASE)  # what takes lo, uno, gli
+
+_ARTICULATED = {
+    "di": "del dello dell' della dei degli delle",
+    "a": "al allo all' alla ai agli alle",
+    "da": "dal dallo dall' dalla dai dagli dalle",
+    "in": "nel nello nell' nella nei negli nelle",
+    "su": "sul sullo sull' sulla sui sugli sulle",
+}
+_ARTICLES = ("il", "lo", "l'", "la", "i", "gli", "le")
+_INVARIABLE = {"blu", "rosa"}
+_SOFT_PLURAL = {"simpatico", "economico"}  # stressed three from the end, these say -ci where antico says -chi
+_POSSESSIVES = {"mio": "mio mia miei mie", "tuo": "tuo tua tuoi tue", "suo": "suo sua suoi sue"}
+_HAVE = ("ho", "hai", "ha", "abbiamo", "avete", "hanno")
+_DROPPING = {"è": {"dove", "come"}} | {form: {"lo", "la", "glielo", "gliela"} for form in _HAVE}  # dov'è, l'ho
+
+
+def plural(singular: str, gender: Gender) -> str:
+    """The plural of a noun.
+
+    >>> [plural(noun, "f") for noun in ("mela", "banca", "arancia", "camicia", "città", "chiave")]
+    ['mele', 'banche', 'arance', 'camicie', 'città', 'chiavi']
+    >>> [plural(noun, "m") for noun in ("libro", "fungo", "figlio", "turista", "collega", "film")]
+    ['libri', 'funghi', 'figli', 'turisti', 'colleghi', 'film']
+    """
+    stem, last = singular[:-1], singular[-1]
+    if last == "a":
+        return _with_h(stem) + "i" if gender == "m" else _feminine_plural(stem)
+    if last == "o":
+        return stem if stem.endswith("i") else _with_h(stem) + "i"
+    return stem + "i" if last == "e" else singular  # stressed vowels and consonants stay: caffè, film
+
+
+def agree(adjective: str, gender: Gender, is_plural: bool) -> str:
+    """An adjective or participle, given as masculine singular, in the form that agrees.
+
+    >>> agree("stanco", "f", True), agree("grigio", "f", True), agree("felice", "f", True), agree("blu", "f", True)
+    ('stanche', 'grigie', 'felici', 'blu')
+    >>> agree("simpatico", "m", True), agree("antico", "m", True)
+    ('simpatici', 'antichi')
+    """
+    if adjective in _INVARIABLE:
+        return adjective
+    if adjective[-1] == "e":
+        return adjective[:-1] + "i" if is_plural else adjective
+    stem = adjective[:-1]
+    if gender == "f":
+        return _feminine_plural(stem) if is_plural else stem + "a"
+    if not is_plural:
+        return adjective
+    if stem.endswith("i"):
+        return stem
+    return stem + "i" if adjective in _SOFT_PLURAL else _with_h(stem) + "i"
+
+
+def definite(gender: Gender, is_plural: bool, following: str) -> str:
+    """The definite article before a word.
+
+    >>> [definite("m", False, noun) + " " + noun for noun in ("libro", "zaino", "specchio", "amico")]
+    ['il libro', 'lo zaino', 'lo specchio', "l' amico"]
+    >>> [definite("m", True, noun) + " " + noun for noun in ("libri", "psicologi", "gnocchi", "amici")]
+    ['i libri', 'gli psicologi', 'gli gnocchi', 'gli amici']
+    """
+    vowel, impure = _VOWEL.match(following), _IMPURE.match(following)
+    if is_plural:
+        return "le" if gender == "f" else "gli" if vowel or impure else "i"
+    return "l'" if vowel else "la" if gender == "f" else "lo" if impure else "il"
+
+
+def indefinite(gender: Gender, following: str) -> str:
+    """The indefinite article before a word: un amico, uno zaino, un'amica, una donna."""
+    if gender == "f":
+        return "un'" if _VOWEL.match(following) else "una"
+    return "uno" if _IMPURE.match(following) else "un"
+
+
+def this(gender: Gender, is_plural: bool, following: str) -> str:
+    """`questo` before a word: questo libro, quest'uomo, quest'idea, questi amici."""
+    return "quest'" if not is_plural and _VOWEL.match(following) else agree("questo", gender, is_plural)
+
+
+def that(gender: Gender, is_plural: bool, following: str) -> str:
+    """`quello` before a word, which follows the definite article: quel cane, quegli amici, quell'isola."""
+    return "que" + _like_an_article(gender, is_plural, following)
+
+
+def before_noun(adjective: str, gender: Gender, is_plural: bool, following: str) -> str:
+    """An adjective that stands before its noun; `bello` and `buono` change there as articles do.
+
+    >>> before_noun("bello", "m", True, "specchi"), before_noun("bello", "m", False, "uomo")
+    ('begli', "bell'")
+    >>> before_noun("buono", "m", False, "libro"), before_noun("buono", "f", False, "idea")
+    ('buon', 'buona')
+    """
+    if adjective == "bello":
+        return "be" + _like_an_article(gender, is_plural, following)
+    if adjective == "buono" and gender == "m" and not is_plural:
+        return "bu" + indefinite(gender, following).replace("un", "on")
+    return agree(adjective, gender, is_plural)
+
+
+def possessive(owner: str, gender: Gender, is_plural: bool) -> str:
+    """mio, tuo, suo, nostro, vostro or loro in the form that agrees with what is owned."""
+    if owner == "loro":
+        return owner
+    if owner in _POSSESSIVES:
+        return _POSSESSIVES[owner].split()[2 * is_plural + (gender == "f")]
+    return agree(owner, gender, is_plural)
+
+
+def articulate(preposition: str, article: str) -> str | None:
+    """The one word that a preposition and a definite article become, or None where they stay two.
+
+    >>> articulate("di", "lo"), articulate("su", "l'"), articulate("con", "il")
+    ('dello', "sull'", None)
+    """
+    if preposition not in _ARTICULATED or article not in _ARTICLES:
+        return None
+    return _ARTICULATED[preposition].split()[_ARTICLES.index(article)]
+
+
+def prepend(preposition: Word, words: Words) -> Words:
+    """A preposition before a noun phrase: `vicino a` + `la casa` is `vicino alla casa`."""
+    *before, last = preposition.text.split()
+    head = tuple(Word(text, preposition.means) for text in before)
+    if merged := articulate(last, words[0].text):
+        return (*head, Word(merged, preposition.means + words[0].means), *words[1:])
+    return (*head, Word(last, preposition.means), *words)
+
+
+def elide(words: Iterable[Word]) -> Words:
+    """Drop and add the sounds that neighbours ask for: dov'è, com'è, l'ho, gliel'ha, ed è, ad Anna."""
+    elided: list[Word] = []
+    for word in words:
+        if elided:
+            before, means = elided[-1]
+            if before in _DROPPING.get(word.text, ()):
+                elided[-1] = Word(before[:-1] + "'", means)
+            elif (before == "e" and word.text[0] in "eèE") or (before == "a" and word.text[0] in "aA"):
+                elided[-1] = Word(before + "d", means)
+        elided.append(word)
+    return tuple(elided)
+
+
+def _with_h(stem: str) -> str:
+    """The stem with its hard c or g kept hard before i and e."""
+    return stem + "h" if stem[-1] in "cg" else stem
+
+
+def _feminine_plural(stem: str) -> str:
+    """-cia and -gia keep their i after a vowel: camicie, but arance."""
+    return stem[:-1] + "e" if re.search(r"[^aeiou][cg]i$", stem) else _with_h(stem) + "e"
+
+
+def _like_an_article(gender: Gender, is_plural: bool, following: str) -> str:
+    """The ending of quello and bello: -l -llo -ll' -lla -i -gli -lle."""
+    ending = {"il": "l", "lo": "llo", "l'": "ll'", "la": "lla", "i": "i", "gli": "gli", "le": "lle"}
+    return ending[definite(gender, is_plural, following)]

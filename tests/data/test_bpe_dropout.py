@@ -1,0 +1,167 @@
+"""BPE-dropout: other pieces, the same text, in the distribution of the paper's Algorithm 1."""
+
+import json
+from collections import Counter, defaultdict
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard import phrasebook
+from regard.config.tokenizer import TokenizerConfig
+from regard.data.bpe_dropout import BpeDropout
+from regard.data.tokenizer import Tokenizer, train_tokenizer
+from regard.errors import ConfigError
+
+KINDS = ["bpe", "byte-level"]
+TINY = 1e-12  # goes through every merge, and leaves none out
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text("aelotw ▁[<'\n日", max_size=60)
+ODD = [
+    "[SOS] <0x41>",
+    "日本語 😀👩\u200d👩",
+    "low  lower\tlowest",
+    "x" * 100,
+    "lower" * 30,
+    "I'll\n\n  go",
+    "low\ufffd lower",
+    "",
+    " ",
+]
+
+
+@cache
+def sentences() -> list[str]:
+    return [text for pair in phrasebook.split("dev") for text in (pair.source, pair.target)]
+
+
+@cache
+def tokenizer(kind: str) -> Tokenizer:
+    config = TokenizerConfig.model_validate({"kind": kind})
+    return train_tokenizer([*sentences(), "low lower lowest " * 9], config, 1000)
+
+
+def random(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rate", [0.0, TINY])
+@given(text=TEXT | st.sampled_from(ODD))
+def test_leaving_nothing_out_gives_the_tokenizers_own_pieces(kind: str, rate: float, text: str) -> None:
+    assert BpeDropout(tokenizer(kind), rate).encode(text, random()) == tokenizer(kind).encode(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leaving_nothing_out_gives_the_tokenizers_own_pieces_of_sentences(kind: str) -> None:
+    subject, generator = BpeDropout(tokenizer(kind), TINY), random()
+    for ids in tokenizer(kind).encode_all(sentences()):
+        assert subject.encode(ids, generator) == ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=TEXT | st.sampled_from(ODD), rate=st.sampled_from([0.1, 0.5, 0.9, 1.0]), seed=st.integers(0, 9))
+def test_the_text_stays_the_same(kind: str, text: str, rate: float, seed: int) -> None:
+    subject = BpeDropout(tokenizer(kind), rate)
+    ids = tokenizer(kind).encode(text)
+    dropped = subject.encode(ids, random(seed))
+    assert tokenizer(kind).decode(dropped) == tokenizer(kind).decode(ids)
+    assert dropped == subject.encode(text, random(seed))  # what it remembers from before changes nothing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leaving_everything_out_gives_characters(kind: str) -> None:
+    pieces = tokenizer(kind).pieces(BpeDropout(tokenizer(kind), 1.0).encode("Where is it?", random()))
+    start = "▁" if kind == "bpe" else ""
+    assert pieces == list(f"{start}Where is it?".replace(" ", "▁" if kind == "bpe" else "Ġ"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_repeats_and_another_differs(kind: str) -> None:
+    text = " ".join(sentences()[:20])
+    drawn = [BpeDropout(tokenizer(kind), 0.3).encode(text, random(seed)) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=TEXT | st.sampled_from(ODD), rate=st.sampled_from([TINY, 0.2, 0.6]), seed=st.integers(0, 9))
+def test_long_words_are_merged_like_short_ones(kind: str, text: str, rate: float, seed: int) -> None:
+    expected = BpeDropout(tokenizer(kind), rate).encode(text, random(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        for long in (0, 10**6):  # all are long, none is
+            patch.setattr(bpe_dropout, "LONG", long)
+            assert BpeDropout(tokenizer(kind), rate).encode(text, random(seed)) == expected
+
+
+def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of_them() -> list[list[int]]:
+        subject, generator = BpeDropout(tokenizer("bpe"), 0.3), random()
+        return [subject.encode(text, generator) for text in sentences()[:200]]
+
+    remembered = all_of_them()
+    monkeypatch.setattr(bpe_dropout, "MOST", 50)
+    assert all_of_them() == remembered
+
+
+def algorithm_1(word: tuple[str, ...], ranks: dict[tuple[str, str], int], rate: float) -> dict[tuple[str, ...], float]:
+    """The exact chance of each spelling, by following every choice."""
+    merges = sorted((ranks[pair], place) for place, pair in enumerate(pairwise(word)) if pair in ranks)
+    chances = defaultdict(float, {word: rate ** len(merges)})  # all left out: done
+    for left_out, (_, place) in enumerate(merges):
+        merged = (*word[:place], word[place] + word[place + 1], *word[place + 2 :])
+        for spelling, chance in algorithm_1(merged, ranks, rate).items():
+            chances[spelling] += rate**left_out * (1 - rate) * chance
+    return chances
+
+
+@pytest.mark.parametrize("long", [0, 24])
+def test_spellings_come_as_often_as_algorithm_1_says(monkeypatch: pytest.MonkeyPatch, long: int) -> None:
+    monkeypatch.setattr(bpe_dropout, "LONG", long)
+    subject, generator, count = BpeDropout(tokenizer("bpe"), 0.3), random(), 20_000
+    pieces = tokenizer("bpe").pieces
+    ranks = {(pieces([left])[0], pieces([right])[0]): rank for (left, right), (rank, _) in subject._merges.items()}
+    ids = tokenizer("bpe").encode("lowest")
+    seen = Counter(tuple(pieces(subject.encode(ids, generator))) for _ in range(count))
+    expected = algorithm_1(tuple("▁lowest"), ranks, 0.3)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert len(expected) > 10
+    assert set(seen) <= set(expected)
+    for spelling, chance in expected.items():  # within five standard deviations
+        assert abs(seen[spelling] - count * chance) <= 5 * max(1, (count * chance * (1 - chance)) ** 0.5), spelling
+
+
+def test_special_tokens_stay() -> None:
+    for kind in KINDS:
+        ids = [2, *tokenizer(kind).encode("lower lowest"), 3, 0, 0]
+        dropped = BpeDropout(tokenizer(kind), 1.0).encode(ids, random())
+        assert (dropped[0], dropped[-3:]) == (2, [3, 0, 0])
+        assert tokenizer(kind).decode(dropped) == "lower lowest"
+
+
+def test_a_part_of_a_text_keeps_its_bytes() -> None:
+    ids = tokenizer("byte-level").encode("日本語 lowest")[1:]  # begins inside a character
+    dropped = BpeDropout(tokenizer("byte-level"), 0.5).encode(ids, random())
+    assert "".join(tokenizer("byte-level").pieces(dropped)) == "".join(tokenizer("byte-level").pieces(ids))
+    assert BpeDropout(tokenizer("byte-level"), TINY).encode(ids, random()) == ids
+
+
+@given(text=TEXT | st.sampled_from(ODD))
+def test_another_rule_for_words_is_followed(text: str) -> None:
+    content = json.loads(tokenizer("byte-level").to_json())
+    by_three = {"type": "Split", "pattern": {"Regex": r"[\s\S]{1,3}"}, "behavior": "Isolated", "invert": False}
+    content["pre_tokenizer"]["use_regex"] = False
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [by_three, content["pre_tokenizer"]]}
+    odd = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)))
+    assert BpeDropout(odd, TINY).encode(text, random()) == odd.encode(text)
+    assert odd.decode(BpeDropout(odd, 0.5).encode(text, random())) == text
+
+
+@pytest.mark.parametrize("kind", ["unigram", "character", "word"])
+def test_other_tokenizers_get_a_sentence(kind: str) -> None:
+    config = TokenizerConfig.model_validate({"kind": kind})
+    with pytest.raises(ConfigError) as error:
+        BpeDropout(train_tokenizer(sentences()[:20], config, 400), 0.1)
+    assert str(error.value) == f"BPE-dropout needs tokenizer.kind bpe or byte-level, not {kind}."

@@ -1,0 +1,73 @@
+"""Corpora that come with the package can be named wherever a file can."""
+
+import sys
+
+import pytest
+
+from regard import phrasebook
+from regard.data.builtin import DOCUMENTS, PAIRS, builtin_documents, builtin_pairs
+from regard.data.corpus import Pair, documents, table_pairs
+from regard.data.faults import Faults
+from regard.errors import DataError
+
+ALL = (
+    "builtin:phrasebook, builtin:phrasebook-dev, builtin:phrasebook-test, "
+    "builtin:phrasebook-topics, builtin:phrasebook-topics-dev, builtin:phrasebook-topics-test, "
+    "builtin:python-docs and builtin:python-docs-dev"
+)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_phrasebook_is_read_like_a_table(name: str) -> None:
+    expected = [Pair(pair.source, pair.target) for pair in phrasebook.split(PAIRS[name])]
+    assert list(table_pairs([name], Faults())) == expected
+
+
+def test_the_documentation_of_python_is_read_like_a_file() -> None:
+    train, dev = (["".join(text) for text in documents([name], Faults())] for name in DOCUMENTS)
+    assert len(train) > 50
+    assert len(train) // 20 <= len(dev) <= len(train) // 20 + 1
+    assert not set(train) & set(dev)
+    assert sum(map(len, train)) > 300_000
+    assert any('The "if" statement' in text for text in train + dev)
+    assert all("\n" in text for text in train)
+
+
+def complaint(read: object) -> str:
+    with pytest.raises(DataError) as error:
+        list(read)  # type: ignore[call-overload]
+    return str(error.value)
+
+
+def test_wrong_names_get_a_sentence() -> None:
+    assert complaint(table_pairs(["builtin:phrasebok"], Faults())) == (
+        f"builtin:phrasebok: does not come with regard (did you mean builtin:phrasebook?); there is {ALL}."
+    )
+    assert complaint(documents(["builtin:xyz"], Faults())) == (
+        f"builtin:xyz: does not come with regard; there is {ALL}."
+    )
+
+
+def test_the_wrong_sort_gets_a_sentence() -> None:
+    with pytest.raises(DataError) as error:
+        builtin_pairs("builtin:python-docs")
+    assert str(error.value) == (
+        "builtin:python-docs: holds documents, not sentence pairs; for pairs there is "
+        "builtin:phrasebook, builtin:phrasebook-dev and builtin:phrasebook-test."
+    )
+    with pytest.raises(DataError) as error:
+        builtin_documents("builtin:phrasebook")
+    assert str(error.value) == (
+        "builtin:phrasebook: holds sentence pairs, not documents; for documents there is "
+        "builtin:python-docs and builtin:python-docs-dev."
+    )
+
+
+def test_a_python_without_its_documentation_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(DataError) as error:
+        builtin_documents("builtin:python-docs")
+    assert str(error.value) == (
+        "builtin:python-docs: this Python came without its documentation (pydoc_data); "
+        "install it, or give text of your own."
+    )

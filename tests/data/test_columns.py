@@ -1,0 +1,65 @@
+"""Tagged sentences in CoNLL's columns."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.data.columns import Tagged, tagged
+from regard.data.faults import Faults
+from regard.errors import DataError
+
+
+def read(path: Path, content: str, column: int | None = None) -> list[Tagged]:
+    path.write_text(content, "utf-8")
+    return list(tagged([str(path)], column, Faults()))
+
+
+def test_word_and_tag_are_the_first_and_the_last_column(tmp_path: Path) -> None:
+    content = "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nPeter NNP I-NP B-PER\n"
+    assert read(tmp_path / "a.conll", content) == [
+        Tagged(("EU", "rejects"), ("B-ORG", "O")),
+        Tagged(("Peter",), ("B-PER",)),
+    ]
+    assert read(tmp_path / "a.conll", content, column=2)[0].tags == ("NNP", "VBZ")
+
+
+def test_tabs_keep_spaces_in_words_and_comments_stand_before_sentences(tmp_path: Path) -> None:
+    content = "# a comment\nNew York\tPLACE\n# is\tSIGN\n\n#\tSIGN\n"
+    found = read(tmp_path / "a.tsv", content)
+    assert found == [Tagged(("New York", "# is"), ("PLACE", "SIGN")), Tagged(("#",), ("SIGN",))]
+    assert found[0].texts == ("New\u00a0York #\u00a0is",)
+
+
+def test_universal_dependencies_are_read_as_they_are(tmp_path: Path) -> None:
+    content = (
+        "# sent_id = 1\n# text = vámonos\n1-2\tvámonos\t_\t_\n1\tvamos\tir\tVERB\t_\n2\tnos\tnosotros\tPRON\t_\n"
+        "2.1\tvamos\tir\tVERB\t_\n\n"
+    )
+    assert read(tmp_path / "a.conllu", content) == [Tagged(("vamos", "nos"), ("VERB", "PRON"))]
+    assert read(tmp_path / "a.conllu", content, column=3) == [Tagged(("vamos", "nos"), ("ir", "nosotros"))]
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "sentence"),
+    [
+        ("a O\nb\n", None, "a.conll:2: has 1 column; write word and tag, on each line"),
+        ("a\t\n", None, "a.conll:1: has an empty tag; fill it"),
+        ("\tO\n", None, "a.conll:1: has an empty word; fill it"),
+        ("a X O\n", 4, "a.conll:1: has 3 columns; write 4 columns, in which data.column is, on each line"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    content: str, column: int | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as error:
+        read(Path("a.conll"), content, column)
+    assert str(error.value) == f"{sentence}, or skip such lines with --skip-bad."
+
+
+def test_a_sentence_with_a_fault_is_skipped_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("a O\nb\nc O\n\nd O\n", "utf-8")
+    faults = Faults(skip=True)
+    assert [one.words for one in tagged([str(path)], None, faults)] == [("d",)]
+    assert dict(faults.counts) == {"too few columns": 1}

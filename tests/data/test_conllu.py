@@ -1,0 +1,115 @@
+"""CoNLL-U: what is read, and the sentence for every way in which it can be wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.data.conllu import MOST, Sentence, Written, conllu_text, read_conllu
+from regard.data.faults import Faults
+from regard.errors import DataError
+
+
+def row(number: str, form: str = "w", head: str = "0") -> str:
+    return "\t".join([number, form, "_", "_", "_", "_", head, "_", "_", "_"])
+
+
+def sentences(*lines: str, skip: bool = False) -> list[Sentence]:
+    return list(conllu_text("\n".join(lines), "a.conllu", Faults(skip)))
+
+
+def complaint(*lines: str) -> str:
+    with pytest.raises(DataError) as error:
+        sentences(*lines)
+    return str(error.value).removesuffix(", or skip such lines with --skip-bad.")
+
+
+def test_words_written_together_empty_nodes_and_comments() -> None:
+    found = sentences(
+        "# newdoc",
+        "",
+        "# text = Vado nel parco",
+        row("1", "Vado", "0"),
+        row("2-3", "nel", "_"),
+        row("2", "in", "4"),
+        row("3", "il", "4"),
+        row("3.1", "empty", "_"),
+        row("4", "parco", "1"),
+        "",
+        "",
+        row("1", "Sì"),
+    )
+    assert found == [
+        Sentence("a.conllu:4", (Written("Vado", 1, 1), Written("nel", 2, 3), Written("parco", 4, 4)), (0, 4, 4, 1)),
+        Sentence("a.conllu:12", (Written("Sì", 1, 1),), (0,)),
+    ]
+
+
+def test_files_are_read_one_after_the_other_with_any_line_ends(tmp_path: Path) -> None:
+    for name, ends in (("a", "\n"), ("b", "\r\n")):
+        (tmp_path / name).write_bytes(f"{row('1', name)}{ends}{ends}{row('1', name)}".encode())
+    found = read_conllu([str(tmp_path / "a"), str(tmp_path / "b")], Faults())
+    assert [sentence.written[0].form for sentence in found] == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (["1 w 0"], "a.conllu:1: has 1 column, but CoNLL-U has ten, with tabs between them; mend it"),
+        (["1\tw\t_\t0"], "a.conllu:1: has 4 columns, but CoNLL-U has ten, with tabs between them; mend it"),
+        ([row("1"), row("3")], "a.conllu:2: begins with '3' where word 2 should begin; number the words one by one"),
+        ([row("x")], "a.conllu:1: begins with 'x' where word 1 should begin; number the words one by one"),
+        ([row("01")], "a.conllu:1: begins with '01' where word 1 should begin; number the words one by one"),
+        (
+            [row("1-3"), row("1"), row("2-3")],
+            "a.conllu:3: begins with the range 2-3 where word 2 should begin; number the words one by one",
+        ),
+        (
+            [row("2-1")],
+            "a.conllu:1: begins with the range 2-1 where word 1 should begin; number the words one by one",
+        ),
+        ([row("1-2"), row("1")], "a.conllu:2: ends before its last word; complete the sentence"),
+        ([row("1.1")], "a.conllu:1: ends before its last word; complete the sentence"),
+        ([row("1", " ")], "a.conllu:1: has no form in its second column; write the word there"),
+        (
+            [row("1", "w", "_")],
+            "a.conllu:1: has '_' for a head in its seventh column; write a word's number, or 0",
+        ),
+        (
+            ["# x", row("1", "w", "-1")],
+            "a.conllu:2: has '-1' for a head in its seventh column; write a word's number, or 0",
+        ),
+        (
+            [row("1"), row("2", "w", "3")],
+            "a.conllu:2: hangs from word 3, but the sentence has 2; give one of its words",
+        ),
+        ([row("1"), row("2")], "a.conllu:2: is a root, and so is word 1; a sentence has one word with head 0"),
+        (
+            [row("1"), row("2", "w", "4"), row("3", "w", "2"), row("4", "w", "3")],
+            "a.conllu:2: hangs in a circle of words (2 → 4 → 3 → 2); let every word lead to the root",
+        ),
+        (
+            [row("1", "w", "1")],
+            "a.conllu:1: hangs in a circle of words (1 → 1); let every word lead to the root",
+        ),
+    ],
+)
+def test_every_fault_gets_a_sentence_with_its_line(lines: list[str], sentence: str) -> None:
+    assert complaint(*lines) == sentence
+
+
+def test_a_sentence_that_is_too_long_is_refused() -> None:
+    lines = [row("1"), *(row(str(n), "w", "1") for n in range(2, MOST + 2))]
+    assert complaint(*lines) == f"a.conllu:1: begins a sentence of more than {MOST:,} words; break it up"
+
+
+def test_what_is_skipped_keeps_its_place() -> None:
+    found = sentences(row("1", "a"), "", row("1"), row("2"), "", row("1", "b"), skip=True)
+    assert [sentence.usable for sentence in found] == [True, False, True]
+
+
+def test_a_line_that_is_not_utf8_spoils_its_sentence_only(tmp_path: Path) -> None:
+    file = tmp_path / "a.conllu"
+    file.write_bytes(row("1").encode() + b"\n\n\xff\n\n" + row("1").encode())
+    faults = Faults(skip=True)
+    assert [sentence.usable for sentence in read_conllu([str(file)], faults)] == [True, False, True]
+    assert dict(faults.counts) == {"not UTF-8": 1}

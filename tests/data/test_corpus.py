@@ -1,0 +1,198 @@
+"""Reading corpora: every format, and the exact sentence for everything that can be wrong with one."""
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import lines
+from regard.data.corpus import Pair, aligned_pairs, documents, table_pairs, texts
+from regard.data.faults import Faults
+from regard.errors import DataError
+
+Write = Callable[[str, str | bytes], str]
+SKIP = ", or skip such lines with --skip-bad."
+PAIRS = [Pair("I love you", "Ti amo"), Pair("Good day", "Buongiorno")]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a file, compressed if its name says so, and gives its path."""
+
+    def write(name: str, content: str | bytes) -> str:
+        raw = content.encode() if isinstance(content, str) else content
+        (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_aligned_files(write: Write, ending: str) -> None:
+    source, target = write(f"a.en{ending}", "I love you\nGood day\n"), write(f"a.it{ending}", "Ti amo\nBuongiorno")
+    assert list(aligned_pairs([source], [target], Faults())) == PAIRS
+    assert list(aligned_pairs([source, source], [target, target], Faults())) == PAIRS * 2
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_tables(write: Write, ending: str) -> None:
+    tsv = write(f"a.tsv{ending}", "I love you\tTi amo\tmore\r\nGood day\tBuongiorno\r\n")
+    rows = [{"source": pair.source, "target": pair.target, "id": 7} for pair in PAIRS]
+    jsonl = write(f"a.jsonl{ending}", "\n".join(json.dumps(row) for row in rows))
+    assert list(table_pairs([tsv, jsonl], Faults())) == PAIRS * 2
+
+
+def test_documents(write: Write) -> None:
+    book = write("book.txt", "One.\n\n  Two.\nlast")
+    articles = write("articles.jsonl", '{"text": "A\\nB"}\n{"text": ""}\n')
+    read = ["".join(document) for document in documents([book, articles], Faults())]
+    assert read == ["One.\n\n  Two.\nlast\n", "A\nB", ""]
+
+
+def test_each_line_of_plain_text_can_be_a_text_by_itself(write: Write) -> None:
+    plain, table = write("a.txt", "one\n\n two \n"), write("a.jsonl", '{"text": "a\\nb"}\n{"text": ""}\n')
+    assert list(texts([plain, table], Faults())) == ["one", "", " two ", "a\nb", ""]
+    assert next(texts(["builtin:python-docs-dev"], Faults())) == "".join(
+        next(documents(["builtin:python-docs-dev"], Faults()))
+    )
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"I love you\tTi amo\nGood day\tBuongiorno\n")))
+    assert list(table_pairs(["-"], Faults())) == PAIRS
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t\r")), min_size=1))
+def test_a_line_ends_at_a_newline_and_nowhere_else(texts: list[str]) -> None:
+    raw = io.BytesIO("\n".join(["first", *texts, "last"]).encode())
+    assert [line.decode() if line else "" for line in lines._raw_lines(raw, "file")] == ["first", *texts, "last"]
+
+
+def test_a_byte_order_mark_is_no_text(write: Write) -> None:
+    tsv = write("a.tsv", b"\xef\xbb\xbfI love you\tTi amo\n")
+    assert list(table_pairs([tsv], Faults())) == PAIRS[:1]
+
+
+FAULTY = [
+    ("a.tsv", b"a\tb\nno tab\nc\td\n", "too few columns", "{}:2: has no tab; write source, tab, target"),
+    ("a.tsv", b"a\tb\n\t\nc\td\n", "empty", "{}:2: has an empty source; fill it"),
+    ("a.tsv", b"a\tb\nx\t \nc\td\n", "empty", "{}:2: has an empty target; fill it"),
+    (
+        "a.tsv",
+        b"a\tb\ncaf\xe9\tx\nc\td\n",
+        "not UTF-8",
+        "{}:2: is not UTF-8 (byte 4 of the line is 0xe9); convert the file",
+    ),
+    (
+        "a.tsv",
+        b"a\tb\n" + b"x" * 50 + b"\nc\td\n",
+        "too long to read",
+        "{}:2: is longer than 40 bytes; break it into lines",
+    ),
+    (
+        "a.jsonl",
+        b'{"source": "a", "target": "b"}\n{"source": "a"}\n{"source": "c", "target": "d"}',
+        "missing field",
+        '{}:2: has no text under \'target\'; write {{"source": "…", "target": "…"}}',
+    ),
+    (
+        "a.jsonl",
+        b'{"source": "a", "target": "b"}\n[]\n{"source": "c", "target": "d"}',
+        "missing field",
+        '{}:2: has no text under \'source\'; write {{"source": "…", "target": "…"}}',
+    ),
+    (
+        "a.jsonl",
+        b'{"source": "a", "target": "b"}\nx\n{"source": "c", "target": "d"}',
+        "not JSON",
+        "{}:2: is not JSON (Expecting value: line 1 column 1 (char 0)); mend it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "reason", "sentence"), FAULTY)
+def test_a_faulty_line_is_a_sentence_or_is_skipped_and_counted(
+    write: Write, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, reason: str, sentence: str
+) -> None:
+    monkeypatch.setattr(lines, "LONGEST", 40)
+    file = write(name, content)
+    with pytest.raises(DataError) as error:
+        list(table_pairs([file], Faults()))
+    assert str(error.value) == sentence.format(file) + SKIP
+    assert error.value.exit_code == 3
+    faults = Faults(skip=True)
+    assert list(table_pairs([file], faults)) == [Pair("a", "b"), Pair("c", "d")]
+    assert dict(faults.counts) == {reason: 1}
+    assert faults.examples == {reason: f"{sentence.format(file)}."}
+
+
+def test_a_skipped_line_keeps_aligned_files_aligned(write: Write) -> None:
+    source, target = write("a.en", b"a\n\xff\nc\n\ne\n"), write("a.it", b"A\nB\nC\nD\nE\n")
+    faults = Faults(skip=True)
+    assert list(aligned_pairs([source], [target], faults)) == [Pair("a", "A"), Pair("c", "C"), Pair("e", "E")]
+    assert dict(faults.counts) == {"not UTF-8": 1, "empty": 1}
+
+
+def complaint(sources: list[str], targets: list[str]) -> str:
+    with pytest.raises(DataError) as error:
+        list(aligned_pairs(sources, targets, Faults(skip=True)))
+    return str(error.value)
+
+
+def test_unequal_files_are_an_error_even_where_faults_are_skipped(write: Write) -> None:
+    short, long = write("short", "a\nb\n"), write("long", "A\nB\nC\nD\n")
+    because = "ends before it; aligned files have the same number of lines."
+    assert complaint([short], [long]) == f"{long}:3: has no counterpart, because {short} {because}"
+    assert complaint([long], [short]) == f"{long}:3: has no counterpart, because {short} {because}"
+    assert complaint([short, short], [long]) == (
+        "there are 2 source files and 1 target files; give one target for each source."
+    )
+
+
+def test_unreadable_files_get_a_sentence(write: Write, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    assert complaint([missing], [missing]) == f"{missing}: is not there; check the path."
+    assert complaint([str(tmp_path)], [missing]) == f"{tmp_path}: is a folder; give the files in it."
+    whole = write("a.gz", "text\n" * 1000)
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(Path(whole).read_bytes()[:-12])
+    assert complaint([str(cut)], [str(cut)]).startswith(f"{cut}: is a damaged gzip file (")
+    plain = tmp_path / "plain.gz"
+    plain.write_text("not compressed\n")
+    assert complaint([str(plain)], [str(plain)]).startswith(f"{plain}: is a damaged gzip file (")
+
+
+@pytest.mark.parametrize("name", ["a.tsv.gz", "a.jsonl.gz", "a.txt.gz"])
+def test_nonsense_from_a_damaged_gzip_file_is_blamed_on_the_file(write: Write, name: str) -> None:
+    whole = bytearray(gzip.compress(b"".join(b"line %d\tof %d\n" % (n, n * n) for n in range(2000)), 0))
+    whole[5000] = 0xFF  # nothing is packed: the byte unpacks to itself, and is no UTF-8
+    path = write("raw", bytes(whole))
+    file = str(Path(path).rename(Path(path).with_name(name)))
+
+    def read() -> None:
+        if name.startswith("a.txt"):
+            list(chain.from_iterable(documents([file], Faults())))
+        else:
+            list(table_pairs([file], Faults()))
+
+    with pytest.raises(DataError) as error:
+        read()
+    assert str(error.value).startswith(f"{file}: is a damaged gzip file (CRC check failed ")
+    assert str(error.value).endswith("); copy it again, or compress it again.")
+    assert complaint([file], [file]).startswith(f"{file}: is a damaged gzip file (CRC check failed ")
+
+
+def test_half_a_character_in_json_is_a_fault(write: Write) -> None:
+    file = write("pairs.jsonl", '{"source": "a", "target": "b"}\n{"source": "\\ud800", "target": "b"}\n')
+    with pytest.raises(DataError) as error:
+        list(table_pairs([file], Faults()))
+    assert str(error.value) == f"{file}:2: has half of a character (a lone surrogate); mend it{SKIP}"
+    faults = Faults(skip=True)
+    assert list(table_pairs([file], faults)) == [Pair("a", "b")]
+    assert faults.counts == {"broken Unicode": 1}

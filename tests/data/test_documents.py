@@ -1,0 +1,102 @@
+"""Documents become tokens without losing anything, however large they are."""
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.config.tokenizer import TokenizerConfig
+from regard.data import documents
+from regard.data.documents import check_lossless_lines, store_documents
+from regard.data.store import TokenStore, open_store
+from regard.data.tokenizer import Tokenizer, train_tokenizer
+from regard.errors import ConfigError
+
+CODE = "def f(x):\n    if x:\n\n        return 'x'  \n\treturn\r\n\n\n"
+KINDS = ["byte-level", "character"]
+
+
+@cache
+def tokenizer(kind: str) -> Tokenizer:
+    return train_tokenizer([CODE] * 3, TokenizerConfig.model_validate({"kind": kind}), 300)
+
+
+def stored(folder: Path, texts: list[list[str]], kind: str) -> TokenStore:
+    store_documents(folder, texts, tokenizer(kind), {"made": "here"})
+    store = open_store(folder)
+    assert store is not None
+    return store
+
+
+@pytest.mark.parametrize("piece", [1, 7, 2**14])
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=st.lists(st.lists(st.text(CODE, max_size=20).map(lambda line: f"{line}\n"), max_size=6), max_size=5))
+def test_nothing_is_lost(
+    kind: str, piece: int, texts: list[list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "PIECE", piece)
+        patch.setattr(documents, "TOGETHER", 3)
+        store = stored(tmp_path_factory.mktemp("store") / "corpus", texts, kind)
+    kept = ["".join(text) for text in texts if text]
+    (column,) = store.columns
+    assert [tokenizer(kind).decode(column[n].tolist()) for n in range(len(store))] == kept
+    empty = {"empty": len(texts) - len(kept)} if len(texts) > len(kept) else {}
+    assert store.counts == {"read": len(texts), "kept": len(kept), **empty}
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_is_kept_in_bytes(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    lines = [f"{line}\n" for line in text.split("\n")]
+    store = stored(tmp_path_factory.mktemp("store") / "corpus", [lines], "byte-level")
+    assert tokenizer("byte-level").decode(store.columns[0][0].tolist()) == f"{text}\n"
+
+
+def test_cuts_are_rare(tmp_path: Path) -> None:
+    lines = CODE.splitlines(keepends=True) * 100
+    store = stored(tmp_path / "corpus", [lines], "byte-level")
+    assert store.columns[0][0].tolist() == tokenizer("byte-level").encode("".join(lines))  # it fits one piece
+
+
+def test_progress_counts_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "PIECE", 1)
+    monkeypatch.setattr(documents, "TOGETHER", 2)
+    seen: list[int] = []
+    store_documents(tmp_path / "corpus", [["x:\n", "x\n", "x\n"], ["x\n"]], tokenizer("character"), {}, seen.append)
+    assert seen == [5, 9]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "word"])
+def test_tokenizers_that_lose_lines_get_a_sentence(kind: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_lossless_lines(kind)
+    assert str(error.value) == (
+        f"tokenizer.kind = '{kind}' loses line ends; use 'byte-level' or 'character' for a language model."
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizers_that_keep_lines_are_fine(kind: str) -> None:
+    check_lossless_lines(kind)
+
+
+def test_memory_does_not_grow_with_a_document(tmp_path: Path) -> None:
+    program = f"""
+import resource
+from pathlib import Path
+from regard.config.tokenizer import TokenizerConfig
+from regard.data.documents import store_documents
+from regard.data.tokenizer import train_tokenizer
+tokenizer = train_tokenizer(["some words\\n"], TokenizerConfig(kind="character"))
+def peak(lines):
+    document = ("some words some words some words\\n" for _ in range(lines))
+    store_documents(Path({str(tmp_path)!r}) / "corpus", [document], tokenizer, {{}})
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+small, large = peak(60_000), peak(400_000)
+assert large - small < 20_000, (small, large)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,80 @@
+"""A store is made once, and again when what it was made from has changed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from regard.data import builtin, fingerprint
+from regard.data.fingerprint import store_for
+from regard.data.store import write_store
+from regard.errors import DataError
+
+key_of = fingerprint.fingerprint
+
+
+def test_the_key_follows_from_content_and_settings(tmp_path: Path) -> None:
+    names = ["a.tsv", "b.tsv", "c.jsonl", "d.tsv.gz"]
+    a, b, c, d = (str(tmp_path / name) for name in names)
+    for path in (a, b, c, d):
+        Path(path).write_text("x\ty\n")
+    key = key_of([a], {"longest": 9})
+    assert len(key) == 32
+    assert key == key_of([a], {"longest": 9}) == key_of([b], {"longest": 9})
+    others = [([a], {"longest": 8}), ([c], {"longest": 9}), ([d], {"longest": 9}), ([a, b], {"longest": 9})]
+    assert len({key, *(key_of(files, settings) for files, settings in others)}) == 5
+    Path(a).write_text("x\tz\n")
+    assert key_of([a], {"longest": 9}) != key
+    assert key_of([a, b], {}) != key_of([b, a], {})
+
+
+def test_the_key_of_what_comes_with_the_package_follows_from_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*builtin.PAIRS, *builtin.DOCUMENTS]
+    keys = {key_of([name], {}) for name in names}
+    assert len(keys) == len(names)
+    monkeypatch.setattr(builtin, "__version__", "99")
+    assert not keys & {key_of([name], {}) for name in names}
+
+
+def complaint(file: str) -> str:
+    with pytest.raises(DataError) as error:
+        key_of([file], {})
+    return str(error.value)
+
+
+def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
+    missing, pipe = tmp_path / "missing", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert complaint(str(missing)) == f"{missing}: is not there; check the path."
+    assert complaint(str(tmp_path)) == f"{tmp_path}: is a folder; give the files in it."
+    assert complaint(str(pipe)) == f"{pipe}: can be read only once; save it to a file, and give the file."
+    assert complaint("-") == "standard input can be read only once; save it to a file, and give the file."
+    assert complaint("builtin:x").startswith("builtin:x: does not come with regard")
+    assert complaint("a\0b") == "'a\\x00b': is no path; check it."
+
+
+def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
+    folder, built = tmp_path / "corpus", list[str]()
+
+    def store(key: str) -> list[int]:
+        def build(place: Path) -> None:
+            write_store(place, [[[len(built)]]], columns=1, vocabulary=10, about={"key": key})
+            built.append(key)
+
+        return [int(number) for number in store_for(folder, key, build).columns[0][0]]
+
+    assert [store("a"), store("a"), store("b"), store("b"), store("a")] == [[0], [0], [1], [1], [2]]
+    (folder / "0.ids").write_bytes(b"")
+    assert store("a") == [3]
+    assert built == ["a", "b", "a", "a"]
+
+
+def test_a_store_without_its_key_is_a_slip_of_ours(tmp_path: Path) -> None:
+    def build(place: Path) -> None:
+        write_store(place, [], columns=1, vocabulary=10, about={})
+
+    with pytest.raises(ValueError, match="was made without its key"):
+        store_for(tmp_path / "corpus", "a", build)
+    with pytest.raises(DataError) as error:
+        store_for(tmp_path / "other", "a", lambda place: None)
+    assert str(error.value) == f"{tmp_path / 'other'}: was written but cannot be read again; check the disk."

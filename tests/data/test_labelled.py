@@ -1,0 +1,113 @@
+"""Labelled texts from every format, and what is wrong with them as one sentence."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.data.faults import Faults
+from regard.data.labelled import Labelled, labelled
+from regard.errors import DataError
+
+
+def read(path: Path, content: str, *, skip: bool = False) -> list[Labelled]:
+    path.write_text(content, "utf-8")
+    return list(labelled([str(path)], Faults(skip)))
+
+
+def test_columns_are_found_by_their_names_in_any_order(tmp_path: Path) -> None:
+    for header in ("label\tsentence", "Label\tcontent", "class\ttext"):
+        assert read(tmp_path / "a.tsv", f"{header}\n0\ta b\n") == [Labelled("0", "a b")]
+    rows = "id\tsentence1\tsentence2\tlabel\n7\tone\ttwo\tsame\n"
+    assert read(tmp_path / "a.tsv", rows) == [Labelled("same", "one", "two")]
+
+
+def test_without_names_a_line_is_label_text_and_perhaps_a_second(tmp_path: Path) -> None:
+    found = read(tmp_path / "a.tsv", "good\ta b\nbad\tc\td\n")
+    assert found == [Labelled("good", "a b"), Labelled("bad", "c", "d")]
+    assert [one.place for one in found] == [f"{tmp_path / 'a.tsv'}:{n}" for n in (1, 2)]
+
+
+def test_json_lines_and_compressed_files_are_read(tmp_path: Path) -> None:
+    lines = [{"label": 1, "text": "a"}, {"label": "no", "sentence1": "b", "sentence2": "c"}]
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    expected = [Labelled("1", "a"), Labelled("no", "b", "c")]
+    assert read(tmp_path / "a.jsonl", content) == expected
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content.encode()))
+    assert list(labelled([str(tmp_path / "b.jsonl.gz")], Faults())) == expected
+
+
+def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
+    examples = list(labelled(["builtin:phrasebook-topics-dev"], Faults()))
+    assert len({one.label for one in examples}) == 13
+    assert len(examples) > 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.tsv", "good\n", "a.tsv:1: has 1 column; write label, tab, text, or skip such lines with --skip-bad."),
+        (
+            "a.tsv",
+            "label\tid\ttext\ngood\t1\n",
+            "a.tsv:2: has 2 columns; write 3 columns, as its first line names them, or skip such lines with "
+            "--skip-bad.",
+        ),
+        (
+            "a.tsv",
+            "label\tscore\n",
+            "a.tsv:1: names the columns label, score, but none for the text; call it text, sentence, content, text1, "
+            "sentence1, first or premise.",
+        ),
+        (
+            "a.tsv",
+            "sentence\tscore\n",
+            "a.tsv:1: names the columns sentence, score, but none for the label; call it label, class or category.",
+        ),
+        ("a.tsv", "\ta\n", "a.tsv:1: has an empty label; fill it, or skip such lines with --skip-bad."),
+        ("a.tsv", "x\t \n", "a.tsv:1: has an empty text; fill it, or skip such lines with --skip-bad."),
+        ("a.tsv", "x\ta\t\n", "a.tsv:1: has an empty second text; fill it, or skip such lines with --skip-bad."),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n',
+            'a.jsonl:1: has nothing under \'label\'; write {"label": "…", "text": "…"}, or skip such lines with '
+            "--skip-bad.",
+        ),
+        (
+            "a.jsonl",
+            "no\n",
+            "a.jsonl:1: is not JSON (Expecting value: line 1 column 1 (char 0)); mend it, or skip such lines with "
+            "--skip-bad.",
+        ),
+        (
+            "a.jsonl",
+            '{"label": "x", "text": "\\ud800"}\n',
+            "a.jsonl:1: has half of a character (a lone surrogate); mend it, or skip such lines with --skip-bad.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    name: str, content: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as error:
+        read(Path(name), content)
+    assert str(error.value) == sentence
+
+
+def test_faulty_lines_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("good\ta\nbad\n\tb\ngood\tc\n", "utf-8")
+    faults = Faults(skip=True)
+    assert [one.text for one in labelled([str(path)], faults)] == ["a", "c"]
+    assert dict(faults.counts) == {"too few columns": 1, "empty": 1}
+
+
+def test_a_builtin_without_labels_says_which_has_them() -> None:
+    with pytest.raises(DataError) as error:
+        list(labelled(["builtin:python-docs"], Faults()))
+    assert str(error.value) == (
+        "builtin:python-docs: holds documents, not labelled texts; for such there is builtin:phrasebook-topics, "
+        "builtin:phrasebook-topics-dev and builtin:phrasebook-topics-test."
+    )

@@ -1,0 +1,65 @@
+"""From sentence pairs to a batch for teacher forcing; nothing is dropped without being counted."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.config import SpecialTokens
+from regard.config.tokenizer import TokenizerConfig
+from regard.data.corpus import Pair
+from regard.data.pairs import Filter, batch_of_pairs, pad, store_pairs
+from regard.data.store import TokenStore, open_store
+from regard.data.tokenizer import train_tokenizer
+
+PAIRS = [Pair("abc", "ab"), Pair("a", "abcabc"), Pair("c" * 9, "c"), Pair("a" * 30, "b" * 30), Pair("b", "c")]
+TOKENIZER = train_tokenizer(["abc"], TokenizerConfig(kind="character"))  # a, b, c are 4, 5, 6
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TokenStore:
+    store_pairs(tmp_path / "pairs", PAIRS, TOKENIZER, Filter(longest=20, ratio=2, lenient=6), {"made": "here"})
+    store = open_store(tmp_path / "pairs")
+    assert store is not None
+    return store
+
+
+def test_what_is_left_out_is_counted_by_reason(store: TokenStore) -> None:
+    assert store.counts == {"read": 5, "kept": 3, "unequal lengths": 1, "too long": 1}
+    assert [row.tolist() for row in map(store.columns[0].__getitem__, range(3))] == [[4, 5, 6], [4], [5]]
+
+
+def test_a_pair_that_becomes_empty_is_counted() -> None:
+    assert Filter().fault([], [1]) == "empty"
+    assert Filter().fault([1], [1]) is None
+
+
+def test_the_target_is_shifted_right(store: TokenStore) -> None:
+    batch = batch_of_pairs(store, np.array([0, 2]), SpecialTokens())
+    assert batch.source.tolist() == [[4, 5, 6, 3], [5, 3, 0, 0]]
+    assert batch.source_real.tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.target.tolist() == [[2, 4, 5], [2, 6, 0]]
+    assert batch.predicted.tolist() == [[4, 5, 3], [6, 3, 0]]
+    assert batch.target_real.tolist() == [[True] * 3, [True, True, False]]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(4, 90), max_size=6), min_size=1, max_size=6),
+    before=st.lists(st.just(2), max_size=2),
+    after=st.lists(st.just(3), max_size=2),
+)
+def test_padding_is_as_if_row_by_row(rows: list[list[int]], before: list[int], after: list[int]) -> None:
+    ids, real = pad([np.array(row, np.uint16) for row in rows], before=before, after=after, pad_id=0)
+    whole = [[*before, *row, *after] for row in rows]
+    assert ids.dtype == np.int64
+    assert [row[keep].tolist() for row, keep in zip(ids, real, strict=True)] == whole
+    assert ids.shape[1] == max(map(len, whole))
+    assert not ids[~real].any()
+
+
+def test_progress_counts_pairs(tmp_path: Path) -> None:
+    seen: list[int] = []
+    store_pairs(tmp_path / "pairs", PAIRS * 1000, TOKENIZER, Filter(), {}, seen.append)
+    assert seen == [4096, 5000]

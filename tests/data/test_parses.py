@@ -1,0 +1,155 @@
+"""Parses beside texts: sub-words have their word's place, and a parse that is not the text's gets a sentence."""
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.config import SpecialTokens, TokenizerConfig
+from regard.data.conllu import conllu_text
+from regard.data.corpus import Pair, aligned_pairs
+from regard.data.faults import Faults
+from regard.data.pairs import Filter, batch_of_pairs, store_pairs
+from regard.data.parses import Parse, as_numbers, beside, facts_of, from_numbers
+from regard.data.store import open_store
+from regard.data.tokenizer import Tokenizer, train_tokenizer
+from regard.data.trees import FACTS, Place, places
+from regard.errors import DataError
+from toy_trees import conllu, random_heads
+
+TEXTS = ["the cat's whiskers", "I don't know, naïve Ångström!", "(yes) [no] 你好 世界", "one two three"]
+FORMS = ["cat", "'s", "don", "n't", "[", "naïve", "Ångström", "你好", "!", "10 000", "ﬁn", "😀", "x"]
+
+
+@cache
+def tokenizer(kind: str) -> Tokenizer:
+    config = TokenizerConfig.model_validate({"kind": kind, "nfkc": kind == "unigram", "lowercase": kind == "bpe"})
+    return train_tokenizer(TEXTS * 3, config, vocabulary=400)
+
+
+@given(
+    kind=st.sampled_from(["bpe", "unigram", "byte-level", "character", "word"]),
+    words=st.lists(st.sampled_from(FORMS), min_size=1, max_size=8),
+    spaces=st.lists(st.sampled_from(["", " ", "  "]), min_size=8, max_size=8),
+    seed=st.integers(0, 2**31),
+)
+def test_sub_words_have_the_place_of_the_word_they_begin_in(
+    kind: str, words: list[str], spaces: list[str], seed: int
+) -> None:
+    heads = random_heads(len(words), random.Random(seed))
+    text = "".join(word + space for word, space in zip(words, spaces, strict=False)).strip()
+    ((_, parse),) = beside([text], [conllu(words, heads)])
+    assert parse is not None
+    ((ids, offsets),) = tokenizer(kind).encode_placed([text])
+    assert ids == tokenizer(kind).encode(text)
+    facts = facts_of(parse, offsets)
+    found = [Place(*place) for place in zip(*facts.values(), strict=True)]
+    ends = [word.end for word in parse]
+    for (start, end), place in zip(offsets, found, strict=True):
+        first = next((n for n in range(start, end) if not text[n].isspace()), start)
+        assert place == places(heads)[sum(end <= first for end in ends)]
+    in_order = [place.preorder for place, _ in groupby(found)]
+    expected = [place.preorder for place in places(heads)]
+    assert [number for number in expected if number in in_order] == in_order  # each word's pieces stand together
+
+
+def test_words_written_as_one_have_the_place_of_the_highest() -> None:
+    rows = [("1-3", "dammelo", "_"), ("1", "da", "0"), ("2", "me", "1"), ("3", "lo", "1"), ("4", "!", "1")]
+    block = "\n".join("\t".join([n, form, *"____", head, *"___"]) for n, form, head in rows)
+    ((_, parse),) = beside(["dammelo!"], [block])
+    assert parse is not None
+    assert [(word.end, word.place.depth) for word in parse] == [(7, 0), (8, 1)]
+    assert from_numbers(as_numbers(parse)) == parse
+
+
+def files(folder: Path, source: str, target: str, parses: str) -> Iterator[Pair]:
+    named = {"s.en": source, "s.it": target, "s.conllu": parses}
+    for name, content in named.items():
+        (folder / name).write_text(content, "utf-8")
+    return aligned_pairs([str(folder / "s.en")], [str(folder / "s.it")], Faults(), [str(folder / "s.conllu")])
+
+
+TWO = conllu(["I", "look"], [2, 0]) + conllu(["Look", "!"], [0, 1])
+
+
+def test_the_parse_of_a_line_is_the_sentence_of_its_number(tmp_path: Path) -> None:
+    first, second = files(tmp_path, "I look \n  Look!\n", "Guardo\nGuarda!\n", TWO)
+    assert first.parse is not None
+    assert second.parse is not None
+    assert [word.place.depth for word in first.parse] == [1, 0]
+    assert [word.end for word in second.parse] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("source", "parses", "sentence"),
+    [
+        ("I look\nLook!\n", conllu(["I", "look"], [2, 0]), "s.en:2: has no parse, because s.conllu ends before it; "),
+        ("I look\n", TWO, "s.conllu:6: is the parse of no line, because the text ends before it; "),
+        ("I look\nLook?\n", TWO, "s.en:2: has '?' where the parse has '!' (s.conllu:6); "),
+        ("I look\nLook\n", TWO, "s.en:2: has nothing more where the parse has '!' (s.conllu:6); "),
+        ("I look\nLook! Then go away from here\n", TWO, "s.en:2: has 'Then go away from h…' where the parse ends "),
+    ],
+)
+def test_a_missing_or_misaligned_parse_gets_a_sentence_with_the_line(
+    tmp_path: Path, source: str, parses: str, sentence: str
+) -> None:
+    target = "x\n" * source.count("\n")
+    with pytest.raises(DataError) as error:
+        list(files(tmp_path, source, target, parses))
+    assert str(error.value).replace(f"{tmp_path}/", "").startswith(sentence)
+    assert error.value.exit_code == 3
+
+
+def test_a_pair_whose_parse_is_wrong_can_be_skipped_and_is_counted(tmp_path: Path) -> None:
+    list(files(tmp_path, "I look\nLook!\n", "x\nx\n", TWO))
+    (tmp_path / "s.en").write_text("I see\nLook!\n")
+    paths = [[str(tmp_path / f"s.{end}")] for end in ("en", "it", "conllu")]
+    faults = Faults(skip=True)
+    (pair,) = aligned_pairs(paths[0], paths[1], faults, paths[2])
+    assert pair.source == "Look!"
+    assert dict(faults.counts) == {"parse of another text": 1}
+
+
+def test_there_is_one_file_of_parses_for_each_source(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        list(aligned_pairs(["a", "b"], ["c", "d"], Faults(), ["e"]))
+    assert str(error.value) == "there are 2 source files and 1 of parses; give one for each source."
+
+
+def test_texts_in_memory_have_parses_beside_them() -> None:
+    blocks = [conllu(["I", "look"], [2, 0]), conllu(["Look", "!"], [0, 1])]
+    assert [parse is None for _, parse in beside(["I look", " ", "Look!"], blocks)] == [False, True, False]
+    with pytest.raises(DataError) as error:
+        list(beside(["I see"], blocks))
+    assert str(error.value) == (
+        "text:1: has 'see' where the parse has 'look' (parse 1:2); give the parse of this very line."
+    )
+    with pytest.raises(DataError) as error:
+        list(beside(["I look"] * 2, blocks[:1]))
+    assert (
+        str(error.value) == "text:2: has no parse, because the list of parses ends before it; give one for every line."
+    )
+
+
+def test_a_store_keeps_what_the_parses_tell(tmp_path: Path) -> None:
+    pairs = list(files(tmp_path, "I look\nLook!\n", "Guardo\nGuarda!\n", TWO))
+    subject = tokenizer("character")
+    store_pairs(tmp_path / "store", pairs, subject, Filter(), {}, parsed=True)
+    store = open_store(tmp_path / "store")
+    assert store is not None
+    batch = batch_of_pairs(store, np.array([1, 0]), SpecialTokens())
+    assert batch.source_facts["depth"].tolist() == [[0, 0, 0, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0, 1]]
+    assert set(batch.source_facts) == set(FACTS)
+    assert all(fact.shape == batch.source.shape for fact in batch.source_facts.values())
+
+
+def test_sentences_without_words_are_no_parses() -> None:
+    assert list(conllu_text("# only a comment\n\n\n", "x", Faults())) == []
+    none: Parse = ()
+    assert facts_of(none, []) == {name: [] for name in FACTS}

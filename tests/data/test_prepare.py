@@ -1,0 +1,123 @@
+"""From files to stores: splits that do not leak, keys that follow content, and what was left out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.config import Config, resolve
+from regard.data.corpus import Pair
+from regard.data.held_out import is_held_out, split_tail
+from regard.data.prepare import key_of, prepare_documents, prepare_pairs
+from regard.data.scan import scan_pairs
+from regard.data.store import Column, TokenStore
+from regard.errors import DataError
+
+
+def quiet(what: str, count: int) -> None:
+    pass
+
+
+def config(data: Path, *settings: str) -> Config:
+    return resolve(None, ["model.vocabulary=300", f"data.train.files={data}", *settings])
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"source {n % 90}\ttarget {n % 90}\n" for n in range(300)))
+    return path
+
+
+def test_equal_pairs_are_never_on_both_sides(data: Path, tmp_path: Path) -> None:
+    settings = config(data, "data.held_out=0.2")
+    prepared = prepare_pairs(tmp_path / "data", "key", settings, quiet)
+    decode = prepared.tokenizer.decode
+    sides = [
+        {decode(part.store.columns[0][n].tolist()) for n in range(len(part.store))} for part in prepared.parts.values()
+    ]
+    assert sides[0]
+    assert sides[1]
+    assert not sides[0] & sides[1]
+    assert len(prepared.train.store) + len(prepared.valid.store) == 300
+    assert [pair.source for pair in prepared.valid.pairs()] == [
+        decode(prepared.valid.store.columns[0][n].tolist()) for n in range(len(prepared.valid.store))
+    ]
+
+
+def test_what_is_left_out_is_counted_by_reason(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    long = "word " * 300
+    path.write_text(f"a b\tc d\n{long}\t{long}\na\t{'b ' * 40}\n")
+    settings = config(path, f"data.valid.files={path}")
+    prepared = prepare_pairs(tmp_path / "data", "key", settings, quiet)
+    assert prepared.train.counts() == {"read": 3, "kept": 1, "too long": 1, "unequal lengths": 1}
+    assert list(prepared.train.left_out()) == ["1 left out: too long", "1 left out: unequal lengths"]
+    assert prepared.valid.counts() == {"read": 3, "kept": 3}  # scores are for everything
+
+
+def test_nothing_left_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("word " * 300 + "\t" + "word " * 300 + "\n")
+    with pytest.raises(DataError) as error:
+        prepare_pairs(tmp_path / "data", "key", config(path, f"data.valid.files={path}"), quiet)
+    assert str(error.value) == "data.train has nothing to use (1 too long); give more text."
+
+
+def test_too_few_pairs_to_hold_some_out_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb\n" * 9)
+    with pytest.raises(DataError) as error:
+        prepare_pairs(tmp_path / "data", "key", config(path), quiet)
+    assert str(error.value) == (
+        "no pair was held out for validation, because there are too few different ones; "
+        "raise data.held_out, which is 0.05, or give --valid."
+    )
+
+
+def test_the_key_follows_content_and_settings_but_not_the_place(data: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.tsv"
+    moved.write_bytes(data.read_bytes())
+    key = key_of(config(data))
+    assert key_of(config(moved)) == key
+    assert key_of(config(data, "training.steps=7", "model.width=64", "tokenizer.dropout=0.1")) == key
+    for setting in ("model.vocabulary=299", "tokenizer.lowercase=true", "data.longest=9", "data.held_out=0.2"):
+        assert key_of(config(data, setting)) != key
+    moved.write_text("x\ty\n")
+    assert key_of(config(moved)) != key
+
+
+def test_scanning_counts_pairs_and_characters(data: Path) -> None:
+    scan = scan_pairs(config(data).data.train, False, quiet)
+    assert (scan.examples, scan.characters) == (300, data.stat().st_size - 2 * 300)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.floats(0.05, 0.95))
+def test_the_tail_and_the_rest_are_all_of_the_text(lengths: list[int], share: float) -> None:
+    ends = np.cumsum(lengths)
+    column = Column(np.arange(ends[-1], dtype=np.uint16), ends)
+    first, last = split_tail(TokenStore(Path(), (column,), {}), share)
+
+    def tokens(store: TokenStore) -> Iterator[int]:
+        return (int(token) for n in range(len(store)) for token in store.columns[0][n])
+
+    assert [*tokens(first), *tokens(last)] == list(range(int(ends[-1])))
+    assert len(last.columns[0].ids) == ends[-1] - round(int(ends[-1]) * (1 - share))
+    assert all(length > 0 for store in (first, last) for length in store.columns[0].lengths)
+
+
+def test_a_language_model_is_validated_on_the_end_of_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("abcdefghij" * 100)
+    settings = config(path, "model.kind=decoder-only", "tokenizer.kind=character", "data.held_out=0.1")
+    prepared = prepare_documents(tmp_path / "data", "key", settings, quiet)
+    assert prepared.tokenizer.decode(prepared.valid.store.columns[0][0].tolist()) == ("abcdefghij" * 10 + "\n")[1:]
+
+
+def test_holding_out_is_by_text_alone() -> None:
+    pair = Pair("I love you very much.", "Ti amo molto.")
+    assert is_held_out(pair, 0.999999) is is_held_out(Pair(pair.source, pair.target), 0.999999) is True
+    assert not is_held_out(pair, 0.0)

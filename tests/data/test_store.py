@@ -1,0 +1,190 @@
+"""The token store gives back what was put in, and is whole or not there."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.draft import new_draft
+from regard.data.store import Column, check_store, open_store, write_parts, write_store
+from regard.errors import DataError
+
+ROWS = st.lists(st.integers(0, 90_000), max_size=6)
+
+
+@given(examples=st.lists(st.tuples(ROWS, ROWS), max_size=20))
+def test_what_is_written_is_read(
+    examples: list[tuple[list[int], list[int]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("store") / "corpus"
+    write_store(folder, examples, columns=2, vocabulary=90_001, about={"counts": {"read": 7}})
+    store = open_store(folder)
+    assert store is not None
+    assert len(store) == len(examples)
+    assert store.counts == {"read": 7}
+    for number, column in enumerate(store.columns):
+        assert column.lengths.tolist() == [len(example[number]) for example in examples]
+        assert [column[n].tolist() for n in range(len(examples))] == [example[number] for example in examples]
+
+
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
+def test_small_vocabularies_take_two_bytes_a_token(tmp_path: Path, vocabulary: int, dtype: type) -> None:
+    write_store(tmp_path / "corpus", [[[vocabulary - 1]]], columns=1, vocabulary=vocabulary, about={})
+    store = open_store(tmp_path / "corpus")
+    assert store is not None
+    assert store.columns[0].ids.dtype == dtype
+    assert store.columns[0][0].tolist() == [vocabulary - 1]
+
+
+def test_a_store_replaces_the_one_before(tmp_path: Path) -> None:
+    for ids in ([1, 2], [3]):
+        write_store(tmp_path / "corpus", [[ids]], columns=1, vocabulary=10, about={})
+    store = open_store(tmp_path / "corpus")
+    assert store is not None
+    assert store.columns[0][0].tolist() == [3]
+
+
+@pytest.mark.parametrize("file", ["store.json", "0.ids", "0.ends"])
+@pytest.mark.parametrize("keep", [0, 3])
+def test_a_damaged_store_is_none(tmp_path: Path, file: str, keep: int) -> None:
+    write_store(tmp_path / "corpus", [[[1, 2, 3]], [[4]]], columns=1, vocabulary=10, about={})
+    path = tmp_path / "corpus" / file
+    path.write_bytes(path.read_bytes()[:keep])
+    assert open_store(tmp_path / "corpus") is None
+    path.unlink()
+    assert open_store(tmp_path / "corpus") is None
+
+
+@given(parts=st.lists(st.tuples(ROWS, st.booleans()), max_size=20))
+def test_an_example_may_come_in_parts(
+    parts: list[tuple[list[int], bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    parts = [*parts, ([7], True)]
+    folder = tmp_path_factory.mktemp("store") / "corpus"
+    write_parts(folder, parts, vocabulary=90_001, about={})
+    store = open_store(folder)
+    assert store is not None
+    examples: list[list[int]] = [[]]
+    for ids, last in parts:
+        examples[-1] += ids
+        if last:
+            examples.append([])
+    assert [store.columns[0][n].tolist() for n in range(len(store))] == examples[:-1]
+
+
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=12), data=st.data())
+def test_examples_are_gathered_like_one_by_one(lengths: list[int], data: st.DataObject) -> None:
+    column = Column(np.arange(sum(lengths), dtype=np.uint16), np.cumsum(lengths))
+    examples = data.draw(st.lists(st.integers(0, len(lengths) - 1)).map(lambda chosen: np.array(chosen, np.int64)))
+    ids, sizes = column.gather(examples)
+    assert ids.tolist() == [number for n in examples for number in column[n]]
+    assert sizes.tolist() == [lengths[n] for n in examples]
+
+
+def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
+    def examples() -> Iterator[list[list[int]]]:
+        yield [[1]]
+        raise DataError("a.tsv:2: is bad.")
+
+    with pytest.raises(DataError):
+        write_store(tmp_path / "corpus", examples(), columns=1, vocabulary=10, about={})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    program = f"""
+import resource
+from pathlib import Path
+from regard.data.store import write_store
+def examples(count):
+    for n in range(count):
+        yield [[n % 100] * 20, [n % 90] * 20]
+def peak(count):
+    write_store(Path({str(tmp_path)!r}) / "corpus", examples(count), columns=2, vocabulary=100, about={{}})
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+small, large = peak(20_000), peak(400_000)  # the larger one is 32 MB on disk
+assert large - small < 5_000, (small, large)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from regard.data.store import write_store
+number = 0
+while True:  # each store says in every token which one it is
+    number = number % 60_000 + 1
+    examples = ([[number] * 500] for _ in range(2000))
+    write_store(Path(sys.argv[1]), examples, columns=1, vocabulary=2**16, about={"number": number})
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_store_or_none(tmp_path: Path) -> None:
+    folder, seen = tmp_path / "corpus", 0
+    for delay in np.random.default_rng(0).uniform(0.02, 0.12, 8):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"1\n"
+            time.sleep(delay)
+            writer.kill()
+        store = open_store(folder)
+        if store is None:
+            assert not folder.exists()
+        else:
+            seen += 1
+            assert len(store) == 2000
+            assert (store.columns[0].ids == store.about["number"]).all()
+    assert seen
+    write_store(folder, [[[1]]], columns=1, vocabulary=10, about={})
+    assert os.listdir(tmp_path) == ["corpus"]  # what the killed have left is gone
+
+
+def test_a_draft_that_someone_is_writing_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    with new_draft(folder) as other:
+        write_store(folder, [[[1]]], columns=1, vocabulary=10, about={})
+        assert sorted(tmp_path.iterdir()) == sorted([folder, other])
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_others_may_read_a_store(tmp_path: Path) -> None:
+    write_store(tmp_path / "corpus", [[[1]]], columns=1, vocabulary=10, about={})
+    (tmp_path / "plain").mkdir()
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("corpus", "plain")]
+    assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("file", ["0.ids", "1.ids", "0.ends", "1.ends"])
+def test_a_flipped_bit_is_found(tmp_path: Path, file: str) -> None:
+    folder = tmp_path / "corpus"
+    write_store(folder, [[[1, 2, 3], [4]], [[5], []]], columns=2, vocabulary=10, about={})
+    store = open_store(folder)
+    assert store is not None
+    check_store(store)
+    content = bytearray((folder / file).read_bytes())
+    content[0] ^= 1
+    (folder / file).write_bytes(content)
+    with pytest.raises(DataError) as error:
+        check_store(store)
+    assert str(error.value) == (
+        f"{folder / file}: is damaged, its bytes are not those that were written; "
+        f"remove the folder {folder}, and it is made again."
+    )
+
+
+def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "corpus"
+    with pytest.raises(DataError) as error:
+        write_store(folder, [], columns=1, vocabulary=10, about={})
+    assert str(error.value) == (f"{folder}: cannot be written (File exists); free some space or choose another place.")

@@ -1,0 +1,110 @@
+"""Files of word vectors: each format that is about, and a sentence for whatever is wrong with one."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.config import TokenizerConfig
+from regard.data.tokenizer import train_tokenizer
+from regard.data.whole_words import whole_words
+from regard.data.word_vectors import read_word_vectors, vector_width, write_word_vectors
+from regard.errors import DataError
+
+GLOVE = "the 0.1 -0.2 3e-1\ncat 1 2 3\n"
+WORD2VEC = "2 3\n" + GLOVE
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("content", [GLOVE, WORD2VEC, WORD2VEC.replace("\n", " \n"), GLOVE.replace("\n", "\r\n")])
+def test_every_text_format_is_read(content: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "vectors.txt", content)
+    assert vector_width(path) == 3
+    found = read_word_vectors(path, {"cat", "the"})
+    assert {word: vector.tolist() for word, vector in found.vectors.items()} == {
+        "the": pytest.approx([0.1, -0.2, 0.3]),
+        "cat": [1, 2, 3],
+    }
+    assert (found.words, found.lowercase) == (2, True)
+
+
+def test_packed_files_are_unpacked(tmp_path: Path) -> None:
+    path = written(tmp_path / "vectors.txt.gz", gzip.compress(WORD2VEC.encode()))
+    assert vector_width(path) == 3
+    assert read_word_vectors(path, {"cat"}).vectors["cat"].tolist() == [1, 2, 3]
+
+
+def test_only_what_is_wanted_is_kept_and_the_first_of_equal_words(tmp_path: Path) -> None:
+    path = written(tmp_path / "vectors.txt", "Cat 1 2\ndog 3 4\nCat 5 6\n")
+    found = read_word_vectors(path, {"Cat"})
+    assert {word: vector.tolist() for word, vector in found.vectors.items()} == {"Cat": [1, 2]}
+    assert (found.words, found.lowercase) == (3, False)
+
+
+def test_words_may_have_spaces_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = written(tmp_path / "vectors.txt", b"a 1 2\n. . . 3 4\n\xff\xfe 5 6\nb 7 8\n")
+    found = read_word_vectors(path, {"b", ". . ."})
+    assert found.vectors[". . ."].tolist() == [3, 4]
+    assert found.vectors["b"].tolist() == [7, 8]
+    assert found.words == 4
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    vectors = np.array([[0.125, -3], [1e-7, 2]], np.float32)
+    write_word_vectors(tmp_path / "vectors.txt", ["più", "meno"], vectors)
+    assert (tmp_path / "vectors.txt").read_text("utf-8").startswith("2 2\npiù 0.125 -3\n")
+    found = read_word_vectors(tmp_path / "vectors.txt", {"più", "meno"})
+    np.testing.assert_allclose(found.vectors["meno"], vectors[1])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", ":1: should be a word and its numbers; give word vectors in text format."),
+        ("word\n", ":1: should be a word and its numbers; give word vectors in text format."),
+        ("The quick brown fox\n", ":1: 'quick' is not a number; mend the line, or remove it."),
+        ("a 1 2\nb 3\n", ":2: the word 'b' has 1 numbers, and should have 2; mend the line, or remove it."),
+        ("1 2\nb 3\n", ":2: the word 'b' has 1 numbers, and should have 2; mend the line, or remove it."),
+        ("a 1 2\nb 3 x\n", ":2: 'x' is not a number; mend the line, or remove it."),
+        ("a 1 2\nb 3 nan\n", ":2: 'nan' is not a number; mend the line, or remove it."),
+        ("3 2\na 1 2\nb 3 4\n", ": says that it has 3 words, but has 2; get the whole file."),
+        ("1 3\nb \0\1\2\3\n", ": is in a binary format; save the vectors as text."),
+    ],
+)
+def test_a_broken_file_gets_a_sentence(content: str, sentence: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "vectors.txt", content)
+    with pytest.raises(DataError) as error:
+        read_word_vectors(path, {"a", "b"})
+    assert str(error.value) == f"{path}{sentence}"
+
+
+def test_a_file_that_cannot_be_opened_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        vector_width(tmp_path / "missing.txt")
+    assert str(error.value) == (
+        f"{tmp_path / 'missing.txt'}: cannot be read (No such file or directory); "
+        "give the path of word vectors in text format."
+    )
+    for content in (b"no gzip", gzip.compress(WORD2VEC.encode())[:-12]):
+        path = written(tmp_path / "vectors.gz", content)
+        with pytest.raises(DataError) as error:
+            read_word_vectors(path, {"cat"})
+        assert str(error.value) == f"{path}: cannot be unpacked; get the whole file, or one that is not packed."
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte-level", "word", "character"])
+def test_words_are_told_from_parts_of_words(kind: str) -> None:
+    config = TokenizerConfig.model_validate({"kind": kind})
+    tokenizer = train_tokenizer(["the cat, the hat", "the caterpillar (the cat)"] * 20, config, vocabulary=400)
+    words = whole_words(tokenizer)
+    assert len(words) == len(tokenizer)
+    assert ("the" in words, "cat" in words) == ((True, True) if kind != "character" else (False, False))
+    for number, word in enumerate(words):
+        piece = tokenizer.pieces([number])[0]
+        if word is not None and word.isalpha() and kind != "word":
+            assert piece[0] in "▁Ġ"

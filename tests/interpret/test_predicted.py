@@ -1,0 +1,198 @@
+"""What an encoder's head tells can be asked about as what a translator writes: its loss, its heads, its layers."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from family import ENCODERS
+from looking import TEXT, traced
+from random_models import SMALL, randomised, saved
+from regard.config import Config, EncoderOnly, SpecialTokens, TokenHead
+from regard.config.tokenizer import TokenizerConfig
+from regard.data.tokenizer import train_tokenizer
+from regard.errors import InputError
+from regard.interpret.ablation import Change, changed
+from regard.interpret.subject import Subject
+from regard.interpret.trace import Trace, look
+from regard.models.bidirectional import BidirectionalLanguageModel
+from regard.models.network import EncodingNetwork
+
+PREDICTING = [name for name, config in ENCODERS.items() if config.task]
+
+
+def by_hand(trace: Trace) -> tuple[Tensor, list[int]]:
+    """The log-probabilities (N, V) of all that the head predicts, and what the trace should be about in each row."""
+    network, ids = trace.subject.network, torch.tensor([trace.written.source])
+    assert isinstance(network, EncodingNetwork)
+    memory = network.encode(ids)
+    if "head.forwards.logits" in trace.points:
+        assert isinstance(network, BidirectionalLanguageModel)
+        both = network.logits(network.both_ways(ids[:, :-1], ids[:, 1:]))[0]  # (S − 1, 2, V)
+        rows = torch.cat([both[:, 0], both[:, 1]])
+        return rows.log_softmax(-1), [*ids[0, 1:].tolist(), *ids[0, :-1].tolist()]
+    if "label" in trace.points["head.logits"].axes:
+        whole = trace.points["head.logits"].axes == ("label",)
+        rows = network.logits(network.pool(memory)) if whole else network.logits(memory.states)[0, 1:-1]
+        return rows.log_softmax(-1), rows.argmax(-1).tolist()
+    return network.logits(memory.states)[0, 1:-1].log_softmax(-1), ids[0, 1:-1].tolist()
+
+
+@pytest.mark.parametrize("name", PREDICTING)
+def test_gradients_are_those_of_what_the_head_tells(name: str) -> None:
+    trace = traced(name)
+    found = trace.gradients()
+    network = trace.subject.network
+    assert all(parameter.grad is None for parameter in network.parameters())
+    rows, ids = by_hand(trace)
+    loss = -rows[torch.arange(len(rows)), torch.tensor(ids)].mean()
+    loss.backward()
+    assert found.loss == pytest.approx(float(loss.detach()), abs=1e-4)
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters() if p.grad is not None))
+    assert found.norm == pytest.approx(norm, rel=1e-4)
+    assert sum(part.parameters for part in found.parts) == sum(p.numel() for p in network.parameters())
+    assert found.norm > 0
+
+
+def test_the_parts_that_are_pulled_have_the_names_of_addresses() -> None:
+    assert [part.part for part in traced("bidirectional, classes").gradients().parts] == [
+        "encoder.embedding",
+        "encoder.0.forwards",
+        "encoder.1.forwards",
+        "encoder.0.backwards",
+        "encoder.1.backwards",
+        "encoder.mixing",
+        "head",
+    ]
+
+
+@pytest.mark.parametrize("name", ["encoder-only, classes", "encoder-only, tags", "encoder-only, hidden tokens"])
+def test_a_head_of_an_encoder_costs_what_is_told_without_it(name: str) -> None:
+    trace = traced(name)
+    before, ids = by_hand(trace)
+    before = before.detach()
+    for head in trace.heads()[::3]:
+        with changed(trace, [head.change]):
+            after = by_hand(trace)[0].detach()
+        index = torch.arange(len(before)), torch.tensor(ids)
+        assert head.cost == pytest.approx(float((before[index] - after[index]).sum()), abs=1e-4)
+        assert (head.other is None) == torch.equal(before.argmax(-1), after.argmax(-1))
+        found = trace.changed(head.change)
+        assert found.cost == pytest.approx(head.cost, abs=1e-4)
+        assert found.same == (head.other is None)
+
+
+def test_a_layer_may_be_what_a_label_depends_on() -> None:
+    for seed in range(9):
+        trace = traced("encoder-only, classes", seed=seed)
+        found = trace.changed(Change.parse("encoder.0"), Change.parse("encoder.1"))
+        if not found.same:
+            break
+    assert trace.readings is not None
+    assert (found.kind, found.first) == ("classes", 0)
+    assert found.before == trace.readings.found[0].best.token != found.after == found.tokens[0]
+    assert [(step.token, step.at) for step in found.steps] == [(found.before, None)]
+    assert found.as_dict()["cost"] == found.cost > 0
+
+
+def test_what_both_directions_guess_is_told_apart() -> None:
+    about = traced("bidirectional, LSTM").predicted
+    assert about is not None
+    ahead, back = ["w5", "w9", "w12", "w7", "[EOS]"], ["[SOS]", "w5", "w9", "w12", "w7"]
+    assert about.at == [*(f"{one} forwards" for one in ahead), *(f"{one} backwards" for one in back)]
+
+
+def test_before_and_after_of_both_directions_are_told_apart() -> None:
+    trace = traced("bidirectional, LSTM")
+    found = trace.changed(Change.parse("encoder.0.backwards"))
+    decode = trace.subject.target.decode
+    ahead, back = (trace.whole(f"head.{way}.logits").argmax(-1).tolist() for way in ("forwards", "backwards"))
+    assert found.before == f"forwards: {decode(ahead[:-1])}; backwards: {decode(back[1:])}"
+    assert found.after.startswith(f"forwards: {decode(ahead[:-1])}; backwards: "), "only the other direction is changed"
+    assert found.after != found.before
+    assert found.first is not None
+    assert found.first >= len(ahead) - 1
+
+
+def test_a_label_can_be_given() -> None:
+    trace = traced("encoder-only, classes")
+    assert trace.readings is not None
+    for one in trace.readings.found[0].candidates:
+        given = traced("encoder-only, classes", target=one.token)
+        assert given.gradients().loss == pytest.approx(-math.log(one.probability), abs=1e-5)
+        assert given.output == ""
+        assert given.changed(Change("encoder", 0)).steps[0].token == one.token
+
+
+def test_tags_can_be_given() -> None:
+    trace = traced("encoder-only, tags", target="noun verb noun noun")
+    rows = trace.whole("head.probabilities")[1:-1].log()
+    assert trace.log_probability == pytest.approx(float(rows[[0, 1, 2, 3], [0, 1, 0, 0]].sum()), abs=1e-4)
+
+
+def test_what_is_hidden_is_what_is_asked_for(tmp_path: Path) -> None:
+    saved(tmp_path / "m", EncoderOnly(**SMALL, head=TokenHead()), mask=4)
+    model = regard.load(tmp_path / "m")
+    trace = model.look("w5 [MASK] w12")
+    assert trace.predicted is not None
+    assert trace.readings is not None
+    assert (trace.predicted.rows, trace.predicted.at) == ([2], ["w4"])  # whose id is that of the mask here
+    assert trace.predicted.ids == [trace.readings.found[2].best.id]
+    given = model.look("w5 [MASK] w12", target="w7")
+    expected = trace.whole("head.probabilities")[2, 7].log()
+    assert given.log_probability == pytest.approx(float(expected), abs=1e-4)
+    for text, sentence in {
+        "w5 w9 w12": "The text has no [MASK] that a target could fill: leave the target out.",
+        "w5 [MASK] [MASK]": "The target has 1 tokens, and the text 2 [MASK]: give one for each.",
+    }.items():
+        with pytest.raises(InputError) as found:
+            model.look(text, target="w7")
+        assert str(found.value) == sentence
+
+
+def test_a_target_is_what_would_stand_at_the_hole() -> None:
+    tokenizer = train_tokenizer(["the dog saw a dog"] * 3, TokenizerConfig(kind="byte-level"), 300, masked=True)
+    model = EncoderOnly(**{**SMALL, "vocabulary": len(tokenizer)}, head=TokenHead())
+    config = Config(model=model, tokens=SpecialTokens(mask=4))
+    who = Subject(randomised(model), config, tokenizer, tokenizer, "bytes")
+    for text, target, expected in (
+        ("the [MASK] saw a dog", "dog", ["Ġdog"]),
+        ("[MASK] dog saw a [MASK]", "the dog", ["the", "Ġdog"]),
+    ):
+        trace = look(who, text, target=target)
+        assert trace.predicted is not None
+        assert tokenizer.pieces(trace.predicted.ids) == expected
+        rows = [n for n, token in enumerate(trace.written.source or []) if token == 4]
+        ids = [tokenizer.number(piece) for piece in expected]
+        probabilities = trace.whole("head.probabilities")[rows, ids]
+        assert trace.log_probability == pytest.approx(float(probabilities.log().sum()), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "sentence"),
+    [
+        (
+            "encoder-only, classes",
+            "godo",
+            "'godo' is none of the labels (did you mean good?); they are bad, good, so-so.",
+        ),
+        ("encoder-only, tags", "noun", "The target has 1 tags, and the text 4 tokens: give one for each."),
+        (
+            "encoder-only",
+            "w4",
+            "random: is of the kind encoder-only Transformer, which writes nothing: leave the target out.",
+        ),
+        (
+            "bidirectional, LSTM",
+            "w4",
+            "random: is of the kind bidirectional language model, which writes nothing: leave the target out.",
+        ),
+    ],
+)
+def test_what_cannot_be_given_is_said(name: str, target: str, sentence: str) -> None:
+    with pytest.raises(InputError) as found:
+        traced(name, TEXT, target=target)
+    assert str(found.value) == sentence

@@ -1,0 +1,73 @@
+"""The tree of a beam search tells what the search did."""
+
+import pytest
+
+from looking import SHORT, TRANSLATORS, traced
+from regard.decoding.engines.engine import Task
+from regard.decoding.engines.network import NetworkEngine
+from regard.decoding.settings import Bounds, Search
+from regard.interpret.trace import Trace
+from regard.interpret.tree import Node, Tree
+
+
+def tree_of(trace: Trace) -> Tree:
+    assert trace.tree is not None
+    return trace.tree
+
+
+def best_leaf(tree: Tree) -> Node:
+    return next(node for node in reversed(tree.nodes) if node.best)
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_best_leaf_is_what_the_search_gives_without_being_watched(name: str, width: int) -> None:
+    search = Search(width=width, bounds=SHORT.bounds)
+    trace = traced(name, search=search)
+    tree, subject = tree_of(trace), trace.subject
+    source = subject.source.encode(trace.text)
+    facts = [{key: fact[:-1] for key, fact in trace.written.facts.items()}] if trace.parse is not None else []
+    (found,) = NetworkEngine([subject.network], subject.config).search(Task([source], search, facts=facts))[0]
+    path = tree.path(best_leaf(tree))
+    assert path == trace.written.follows
+    assert (path[:-1] if found.ended else path) == found.ids
+    assert best_leaf(tree).worth == pytest.approx(found.score)
+    assert best_leaf(tree).score == pytest.approx(found.log_probability)
+
+
+def test_scores_add_up_along_every_path_and_are_divided_by_the_length_penalty() -> None:
+    tree = tree_of(traced("encoder-decoder"))
+    assert len(tree.nodes) > 20
+    for node in tree.nodes[1:]:
+        assert node.parent is not None
+        parent = tree.nodes[node.parent]
+        assert node.step == parent.step + 1
+        assert node.score == pytest.approx(parent.score + node.log_probability, abs=1e-5)
+        assert node.worth == pytest.approx(node.score / ((5 + node.step + 1) / 6) ** 0.6)
+
+
+def test_every_step_keeps_as_many_as_the_beam_is_wide_and_prunes_the_rest() -> None:
+    tree = tree_of(traced("encoder-decoder"))
+    last = max(node.step for node in tree.nodes)
+    for step in range(last + 1):
+        states = [node.state for node in tree.nodes if node.step == step]
+        assert sum(state in ("kept", "open", "cut") for state in states) == 4
+        assert len(states) == 8
+    parents = {node.parent for node in tree.nodes}
+    for node in tree.nodes:
+        if node.state in ("pruned", "finished", "open", "cut"):
+            assert node.number not in parents
+
+
+def test_what_never_ended_is_cut() -> None:
+    trace = traced("encoder-decoder", search=Search(bounds=Bounds(shortest=3, longest=3)))
+    leaves = [node for node in tree_of(trace).nodes if node.state == "cut"]
+    ended = [node for node in tree_of(trace).nodes if node.state == "finished"]
+    assert bool(leaves) != bool(ended)
+
+
+def test_coverage_counts_in_what_a_finished_hypothesis_is_worth() -> None:
+    search = Search(coverage_penalty=0.5, bounds=SHORT.bounds)
+    trace = traced("encoder-decoder", search=search)
+    assert trace.written.found is not None
+    assert best_leaf(tree_of(trace)).worth == pytest.approx(trace.written.found.score)

@@ -1,0 +1,210 @@
+"""What the phrasebook promises, checked over every pair by rules that know nothing of how it is made."""
+
+import hashlib
+import re
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from regard import phrasebook
+from regard.errors import ConfigError
+from regard.phrasebook import Pair, split_words
+from regard.phrasebook.splits import FAMILIAR, Split
+
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+VOWEL = "[aeiouàèéìòù]"
+IMPURE = "(?:s[bcdfghlmnpqrtvz]|z|gn|ps|y)"
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Pair]:
+    return [pair for name in SPLITS for pair in phrasebook.split(name)]
+
+
+def violations(lines: list[str], *patterns: str) -> list[str]:
+    """Lines in which one of the patterns is found, which should be none."""
+    wrong = re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+    return [line for line in lines if wrong.search(line)][:10]
+
+
+def test_there_are_tens_of_thousands_of_distinct_pairs(pairs: list[Pair]) -> None:
+    assert len({(pair.source, pair.target) for pair in pairs}) == len(pairs) >= 60_000
+
+
+def test_every_sentence_has_one_translation(pairs: list[Pair]) -> None:
+    assert len({pair.source.rstrip(".") for pair in pairs}) == len(pairs)
+
+
+def test_pairs_are_the_same_everywhere(pairs: list[Pair]) -> None:
+    digest = hashlib.sha256(repr([(pair.source, pair.target, pair.alignment) for pair in pairs]).encode())
+    assert digest.hexdigest()[:16] == "84742db57b26cdac"
+
+
+def test_splits_hold_every_pair_in_order() -> None:
+    by_name = {name: iter(phrasebook.split(name)) for name in SPLITS}
+    upcoming = {name: next(split) for name, split in by_name.items()}
+    for pair in islice(phrasebook.pairs(), 5_000):
+        name = next(name for name, waiting in upcoming.items() if waiting == pair)
+        upcoming[name] = next(by_name[name])
+    for name in ("dev", "test"):
+        assert 1_000 <= len(phrasebook.split(name)) <= 2_000
+
+
+def test_held_out_sentences_were_never_seen() -> None:
+    train = phrasebook.split("train")
+    sources, targets = ({re.sub("[.?!]$", "", getattr(pair, side)) for pair in train} for side in ("source", "target"))
+    for pair in phrasebook.split("dev") + phrasebook.split("test"):
+        assert pair.source.rstrip(".?!") not in sources
+        assert pair.target.rstrip(".?!") not in targets
+
+
+def test_held_out_words_are_familiar() -> None:
+    for side in ("source", "target"):
+        seen = Counter(word for pair in phrasebook.split("train") for word in split_words(getattr(pair, side)))
+        for pair in phrasebook.split("dev") + phrasebook.split("test"):
+            assert all(seen[word] >= FAMILIAR for word in split_words(getattr(pair, side))), pair
+
+
+def test_the_first_words_are_tested() -> None:
+    assert Pair("I love you very much", "Ti amo molto", ((0, 1), (1, 1), (2, 0), (3, 2), (4, 2))) in phrasebook.split(
+        "test"
+    )
+
+
+def test_a_split_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"The phrasebook has no split 'valid'; it has train, dev and test\."):
+        phrasebook.split("valid")  # type: ignore[arg-type]
+
+
+def test_sentences_are_short_and_well_written(pairs: list[Pair]) -> None:
+    lengths = [len(split_words(pair.source)) for pair in pairs]
+    assert 5 <= sum(lengths) / len(lengths) <= 8
+    assert max(lengths) <= 15
+    for lines in ([pair.source for pair in pairs], [pair.target for pair in pairs]):
+        assert violations(lines, "  ", r"\s[.,?!]", "^[^A-ZÈ]", r"[^\w.?!']$", r"[.?!]\s+[a-zè]", r"\b(\w+) \1\b") == []
+
+
+def test_some_statements_go_without_a_full_stop_in_both_languages(pairs: list[Pair]) -> None:
+    open_ended = [pair for pair in pairs if pair.source[-1] not in ".?!"]
+    assert 0.1 < len(open_ended) / len(pairs) < 0.25
+    assert all((pair.source[-1] in ".?!") == (pair.target[-1] in ".?!") for pair in pairs)
+
+
+def test_every_word_is_aligned(pairs: list[Pair]) -> None:
+    for pair in pairs:
+        source, target = split_words(pair.source), split_words(pair.target)
+        assert {i for i, _ in pair.alignment} == set(range(len(source))), pair
+        assert {j for _, j in pair.alignment} == set(range(len(target))), pair
+
+
+def test_words_are_aligned_to_what_they_mean(pairs: list[Pair]) -> None:
+    known = {
+        "bread": "pane", "Rome": "roma", "yesterday": "ieri", "not": "non", "and": "e ed", "water": "acqua",
+        "Marco": "marco", "red": "rosso rossa rossi rosse", "tomorrow": "domani", "two": "due", "with": "con",
+        "but": "ma", "?": "?", "never": "non mai", "keys": "chiavi", "because": "perché", "very": "molto molta",
+        "seven": "sette", "please": "favore", "every": "ogni", "that": "che quel quello quell' quella",
+    }  # fmt: skip
+    met: Counter[str] = Counter()
+    for pair in pairs:
+        source, target = split_words(pair.source), [word.lower() for word in split_words(pair.target)]
+        for i, word in enumerate(source):
+            if word in known and not (word == "two" and source[i - 1].lower() == "you"):
+                partners = {target[j] for a, j in pair.alignment if a == i}
+                assert partners & set(known[word].split()), (pair, word, partners)
+                met[word] += 1
+    assert set(met) == set(known)
+
+
+def test_articles_fit_the_word_that_follows(pairs: list[Pair]) -> None:
+    lines = [
+        pair.target.lower() for pair in pairs if not re.search("[Gg]ive", pair.source)
+    ]  # `dagli` is also `give him`
+    plain = r"\b(?:il|del|al|dal|nel|sul|quel|bel|i|dei|ai|dai|nei|sui|quei|bei) "
+    impure = r"\b(?:uno|dello|allo|dallo|nello|sullo) "
+    many = r"\b(?:degli|agli|dagli|negli|sugli|quegli|begli) "
+    feminine = r"\b(?:(?<!')una|della|alla|dalla|nella|sulla) "
+    assert violations(lines, plain + VOWEL, plain + IMPURE, rf"\bun {IMPURE}", rf"\bbuon {IMPURE}") == []
+    assert violations(lines, impure + f"(?!{IMPURE})", many + f"(?!{VOWEL}|{IMPURE})", feminine + VOWEL) == []
+    assert violations(lines, rf"'(?!{VOWEL}|h(?:o|ai|a|anno)\b)(?<!po')", rf"\bquest[oa] (?!è){VOWEL}") == []
+
+
+def test_un_has_an_apostrophe_before_feminine_words_only(pairs: list[Pair]) -> None:
+    feminine = "arancia oliva ora idea altra email isola università infermiera attrice insalata"
+    either = "insegnante artista"
+    for pair in pairs:
+        for article, word in re.findall(r"\b([Uu]n'|[Uu]n )([aeiou]\w*)", pair.target):
+            assert word in either or (word in feminine) == article.endswith("'"), pair
+
+
+def test_prepositions_melt_into_articles(pairs: list[Pair]) -> None:
+    lines = [pair.target for pair in pairs]
+    assert (
+        violations(lines, r"\b(?:[Dd]i|[Aa]|[Dd]a|[Ii]n|[Ss]u) (?:il|lo|la|i|gli|le)\b", r"\b(?:di|a|da|in|su) l'")
+        == []
+    )
+    assert violations(lines, r"\b[Aa] [aA]", r"\be [eè]", r"\b[Dd]ove è", r"\b[Cc]ome è", r"\b[Cc]i è (?:un|l)") == []
+
+
+def test_pronouns_stand_before_the_finite_verb(pairs: list[Pair]) -> None:
+    lines = [pair.target.lower() for pair in pairs]
+    clitic = r"\b(?:[mtvscl]i|gli|[mt]e l[oaie])"
+    assert violations(lines, clitic + r" \w+(?:are|ere|ire)\b(?! la)", clitic + "[.,?!]", clitic + "$") == []
+    assert violations(lines, r"\bl[oa] (?:ho|hai|ha|abbiamo|avete|hanno)\b") == []
+    assert violations(lines, r"\b(?!parl)\w+(?:armi|[aei]rlo|[aei]rli|[aei]rla|[ei]rmi)\b") == []
+
+
+def test_participles_agree(pairs: list[Pair]) -> None:
+    moved = "andat|venut|tornat|arrivat|uscit|partit|rimast|nat|cadut|svegliat|alzat|vestit|divertit|sposat|fermat"
+    endings = {
+        "She": "a",
+        "He": "o",
+        "I": "o",
+        "You": "o",
+        "We": "i",
+        "They": "i",
+        "You two": "i",
+        "two women": "e",
+    }
+    met: Counter[str] = Counter()
+    women = "Maria|Anna|Giulia|Laura|Chiara|Sara"
+    for pair in pairs:
+        source = re.sub(f"^({women}) and ({women}) ", "two women ", pair.source)
+        who = re.match(r"(two women|You two|She|He|I|You|We|They) (?!and)", source)
+        ending = re.search(rf"\b(?:sono|sei|è|siamo|siete) (?:{moved})(\w)\b", pair.target.lower())
+        if who and ending and " that " not in pair.source and " because " not in pair.source:
+            assert ending[1] == endings[who[1]], pair
+            met[who[1]] += 1
+        for found in re.findall(
+            r"\b(?:[Ll]|[Gg]lie)i (?:ho|hai|ha|abbiamo|avete|hanno) (?:già |ancora |mai )?(\w+)", pair.target
+        ):
+            assert found.endswith("i"), pair
+    assert set(met) == set(endings)
+
+
+def test_objects_that_point_back_have_the_gender_of_their_noun(pairs: list[Pair]) -> None:
+    clitic = {("f", "it"): "la|l'", ("m", "it"): "lo|l'", ("f", "them"): "le", ("m", "them"): "li"}
+    nouns = {"key": "f", "keys": "f", "bag": "f", "bags": "f", "hat": "m", "hats": "m", "ring": "m", "rings": "m"}
+    met = 0
+    for pair in pairs:
+        found = re.search(r"^Where (?:is|are) .*?(\w+)\? .*\b(it|them)\b", pair.source)
+        if found and found[1] in nouns:
+            assert re.search(rf"\? .*\b(?:{clitic[nouns[found[1]], found[2]]})", pair.target, re.IGNORECASE), pair
+            met += 1
+    assert met > 50
+
+
+def test_english_verbs_agree(pairs: list[Pair]) -> None:
+    lines = [pair.source for pair in pairs]
+    third, others = r"^(?:He|She|It) (?:always|often|never) ", r"^(?:I|You|We|They) (?:always|often|never) "
+    assert violations(lines, third + r"(?!\w+s\b)", others + r"(?!miss\b)\w+[^s]s\b", r"\b[Dd]oes \w+ \w+s not\b") == []
+    assert (
+        violations(
+            lines, r"^(?:He|She|It) (?:am|are|have|do|were)\b", r"^(?:I|You|We|They) (?:is|has|does|was born\B)\b"
+        )
+        == []
+    )
+    assert (
+        violations(lines, r"\b[Aa] (?!useful|university)[aeiou]", r"\b[Aa]n (?!honest|hour)[^aeiou]", r"n't\b|'(?!s\b)")
+        == []
+    )
