@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from regard import phrasebook
 from regard.config.tokenizer import TokenizerConfig
+from regard.data import bpe_dropout
 from regard.data.bpe_dropout import BpeDropout
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import ConfigError

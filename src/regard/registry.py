@@ -1,0 +1,101 @@
+"""Named components that can be added from outside the package.
+
+A `Registry` maps names to objects. Built-in entries are import paths, which are imported when they are first used, so
+that listing names never imports torch. Third-party packages add entries in one of two ways:
+
+- by an entry point, which is found when the package is installed:
+
+      [project.entry-points."regard.positions"]
+      my-scheme = "my_package.positions:MyScheme"
+
+- by a decorator, in a module that is imported with `--plugin my_module` or by the program itself:
+
+      @POSITIONS.register("my-scheme")
+      class MyScheme: ...
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar, cast
+
+from regard.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Components of one kind, by name.
+
+    >>> functions: Registry[Callable[[float], float]] = Registry("functions", {"sqrt": "math:sqrt"})
+    >>> functions["sqrt"](9.0)
+    3.0
+    >>> @functions.register("double")
+    ... def double(x: float) -> float:
+    ...     return 2 * x
+    >>> functions["double"](2.0), functions.names()
+    (4.0, ['double', 'sqrt'])
+    """
+
+    def __init__(self, group: str, builtins: Mapping[str, str] | None = None) -> None:
+        self.group = group
+        """What the entries are, in the plural; the entry-point group is `regard.<group>`."""
+        self._paths: dict[str, str] = dict(builtins or {})
+        self._objects: dict[str, T] = {}
+        self._scanned = False
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that adds an object under this name."""
+
+        def add(component: T) -> T:
+            if name in self and self._objects.get(name) is not component:
+                raise ConfigError(f"{name!r} is already registered as one of the {self.group}; choose another name.")
+            self._objects[name] = component
+            return component
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self:
+            close = get_close_matches(name, self.names(), n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ConfigError(f"{name!r} is not one of the {self.group}{hint}; available: {', '.join(self.names())}.")
+        if name not in self._objects:
+            self._objects[name] = self._import(name)
+        return self._objects[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name in self._objects or name in self._paths:
+            return True
+        self._scan()
+        return name in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def names(self) -> list[str]:
+        """All names, sorted; nothing is imported."""
+        self._scan()
+        return sorted({*self._paths, *self._objects})
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        """All names with their objects, which are imported."""
+        return ((name, self[name]) for name in self.names())
+
+    def _scan(self) -> None:
+        """Find the entry points of installed packages, once."""
+        if not self._scanned:
+            self._scanned = True
+            for point in entry_points(group=f"regard.{self.group}"):
+                self._paths.setdefault(point.name, point.value)
+
+    def _import(self, name: str) -> T:
+        module, _, attribute = self._paths[name].partition(":")
+        try:
+            return cast(T, getattr(import_module(module), attribute))
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"{name!r} of the {self.group} cannot be loaded from {self._paths[name]!r}: {error}; "
+                "reinstall or remove the package that provides it."
+            ) from error
