@@ -25,7 +25,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.config import Config, DecoderOnly, LearnedPositions, TokenizerConfig
+from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.builtin import builtin_documents, builtin_pairs
 from regard.data.tokenizer import load_tokenizer, train_tokenizer
 from regard.decoding.engines.ctranslate2 import PATIENCE
@@ -37,7 +37,7 @@ BEAMS = {"greedy": 1, "beam 4": 4}
 BATCH = 32
 WARM_UP = 4
 WRITTEN = 200  # tokens that a language model writes
-GPT = DecoderOnly(
+GPT = DecoderOnlyConfig(
     vocabulary=8_000,
     width=384,
     layers=6,
@@ -47,7 +47,7 @@ GPT = DecoderOnly(
     norm_order="pre",
     attention_bias=True,
     scale_embeddings=False,
-    positions=LearnedPositions(length=512),
+    positions=LearnedPositionsConfig(length=512),
 )
 CORES = len(os.sched_getaffinity(0))
 PROMPT = "The"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.data.batches import Batches
 from regard.data.corpus import Pair
@@ -75,7 +75,7 @@ def measure(count: int, folder: Path) -> dict[str, float]:
     planned, planning = time.perf_counter() - clock, peak()
     clock, tokens = time.perf_counter(), 0
     for _, examples in islice(batches, BATCHES):
-        batch = batch_of_pairs(store, examples, SpecialTokens())
+        batch = batch_of_pairs(store, examples, SpecialTokensConfig())
         tokens += int(batch.source_real.sum() + batch.target_real.sum())
     drawn = time.perf_counter() - clock
     size = sum(path.stat().st_size for path in (folder / "pairs").iterdir())

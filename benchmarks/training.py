@@ -34,8 +34,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions, SpecialTokens, TrainingConfig
-from regard.config.training import Constant
+from regard.config import (
+    Config,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    LearnedPositionsConfig,
+    SpecialTokensConfig,
+    TrainingConfig,
+)
+from regard.config.training import ConstantScheduleConfig
 from regard.data.batches import Place
 from regard.data.prepare import Part, Prepared
 from regard.data.store import TokenStore, open_store, write_store
@@ -48,7 +55,7 @@ from regard.training.objective import Batch
 from regard.training.run import Run
 from regard.training.translation import Translation
 
-SPECIAL = SpecialTokens()
+SPECIAL = SpecialTokensConfig()
 PAD, FIRST_WORD = SPECIAL.pad, 4
 SENTENCES = 40_000
 TOKENS, BLOCK = 4096, 256  # in a batch, pads included; in a row of the language model's
@@ -66,11 +73,11 @@ class Way:
 
 OURS = {"regard": Way(), "regard, bfloat16": Way(torch.bfloat16), "regard, agreement": Way(agreement=5.0)}
 
-MODELS: dict[str, EncoderDecoder | DecoderOnly] = {
-    "tiny": EncoderDecoder(vocabulary=10_000, width=128, layers=4, heads=4, feed_forward=256),
-    "small": EncoderDecoder(vocabulary=8_000, width=256, layers=3, heads=4, feed_forward=1024),
-    "base": EncoderDecoder(vocabulary=37_000, width=512, layers=6, heads=8, feed_forward=2048),
-    "gpt": DecoderOnly(
+MODELS: dict[str, EncoderDecoderConfig | DecoderOnlyConfig] = {
+    "tiny": EncoderDecoderConfig(vocabulary=10_000, width=128, layers=4, heads=4, feed_forward=256),
+    "small": EncoderDecoderConfig(vocabulary=8_000, width=256, layers=3, heads=4, feed_forward=1024),
+    "base": EncoderDecoderConfig(vocabulary=37_000, width=512, layers=6, heads=8, feed_forward=2048),
+    "gpt": DecoderOnlyConfig(
         vocabulary=8_000,
         width=384,
         layers=6,
@@ -81,7 +88,7 @@ MODELS: dict[str, EncoderDecoder | DecoderOnly] = {
         attention_bias=True,
         attention_dropout=0.1,
         scale_embeddings=False,
-        positions=LearnedPositions(length=BLOCK),
+        positions=LearnedPositionsConfig(length=BLOCK),
     ),
 }
 
@@ -97,7 +104,7 @@ class Result:
     peak_memory: int  # bytes
 
 
-def corpus(folder: Path, config: EncoderDecoder | DecoderOnly) -> TokenStore:
+def corpus(folder: Path, config: EncoderDecoderConfig | DecoderOnlyConfig) -> TokenStore:
     """Random words: sentence pairs about as long as those of Multi30k and Tatoeba, or one long text."""
     random = np.random.default_rng(1)
 
@@ -124,7 +131,7 @@ def task_of(model: str, store: TokenStore) -> Translation | LanguageModelling:
     training = TrainingConfig(
         batch_tokens=TOKENS,
         label_smoothing=label_smoothing(MODELS[model]),
-        schedule=Constant(peak=RATE),
+        schedule=ConstantScheduleConfig(peak=RATE),
         log_every=10**6,
     )
     config = Config(model=MODELS[model], training=training)
@@ -149,7 +156,7 @@ class Ours:
 
     def __init__(self, task: Translation | LanguageModelling, folder: Path, way: Way) -> None:
         keep_freed_memory()
-        training = task.config.training.model_copy(update={"agreement": way.agreement})
+        training = task.config.training.model_copy(update={"rdrop": way.agreement})
         config = task.config.model_copy(update={"training": training})
         self.loop = Loop(Run(folder), config, task, products=way.products)
 
@@ -192,7 +199,7 @@ class Peer:
 class TorchModel(nn.Module):
     """torch.nn.Transformer with what it leaves to its users: embeddings, positions, projection, masks."""
 
-    def __init__(self, config: EncoderDecoder) -> None:
+    def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.embedding = nn.Embedding(config.vocabulary, config.width, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=config.width**-0.5)
@@ -237,7 +244,7 @@ class TorchModel(nn.Module):
 class TorchTransformer(Peer):
     """torch.nn.Transformer."""
 
-    def __init__(self, config: EncoderDecoder) -> None:
+    def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__(TorchModel(config), label_smoothing(config))
 
     def logits(self, batch: Batch) -> Tensor:
@@ -249,7 +256,7 @@ class TorchTransformer(Peer):
 class Marian(Peer):
     """Hugging Face's MarianMTModel."""
 
-    def __init__(self, config: EncoderDecoder) -> None:
+    def __init__(self, config: EncoderDecoderConfig) -> None:
         from transformers import MarianConfig, MarianMTModel
 
         settings = MarianConfig(
@@ -289,7 +296,7 @@ class Marian(Peer):
 class GPT2(Peer):
     """Hugging Face's GPT2LMHeadModel."""
 
-    def __init__(self, config: DecoderOnly) -> None:
+    def __init__(self, config: DecoderOnlyConfig) -> None:
         from transformers import GPT2Config, GPT2LMHeadModel
 
         settings = GPT2Config(
@@ -314,9 +321,9 @@ class GPT2(Peer):
         return logits
 
 
-def label_smoothing(config: EncoderDecoder | DecoderOnly) -> float:
+def label_smoothing(config: EncoderDecoderConfig | DecoderOnlyConfig) -> float:
     """The paper's for translation, none for a language model."""
-    return 0.1 if isinstance(config, EncoderDecoder) else 0.0
+    return 0.1 if isinstance(config, EncoderDecoderConfig) else 0.0
 
 
 PEERS: dict[str, dict[str, Callable[[Any], Contender]]] = {

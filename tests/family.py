@@ -13,26 +13,26 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.config import (
-    AlibiPositions,
-    BidirectionalLanguageModel,
-    BigBirdAttention,
-    ClassHead,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
-    LearnedPositions,
-    LinformerAttention,
+    AlibiPositionsConfig,
+    BidirectionalLanguageModelConfig,
+    BigBirdAttentionConfig,
+    ClassHeadConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    LinformerAttentionConfig,
     ModelConfig,
-    NoPositions,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
-    RelativePositions,
-    RotaryPositions,
-    SyntaxPositions,
-    TagHead,
-    TokenHead,
+    NoPositionsConfig,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SyntaxPositionsConfig,
+    TagHeadConfig,
+    TokenHeadConfig,
     TransformerConfig,
-    WindowAttention,
+    WindowAttentionConfig,
 )
 from regard.data.trees import FACTS, places
 from regard.models import Network, build
@@ -40,101 +40,119 @@ from toy_trees import random_heads
 
 VOCABULARY = 23
 TOLERANCE = 1e-9
-_SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "heads": 4, "feed_forward": 24}
+_SMALL: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 16, "layers": 2, "heads": 4, "feed_forward": 24}
 _MODERN: dict[str, Any] = {"norm": "rms", "norm_order": "pre", "activation": "swiglu"}
-_LEARNED: dict[str, Any] = {"positions": LearnedPositions(length=40), "norm_order": "pre", "activation": "gelu"}
+_LEARNED: dict[str, Any] = {
+    "positions": LearnedPositionsConfig(max_length=40),
+    "norm_order": "pre",
+    "activation": "gelu",
+}
 
-_BIRD = BigBirdAttention(block=1, window_blocks=1, global_blocks=1, random_blocks=1)
+_BIRD = BigBirdAttentionConfig(block_size=1, window_blocks=1, global_blocks=1, random_blocks=1)
 
-_RECURRENT: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2}
+_RECURRENT: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 16, "layers": 2}
 
 RECURRENT: dict[str, ModelConfig] = {
-    "recurrent encoder-decoder, bottleneck": RecurrentEncoderDecoder(
+    "recurrent encoder-decoder, bottleneck": RecurrentEncoderDecoderConfig(
         **_RECURRENT, cell="rnn", bidirectional=False, attention="none"
     ),
-    "recurrent encoder-decoder, Bahdanau": RecurrentEncoderDecoder(**_RECURRENT, cell="gru"),
-    "recurrent encoder-decoder, Bahdanau, LSTM, deeper decoder": RecurrentEncoderDecoder(
+    "recurrent encoder-decoder, Bahdanau": RecurrentEncoderDecoderConfig(**_RECURRENT, cell="gru"),
+    "recurrent encoder-decoder, Bahdanau, LSTM, deeper decoder": RecurrentEncoderDecoderConfig(
         **{**_RECURRENT, "layers": 1}, decoder_layers=3, cell="lstm"
     ),
-    "recurrent encoder-decoder, additive after, shallow decoder": RecurrentEncoderDecoder(
-        **_RECURRENT, decoder_layers=1, cell="gru", attention_place="after"
+    "recurrent encoder-decoder, additive after, shallow decoder": RecurrentEncoderDecoderConfig(
+        **_RECURRENT, decoder_layers=1, cell="gru", attention_order="after"
     ),
-    "recurrent encoder-decoder, general before, vanilla": RecurrentEncoderDecoder(
-        **_RECURRENT, cell="rnn", attention="general", attention_place="before"
+    "recurrent encoder-decoder, general before, vanilla": RecurrentEncoderDecoderConfig(
+        **_RECURRENT, cell="rnn", attention="general", attention_order="before"
     ),
-    "recurrent encoder-decoder, dot": RecurrentEncoderDecoder(**_RECURRENT, cell="lstm", attention="dot"),
-    "recurrent encoder-decoder, general, untied": RecurrentEncoderDecoder(
+    "recurrent encoder-decoder, dot": RecurrentEncoderDecoderConfig(**_RECURRENT, cell="lstm", attention="dot"),
+    "recurrent encoder-decoder, general, untied": RecurrentEncoderDecoderConfig(
         **_RECURRENT,
         cell="lstm",
         bidirectional=False,
         attention="general",
         share_embeddings=False,
-        target_vocabulary=VOCABULARY + 4,
-        share_output=False,
+        target_vocab_size=VOCABULARY + 4,
+        tie_output=False,
         output_bias=True,
     ),
-    "recurrent language model, vanilla": RecurrentLanguageModel(**_RECURRENT, cell="rnn"),
-    "recurrent language model, LSTM": RecurrentLanguageModel(**_RECURRENT, cell="lstm"),
-    "recurrent language model, GRU": RecurrentLanguageModel(**_RECURRENT, cell="gru"),
+    "recurrent language model, vanilla": RecurrentLanguageModelConfig(**_RECURRENT, cell="rnn"),
+    "recurrent language model, LSTM": RecurrentLanguageModelConfig(**_RECURRENT, cell="lstm"),
+    "recurrent language model, GRU": RecurrentLanguageModelConfig(**_RECURRENT, cell="gru"),
 }
 DECODERS: dict[str, ModelConfig] = {
-    "encoder-decoder": EncoderDecoder(**_SMALL),
-    "encoder-decoder, pre-norm, RMS, SwiGLU": EncoderDecoder(**_SMALL, **_MODERN, decoder_layers=1),
-    "encoder-decoder, narrow keys, biases, untied": EncoderDecoder(
+    "encoder-decoder": EncoderDecoderConfig(**_SMALL),
+    "encoder-decoder, pre-norm, RMS, SwiGLU": EncoderDecoderConfig(**_SMALL, **_MODERN, decoder_layers=1),
+    "encoder-decoder, narrow keys, biases, untied": EncoderDecoderConfig(
         **_SMALL,
         key_width=3,
         attention_bias=True,
         share_embeddings=False,
-        target_vocabulary=VOCABULARY + 4,
-        share_output=False,
+        target_vocab_size=VOCABULARY + 4,
+        tie_output=False,
         output_bias=True,
     ),
-    "decoder-only": DecoderOnly(**_SMALL, activation="gelu-tanh"),
-    "decoder-only, learned positions": DecoderOnly(**_SMALL, **_LEARNED, scale_embeddings=False),
-    "decoder-only, no feed-forward": DecoderOnly(**{**_SMALL, "feed_forward": 0}, positions=NoPositions()),
-    "encoder-decoder, rotary": EncoderDecoder(**_SMALL, positions=RotaryPositions()),
-    "encoder-decoder, ALiBi": EncoderDecoder(**_SMALL, positions=AlibiPositions()),
-    "encoder-decoder, relative": EncoderDecoder(**_SMALL, positions=RelativePositions(clip=2), key_width=3),
-    "encoder-decoder, syntax": EncoderDecoder(**_SMALL, positions=SyntaxPositions(clip=2, deepest=2), key_width=3),
-    "encoder-decoder, syntax per head, window": EncoderDecoder(
+    "decoder-only": DecoderOnlyConfig(**_SMALL, activation="gelu-tanh"),
+    "decoder-only, learned positions": DecoderOnlyConfig(**_SMALL, **_LEARNED, scale_embeddings=False),
+    "decoder-only, no feed-forward": DecoderOnlyConfig(**{**_SMALL, "feed_forward": 0}, positions=NoPositionsConfig()),
+    "encoder-decoder, rotary": EncoderDecoderConfig(**_SMALL, positions=RotaryPositionsConfig()),
+    "encoder-decoder, ALiBi": EncoderDecoderConfig(**_SMALL, positions=AlibiPositionsConfig()),
+    "encoder-decoder, relative": EncoderDecoderConfig(
+        **_SMALL, positions=RelativePositionsConfig(max_distance=2), key_width=3
+    ),
+    "encoder-decoder, syntax": EncoderDecoderConfig(
+        **_SMALL, positions=SyntaxPositionsConfig(max_distance=2, max_depth=2), key_width=3
+    ),
+    "encoder-decoder, syntax per head, window": EncoderDecoderConfig(
         **_SMALL,
         **_MODERN,
-        positions=SyntaxPositions(depth=False, per_head=True, sequential=False),
-        attention=WindowAttention(reach=2),
+        positions=SyntaxPositionsConfig(depth=False, per_head=True, sinusoidal=False),
+        attention=WindowAttentionConfig(window=2),
     ),
-    "decoder-only, rotary in halves": DecoderOnly(**_SMALL, positions=RotaryPositions(layout="halves", base=100)),
-    "decoder-only, ALiBi, three heads": DecoderOnly(**{**_SMALL, "width": 15, "heads": 3}, positions=AlibiPositions()),
-    "decoder-only, relative per head": DecoderOnly(**_SMALL, positions=RelativePositions(clip=3, per_head=True)),
-    "encoder-decoder, window": EncoderDecoder(**_SMALL, attention=WindowAttention(reach=2)),
-    "encoder-decoder, BigBird": EncoderDecoder(**_SMALL, key_width=3, attention=_BIRD),
-    "encoder-decoder, Linformer": EncoderDecoder(
-        **_SMALL, attention=LinformerAttention(projected=3, length=64, sharing="none")
+    "decoder-only, rotary in halves": DecoderOnlyConfig(
+        **_SMALL, positions=RotaryPositionsConfig(layout="halves", base=100)
     ),
-    "decoder-only, window": DecoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
+    "decoder-only, ALiBi, three heads": DecoderOnlyConfig(
+        **{**_SMALL, "width": 15, "heads": 3}, positions=AlibiPositionsConfig()
+    ),
+    "decoder-only, relative per head": DecoderOnlyConfig(
+        **_SMALL, positions=RelativePositionsConfig(max_distance=3, per_head=True)
+    ),
+    "encoder-decoder, window": EncoderDecoderConfig(**_SMALL, attention=WindowAttentionConfig(window=2)),
+    "encoder-decoder, BigBird": EncoderDecoderConfig(**_SMALL, key_width=3, attention=_BIRD),
+    "encoder-decoder, Linformer": EncoderDecoderConfig(
+        **_SMALL, attention=LinformerAttentionConfig(projected_length=3, max_length=64, sharing="none")
+    ),
+    "decoder-only, window": DecoderOnlyConfig(**_SMALL, attention=WindowAttentionConfig(window=1)),
     **RECURRENT,
 }
 ENCODERS: dict[str, ModelConfig] = {
-    "encoder-only": EncoderOnly(**_SMALL, activation="swish"),
-    "encoder-only, learned, segments": EncoderOnly(
+    "encoder-only": EncoderOnlyConfig(**_SMALL, activation="swish"),
+    "encoder-only, learned, segments": EncoderOnlyConfig(
         **_SMALL, **_LEARNED, segments=2, embedding_norm=True, pooling="first-dense"
     ),
-    "encoder-only, hidden tokens": EncoderOnly(**_SMALL, head=TokenHead(), pooling="first"),
-    "encoder-only, classes": EncoderOnly(**_SMALL, head=ClassHead(labels=("bad", "good", "so-so"))),
-    "encoder-only, tags": EncoderOnly(**_SMALL, head=TagHead(labels=("noun", "verb"))),
-    "encoder-only, rotary": EncoderOnly(**_SMALL, positions=RotaryPositions()),
-    "encoder-only, ALiBi": EncoderOnly(**_SMALL, positions=AlibiPositions()),
-    "encoder-only, relative": EncoderOnly(**_SMALL, positions=RelativePositions(clip=2)),
-    "encoder-only, window": EncoderOnly(**_SMALL, attention=WindowAttention(reach=1)),
-    "encoder-only, BigBird": EncoderOnly(**_SMALL, attention=_BIRD),
-    "encoder-only, Linformer": EncoderOnly(
-        **_SMALL, attention=LinformerAttention(projected=3, length=40, sharing="layerwise")
+    "encoder-only, hidden tokens": EncoderOnlyConfig(**_SMALL, head=TokenHeadConfig(), pooling="first"),
+    "encoder-only, classes": EncoderOnlyConfig(**_SMALL, head=ClassHeadConfig(labels=("bad", "good", "so-so"))),
+    "encoder-only, tags": EncoderOnlyConfig(**_SMALL, head=TagHeadConfig(labels=("noun", "verb"))),
+    "encoder-only, rotary": EncoderOnlyConfig(**_SMALL, positions=RotaryPositionsConfig()),
+    "encoder-only, ALiBi": EncoderOnlyConfig(**_SMALL, positions=AlibiPositionsConfig()),
+    "encoder-only, relative": EncoderOnlyConfig(**_SMALL, positions=RelativePositionsConfig(max_distance=2)),
+    "encoder-only, window": EncoderOnlyConfig(**_SMALL, attention=WindowAttentionConfig(window=1)),
+    "encoder-only, BigBird": EncoderOnlyConfig(**_SMALL, attention=_BIRD),
+    "encoder-only, Linformer": EncoderOnlyConfig(
+        **_SMALL, attention=LinformerAttentionConfig(projected_length=3, max_length=40, sharing="layerwise")
     ),
-    "bidirectional, LSTM": BidirectionalLanguageModel(**_RECURRENT),
-    "bidirectional, GRU, untied": BidirectionalLanguageModel(
-        **_RECURRENT, cell="gru", share_output=False, output_bias=True, pooling="first-dense"
+    "bidirectional, LSTM": BidirectionalLanguageModelConfig(**_RECURRENT),
+    "bidirectional, GRU, untied": BidirectionalLanguageModelConfig(
+        **_RECURRENT, cell="gru", tie_output=False, output_bias=True, pooling="first-dense"
     ),
-    "bidirectional, classes": BidirectionalLanguageModel(**_RECURRENT, head=ClassHead(labels=("bad", "good"))),
-    "bidirectional, tags": BidirectionalLanguageModel(**_RECURRENT, cell="rnn", head=TagHead(labels=("noun", "verb"))),
+    "bidirectional, classes": BidirectionalLanguageModelConfig(
+        **_RECURRENT, head=ClassHeadConfig(labels=("bad", "good"))
+    ),
+    "bidirectional, tags": BidirectionalLanguageModelConfig(
+        **_RECURRENT, cell="rnn", head=TagHeadConfig(labels=("noun", "verb"))
+    ),
 }
 FAMILY = DECODERS | ENCODERS
 SPARSE = [  # those that, while a tap is open, also compute what they leave out

@@ -10,7 +10,7 @@ from regard.training.start import Order, carry_out
 WORDS = ["the", "cat", "dog", "bird", "sees", "likes", "eats", "a", "red", "big", "fish", "is"]
 SMALL = [
     "model.kind=encoder-only",
-    "model.vocabulary=320",
+    "model.vocab_size=320",
     "model.width=32",
     "model.layers=1",
     "model.heads=4",
@@ -21,12 +21,12 @@ SMALL = [
     "training.batch_tokens=400",
     "training.label_smoothing=0.0",
     "training.schedule.kind=cosine",
-    "training.schedule.peak=0.005",
-    "training.schedule.warmup=20",
+    "training.schedule.learning_rate=0.005",
+    "training.schedule.warmup_steps=20",
     "training.checkpoint_minutes=0",
     "training.threads=1",
     "training.log_every=1",
-    "data.held_out=0.1",
+    "data.validation_fraction=0.1",
     "validation.samples=1",
 ]
 

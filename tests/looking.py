@@ -28,8 +28,8 @@ ALIGNING = [name for name, config in DECODERS.items() if config.aligns]
 
 def subject(model: ModelConfig, seed: int = 0) -> Subject:
     """A random network in double precision, and tokenizers of numbered words."""
-    target = getattr(model, "target_vocabulary", None) or model.vocabulary
-    source_words, target_words = (Tokenizer(words(size)) for size in (model.vocabulary, target))
+    target = getattr(model, "target_vocab_size", None) or model.vocab_size
+    source_words, target_words = (Tokenizer(words(size)) for size in (model.vocab_size, target))
     return Subject(make(model, seed), Config(model=model), source_words, target_words, "random")
 
 

@@ -9,11 +9,18 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
-from regard.config import Config, DecoderOnly, EncoderDecoder, LearnedPositions, ModelConfig, SpecialTokens
+from regard.config import (
+    Config,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    LearnedPositionsConfig,
+    ModelConfig,
+    SpecialTokensConfig,
+)
 from regard.models import Network, build, save
 
 VOCABULARY = 29
-SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 24, "layers": 2, "heads": 4, "feed_forward": 20}
+SMALL: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 24, "layers": 2, "heads": 4, "feed_forward": 20}
 
 
 def randomised(model: ModelConfig, seed: int = 0, noise: float = 0.4) -> Network:
@@ -30,7 +37,7 @@ def randomised(model: ModelConfig, seed: int = 0, noise: float = 0.4) -> Network
 
 def saved(folder: Path, model: ModelConfig, seed: int = 0, **tokens: int) -> tuple[Network, Config]:
     """A random network and its settings, in a model folder with a tokenizer whose words are w4, w5, …"""
-    network, config = randomised(model, seed), Config(model=model, tokens=SpecialTokens(**tokens))
+    network, config = randomised(model, seed), Config(model=model, tokens=SpecialTokensConfig(**tokens))
     save(folder, network, config, extra_files={"tokenizer.json": words().to_str().encode()})
     return network, config
 
@@ -39,7 +46,7 @@ def saved(folder: Path, model: ModelConfig, seed: int = 0, **tokens: int) -> tup
 def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a translator, for tests that leave it as it is."""
     folder = tmp_path_factory.mktemp("models") / "translator"
-    saved(folder, EncoderDecoder(**SMALL))
+    saved(folder, EncoderDecoderConfig(**SMALL))
     return folder
 
 
@@ -47,7 +54,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a language model that has learned 40 positions."""
     folder = tmp_path_factory.mktemp("models") / "writer"
-    saved(folder, DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=40)))
+    saved(folder, DecoderOnlyConfig(**SMALL, norm_order="pre", positions=LearnedPositionsConfig(max_length=40)))
     return folder
 
 

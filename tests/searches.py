@@ -5,10 +5,10 @@ from functools import cache
 import torch
 
 from family import DECODERS, Batch, make
-from regard.config import Config, SpecialTokens
+from regard.config import Config, SpecialTokensConfig
 from regard.decoding.engines.network import NetworkEngine
 
-TOKENS = SpecialTokens()
+TOKENS = SpecialTokensConfig()
 TRANSLATORS = [name for name, config in DECODERS.items() if config.translates and not config.reads_parses]
 BIASED = "encoder-decoder, narrow keys, biases, untied"
 

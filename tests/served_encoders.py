@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from random_models import SMALL, VOCABULARY, saved
-from regard.config import BidirectionalLanguageModel, ClassHead, EncoderOnly, LearnedPositions, TagHead, TokenHead
+from regard.config import (
+    BidirectionalLanguageModelConfig,
+    ClassHeadConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    TagHeadConfig,
+    TokenHeadConfig,
+)
 
 if TYPE_CHECKING:  # what other tests need not wait for
     from regard.serving.served import Served
@@ -22,11 +29,21 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Served]":
     from regard.serving.served import load_all
 
     home = tmp_path_factory.mktemp("encoders")
-    saved(home / "mood", EncoderOnly(**SMALL, segments=2, pooling="first-dense", head=ClassHead(labels=LABELS)))
-    saved(home / "names", EncoderOnly(**SMALL, positions=LearnedPositions(length=8), head=TagHead(labels=TAGS)))
-    saved(home / "holes", EncoderOnly(**SMALL, positions=LearnedPositions(length=12), head=TokenHead()), mask=MASK)
-    saved(home / "vectors", EncoderOnly(**SMALL, positions=LearnedPositions(length=12)))
-    saved(home / "elmo", BidirectionalLanguageModel(vocabulary=VOCABULARY, width=32, layers=2))
+    saved(
+        home / "mood",
+        EncoderOnlyConfig(**SMALL, segments=2, pooling="first-dense", head=ClassHeadConfig(labels=LABELS)),
+    )
+    saved(
+        home / "names",
+        EncoderOnlyConfig(**SMALL, positions=LearnedPositionsConfig(max_length=8), head=TagHeadConfig(labels=TAGS)),
+    )
+    saved(
+        home / "holes",
+        EncoderOnlyConfig(**SMALL, positions=LearnedPositionsConfig(max_length=12), head=TokenHeadConfig()),
+        mask=MASK,
+    )
+    saved(home / "vectors", EncoderOnlyConfig(**SMALL, positions=LearnedPositionsConfig(max_length=12)))
+    saved(home / "elmo", BidirectionalLanguageModelConfig(vocab_size=VOCABULARY, width=32, layers=2))
     found = load_all([str(home / name) for name in ("mood", "names", "holes", "vectors", "elmo")])
     for model in found:
         model.warm_up()

@@ -11,11 +11,11 @@ import pytest
 
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import (
-    DecoderOnly,
-    EncoderDecoder,
-    LearnedPositions,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    LearnedPositionsConfig,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
 )
 
 if TYPE_CHECKING:  # what other tests need not wait for
@@ -26,11 +26,13 @@ if TYPE_CHECKING:  # what other tests need not wait for
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     home = tmp_path_factory.mktemp("served")
-    saved(home / "en-it", EncoderDecoder(**SMALL))
-    saved(home / "it-en", EncoderDecoder(**SMALL), seed=1)
-    saved(home / "writer", DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=64)))
-    saved(home / "seq2seq", RecurrentEncoderDecoder(vocabulary=VOCABULARY, width=16, layers=1))
-    saved(home / "lstm", RecurrentLanguageModel(vocabulary=VOCABULARY, width=16, layers=2))
+    saved(home / "en-it", EncoderDecoderConfig(**SMALL))
+    saved(home / "it-en", EncoderDecoderConfig(**SMALL), seed=1)
+    saved(
+        home / "writer", DecoderOnlyConfig(**SMALL, norm_order="pre", positions=LearnedPositionsConfig(max_length=64))
+    )
+    saved(home / "seq2seq", RecurrentEncoderDecoderConfig(vocab_size=VOCABULARY, width=16, layers=1))
+    saved(home / "lstm", RecurrentLanguageModelConfig(vocab_size=VOCABULARY, width=16, layers=2))
     return {folder.name: folder for folder in home.iterdir()}
 
 

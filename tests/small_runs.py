@@ -19,7 +19,7 @@ WORDS = dict(
     )
 )
 SETTINGS = [
-    "model.vocabulary=340",
+    "model.vocab_size=340",
     "model.width=32",
     "model.layers=1",
     "model.heads=2",
@@ -27,8 +27,8 @@ SETTINGS = [
     "training.steps=20",
     "training.batch_tokens=120",
     "training.log_every=1",
-    "training.schedule.peak=0.005",
-    "training.schedule.warmup=10",
+    "training.schedule.learning_rate=0.005",
+    "training.schedule.warmup_steps=10",
     "training.checkpoint_minutes=0",
     "training.threads=1",
     "validation.sentences=8",
@@ -48,7 +48,7 @@ def write_pairs(path: Path, count: int = 300, seed: int = 0) -> Path:
 
 
 def order(out: Path, data: Path, *settings: str, resume: bool = False) -> Order:
-    given = [*SETTINGS, f"data.train.files={data}", "data.held_out=0.1", *settings]
+    given = [*SETTINGS, f"data.train.files={data}", "data.validation_fraction=0.1", *settings]
     return Order(gather(None, given), out, resume=resume)
 
 
@@ -60,7 +60,7 @@ def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list
     toml = out.with_suffix(".toml")
     toml.parent.mkdir(parents=True, exist_ok=True)
     toml.write_text("")
-    sets = [*SETTINGS, "data.held_out=0.1", *settings]
+    sets = [*SETTINGS, "data.validation_fraction=0.1", *settings]
     return [
         *(sys.executable, "-m", "regard", "train", str(toml), "--data", str(data), "--out", str(out), "--quiet"),
         *(part for setting in sets for part in ("--set", setting)),

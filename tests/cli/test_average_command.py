@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 import regard as package
 from commands import regard
 from random_models import SMALL, saved, words
-from regard.config import Config, DecoderOnly, EncoderDecoder
+from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig
 from regard.models import build, save
 from small_runs import run, write_pairs
 
@@ -20,7 +20,7 @@ WEIGHTS = "model.safetensors"
 def test_the_weights_are_the_mean_in_double_precision(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("a", "b", "c")]
     for seed, folder in enumerate(folders):
-        saved(folder, EncoderDecoder(**SMALL, dropout=0.1 * seed), seed=seed)
+        saved(folder, EncoderDecoderConfig(**SMALL, dropout=0.1 * seed), seed=seed)
     done = regard("average", "--out", tmp_path / "mean", *folders)
     origin = f"The mean of the weights of 3 models: {', '.join(map(str, folders))}."
     assert (done.code, done.out) == (0, f"{origin}\nModel: {tmp_path / 'mean'}\n")
@@ -34,7 +34,7 @@ def test_the_weights_are_the_mean_in_double_precision(tmp_path: Path) -> None:
 
 
 def test_the_mean_of_a_model_with_itself_is_that_model(tmp_path: Path) -> None:
-    saved(tmp_path / "a", DecoderOnly(**SMALL))
+    saved(tmp_path / "a", DecoderOnlyConfig(**SMALL))
     regard("average", "--out", tmp_path / "mean", tmp_path / "a", tmp_path / "a")
     assert (tmp_path / "mean" / WEIGHTS).read_bytes() == (tmp_path / "a" / WEIGHTS).read_bytes()
 
@@ -43,7 +43,7 @@ def test_the_mean_of_a_model_with_itself_is_that_model(tmp_path: Path) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     data = write_pairs(folder / "pairs.tsv")
-    return run(folder / "run", data, "training.average=3", "validation.every=5")
+    return run(folder / "run", data, "training.average_checkpoints=3", "validation.every=5")
 
 
 def test_the_last_weights_of_a_run_are_averaged(trained: Path, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_fewer_kept_weights_than_asked_for_are_a_sentence(trained: Path, tmp_pat
     assert (done.code, done.err) == (
         3,
         f"regard: {trained}: keeps the weights of 3 validations, not of 5; lower --last, or train with "
-        "training.average = 5.\n",
+        "training.average_checkpoints = 5.\n",
     )
 
 
@@ -85,11 +85,11 @@ def test_kept_weights_of_another_network_are_a_sentence(trained: Path, tmp_path:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    saved(folder / "a", EncoderDecoder(**SMALL))
-    saved(folder / "more-heads", EncoderDecoder(**{**SMALL, "heads": 2}))
-    saved(folder / "gpt", DecoderOnly(**SMALL))
-    saved(folder / "other-tokens", EncoderDecoder(**SMALL), end=2, start=3)
-    config = Config(model=EncoderDecoder(**SMALL))
+    saved(folder / "a", EncoderDecoderConfig(**SMALL))
+    saved(folder / "more-heads", EncoderDecoderConfig(**{**SMALL, "heads": 2}))
+    saved(folder / "gpt", DecoderOnlyConfig(**SMALL))
+    saved(folder / "other-tokens", EncoderDecoderConfig(**SMALL), end=2, start=3)
+    config = Config(model=EncoderDecoderConfig(**SMALL))
     tokenizer = words(prefix="v").to_str().encode()
     save(folder / "other-words", build(config.model), config, extra_files={"tokenizer.json": tokenizer})
     return folder
@@ -103,7 +103,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             ["a", "--last", "2"],
             3,
-            "a: keeps no weights to average; train with training.average = 2, or give model folders.",
+            "a: keeps no weights to average; train with training.average_checkpoints = 2, or give model folders.",
         ),
         (["nowhere", "--last", "2"], 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
         (["a", "nowhere"], 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),

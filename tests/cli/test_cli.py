@@ -11,7 +11,7 @@ import pytest
 import command_line
 from command_line import ENVIRONMENT
 from commands import regard
-from regard.config import Config, DecoderOnly, preset_names
+from regard.config import Config, DecoderOnlyConfig, preset_names
 from regard.labs import LABS
 from regard.models import build, save
 from regard.version import __version__
@@ -78,12 +78,12 @@ def test_model_knows_every_scheme_of_positions() -> None:
     plain = parameters()
     assert parameters("model.positions=rotary") == parameters("model.positions=alibi") == plain
     layers, vectors, head = 4 + 4, 2 * 3 + 1, 128 // 4
-    relative = parameters("model.positions=relative", "model.positions.clip=3")
+    relative = parameters("model.positions=relative", "model.positions.max_distance=3")
     assert relative == plain + layers * vectors * 2 * head
 
 
 def test_model_takes_settings_and_length_and_prints_json() -> None:
-    arguments = ("model", "tiny", "--set", "model.layers=1", "--set", "model.vocabulary=100", "--length", "8", "--json")
+    arguments = ("model", "tiny", "--set", "model.layers=1", "--set", "model.vocab_size=100", "--length", "8", "--json")
     shown = json.loads(regard(*arguments).out)
     assert shown["length"] == 8
     assert shown["parameters"] == sum(part["parameters"] for part in shown["parts"]) < 400_000
@@ -105,7 +105,7 @@ def test_model_lists_taps() -> None:
 
 
 def test_model_shows_a_model_folder(tmp_path: Path) -> None:
-    config = Config(model=DecoderOnly(vocabulary=10, width=8, heads=2, layers=1, feed_forward=16))
+    config = Config(model=DecoderOnlyConfig(vocab_size=10, width=8, heads=2, layers=1, feed_forward=16))
     save(tmp_path / "mine", build(config.model), config)
     assert regard("model", tmp_path / "mine").out.startswith(f"{tmp_path / 'mine'}: decoder-only Transformer, 0.0 mill")
     refused = regard("model", tmp_path / "mine", "--set", "model.layers=2")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from commands import regard
 from random_models import SMALL, saved
-from regard.config import DecoderOnly
+from regard.config import DecoderOnlyConfig
 from regard.drawing.names import apart
 from small_runs import SETTINGS, write_pairs
 
@@ -31,7 +31,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two networks to train, and what they have in common."""
     folder = tmp_path_factory.mktemp("compare")
     data = write_pairs(folder / "pairs.tsv")
-    common = [*SETTINGS, *QUICK, f"data.train.files={data}", "data.held_out=0.1"]
+    common = [*SETTINGS, *QUICK, f"data.train.files={data}", "data.validation_fraction=0.1"]
     recurrent = [setting for setting in common if "heads" not in setting and "feed_forward" not in setting]
     files = [toml(folder / "transformer.toml", common), toml(folder / "gru.toml", recurrent + RECURRENT)]
     return [*map(str, files), "--out", str(folder / "out"), "--sentences", "5"]
@@ -77,7 +77,7 @@ def test_what_is_changed_is_trained_on(arguments: list[str]) -> None:
 
 def test_runs_and_models_can_be_compared_without_training(arguments: list[str], tmp_path: Path) -> None:
     regard("compare", *arguments)
-    saved(tmp_path / "writer", DecoderOnly(**SMALL))
+    saved(tmp_path / "writer", DecoderOnlyConfig(**SMALL))
     gru, out, picture = Path(arguments[3]) / "gru", tmp_path / "out", tmp_path / "a.png"
     found = regard("compare", gru, tmp_path / "writer", "--out", out, "--plot", picture)
     assert found.code == 0, found.err

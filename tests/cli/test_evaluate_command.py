@@ -15,7 +15,7 @@ from sacrebleu.metrics.ter import TER
 import regard as package
 from commands import regard
 from random_models import SMALL, saved
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositionsConfig
 from regard.data.corpus import Pair
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
@@ -27,10 +27,10 @@ SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    saved(folder / "translator", EncoderDecoder(**SMALL))
-    saved(folder / "gpt", DecoderOnly(**SMALL))
-    saved(folder / "bert", EncoderOnly(**SMALL))
-    saved(folder / "short-gpt", DecoderOnly(**SMALL, positions=LearnedPositions(length=8)))
+    saved(folder / "translator", EncoderDecoderConfig(**SMALL))
+    saved(folder / "gpt", DecoderOnlyConfig(**SMALL))
+    saved(folder / "bert", EncoderOnlyConfig(**SMALL))
+    saved(folder / "short-gpt", DecoderOnlyConfig(**SMALL, positions=LearnedPositionsConfig(max_length=8)))
     (folder / "empty.tsv").write_text("")
     return folder
 
@@ -87,12 +87,12 @@ def test_pairs_of_one_source_are_its_references_when_they_are_taken_together(
     data = tmp_path / "several.tsv"
     data.write_text(f"{SOURCES[0]}\tw20 w21\n{SOURCES[1]}\tw20 w21\n{SOURCES[0]}\t{outputs[0]}\n")
     found = {}
-    for how in ("apart", "together"):
+    for how in ("separate", "grouped"):
         done = regard("evaluate", models / "translator", "--data", data, *SEARCH, "--references", how, "--json", "-q")
         found[how] = json.loads(done.out)
-    assert (found["apart"]["sentences"], found["apart"]["scores"]["exact"]) == (3, pytest.approx(1 / 3))
-    assert (found["together"]["sentences"], found["together"]["scores"]["exact"]) == (2, pytest.approx(1 / 2))
-    assert found["apart"]["scores"]["loss"] == found["together"]["scores"]["loss"]
+    assert (found["separate"]["sentences"], found["separate"]["scores"]["exact"]) == (3, pytest.approx(1 / 3))
+    assert (found["grouped"]["sentences"], found["grouped"]["scores"]["exact"]) == (2, pytest.approx(1 / 2))
+    assert found["separate"]["scores"]["loss"] == found["grouped"]["scores"]["loss"]
 
 
 def test_bleu_divides_text_as_it_is_told(models: Path, pairs: Path) -> None:
@@ -197,7 +197,9 @@ def test_a_language_model_is_measured_on_what_comes_with_the_package(models: Pat
 
 def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_text("no tab\n" + pairs.read_text())
-    done = regard("evaluate", models / "translator", "--data", tmp_path / "bad.tsv", *SEARCH, "--skip-bad", "--json")
+    done = regard(
+        "evaluate", models / "translator", "--data", tmp_path / "bad.tsv", *SEARCH, "--skip-invalid", "--json"
+    )
     assert json.loads(done.out)["sentences"] == 3
     assert done.err.endswith(
         f"1 skipped: too few columns ({tmp_path / 'bad.tsv'}:1: has no tab; write source, tab, target).\n"

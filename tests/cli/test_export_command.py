@@ -8,7 +8,14 @@ import pytest
 
 from random_models import SMALL, randomised, saved, words
 from regard.cli import app
-from regard.config import Config, DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions, ModelConfig
+from regard.config import (
+    Config,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    ModelConfig,
+)
 from regard.errors import FolderError
 from regard.models import save
 
@@ -40,9 +47,11 @@ def terminal(capsys: pytest.CaptureFixture[str]) -> Terminal:
 
 
 MODELS: dict[str, ModelConfig] = {
-    "a translator": EncoderDecoder(**SMALL),
-    "a language model": DecoderOnly(**SMALL, norm_order="pre"),
-    "a language model of few positions": DecoderOnly(**SMALL, norm_order="pre", positions=LearnedPositions(length=20)),
+    "a translator": EncoderDecoderConfig(**SMALL),
+    "a language model": DecoderOnlyConfig(**SMALL, norm_order="pre"),
+    "a language model of few positions": DecoderOnlyConfig(
+        **SMALL, norm_order="pre", positions=LearnedPositionsConfig(max_length=20)
+    ),
 }
 
 
@@ -56,7 +65,7 @@ def test_what_is_printed_can_be_typed(to: str, model: ModelConfig, terminal: Ter
 
 
 def test_a_text_encoder_can_be_typed(terminal: Terminal) -> None:
-    saved(Path("ours"), EncoderOnly(**SMALL, embedding_norm=True))
+    saved(Path("ours"), EncoderOnlyConfig(**SMALL, embedding_norm=True))
     printed = terminal.export("ours", "--to", "huggingface", "--out", "new/bert")
     assert printed.startswith("new/bert: for transformers, BertModel. In Python:\n\n    from transformers import")
     assert terminal.python(printed).startswith("tensor(")
@@ -65,7 +74,7 @@ def test_a_text_encoder_can_be_typed(terminal: Terminal) -> None:
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
 @pytest.mark.parametrize("tokenizers", [[], ["tokenizer.json", "target_tokenizer.json"]], ids=["none", "two"])
 def test_models_with_no_tokenizer_or_two_can_be_typed(tokenizers: list[str], to: str, terminal: Terminal) -> None:
-    config = Config(model=EncoderDecoder(**SMALL))
+    config = Config(model=EncoderDecoderConfig(**SMALL))
     files = {name: words(prefix=name[0]).to_str().encode() for name in tokenizers}
     save("ours", randomised(config.model), config, extra_files=files)
     printed = terminal.export("ours", "--to", to)
@@ -74,7 +83,7 @@ def test_models_with_no_tokenizer_or_two_can_be_typed(tokenizers: list[str], to:
 
 
 def test_a_runs_best_model_is_exported_under_the_runs_name(terminal: Terminal) -> None:
-    saved(Path("en-it", "best"), EncoderDecoder(**SMALL))
+    saved(Path("en-it", "best"), EncoderDecoderConfig(**SMALL))
     assert terminal.export("en-it", "--to", "ctranslate2").splitlines()[0] == (
         "en-it-ctranslate2: for CTranslate2, int8. In Python:"
     )
@@ -84,7 +93,7 @@ def test_a_runs_best_model_is_exported_under_the_runs_name(terminal: Terminal) -
 
 
 def test_matrices_have_8_bits_unless_32_are_asked_for(terminal: Terminal) -> None:
-    saved(Path("ours"), EncoderDecoder(**{**SMALL, "positions": LearnedPositions(length=8)}))
+    saved(Path("ours"), EncoderDecoderConfig(**{**SMALL, "positions": LearnedPositionsConfig(max_length=8)}))
     terminal.export("ours", "--to", "ctranslate2", "--out", "small")
     printed = terminal.export("ours", "--to", "ctranslate2", "--out", "large", "--quantization", "float32")
     assert printed.splitlines()[0] == "large: for CTranslate2, float32. In Python:"
@@ -123,7 +132,7 @@ def regard(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_one_sentence_and_writes_nothing(case: str, tmp_path: Path) -> None:
-    saved(Path("ours"), DecoderOnly(**SMALL))
+    saved(Path("ours"), DecoderOnlyConfig(**SMALL))
     Path("empty").mkdir()
     arguments, code, sentence = WRONG[case]
     done = regard("export", *arguments)

@@ -13,7 +13,7 @@ from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.weights import read_tensors
 
 SHORT = ("training.steps=4", "training.batch_tokens=4096", "validation.every=2", "training.threads=1")
-SMALL = ("model.width=16", "model.layers=1", "model.vocabulary=280")
+SMALL = ("model.width=16", "model.layers=1", "model.vocab_size=280")
 HEADS = ("model.heads=2", "model.feed_forward=24")
 
 
@@ -51,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_task_that_starts_from_an_elmo_learns_how_to_mix_its_layers(
     what: str, data: str, frozen: bool, made: Path, tmp_path: Path
 ) -> None:
-    more = sets(*SHORT, f"training.frozen={str(frozen).lower()}", "training.schedule.peak=0.01")
+    more = sets(*SHORT, f"training.freeze_encoder={str(frozen).lower()}", "training.schedule.learning_rate=0.01")
     done = regard("train", what, "--data", made / data, "--from", made / "elmo", "--out", tmp_path / "run", *more)
     assert done.code == 0, done.err
     network = toolkit.load(tmp_path / "run").network

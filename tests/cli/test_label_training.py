@@ -22,7 +22,7 @@ def test_a_classifier_from_a_file_and_another_from_the_first(tmp_path: Path) -> 
     done = regard("train", "classify", "--data", data, "--out", tmp_path / "first", *TINY)
     assert done.code == 0, done.err
     assert "validation.metric = accuracy: what counts is how many are right." in done.err
-    assert "data.held_out = 0.1: about 12 texts for validation." in done.err
+    assert "data.validation_fraction = 0.1: about 12 texts for validation." in done.err
     assert "macro-F1" in done.out
 
     more = ["--set", "training.steps=2", "--set", "model.dropout=0.0"]
@@ -32,7 +32,7 @@ def test_a_classifier_from_a_file_and_another_from_the_first(tmp_path: Path) -> 
     assert done.code == 0, done.err
     assert f"Starting from {tmp_path / 'first' / 'best'}." in done.err
     assert "model.width" not in done.err
-    assert "training.schedule.peak = 0.0001: what was learned before should bend, not break." in done.err
+    assert "training.schedule.learning_rate = 0.0001: what was learned before should bend, not break." in done.err
     model = json.loads((tmp_path / "second" / "best" / "config.json").read_text())["model"]
     assert (model["width"], model["head"]["labels"]) == (16, ["negated", "plain"])
 
@@ -81,9 +81,9 @@ def test_the_topics_bring_their_own_splits() -> None:
             "builtin:phrasebook: has no tags, and nothing that comes with regard has; give a file.",
         ),
         (
-            ["tag", "--data", "a.conll", "--set", "data.column=0"],
+            ["tag", "--data", "a.conll", "--set", "data.tag_column=0"],
             2,
-            "--set data.column=0: data.column = 0 should be greater than or equal to 1.",
+            "--set data.tag_column=0: data.tag_column = 0 should be greater than or equal to 1.",
         ),
     ],
 )

@@ -10,20 +10,20 @@ import pytest
 from commands import regard
 from random_models import SMALL, saved
 from regard.config import (
-    BidirectionalLanguageModel,
-    ClassHead,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
+    BidirectionalLanguageModelConfig,
+    ClassHeadConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
     ModelConfig,
-    RecurrentEncoderDecoder,
-    SyntaxPositions,
-    TagHead,
-    TokenHead,
+    RecurrentEncoderDecoderConfig,
+    SyntaxPositionsConfig,
+    TagHeadConfig,
+    TokenHeadConfig,
 )
 from toy_trees import conllu
 
-RECURRENT: dict[str, Any] = {"vocabulary": 29, "width": 24, "layers": 2}
+RECURRENT: dict[str, Any] = {"vocab_size": 29, "width": 24, "layers": 2}
 LABELS = ("bad", "good")
 SECTIONS = {  # what each kind shows that others do not
     "attending": "Alignment",
@@ -40,16 +40,16 @@ SECTIONS = {  # what each kind shows that others do not
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     kinds: dict[str, ModelConfig] = {
-        "translator": EncoderDecoder(**SMALL),
-        "writer": DecoderOnly(**SMALL),
-        "encoder": EncoderOnly(**SMALL),
-        "attending": RecurrentEncoderDecoder(**RECURRENT),
-        "syntax": EncoderDecoder(**SMALL, positions=SyntaxPositions()),
-        "masked": EncoderOnly(**SMALL, head=TokenHead()),
-        "classifier": EncoderOnly(**SMALL, head=ClassHead(labels=LABELS)),
-        "tagger": EncoderOnly(**SMALL, head=TagHead(labels=LABELS)),
-        "both ways": BidirectionalLanguageModel(**RECURRENT),
-        "both ways, classes": BidirectionalLanguageModel(**RECURRENT, head=ClassHead(labels=LABELS)),
+        "translator": EncoderDecoderConfig(**SMALL),
+        "writer": DecoderOnlyConfig(**SMALL),
+        "encoder": EncoderOnlyConfig(**SMALL),
+        "attending": RecurrentEncoderDecoderConfig(**RECURRENT),
+        "syntax": EncoderDecoderConfig(**SMALL, positions=SyntaxPositionsConfig()),
+        "masked": EncoderOnlyConfig(**SMALL, head=TokenHeadConfig()),
+        "classifier": EncoderOnlyConfig(**SMALL, head=ClassHeadConfig(labels=LABELS)),
+        "tagger": EncoderOnlyConfig(**SMALL, head=TagHeadConfig(labels=LABELS)),
+        "both ways": BidirectionalLanguageModelConfig(**RECURRENT),
+        "both ways, classes": BidirectionalLanguageModelConfig(**RECURRENT, head=ClassHeadConfig(labels=LABELS)),
     }
     for name, model in kinds.items():
         saved(root / name, model)

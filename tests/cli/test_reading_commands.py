@@ -11,13 +11,13 @@ from safetensors.numpy import load_file
 from commands import regard
 from labelled_runs import WORDS
 from regard.config import (
-    ClassHead,
+    ClassHeadConfig,
     Config,
-    DecoderOnly,
-    EncoderOnly,
-    LearnedPositions,
+    DecoderOnlyConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
     ModelConfig,
-    TagHead,
+    TagHeadConfig,
     TokenizerConfig,
 )
 from regard.data.tokenizer import train_tokenizer
@@ -25,9 +25,11 @@ from regard.models import build, save
 
 SIZES: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 24}
 MODELS: dict[str, ModelConfig] = {
-    "classifier": EncoderOnly(**SIZES, positions=LearnedPositions(length=8), head=ClassHead(labels=("bad", "good"))),
-    "tagger": EncoderOnly(**SIZES, head=TagHead(labels=("O", "B-X", "I-X"))),
-    "gpt": DecoderOnly(**SIZES),
+    "classifier": EncoderOnlyConfig(
+        **SIZES, positions=LearnedPositionsConfig(max_length=8), head=ClassHeadConfig(labels=("bad", "good"))
+    ),
+    "tagger": EncoderOnlyConfig(**SIZES, head=TagHeadConfig(labels=("O", "B-X", "I-X"))),
+    "gpt": DecoderOnlyConfig(**SIZES),
 }
 
 
@@ -36,7 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     tokenizer = train_tokenizer([" ".join(WORDS)], TokenizerConfig(kind="word"), vocabulary=50)
     for name, model in MODELS.items():
-        model = model.model_copy(update={"vocabulary": len(tokenizer)})
+        model = model.model_copy(update={"vocab_size": len(tokenizer)})
         files = {"tokenizer.json": tokenizer.to_json()}
         save(folder / name, build(model), Config(model=model), extra_files=files)
     return folder
@@ -119,7 +121,7 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
     assert done.code == 3
     assert done.err == (
         f"regard: {data}:1: has the label 'NN', which the model does not know; correct it, or skip such lines with "
-        "--skip-bad.\n"
+        "--skip-invalid.\n"
     )
 
 

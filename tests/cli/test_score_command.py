@@ -13,7 +13,7 @@ import pytest
 import regard as package
 from commands import regard
 from random_models import SMALL, saved
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.evaluation import scoring
 
 PAIRS = [("w4 w5", "w6 w7"), ("w8", "w9 w10 w11")]
@@ -23,9 +23,9 @@ TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    saved(folder / "translator", EncoderDecoder(**SMALL))
-    saved(folder / "gpt", DecoderOnly(**SMALL))
-    saved(folder / "bert", EncoderOnly(**SMALL))
+    saved(folder / "translator", EncoderDecoderConfig(**SMALL))
+    saved(folder / "gpt", DecoderOnlyConfig(**SMALL))
+    saved(folder / "bert", EncoderOnlyConfig(**SMALL))
     return folder
 
 
@@ -95,7 +95,7 @@ def test_json_has_texts_tokens_and_scores(models: Path, totals: list[float]) -> 
 
 
 def test_a_run_folder_stands_for_its_best(models: Path, tmp_path: Path, totals: list[float]) -> None:
-    saved(tmp_path / "run" / "best", EncoderDecoder(**SMALL))
+    saved(tmp_path / "run" / "best", EncoderDecoderConfig(**SMALL))
     done = regard("score", tmp_path / "run", stdin=TSV.encode())
     assert done.out == "".join(f"{total:.4f}\n" for total in totals)
 
@@ -139,7 +139,7 @@ def test_a_reader_that_has_had_enough_ends_endless_scoring_quietly(models: Path)
 
 def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list[float]) -> None:
     bad = TSV.replace("\n", "\nno tab\n", 1).encode() + b"\xff\n"
-    done = regard("score", models / "translator", "--skip-bad", stdin=bad)
+    done = regard("score", models / "translator", "--skip-invalid", stdin=bad)
     assert (done.code, done.out) == (0, "".join(f"{total:.4f}\n" for total in totals))
     assert done.err == (
         "1 skipped: too few columns (standard input:2: has no tab; write source, tab, target).\n"
@@ -156,14 +156,14 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
             [],
             b"w4\tw5\nw4\n",
             3,
-            "standard input:2: has no tab; write source, tab, target, or skip such lines with --skip-bad.",
+            "standard input:2: has no tab; write source, tab, target, or skip such lines with --skip-invalid.",
         ),
         (
             "translator",
             [],
             b"w4\tw5\nw4\t \n",
             3,
-            "standard input:2: has an empty target; fill it, or skip such lines with --skip-bad.",
+            "standard input:2: has an empty target; fill it, or skip such lines with --skip-invalid.",
         ),
         (
             "gpt",
@@ -171,7 +171,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
             b"w4\n\xff\n",
             3,
             "standard input:2: is not UTF-8 (byte 1 of the line is 0xff); convert the file, or skip such lines with "
-            "--skip-bad.",
+            "--skip-invalid.",
         ),
         ("gpt", ["--data", "missing.txt"], b"", 3, "missing.txt: is not there; check the path."),
         (

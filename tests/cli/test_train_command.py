@@ -35,7 +35,7 @@ def test_two_aligned_files_become_a_translator(tmp_path: Path) -> None:
 
 def test_a_language_model_from_standard_input(tmp_path: Path) -> None:
     text = "".join(f"line {n} of a short text\n" for n in range(300))
-    shape = sets("training.schedule.warmup=5", "data.context=32")
+    shape = sets("training.schedule.warmup_steps=5", "data.context_length=32")
     done = regard("train", "gpt", "--data", "-", "--out", tmp_path / "run", *shape, stdin=text)
     assert done.code == 0, done.err
     assert "bits per byte" in done.out
@@ -67,7 +67,7 @@ def test_a_recipe_finds_its_files_in_the_folder_it_is_given_and_tests_as_it_says
     (folder / "test.tsv").write_text("\n".join([*repeated, *repeated]) + "\n")
     (tmp_path / "recipe.toml").write_text(
         '[data]\ntrain.files = "pairs.tsv"\ntest.files = ["test.tsv"]\n[validation]\ntokenize = "none"\n'
-        '[testing]\nbeam = 2\nreferences = "together"\n'
+        '[testing]\nbeam = 2\nreferences = "grouped"\n'
     )
     done = regard("train", tmp_path / "recipe.toml", folder, "--out", tmp_path / "run", *sets("training.steps=3"))
     assert done.code == 0, done.err
@@ -78,10 +78,10 @@ def test_a_recipe_finds_its_files_in_the_folder_it_is_given_and_tests_as_it_says
 
 def test_config_show_names_the_origin_of_every_setting(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text('preset = "tiny"\n\n[model]\nheads = 8\n')
-    shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.clip=1.0").out.splitlines()
+    shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.max_grad_norm=1.0").out.splitlines()
     assert "heads = 8                                 # " + f"{tmp_path / 'my.toml'}:4" in shown
     assert "width = 128                               # preset tiny:7" in shown
-    assert "clip = 1.0                                # --set training.clip=1.0" in shown
+    assert "clip = 1.0                                # --set training.max_grad_norm=1.0" in shown
     assert "seed = 1                                  # default" in shown
     assert json.loads(regard("config", "show", "tiny", "--json").out)["model"]["width"] == 128
 
@@ -93,9 +93,9 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
     refused = regard("train", "translation", "--data", data, "--out", tmp_path / "run", *sets())
     assert refused.code == 3
     assert refused.err.splitlines()[-1] == (
-        f"regard: {data}:301: has no tab; write source, tab, target, or skip such lines with --skip-bad."
+        f"regard: {data}:301: has no tab; write source, tab, target, or skip such lines with --skip-invalid."
     )
-    done = regard("train", "translation", "--data", data, "--out", tmp_path / "run", "--skip-bad", *sets())
+    done = regard("train", "translation", "--data", data, "--out", tmp_path / "run", "--skip-invalid", *sets())
     assert done.code == 0, done.err
     assert (
         f"train: 1 skipped: too few columns ({data}:301: has no tab; write source, tab, target).\n"
@@ -196,12 +196,12 @@ def test_what_is_wrong_is_one_sentence(
 
 def test_settings_are_checked_against_those_that_are_picked_not_against_defaults(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"line {n} of a short text\n" for n in range(300)))
-    short = ["model.positions.length=4", "training.steps=3", "model.width=32", "model.layers=1"]
+    short = ["model.positions.max_length=4", "training.steps=3", "model.width=32", "model.layers=1"]
     settings = [part for setting in short for part in ("--set", setting)]
     done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "run", *settings)
     assert done.code == 0, done.err
-    assert "model.positions.length = " not in done.err  # the user said it
-    assert "training.schedule.warmup = 1: " in done.err
+    assert "model.positions.max_length = " not in done.err  # the user said it
+    assert "training.schedule.warmup_steps = 1: " in done.err
     plain = ["--set", "model.positions=sinusoidal", "--set", "training.optimizer=adam"]
     done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "other", *settings[2:], *plain)
     assert done.code == 0, done.err
@@ -217,7 +217,7 @@ def test_bad_validation_and_test_data_is_found_before_anything_long_begins(part:
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
     assert done.code == 3
     assert done.err == (
-        f"regard: {bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-bad.\n"
+        f"regard: {bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-invalid.\n"
     )
     bad.write_text("")
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)

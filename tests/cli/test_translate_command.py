@@ -16,7 +16,7 @@ import command_line
 from command_line import COMMAND, ENVIRONMENT, begun
 from commands import regard
 from random_models import SMALL, saved
-from regard.config import EncoderDecoder
+from regard.config import EncoderDecoderConfig
 
 LINES = ["w4 w5 w6", "", "w20 w21", "   ", "w7"]
 
@@ -70,14 +70,14 @@ def test_files_are_written_whole(translator: Path, tmp_path: Path) -> None:
     assert done.code == 3
     assert done.err == (
         f"regard: {broken}:2: is not UTF-8 (byte 1 of the line is 0xff); convert the file, "
-        "or skip such lines with --skip-bad.\n"
+        "or skip such lines with --skip-invalid.\n"
     )
     assert target.read_text() == "before"
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt.gz", "out.txt", "broken.txt"}
 
 
 def test_bad_lines_are_skipped_and_counted_where_that_is_asked(translator: Path) -> None:
-    done = regard("translate", translator, "--skip-bad", stdin=b"w4\n\xff\nw5\n")
+    done = regard("translate", translator, "--skip-invalid", stdin=b"w4\n\xff\nw5\n")
     assert done.code == 0
     assert [bool(line) for line in done.out.split("\n")] == [True, False, True, False]
     assert done.err == (
@@ -206,7 +206,7 @@ def test_the_n_best_are_numbered(translator: Path) -> None:
 
 
 def test_models_vote(translator: Path, tmp_path: Path) -> None:
-    saved(tmp_path / "other", EncoderDecoder(**SMALL), seed=1)
+    saved(tmp_path / "other", EncoderDecoderConfig(**SMALL), seed=1)
     votes: list[list[str | Path]] = [[], ["--ensemble", translator], ["--ensemble", tmp_path / "other"]]
     alone, same, mixed = (
         regard("translate", translator, "--engine", "torch", *more, stdin="w4 w5\nw9 w10 w11\n").out for more in votes

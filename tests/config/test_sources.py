@@ -29,16 +29,16 @@ def test_later_layers_win(tmp_path: Path) -> None:
 def test_a_table_of_another_kind_keeps_what_both_kinds_have() -> None:
     other = resolve("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.model_dump()
     assert other["positions"] == {"kind": "sinusoidal", "layout": "halves"}
-    same = resolve("gpt-small", ["model.positions.length=64"]).model.model_dump()
-    assert same["positions"] == {"kind": "learned", "length": 64}
+    same = resolve("gpt-small", ["model.positions.max_length=64"]).model.model_dump()
+    assert same["positions"] == {"kind": "learned", "max_length": 64}
     for sets in (["model.kind=decoder-only"], ["model=decoder-only"]):
         model = resolve("tiny", ["model.width=64", "model.decoder_layers=2", *sets]).model
         assert (model.kind, model.width, model.layers) == ("decoder-only", 64, 4)
 
 
 def test_a_variant_can_be_given_by_its_name() -> None:
-    model = resolve("tiny", ["model.positions=learned", "model.positions.length=77"]).model
-    assert model.model_dump()["positions"] == {"kind": "learned", "length": 77}
+    model = resolve("tiny", ["model.positions=learned", "model.positions.max_length=77"]).model
+    assert model.model_dump()["positions"] == {"kind": "learned", "max_length": 77}
     assert resolve(None, ["model=decoder-only"]).model.kind == "decoder-only"
 
 
@@ -59,8 +59,8 @@ def test_settings_survive_json(preset: str) -> None:
             "training.optimizer.betas is not a setting; did you mean training.optimizer.beta2?",
         ),
         (
-            "training.schedule.warmpu=9",
-            "training.schedule.warmpu is not a setting; did you mean training.schedule.warmup?",
+            "training.schedule.warmpu_steps=9",
+            "training.schedule.warmpu_steps is not a setting; did you mean training.schedule.warmup_steps?",
         ),
         ("training.step=9", "training.step is not a setting; did you mean training.steps?"),
         ("training.optimizer.beta1=2", "training.optimizer.beta1 = 2 should be less than 1."),
@@ -73,7 +73,7 @@ def test_settings_survive_json(preset: str) -> None:
         ("model.layers=2.5", "model.layers = 2.5 should be a whole number."),
         ("model.layers=true", "model.layers = True should be a whole number."),
         ("model.residual=1", "model.residual = 1 should be true or false."),
-        ("model.vocabulary=0", "model.vocabulary = 0 should be greater than 0."),
+        ("model.vocab_size=0", "model.vocab_size = 0 should be greater than 0."),
         ("model.dropout=1", "model.dropout = 1 should be less than 1."),
         ("model.feed_forward=-1", "model.feed_forward = -1 should be greater than or equal to 0."),
         (
@@ -91,13 +91,13 @@ def test_settings_survive_json(preset: str) -> None:
             "model.positions = 'rotary' turns pairs of entries, and model.key_width = 5 is odd: "
             "set model.key_width to an even number.",
         ),
-        ("model.positions={kind='relative', clip=0}", "model.positions.clip = 0 should be greater than 0."),
+        ("model.positions={kind='relative', clip=0}", "model.positions.max_distance = 0 should be greater than 0."),
         (
             "model.positions={kind='syntax', depth=false, distance=false}",
             "model.positions.distance = False with depth = false as well leaves nothing of the tree: "
             "keep one of the two.",
         ),
-        ("model.positions={kind='syntax', deepest=0}", "model.positions.deepest = 0 should be greater than 0."),
+        ("model.positions={kind='syntax', deepest=0}", "model.positions.max_depth = 0 should be greater than 0."),
         ("model.positions={kind='rotary', base=1}", "model.positions.base = 1 should be greater than 1."),
         (
             "model.kind=decoder",
@@ -120,14 +120,14 @@ def test_settings_survive_json(preset: str) -> None:
         ("model.norm_epsilon=inf", "model.norm_epsilon = inf should be a finite number."),
         ("model.dropout=nan", "model.dropout = nan should be a finite number."),
         ("tokens.pad=-5", "tokens.pad = -5 should be greater than or equal to 0."),
-        ("tokens.end=99999", "tokens.end = 99999 is past the last token of model.vocabulary = 10000."),
-        ("model.vocabulary=3", "tokens.end = 3 is past the last token of model.vocabulary = 3."),
+        ("tokens.end=99999", "tokens.end = 99999 is past the last token of model.vocab_size = 10000."),
+        ("model.vocab_size=3", "tokens.end = 3 is past the last token of model.vocab_size = 3."),
         ("model.feed_forward=99999999", "model.feed_forward = 99999999 should be less than or equal to 16777216."),
         ("model=3", "model = 3 should be a table of settings."),
         ("model.positions=3", "model.positions = 3 should be a table of settings."),
         (
-            "model.target_vocabulary=9",
-            "model.target_vocabulary = 9 differs from model.vocabulary = 10000: set model.share_embeddings = false.",
+            "model.target_vocab_size=9",
+            "model.target_vocab_size = 9 differs from model.vocab_size = 10000: set model.share_embeddings = false.",
         ),
     ],
 )
@@ -211,14 +211,14 @@ def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
         (
             "[model.positions]\nkind = 'learned'\nlength = 0\n",
             3,
-            "model.positions.length = 0 should be greater than 0.",
+            "model.positions.max_length = 0 should be greater than 0.",
         ),
         ("# \u2028\n[modle]\nlayers = 2\n", 2, "modle is not a setting; did you mean model?"),
         ("[model]\nlayers = 2\nlayer = 3\n", 3, "model.layer is not a setting; did you mean model.layers?"),
         (
             "[model]\ndropout = 0\n[training]\nsteps = 9\nagreement = 1\nseed = 3\n",
             5,
-            "training.agreement = 1 compares two readings that differ by dropout, and there is none: set model.dropout "
+            "training.rdrop = 1 compares two readings that differ by dropout, and there is none: set model.dropout "
             "above 0.",
         ),
     ],
@@ -233,8 +233,10 @@ def test_the_place_is_the_layer_that_gave_the_wrong_value(tmp_path: Path) -> Non
     file = tmp_path / "my.toml"
     file.write_text('preset = "tiny"\n[model]\nwidth = 96\n')
     assert complaint(file, "model.heads=5").startswith("--set model.heads=5: ")
-    frozen = complaint(file, "training.frozen=true", "training.seed=3")
-    assert frozen.startswith("--set training.frozen=true: training.frozen = True needs training.start_from")
+    frozen = complaint(file, "training.freeze_encoder=true", "training.seed=3")
+    assert frozen.startswith(
+        "--set training.freeze_encoder=true: training.freeze_encoder = True needs training.start_from"
+    )
     file.write_text('preset = "tiny"\n[model]\nwidth = 90\n')
     assert complaint(file) == f"{file}:3: model.heads = 4 does not divide model.width = 90: use 3 or 5."
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.batches import Place
 from regard.data.blocks import Blocks, LanguageBatch, Packed, Stream, sequential
 from regard.data.packing import pack
 from regard.data.store import Column
 from regard.errors import DataError
 
-SPECIAL = SpecialTokens()
+SPECIAL = SpecialTokensConfig()
 KINDS = [Blocks, Packed]
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=12)
 Kind = type[Blocks] | type[Packed]

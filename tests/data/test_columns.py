@@ -45,7 +45,7 @@ def test_universal_dependencies_are_read_as_they_are(tmp_path: Path) -> None:
         ("a O\nb\n", None, "a.conll:2: has 1 column; write word and tag, on each line"),
         ("a\t\n", None, "a.conll:1: has an empty tag; fill it"),
         ("\tO\n", None, "a.conll:1: has an empty word; fill it"),
-        ("a X O\n", 4, "a.conll:1: has 3 columns; write 4 columns, in which data.column is, on each line"),
+        ("a X O\n", 4, "a.conll:1: has 3 columns; write 4 columns, in which data.tag_column is, on each line"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError) as error:
         read(Path("a.conll"), content, column)
-    assert str(error.value) == f"{sentence}, or skip such lines with --skip-bad."
+    assert str(error.value) == f"{sentence}, or skip such lines with --skip-invalid."
 
 
 def test_a_sentence_with_a_fault_is_skipped_as_a_whole(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def sentences(*lines: str, skip: bool = False) -> list[Sentence]:
 def complaint(*lines: str) -> str:
     with pytest.raises(DataError) as error:
         sentences(*lines)
-    return str(error.value).removesuffix(", or skip such lines with --skip-bad.")
+    return str(error.value).removesuffix(", or skip such lines with --skip-invalid.")
 
 
 def test_words_written_together_empty_nodes_and_comments() -> None:

@@ -17,7 +17,7 @@ from regard.data.faults import Faults
 from regard.errors import DataError
 
 Write = Callable[[str, str | bytes], str]
-SKIP = ", or skip such lines with --skip-bad."
+SKIP = ", or skip such lines with --skip-invalid."
 PAIRS = [Pair("I love you", "Ti amo"), Pair("Good day", "Buongiorno")]
 
 

@@ -47,12 +47,12 @@ def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.tsv", "good\n", "a.tsv:1: has 1 column; write label, tab, text, or skip such lines with --skip-bad."),
+        ("a.tsv", "good\n", "a.tsv:1: has 1 column; write label, tab, text, or skip such lines with --skip-invalid."),
         (
             "a.tsv",
             "label\tid\ttext\ngood\t1\n",
             "a.tsv:2: has 2 columns; write 3 columns, as its first line names them, or skip such lines with "
-            "--skip-bad.",
+            "--skip-invalid.",
         ),
         (
             "a.tsv",
@@ -65,25 +65,25 @@ def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
             "sentence\tscore\n",
             "a.tsv:1: names the columns sentence, score, but none for the label; call it label, class or category.",
         ),
-        ("a.tsv", "\ta\n", "a.tsv:1: has an empty label; fill it, or skip such lines with --skip-bad."),
-        ("a.tsv", "x\t \n", "a.tsv:1: has an empty text; fill it, or skip such lines with --skip-bad."),
-        ("a.tsv", "x\ta\t\n", "a.tsv:1: has an empty second text; fill it, or skip such lines with --skip-bad."),
+        ("a.tsv", "\ta\n", "a.tsv:1: has an empty label; fill it, or skip such lines with --skip-invalid."),
+        ("a.tsv", "x\t \n", "a.tsv:1: has an empty text; fill it, or skip such lines with --skip-invalid."),
+        ("a.tsv", "x\ta\t\n", "a.tsv:1: has an empty second text; fill it, or skip such lines with --skip-invalid."),
         (
             "a.jsonl",
             '{"text": "a"}\n',
             'a.jsonl:1: has nothing under \'label\'; write {"label": "…", "text": "…"}, or skip such lines with '
-            "--skip-bad.",
+            "--skip-invalid.",
         ),
         (
             "a.jsonl",
             "no\n",
             "a.jsonl:1: is not JSON (Expecting value: line 1 column 1 (char 0)); mend it, or skip such lines with "
-            "--skip-bad.",
+            "--skip-invalid.",
         ),
         (
             "a.jsonl",
             '{"label": "x", "text": "\\ud800"}\n',
-            "a.jsonl:1: has half of a character (a lone surrogate); mend it, or skip such lines with --skip-bad.",
+            "a.jsonl:1: has half of a character (a lone surrogate); mend it, or skip such lines with --skip-invalid.",
         ),
     ],
 )

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Library
 from tokenizers import models
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.config.masking import MaskingConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.data.masking import Draws, Hidden, Masking
 from regard.data.tokenizer import MASK, Tokenizer, train_tokenizer
 
 TEXTS = ["the cat sat on the mat", "unbelievable cats, unthinkable dogs!", "don't [EOS] me: è così", "a"]
-SPECIAL = SpecialTokens(mask=4)
+SPECIAL = SpecialTokensConfig(mask=4)
 NOT_TEXT = {0, 1, 2, 3, 4}
 KINDS: dict[str, dict[str, Any]] = {
     kind: {"kind": kind} for kind in ("bpe", "unigram", "byte-level", "character", "word")
@@ -32,7 +32,11 @@ Ids = NDArray[np.int64]
 def by_definition(masking: Masking, ids: Ids, draws: Draws) -> Hidden:
     """Token after token, as one would do it by hand."""
     read, chosen = ids.copy(), np.zeros(ids.shape, np.bool_)
-    rate, masked, random = masking.settings.rate, masking.settings.masked, masking.settings.random
+    rate, masked, random = (
+        masking.settings.probability,
+        masking.settings.mask_fraction,
+        masking.settings.random_fraction,
+    )
     starts = masking.starts(ids)
     for row in range(len(ids)):
         words: list[list[int]] = []
@@ -67,7 +71,9 @@ def by_definition(masking: Masking, ids: Ids, draws: Draws) -> Hidden:
 def test_hiding_many_at_once_equals_the_definition(
     kind: str, seed: int, shape: tuple[int, int], rate: float, masked: float, whole_words: bool
 ) -> None:
-    wish = MaskingConfig(rate=rate, masked=masked, random=(1 - masked) / 2, whole_words=whole_words)
+    wish = MaskingConfig(
+        probability=rate, mask_fraction=masked, random_fraction=(1 - masked) / 2, whole_words=whole_words
+    )
     random = np.random.default_rng(seed)
     masking = Masking(wish, TOKENIZERS[kind], SPECIAL)
     ids = random.integers(0, len(TOKENIZERS[kind]), shape)
@@ -117,7 +123,7 @@ def test_the_same_seed_hides_the_same() -> None:
 
 
 def test_something_is_hidden_in_every_text_that_has_something_to_hide() -> None:
-    masking = Masking(MaskingConfig(rate=0.001), TOKENIZERS["character"], SPECIAL)
+    masking = Masking(MaskingConfig(probability=0.001), TOKENIZERS["character"], SPECIAL)
     ids = np.array([[2, 7, 8, 3], [2, 1, 1, 3]])
     hidden = masking.hide(ids, Draws.of(ids.shape, np.random.default_rng(0)))
     assert hidden.chosen.sum(1).tolist() == [1, 0]
@@ -161,7 +167,7 @@ def test_pieces_of_bert_that_go_on_with_a_word_are_part_of_it() -> None:
 def test_all_tokens_of_a_word_are_hidden_together() -> None:
     tokenizer = TOKENIZERS["character"]
     ids = np.array([tokenizer.encode("the cat sat on the mat " * 20)])
-    masking = Masking(MaskingConfig(rate=0.3, whole_words=True), tokenizer, SPECIAL)
+    masking = Masking(MaskingConfig(probability=0.3, whole_words=True), tokenizer, SPECIAL)
     hidden = masking.hide(ids, Draws.of(ids.shape, np.random.default_rng(0)))
     starts = np.flatnonzero(masking.starts(ids)[0])
     for word in np.split(hidden.chosen[0], starts[1:]):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.data.corpus import Pair
 from regard.data.pairs import Filter, batch_of_pairs, pad, store_pairs
@@ -37,7 +37,7 @@ def test_a_pair_that_becomes_empty_is_counted() -> None:
 
 
 def test_the_target_is_shifted_right(store: TokenStore) -> None:
-    batch = batch_of_pairs(store, np.array([0, 2]), SpecialTokens())
+    batch = batch_of_pairs(store, np.array([0, 2]), SpecialTokensConfig())
     assert batch.source.tolist() == [[4, 5, 6, 3], [5, 3, 0, 0]]
     assert batch.source_real.tolist() == [[True] * 4, [True, True, False, False]]
     assert batch.target.tolist() == [[2, 4, 5], [2, 6, 0]]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import SpecialTokens, TokenizerConfig
+from regard.config import SpecialTokensConfig, TokenizerConfig
 from regard.data.conllu import conllu_text
 from regard.data.corpus import Pair, aligned_pairs
 from regard.data.faults import Faults
@@ -143,7 +143,7 @@ def test_a_store_keeps_what_the_parses_tell(tmp_path: Path) -> None:
     store_pairs(tmp_path / "store", pairs, subject, Filter(), {}, parsed=True)
     store = open_store(tmp_path / "store")
     assert store is not None
-    batch = batch_of_pairs(store, np.array([1, 0]), SpecialTokens())
+    batch = batch_of_pairs(store, np.array([1, 0]), SpecialTokensConfig())
     assert batch.source_facts["depth"].tolist() == [[0, 0, 0, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0, 1]]
     assert set(batch.source_facts) == set(FACTS)
     assert all(fact.shape == batch.source.shape for fact in batch.source_facts.values())

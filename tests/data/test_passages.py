@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.batches import Place
 from regard.data.passages import Apart, Joined, PassageBatch
 from regard.data.store import Column
 from regard.errors import DataError
 
-SPECIAL = SpecialTokens()
+SPECIAL = SpecialTokensConfig()
 LENGTHS = [5, 1, 12, 7, 30, 2, 9]
 COLUMN = Column(np.arange(10, 10 + sum(LENGTHS), dtype=np.uint16), np.cumsum(LENGTHS))
 

@@ -22,7 +22,7 @@ def quiet(what: str, count: int) -> None:
 
 
 def config(data: Path, *settings: str) -> Config:
-    return resolve(None, ["model.vocabulary=300", f"data.train.files={data}", *settings])
+    return resolve(None, ["model.vocab_size=300", f"data.train.files={data}", *settings])
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_equal_pairs_are_never_on_both_sides(data: Path, tmp_path: Path) -> None:
-    settings = config(data, "data.held_out=0.2")
+    settings = config(data, "data.validation_fraction=0.2")
     prepared = prepare_pairs(tmp_path / "data", "key", settings, quiet)
     decode = prepared.tokenizer.decode
     sides = [
@@ -74,7 +74,7 @@ def test_too_few_pairs_to_hold_some_out_is_a_sentence(tmp_path: Path) -> None:
         prepare_pairs(tmp_path / "data", "key", config(path), quiet)
     assert str(error.value) == (
         "no pair was held out for validation, because there are too few different ones; "
-        "raise data.held_out, which is 0.05, or give --valid."
+        "raise data.validation_fraction, which is 0.05, or give --valid."
     )
 
 
@@ -84,7 +84,12 @@ def test_the_key_follows_content_and_settings_but_not_the_place(data: Path, tmp_
     key = key_of(config(data))
     assert key_of(config(moved)) == key
     assert key_of(config(data, "training.steps=7", "model.width=64", "tokenizer.dropout=0.1")) == key
-    for setting in ("model.vocabulary=299", "tokenizer.lowercase=true", "data.longest=9", "data.held_out=0.2"):
+    for setting in (
+        "model.vocab_size=299",
+        "tokenizer.lowercase=true",
+        "data.max_length=9",
+        "data.validation_fraction=0.2",
+    ):
         assert key_of(config(data, setting)) != key
     moved.write_text("x\ty\n")
     assert key_of(config(moved)) != key
@@ -112,7 +117,7 @@ def test_the_tail_and_the_rest_are_all_of_the_text(lengths: list[int], share: fl
 def test_a_language_model_is_validated_on_the_end_of_its_text(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("abcdefghij" * 100)
-    settings = config(path, "model.kind=decoder-only", "tokenizer.kind=character", "data.held_out=0.1")
+    settings = config(path, "model.kind=decoder-only", "tokenizer.kind=character", "data.validation_fraction=0.1")
     prepared = prepare_documents(tmp_path / "data", "key", settings, quiet)
     assert prepared.tokenizer.decode(prepared.valid.store.columns[0][0].tolist()) == ("abcdefghij" * 10 + "\n")[1:]
 

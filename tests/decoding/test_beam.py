@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from family import DECODERS, Batch, batches, make
-from regard.config import Config, EncoderDecoder
+from regard.config import Config, EncoderDecoderConfig
 from regard.decoding.engines.engine import Task
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import Bounds, Hypothesis, Search
@@ -18,7 +18,7 @@ from regard.errors import ConfigError
 from regard.models import Network
 from searches import TOKENS, TRANSLATORS, engine, never_ending, sentences
 
-TINY = EncoderDecoder(vocabulary=7, width=8, layers=1, heads=2, feed_forward=8)
+TINY = EncoderDecoderConfig(vocab_size=7, width=8, layers=1, heads=2, feed_forward=8)
 WORDS = [1, 4, 5, 6]  # what may be written besides the end
 LONGEST = 5
 

@@ -15,7 +15,7 @@ from ctranslate2.specs import TransformerSpec
 
 import regard
 from random_models import SMALL, saved, sources
-from regard.config import Config, EncoderDecoder
+from regard.config import Config, EncoderDecoderConfig
 from regard.decoding.engines.ctranslate2 import converted, fingerprint
 from regard.decoding.generator import Continuation, Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
@@ -37,7 +37,7 @@ LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_both_engines_find_the_same(search: Search, seed: int, tmp_path: Path) -> None:
-    saved(tmp_path / "model", EncoderDecoder(**SMALL), seed)
+    saved(tmp_path / "model", EncoderDecoderConfig(**SMALL), seed)
     model = regard.load(tmp_path / "model")
     lines = [" ".join(f"w{n}" for n in ids) for ids in sources(count=12, seed=seed)]
     scored = not search.bounds.forbidden
@@ -103,14 +103,14 @@ def test_the_default_engine_never_imports_torch_once_a_model_is_converted(transl
 
 def test_a_conversion_is_kept_and_made_anew_when_the_weights_change(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    saved(folder, EncoderDecoder(**SMALL))
+    saved(folder, EncoderDecoderConfig(**SMALL))
     first = converted(folder, "int8")
     assert first == folder / "ctranslate2" / f"int8-{fingerprint(folder)}"
     stamp = (first / "model.bin").stat().st_mtime_ns
     assert converted(folder, "int8") == first
     assert (first / "model.bin").stat().st_mtime_ns == stamp
     before = regard.load(folder).translate(LINES)
-    saved(tmp_path / "other", EncoderDecoder(**SMALL), seed=1)
+    saved(tmp_path / "other", EncoderDecoderConfig(**SMALL), seed=1)
     os.replace(tmp_path / "other" / "model.safetensors", folder / "model.safetensors")
     assert converted(folder, "int8") != first
     assert not first.exists()
@@ -123,7 +123,7 @@ def test_a_model_folder_that_cannot_be_written_is_converted_in_the_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda *_: False)
     folder = tmp_path / "read-only"
-    saved(folder, EncoderDecoder(**SMALL), seed=5)
+    saved(folder, EncoderDecoderConfig(**SMALL), seed=5)
     assert converted(folder, "int8").parent == tmp_path / "regard" / "ctranslate2"
 
 
@@ -132,7 +132,7 @@ def test_a_model_folder_on_a_full_disk_is_converted_in_the_cache(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "model"
-    saved(folder, EncoderDecoder(**SMALL), seed=5)
+    saved(folder, EncoderDecoderConfig(**SMALL), seed=5)
     fill_disks(monkeypatch, folder)
     kept = converted(folder, "int8")
     assert kept.parent == tmp_path / "cache" / "regard" / "ctranslate2"
@@ -171,7 +171,7 @@ def test_the_choice_of_an_engine_has_a_reason(
 ) -> None:
     model, gpt = regard.load(translator), regard.load(writer)
     several = regard.load(translator, translator)
-    saved(tmp_path / "odd", EncoderDecoder(**{**SMALL, "feed_forward": 0}))
+    saved(tmp_path / "odd", EncoderDecoderConfig(**{**SMALL, "feed_forward": 0}))
     odd = regard.load(tmp_path / "odd")
     holds = "engine: ctranslate2, which holds the model and the request."
     torch_because = "engine: torch, because "
@@ -275,7 +275,7 @@ def test_wrong_folders_and_kinds_get_a_sentence(translator: Path, writer: Path, 
 
 def test_models_with_other_vocabularies_cannot_vote(translator: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    saved(other, EncoderDecoder(**SMALL), seed=3)
+    saved(other, EncoderDecoderConfig(**SMALL), seed=3)
     about = json.loads((other / "tokenizer.json").read_text())
     about["model"]["vocab"]["w99"] = about["model"]["vocab"].pop("w9")
     (other / "tokenizer.json").write_text(json.dumps(about))
@@ -288,7 +288,7 @@ def test_models_with_other_vocabularies_cannot_vote(translator: Path, tmp_path: 
 
 
 def test_a_folder_without_a_tokenizer_takes_no_text(tmp_path: Path) -> None:
-    saved(tmp_path / "model", EncoderDecoder(**SMALL))
+    saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
     path = tmp_path / "model" / "tokenizer.json"
     path.unlink()
     with pytest.raises(FolderError) as error:
@@ -335,13 +335,13 @@ def test_texts_and_targets_that_do_not_match_get_a_sentence(translator: Path) ->
 
 
 def test_config_is_that_of_the_folder(translator: Path) -> None:
-    assert regard.load(translator).config.model == Config(model=EncoderDecoder(**SMALL)).model
+    assert regard.load(translator).config.model == Config(model=EncoderDecoderConfig(**SMALL)).model
 
 
 @pytest.mark.parametrize("name", ["model.bin", "config.json", "shared_vocabulary.json"])
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\x00garbage" * 20])
 def test_a_damaged_conversion_is_made_again(name: str, content: bytes | None, tmp_path: Path) -> None:
-    saved(tmp_path / "model", EncoderDecoder(**SMALL))
+    saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
     wanted = regard.load(tmp_path / "model").translate(LINES)
     path = converted(tmp_path / "model", "int8") / name
     if content is None:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import Config, DecoderOnly, SpecialTokens, TokenizerConfig
+from regard.config import Config, DecoderOnlyConfig, SpecialTokensConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.generator import Continuation, Drawn, Generator, Prompting, Spelling
 from regard.decoding.settings import Bounds, Sampling
 
 TEXT = "the quick brown fox, and the end of the day"
-CONFIG = Config(model=DecoderOnly(vocabulary=400))
+CONFIG = Config(model=DecoderOnlyConfig(vocab_size=400))
 
 
 class Script:
@@ -102,10 +102,10 @@ def test_a_prompt_begins_with_the_start_token_unless_it_is_the_end_too() -> None
 
     both, ids = tokenizer(), tokenizer().encode("fox")
     for tokens, prompt, wanted in (
-        (SpecialTokens(), "fox", [2, *ids]),
-        (SpecialTokens(), "", [2]),
-        (SpecialTokens(start=3), "fox", ids),
-        (SpecialTokens(start=3), "", [3]),
+        (SpecialTokensConfig(), "fox", [2, *ids]),
+        (SpecialTokensConfig(), "", [2]),
+        (SpecialTokensConfig(start=3), "fox", ids),
+        (SpecialTokensConfig(start=3), "", [3]),
     ):
         config = Config(model=CONFIG.model, tokens=tokens)
         list(Generator(begin, config, both).stream([prompt], Prompting(samples=2), []))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from regard.config import Config, EncoderDecoder, LearnedPositions, TokenizerConfig
+from regard.config import Config, EncoderDecoderConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.engines.engine import Task, limits
 from regard.decoding.settings import Bounds, Hypothesis, Search
@@ -13,7 +13,7 @@ from regard.decoding.translator import Translator, Wish
 from regard.errors import InputError
 
 TEXTS = ["one two three.", "four five, six!", "seven eight nine?", "One, Two; Three"]
-CONFIG = Config(model=EncoderDecoder(vocabulary=400))
+CONFIG = Config(model=EncoderDecoderConfig(vocab_size=400))
 
 
 class Echo:
@@ -98,7 +98,7 @@ def test_sentences_that_are_too_long_are_translated_in_parts_and_counted() -> No
 
 
 def test_learned_positions_bound_the_parts_too() -> None:
-    config = Config(model=EncoderDecoder(vocabulary=400, positions=LearnedPositions(length=10)))
+    config = Config(model=EncoderDecoderConfig(vocab_size=400, positions=LearnedPositionsConfig(max_length=10)))
     ready, engine = translator(config)
     (found,) = ready.translate(["one two three four five six seven"], Wish())
     assert found.text == "one two three four five six seven"
@@ -146,7 +146,7 @@ def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> 
     task = Task([[5] * 4, [5]])
     assert limits(task, CONFIG) == [55, 52]
     assert limits(replace(task, search=Search(bounds=Bounds(longest=7))), CONFIG) == [7, 7]
-    short = Config(model=EncoderDecoder(vocabulary=400, positions=LearnedPositions(length=10)))
+    short = Config(model=EncoderDecoderConfig(vocab_size=400, positions=LearnedPositionsConfig(max_length=10)))
     assert limits(task, short) == [10, 10]
     with pytest.raises(InputError) as error:
         limits(Task([[5] * 10]), short)

@@ -26,7 +26,7 @@ def text(path: Path) -> Path:
 
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
 def test_it_writes_as_well_past_its_context_as_before(positions: str, tmp_path: Path) -> None:
-    kind = ["model.kind=decoder-only", "tokenizer.kind=character", f"data.context={CONTEXT}"]
+    kind = ["model.kind=decoder-only", "tokenizer.kind=character", f"data.context_length={CONTEXT}"]
     shape = ["model.width=64", "model.layers=2", "model.dropout=0.0", "model.norm_order=pre"]
     how = ["training.batch_tokens=512", "training.label_smoothing=0.0", "training.steps=300", "validation.every=300"]
     out = run(tmp_path / "run", text(tmp_path / "t.txt"), *kind, *shape, f"model.positions={positions}", *how)
@@ -40,7 +40,7 @@ def test_it_writes_as_well_past_its_context_as_before(positions: str, tmp_path: 
 
 
 def config(*settings: str) -> Config:
-    return resolve("gpt-char", [*settings, "model.vocabulary=50", "model.width=16", "model.layers=1"])
+    return resolve("gpt-char", [*settings, "model.vocab_size=50", "model.width=16", "model.layers=1"])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def config(*settings: str) -> Config:
     [
         (["model.positions=rotary"], 32),
         (["model.positions=sinusoidal"], 32),
-        (["model.positions.kind=learned", "model.positions.length=48"], 32),
+        (["model.positions.kind=learned", "model.positions.max_length=48"], 32),
         (["model.positions=alibi"], None),
         (["model.positions=relative"], None),
         (["model.positions=none"], None),
@@ -57,7 +57,7 @@ def config(*settings: str) -> Config:
     ],
 )
 def test_the_folder_tells_how_much_it_should_see(settings: list[str], window: int | None, tmp_path: Path) -> None:
-    made = config("data.context=32", *settings)
+    made = config("data.context_length=32", *settings)
     save(tmp_path / "model", build(made.model), made)
     assert read_config(tmp_path / "model").window == window
 

@@ -9,7 +9,7 @@ import torch
 
 import regard
 from random_models import SMALL, saved
-from regard.config import DecoderOnly, EncoderDecoder, LearnedPositions
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, LearnedPositionsConfig
 from regard.data.corpus import Pair
 from regard.data.faults import Faults
 from regard.errors import DataError
@@ -33,14 +33,14 @@ def quiet(what: str, done: int, total: int | None) -> None:
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
     folder = tmp_path_factory.mktemp("models") / "translator"
-    saved(folder, EncoderDecoder(**SMALL))
+    saved(folder, EncoderDecoderConfig(**SMALL))
     return regard.load(folder)
 
 
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
     folder = tmp_path_factory.mktemp("models") / "language-model"
-    saved(folder, DecoderOnly(**SMALL))
+    saved(folder, DecoderOnlyConfig(**SMALL))
     return regard.load(folder)
 
 
@@ -110,14 +110,14 @@ def test_documents_without_text_are_a_sentence(language_model: regard.Model) -> 
 
 
 def test_a_pair_past_the_learned_positions_is_a_fault(tmp_path: Path) -> None:
-    saved(tmp_path / "short", EncoderDecoder(**SMALL, positions=LearnedPositions(length=5)))
+    saved(tmp_path / "short", EncoderDecoderConfig(**SMALL, positions=LearnedPositionsConfig(max_length=5)))
     model = regard.load(tmp_path / "short")
     fits, too_long = Pair("w4 w5 w6 w7", "w4"), Pair("w4", "w4 w5 w6 w7 w8")
     with pytest.raises(DataError) as refused:
         list(readable(model, [fits, too_long], "a.tsv", Faults()))
     assert str(refused.value) == (
         "a.tsv: pair 2 has a target of 6 tokens with its end, but this network learned 5 positions; shorten it, "
-        "or skip such lines with --skip-bad."
+        "or skip such lines with --skip-invalid."
     )
     skipping = Faults(skip=True)
     assert list(readable(model, [too_long, fits], "a.tsv", skipping)) == [fits]
@@ -130,7 +130,7 @@ def test_a_pair_that_would_fill_the_memory_is_a_fault(translator: regard.Model) 
         list(readable(translator, [Pair("w4 w5 w6 w7", "w4")], "a.tsv", Faults()))
     assert str(refused.value) == (
         "a.tsv: pair 1 has a source of 5 tokens with its end, but at most 4 can be scored; shorten it, "
-        "or skip such lines with --skip-bad."
+        "or skip such lines with --skip-invalid."
     )
 
 

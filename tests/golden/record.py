@@ -30,19 +30,19 @@ METRICS = {"loss": "loss", "plain": "cross_entropy", "rate": "learning_rate", "g
 ENGLISH = ["the", "cat", "dog", "bird", "sees", "likes", "eats", "a", "red", "big", "fish", "is"]
 ITALIAN = ["il", "gatto", "cane", "uccello", "vede", "ama", "mangia", "un", "rosso", "grande", "pesce", "è"]
 COMMON = [
-    "model.vocabulary=340",
+    "model.vocab_size=340",
     "model.width=32",
     "model.layers=1",
     "training.steps=12",
     "training.batch_tokens=160",
     "training.log_every=1",
-    "training.schedule.peak=0.005",
-    "training.schedule.warmup=4",
+    "training.schedule.learning_rate=0.005",
+    "training.schedule.warmup_steps=4",
     "training.threads=1",
     "validation.every=6",
     "validation.sentences=8",
     "validation.samples=1",
-    "data.held_out=0.1",
+    "data.validation_fraction=0.1",
 ]
 TRANSFORMER = ["model.heads=4", "model.feed_forward=64"]
 RECURRENT = "model.kind=recurrent-encoder-decoder"
@@ -103,12 +103,12 @@ CASES: dict[str, Case] = {
         "pairs.tsv",
         [
             *TRANSFORMER,
-            "training.agreement=1.0",
-            "training.ema=0.9",
-            "training.average=2",
-            "training.accumulate=2",
+            "training.rdrop=1.0",
+            "training.ema_decay=0.9",
+            "training.average_checkpoints=2",
+            "training.gradient_accumulation=2",
             "training.optimizer.kind=adamw",
-            "training.clip=0.5",
+            "training.max_grad_norm=0.5",
         ],
     ),
     "translation, rotary, cosine": Case(
@@ -123,13 +123,13 @@ CASES: dict[str, Case] = {
     "translation, BigBird": Case(
         "translation",
         "pairs.tsv",
-        [*TRANSFORMER, "model.attention.kind=bigbird", "model.attention.block=2"],
+        [*TRANSFORMER, "model.attention.kind=bigbird", "model.attention.block_size=2"],
         [LOOK],
     ),
     "translation, Linformer": Case(
         "translation",
         "pairs.tsv",
-        [*TRANSFORMER, "model.attention.kind=linformer", "model.attention.projected=8"],
+        [*TRANSFORMER, "model.attention.kind=linformer", "model.attention.projected_length=8"],
         [LOOK],
     ),
     "translation, BPE-dropout, narrow keys": Case(
@@ -154,21 +154,21 @@ CASES: dict[str, Case] = {
     "gpt": Case(
         "gpt",
         "text.txt",
-        [*TRANSFORMER, "data.context=32"],
+        [*TRANSFORMER, "data.context_length=32"],
         [GENERATE, [*GENERATE, "--temperature", "0"], LOOK, ["score", "MODEL", "--data", "text.txt", "--json"]],
     ),
     "gpt, learned, documents apart": Case(
         "gpt",
         "text.txt",
-        [*TRANSFORMER, "model.positions.kind=learned", "data.context=32", "data.documents=apart"],
+        [*TRANSFORMER, "model.positions.kind=learned", "data.context_length=32", "data.documents=separate"],
         [GENERATE],
     ),
-    "gpt, LSTM": Case("gpt", "text.txt", [RECURRENT_LM, "model.cell=lstm", "data.context=32"], [GENERATE, LOOK]),
-    "elmo": Case("elmo", "text.txt", ["data.context=32"], [["embed", "MODEL", "-i", "lines.txt"], LOOK]),
+    "gpt, LSTM": Case("gpt", "text.txt", [RECURRENT_LM, "model.cell=lstm", "data.context_length=32"], [GENERATE, LOOK]),
+    "elmo": Case("elmo", "text.txt", ["data.context_length=32"], [["embed", "MODEL", "-i", "lines.txt"], LOOK]),
     "masked": Case(
         "masked",
         "text.txt",
-        [*TRANSFORMER, "data.context=32"],
+        [*TRANSFORMER, "data.context_length=32"],
         [["fill", "MODEL", "-i", "masked.txt", "--json"], ["embed", "MODEL", "-i", "lines.txt"], LOOK],
     ),
     "classify": Case("classify", "labels.tsv", TRANSFORMER, [["classify", "MODEL", "-i", "lines.txt", "--json"], LOOK]),

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from random_models import SMALL, saved, sources
-from regard.config import ClassHead, EncoderOnly, TagHead
+from regard.config import ClassHeadConfig, EncoderOnlyConfig, TagHeadConfig
 from regard.errors import FolderError
 from regard.interop import import_folder
 from regard.interop.huggingface_export import to_huggingface
@@ -44,8 +44,8 @@ def ours(network: Any, ids: torch.Tensor, real: torch.Tensor, *, words: bool) ->
 @pytest.mark.parametrize("words", [False, True], ids=["classes", "tags"])
 @torch.no_grad()
 def test_a_network_with_labels_is_a_bert_and_comes_back(words: bool, tmp_path: Path) -> None:
-    head = TagHead(labels=LABELS) if words else ClassHead(labels=LABELS)
-    model = EncoderOnly(**SMALL, embedding_norm=True, pooling="first-dense", head=head)
+    head = TagHeadConfig(labels=LABELS) if words else ClassHeadConfig(labels=LABELS)
+    model = EncoderOnlyConfig(**SMALL, embedding_norm=True, pooling="first-dense", head=head)
     network, config = saved(tmp_path / "ours", model)
     kind = to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind
     assert kind == ("BertForTokenClassification" if words else "BertForSequenceClassification")
@@ -59,7 +59,7 @@ def test_a_network_with_labels_is_a_bert_and_comes_back(words: bool, tmp_path: P
 
     report = import_folder(tmp_path / "theirs", tmp_path / "again")
     again = load(tmp_path / "again")
-    assert isinstance(again.config.model, EncoderOnly)
+    assert isinstance(again.config.model, EncoderOnlyConfig)
     assert again.config.model.head == head
     assert report.left_out == ()
     assert torch.allclose(ours(again.network, ids, real, words=words), expected, atol=1e-4)
@@ -77,8 +77,8 @@ def test_labels_without_names_are_called_by_their_numbers(tmp_path: Path) -> Non
     theirs.save_pretrained(tmp_path / "theirs")
     import_folder(tmp_path / "theirs", tmp_path / "ours")
     model = load(tmp_path / "ours").config.model
-    assert isinstance(model, EncoderOnly)
-    assert model.head == TagHead(labels=("LABEL_0", "LABEL_1", "LABEL_2"))
+    assert isinstance(model, EncoderOnlyConfig)
+    assert model.head == TagHeadConfig(labels=("LABEL_0", "LABEL_1", "LABEL_2"))
 
 
 def test_a_bert_that_gives_several_labels_at_once_is_imported_without_its_head(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_bert_that_gives_several_labels_at_once_is_imported_without_its_head(t
 
 
 def test_a_classifier_that_pools_by_the_mean_is_no_bert(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", EncoderOnly(**SMALL, embedding_norm=True, head=ClassHead(labels=LABELS)))
+    saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, embedding_norm=True, head=ClassHeadConfig(labels=LABELS)))
     with pytest.raises(FolderError) as error:
         to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert "BERT classifies the first token through a dense layer, and this network pools otherwise" in str(error.value)

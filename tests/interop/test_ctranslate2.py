@@ -13,20 +13,20 @@ from tokenizers import Tokenizer
 
 from random_models import SMALL, VOCABULARY, greedily, log_probabilities, randomised, saved, sources, words
 from regard.config import (
-    AlibiPositions,
-    BigBirdAttention,
+    AlibiPositionsConfig,
+    BigBirdAttentionConfig,
     Config,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
-    LearnedPositions,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
     ModelConfig,
-    NoPositions,
-    RecurrentLanguageModel,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    SpecialTokens,
+    NoPositionsConfig,
+    RecurrentLanguageModelConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
+    SpecialTokensConfig,
 )
 from regard.errors import FolderError
 from regard.interop.ctranslate2 import Precision, to_ctranslate2
@@ -45,22 +45,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "GELU by tanh": {"activation": "gelu-tanh"},
     "swish": {"activation": "swish"},
     "biases": {"attention_bias": True, "output_bias": True},
-    "an output of its own": {"share_output": False},
+    "an output of its own": {"tie_output": False},
     "embeddings not scaled": {"scale_embeddings": False},
     "embeddings normed": {"embedding_norm": True},
     "a large epsilon": {"norm_epsilon": 0.1},
     "RMS and a large epsilon": {"norm_epsilon": 0.1, "norm": "rms", "norm_order": "pre"},
-    "learned positions": {"positions": LearnedPositions(length=20)},
-    "sinusoids in halves": {"positions": SinusoidalPositions(layout="halves")},
-    "no positions": {"positions": NoPositions()},
+    "learned positions": {"positions": LearnedPositionsConfig(max_length=20)},
+    "sinusoids in halves": {"positions": SinusoidalPositionsConfig(layout="halves")},
+    "no positions": {"positions": NoPositionsConfig()},
     "scores not divided": {"scale_scores": False, "attention_bias": True},
     "narrow keys": {"key_width": 2, "attention_bias": True},
     "wide keys": {"key_width": 11, "attention_bias": True},
     "narrow keys, scores not divided": {"key_width": 5, "scale_scores": False},
-    "relative positions": {"positions": RelativePositions(clip=3)},
-    "relative positions, narrow keys": {"positions": RelativePositions(clip=2), "key_width": 3},
+    "relative positions": {"positions": RelativePositionsConfig(max_distance=3)},
+    "relative positions, narrow keys": {"positions": RelativePositionsConfig(max_distance=2), "key_width": 3},
     "relative positions, wide keys, scores not divided": {
-        "positions": RelativePositions(clip=16),
+        "positions": RelativePositionsConfig(max_distance=16),
         "key_width": 11,
         "scale_scores": False,
     },
@@ -71,19 +71,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
 TRANSLATORS: dict[str, dict[str, Any]] = VARIANTS | {
     "a shallow decoder": {"layers": 3, "decoder_layers": 1},
     "separate embeddings": {"share_embeddings": False},
-    "separate vocabularies": {"share_embeddings": False, "target_vocabulary": VOCABULARY + 6},
-    "all of its own": {"share_embeddings": False, "target_vocabulary": 17, "share_output": False, "output_bias": True},
+    "separate vocabularies": {"share_embeddings": False, "target_vocab_size": VOCABULARY + 6},
+    "all of its own": {"share_embeddings": False, "target_vocab_size": 17, "tie_output": False, "output_bias": True},
 }
 
 GPTS: dict[str, dict[str, Any]] = VARIANTS | {
-    "rotary": {"positions": RotaryPositions()},
-    "rotary in halves": {"positions": RotaryPositions(layout="halves", base=50.0)},
-    "rotary, narrow keys": {"positions": RotaryPositions(), "key_width": 2},
-    "rotary in halves, wide keys": {"positions": RotaryPositions(layout="halves"), "key_width": 10},
-    "rotary, scores not divided": {"positions": RotaryPositions(), "scale_scores": False, "attention_bias": True},
-    "ALiBi": {"positions": AlibiPositions()},
-    "ALiBi, three heads": {"positions": AlibiPositions(), "width": 21, "heads": 3},
-    "ALiBi, narrow keys, scores not divided": {"positions": AlibiPositions(), "key_width": 2, "scale_scores": False},
+    "rotary": {"positions": RotaryPositionsConfig()},
+    "rotary in halves": {"positions": RotaryPositionsConfig(layout="halves", base=50.0)},
+    "rotary, narrow keys": {"positions": RotaryPositionsConfig(), "key_width": 2},
+    "rotary in halves, wide keys": {"positions": RotaryPositionsConfig(layout="halves"), "key_width": 10},
+    "rotary, scores not divided": {"positions": RotaryPositionsConfig(), "scale_scores": False, "attention_bias": True},
+    "ALiBi": {"positions": AlibiPositionsConfig()},
+    "ALiBi, three heads": {"positions": AlibiPositionsConfig(), "width": 21, "heads": 3},
+    "ALiBi, narrow keys, scores not divided": {
+        "positions": AlibiPositionsConfig(),
+        "key_width": 2,
+        "scale_scores": False,
+    },
 }
 
 
@@ -118,11 +122,11 @@ def vocabularies(out: Path) -> tuple[Names, Names]:
 
 @pytest.mark.parametrize("settings", TRANSLATORS.values(), ids=TRANSLATORS)
 def test_a_converted_translator_scores_and_writes_as_ours(settings: dict[str, Any], tmp_path: Path) -> None:
-    model = EncoderDecoder(**{**SMALL, **settings})
+    model = EncoderDecoderConfig(**{**SMALL, **settings})
     network, config = saved(tmp_path / "ours", model)
     theirs = translator(tmp_path / "ours", tmp_path / "theirs")
     source_names, target_names = vocabularies(tmp_path / "theirs")
-    texts, targets = sources(), sources(model.target_vocabulary or VOCABULARY, seed=1)
+    texts, targets = sources(), sources(model.target_vocab_size or VOCABULARY, seed=1)
 
     scored = theirs.score_batch([source_names.of(text) for text in texts], [target_names.of(one) for one in targets])
     for text, target, result in zip(texts, targets, scored, strict=True):
@@ -143,7 +147,7 @@ def test_a_converted_translator_scores_and_writes_as_ours(settings: dict[str, An
 
 @pytest.mark.parametrize("settings", GPTS.values(), ids=GPTS)
 def test_a_converted_gpt_scores_and_writes_as_ours(settings: dict[str, Any], tmp_path: Path) -> None:
-    network, config = saved(tmp_path / "ours", DecoderOnly(**{**SMALL, **settings}))
+    network, config = saved(tmp_path / "ours", DecoderOnlyConfig(**{**SMALL, **settings}))
     theirs, names = generator(tmp_path / "ours", tmp_path / "theirs"), Names(tmp_path / "theirs" / "vocabulary.json")
     prompts = [[config.tokens.start, *text] for text in sources()]
 
@@ -159,7 +163,7 @@ def test_a_converted_gpt_scores_and_writes_as_ours(settings: dict[str, Any], tmp
 
 
 @pytest.mark.parametrize("settings", [{}, {"norm_order": "pre", "activation": "swiglu"}, {"width": 21, "heads": 3}])
-@pytest.mark.parametrize("kind", [EncoderDecoder, DecoderOnly])
+@pytest.mark.parametrize("kind", [EncoderDecoderConfig, DecoderOnlyConfig])
 def test_with_8_bit_matrices_scores_are_close(kind: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     config = Config(model=kind(**{**SMALL, **settings}))
     network = randomised(config.model, noise=0.1)
@@ -180,8 +184,8 @@ def test_with_8_bit_matrices_scores_are_close(kind: Any, settings: dict[str, Any
 
 
 def test_8_bits_take_a_quarter_of_the_room(tmp_path: Path) -> None:
-    positions = LearnedPositions(length=16)
-    model = DecoderOnly(vocabulary=2000, width=64, layers=1, heads=4, feed_forward=128, positions=positions)
+    positions = LearnedPositionsConfig(max_length=16)
+    model = DecoderOnlyConfig(vocab_size=2000, width=64, layers=1, heads=4, feed_forward=128, positions=positions)
     save(tmp_path / "ours", randomised(model), Config(model=model))
     sizes = []
     precision: Precision
@@ -199,12 +203,12 @@ def eager(model: ModelConfig, *ids: int) -> Network:
     return network
 
 
-@pytest.mark.parametrize("kind", [EncoderDecoder, DecoderOnly])
+@pytest.mark.parametrize("kind", [EncoderDecoderConfig, DecoderOnlyConfig])
 def test_pads_and_starts_are_never_written(kind: Any, tmp_path: Path) -> None:
     config = Config(model=kind(**SMALL, output_bias=True))
     save(tmp_path / "ours", eager(config.model, config.tokens.pad, config.tokens.start), config)
     to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
-    if kind is EncoderDecoder:
+    if kind is EncoderDecoderConfig:
         translate = ctranslate2.Translator(str(tmp_path / "theirs")).translate_batch
         written = translate([["<unnamed 5>"]], beam_size=4, num_hypotheses=4)[0].hypotheses
     else:
@@ -223,7 +227,7 @@ def test_pads_and_starts_are_never_written(kind: Any, tmp_path: Path) -> None:
 
 def test_a_token_that_is_pad_start_and_end_at_once_still_ends_a_text(tmp_path: Path) -> None:
     config = Config(
-        model=DecoderOnly(**SMALL, output_bias=True), tokens=SpecialTokens(pad=7, unknown=7, start=7, end=7)
+        model=DecoderOnlyConfig(**SMALL, output_bias=True), tokens=SpecialTokensConfig(pad=7, unknown=7, start=7, end=7)
     )
     save(tmp_path / "ours", eager(config.model, 7), config)
     theirs = generator(tmp_path / "ours", tmp_path / "theirs")
@@ -232,7 +236,7 @@ def test_a_token_that_is_pad_start_and_end_at_once_still_ends_a_text(tmp_path: P
 
 
 def test_attention_is_the_mean_over_the_heads_of_the_last_layer_without_the_sources_end(tmp_path: Path) -> None:
-    network, config = saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    network, config = saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     theirs = translator(tmp_path / "ours", tmp_path / "theirs")
     names, _ = vocabularies(tmp_path / "theirs")
     text = [5, 9, 13, 4]
@@ -246,7 +250,7 @@ def test_attention_is_the_mean_over_the_heads_of_the_last_layer_without_the_sour
 
 
 def test_texts_go_through_with_the_tokenizer_beside_the_model_and_nothing_of_ours(tmp_path: Path) -> None:
-    network, config = saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    network, config = saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     program = f"""
 import sys, ctranslate2, tokenizers
@@ -263,7 +267,7 @@ assert not {{"regard", "torch"}} & set(sys.modules)
 
 
 def test_tokens_have_the_tokenizers_names_and_ids_without_a_token_a_made_up_one(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", EncoderDecoder(**{**SMALL, "vocabulary": VOCABULARY + 2}))
+    saved(tmp_path / "ours", EncoderDecoderConfig(**{**SMALL, "vocab_size": VOCABULARY + 2}))
     to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     names, _ = vocabularies(tmp_path / "theirs")
     assert names.all[:5] == ["[PAD]", "[UNK]", "[SOS]", "[EOS]", "w4"]
@@ -276,7 +280,7 @@ def test_tokens_have_the_tokenizers_names_and_ids_without_a_token_a_made_up_one(
 
 
 def test_two_tokenizers_give_two_vocabularies_that_share_their_special_tokens(tmp_path: Path) -> None:
-    model = EncoderDecoder(**SMALL, share_embeddings=False, target_vocabulary=33)
+    model = EncoderDecoderConfig(**SMALL, share_embeddings=False, target_vocab_size=33)
     config = Config(model=model)
     other = Tokenizer.from_str(words(33, prefix="p").to_str().replace("[EOS]", "</s>"))
     files = {"tokenizer.json": words(), "target_tokenizer.json": other}
@@ -290,7 +294,7 @@ def test_two_tokenizers_give_two_vocabularies_that_share_their_special_tokens(tm
 
 
 def test_a_piece_that_is_called_as_the_other_sides_special_token_gives_way(tmp_path: Path) -> None:
-    model = EncoderDecoder(**SMALL, share_embeddings=False)
+    model = EncoderDecoderConfig(**SMALL, share_embeddings=False)
     source, target = (Tokenizer.from_str(words().to_str().replace(*pair)) for pair in (("w6", "p4"), ("[EOS]", "p4")))
     contents = {"tokenizer.json": source.to_str().encode(), "target_tokenizer.json": target.to_str().encode()}
     save(tmp_path / "ours", randomised(model), Config(model=model), extra_files=contents)
@@ -302,7 +306,7 @@ def test_a_piece_that_is_called_as_the_other_sides_special_token_gives_way(tmp_p
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_networks_of_other_precisions_are_converted(dtype: torch.dtype, tmp_path: Path) -> None:
-    config = Config(model=EncoderDecoder(**SMALL))
+    config = Config(model=EncoderDecoderConfig(**SMALL))
     network = randomised(config.model).to(dtype)
     save(tmp_path / "ours", network, config)
     theirs = translator(tmp_path / "ours", tmp_path / "theirs")
@@ -312,7 +316,7 @@ def test_networks_of_other_precisions_are_converted(dtype: torch.dtype, tmp_path
 
 
 def test_sinusoids_go_on_for_long_texts(tmp_path: Path) -> None:
-    network, config = saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    network, config = saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     theirs = translator(tmp_path / "ours", tmp_path / "theirs")
     names, _ = vocabularies(tmp_path / "theirs")
     text, target = (sources(count=1, longest=2, seed=seed)[0] * 700 for seed in (2, 3))
@@ -324,35 +328,41 @@ def test_sinusoids_go_on_for_long_texts(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
     "CTranslate2 is for Transformers, and the network is recurrent": (
-        RecurrentLanguageModel(vocabulary=33, width=16),
+        RecurrentLanguageModelConfig(vocab_size=33, width=16),
         {},
     ),
-    "CTranslate2 is for networks that write, and this one only reads": (EncoderOnly(**SMALL), {}),
+    "CTranslate2 is for networks that write, and this one only reads": (EncoderOnlyConfig(**SMALL), {}),
     "CTranslate2 needs feed-forward layers, and the network has none": (
-        EncoderDecoder(**{**SMALL, "feed_forward": 0}),
+        EncoderDecoderConfig(**{**SMALL, "feed_forward": 0}),
         {},
     ),
-    "CTranslate2 needs norms, and the network has none": (DecoderOnly(**SMALL, norm="none"), {}),
+    "CTranslate2 needs norms, and the network has none": (DecoderOnlyConfig(**SMALL, norm="none"), {}),
     "CTranslate2 has full attention, and the network's is bigbird": (
-        EncoderDecoder(**SMALL, attention=BigBirdAttention()),
+        EncoderDecoderConfig(**SMALL, attention=BigBirdAttentionConfig()),
         {},
     ),
-    "CTranslate2 needs residual connections, and the network has none": (DecoderOnly(**SMALL, residual=False), {}),
-    "CTranslate2 cannot look ahead, and the network's decoder does": (DecoderOnly(**SMALL, look_ahead_mask=False), {}),
+    "CTranslate2 needs residual connections, and the network has none": (
+        DecoderOnlyConfig(**SMALL, residual=False),
+        {},
+    ),
+    "CTranslate2 cannot look ahead, and the network's decoder does": (
+        DecoderOnlyConfig(**SMALL, causal_mask=False),
+        {},
+    ),
     "CTranslate2 has rotary positions in decoder-only networks, and this one has an encoder": (
-        EncoderDecoder(**SMALL, positions=RotaryPositions()),
+        EncoderDecoderConfig(**SMALL, positions=RotaryPositionsConfig()),
         {},
     ),
     "CTranslate2 has ALiBi in decoder-only networks, and this one has an encoder": (
-        EncoderDecoder(**SMALL, positions=AlibiPositions()),
+        EncoderDecoderConfig(**SMALL, positions=AlibiPositionsConfig()),
         {},
     ),
     "CTranslate2 shares relative positions among heads, and this network's heads have their own": (
-        DecoderOnly(**SMALL, positions=RelativePositions(per_head=True)),
+        DecoderOnlyConfig(**SMALL, positions=RelativePositionsConfig(per_head=True)),
         {},
     ),
     "its start, end or unknown token is past the last token of a vocabulary": (
-        EncoderDecoder(**SMALL, share_embeddings=False, target_vocabulary=33),
+        EncoderDecoderConfig(**SMALL, share_embeddings=False, target_vocab_size=33),
         {"end": 30},
     ),
 }
@@ -383,7 +393,7 @@ assert not {"torch", "ctranslate2"} & set(sys.modules)
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "theirs").mkdir()
     with pytest.raises(FolderError) as refused:
         to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
@@ -391,7 +401,7 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError) as refused:
         to_ctranslate2(tmp_path / "ours", tmp_path / "file" / "theirs")
@@ -401,7 +411,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

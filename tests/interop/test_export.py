@@ -23,21 +23,21 @@ from transformers import (
 
 from random_models import SMALL, VOCABULARY, greedily, randomised, saved, sources, words
 from regard.config import (
-    AlibiPositions,
+    AlibiPositionsConfig,
     Config,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
-    LearnedPositions,
-    LinformerAttention,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    LinformerAttentionConfig,
     ModelConfig,
-    NoPositions,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    TokenHead,
+    NoPositionsConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
+    TokenHeadConfig,
     TokenizerConfig,
-    WindowAttention,
+    WindowAttentionConfig,
 )
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import FolderError
@@ -62,25 +62,25 @@ COMMON: dict[str, dict[str, Any]] = {
 }
 MARIAN: dict[str, dict[str, Any]] = COMMON | {
     "the paper's": {},
-    "sinusoids in halves": {"positions": SinusoidalPositions(layout="halves")},
+    "sinusoids in halves": {"positions": SinusoidalPositionsConfig(layout="halves")},
     "a bias on the logits": {"output_bias": True},
     "a shallow decoder": {"layers": 3, "decoder_layers": 1},
-    "an output of its own": {"share_output": False},
+    "an output of its own": {"tie_output": False},
     "separate embeddings": {"share_embeddings": False},
-    "separate vocabularies": {"share_embeddings": False, "target_vocabulary": VOCABULARY + 6},
-    "all of its own": {"share_embeddings": False, "target_vocabulary": 17, "share_output": False, "output_bias": True},
+    "separate vocabularies": {"share_embeddings": False, "target_vocab_size": VOCABULARY + 6},
+    "all of its own": {"share_embeddings": False, "target_vocab_size": 17, "tie_output": False, "output_bias": True},
 }
 GPT2: dict[str, dict[str, Any]] = COMMON | {
     "sinusoids": {},
-    "learned positions": {"positions": LearnedPositions(length=24)},
-    "no positions": {"positions": NoPositions()},
-    "an output of its own": {"share_output": False},
-    "a tied output": {"scale_embeddings": False, "share_output": True},
+    "learned positions": {"positions": LearnedPositionsConfig(max_length=24)},
+    "no positions": {"positions": NoPositionsConfig()},
+    "an output of its own": {"tie_output": False},
+    "a tied output": {"scale_embeddings": False, "tie_output": True},
     "a large epsilon": {"norm_epsilon": 0.1},
 }
 BERT: dict[str, dict[str, Any]] = COMMON | {
     "segments": {"segments": 2},
-    "learned positions": {"positions": LearnedPositions(length=24)},
+    "learned positions": {"positions": LearnedPositionsConfig(max_length=24)},
     "a large epsilon": {"norm_epsilon": 0.1},
     "the first token": {"pooling": "first"},
     "the first token through a dense layer": {"pooling": "first-dense"},
@@ -97,7 +97,7 @@ def padded(texts: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("settings", MARIAN.values(), ids=MARIAN)
 @torch.no_grad()
 def test_a_translator_is_a_marian_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
-    model = EncoderDecoder(**{**SMALL, **settings})
+    model = EncoderDecoderConfig(**{**SMALL, **settings})
     network, config = saved(tmp_path / "ours", model)
     assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "MarianMTModel"
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs").eval().double()  # no rounding to allow for
@@ -105,7 +105,7 @@ def test_a_translator_is_a_marian_and_comes_back(settings: dict[str, Any], tmp_p
     assert isinstance(theirs, MarianMTModel)
     texts = [[*text, config.tokens.end] for text in sources()]
     source, source_real = padded(texts, config.tokens.pad)
-    target, target_real = padded(sources(model.target_vocabulary or VOCABULARY, seed=1), config.tokens.pad)
+    target, target_real = padded(sources(model.target_vocab_size or VOCABULARY, seed=1), config.tokens.pad)
     expected = network(source, target, source_real, target_real)
     given = {"input_ids": source, "attention_mask": source_real.long()}
     logits = theirs(**given, decoder_input_ids=target, decoder_attention_mask=target_real.long()).logits
@@ -126,7 +126,7 @@ def test_a_translator_is_a_marian_and_comes_back(settings: dict[str, Any], tmp_p
 @pytest.mark.parametrize("settings", GPT2.values(), ids=GPT2)
 @torch.no_grad()
 def test_a_language_model_is_a_gpt2_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
-    network, config = saved(tmp_path / "ours", DecoderOnly(**{**SMALL, "norm_order": "pre", **settings}))
+    network, config = saved(tmp_path / "ours", DecoderOnlyConfig(**{**SMALL, "norm_order": "pre", **settings}))
     assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "GPT2LMHeadModel"
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").eval()
     assert isinstance(theirs, GPT2LMHeadModel)
@@ -150,7 +150,7 @@ def test_a_language_model_is_a_gpt2_and_comes_back(settings: dict[str, Any], tmp
 @pytest.mark.parametrize("settings", BERT.values(), ids=BERT)
 @torch.no_grad()
 def test_a_text_encoder_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
-    network, config = saved(tmp_path / "ours", EncoderOnly(**{**SMALL, "embedding_norm": True, **settings}))
+    network, config = saved(tmp_path / "ours", EncoderOnlyConfig(**{**SMALL, "embedding_norm": True, **settings}))
     assert isinstance(network, EncoderOnlyTransformer)
     assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "BertModel"
     theirs = AutoModel.from_pretrained(tmp_path / "theirs").eval()
@@ -171,8 +171,8 @@ def test_a_text_encoder_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_p
 GUESSING: dict[str, dict[str, Any]] = {
     "GELU": {"activation": "gelu"},
     "embeddings not scaled": {"activation": "gelu", "scale_embeddings": False},
-    "another activation": {"activation": "relu", "head": TokenHead(activation="relu")},
-    "a large epsilon": {"activation": "gelu", "norm_epsilon": 0.1, "head": TokenHead(norm_epsilon=0.1)},
+    "another activation": {"activation": "relu", "head": TokenHeadConfig(activation="relu")},
+    "a large epsilon": {"activation": "gelu", "norm_epsilon": 0.1, "head": TokenHeadConfig(norm_epsilon=0.1)},
     "the first token through a dense layer": {"activation": "gelu", "pooling": "first-dense"},
 }
 
@@ -180,7 +180,7 @@ GUESSING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("settings", GUESSING.values(), ids=GUESSING)
 @torch.no_grad()
 def test_an_encoder_that_guesses_words_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
-    model = EncoderOnly(**{**SMALL, "embedding_norm": True, "head": TokenHead(), **settings})
+    model = EncoderOnlyConfig(**{**SMALL, "embedding_norm": True, "head": TokenHeadConfig(), **settings})
     network, config = saved(tmp_path / "ours", model, mask=4)
     assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "BertForMaskedLM"
     theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
@@ -203,7 +203,7 @@ def test_an_encoder_that_guesses_words_is_a_bert_and_comes_back(settings: dict[s
 def test_sentence_transformers_makes_the_vector_that_ours_makes(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    network, config = saved(tmp_path / "ours", EncoderOnly(**SMALL, embedding_norm=True))
+    network, config = saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, embedding_norm=True))
     assert isinstance(network, EncoderOnlyTransformer)
     to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs = SentenceTransformer(str(tmp_path / "theirs"), device="cpu")
@@ -219,14 +219,14 @@ KINDS = ["bpe", "unigram", "byte-level", "character", "word"]
 def with_tokenizer(folder: Path, model: ModelConfig, kind: Any) -> Any:
     """A model folder with a trained tokenizer, which is returned."""
     tokenizer = train_tokenizer(TEXTS * 3, TokenizerConfig(kind=kind), vocabulary=330)
-    config = Config(model=model.model_copy(update={"vocabulary": len(tokenizer)}))
+    config = Config(model=model.model_copy(update={"vocab_size": len(tokenizer)}))
     save(folder, randomised(config.model), config, extra_files={"tokenizer.json": tokenizer.to_json()})
     return tokenizer
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_autotokenizer_cuts_a_source_into_our_ids_and_ends_it(kind: str, tmp_path: Path) -> None:
-    ours = with_tokenizer(tmp_path / "ours", EncoderDecoder(**SMALL), kind)
+    ours = with_tokenizer(tmp_path / "ours", EncoderDecoderConfig(**SMALL), kind)
     to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "theirs")
     for text in TEXTS:
@@ -241,7 +241,7 @@ def test_autotokenizer_cuts_a_source_into_our_ids_and_ends_it(kind: str, tmp_pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_autotokenizer_cuts_a_prompt_into_our_ids_and_starts_it(kind: str, tmp_path: Path) -> None:
-    ours = with_tokenizer(tmp_path / "ours", DecoderOnly(**SMALL, norm_order="pre"), kind)
+    ours = with_tokenizer(tmp_path / "ours", DecoderOnlyConfig(**SMALL, norm_order="pre"), kind)
     to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "theirs")
     assert [theirs(text)["input_ids"] for text in TEXTS] == [[2, *ours.encode(text)] for text in TEXTS]
@@ -249,7 +249,7 @@ def test_autotokenizer_cuts_a_prompt_into_our_ids_and_starts_it(kind: str, tmp_p
 
 @torch.no_grad()
 def test_prompts_of_unequal_length_are_continued_in_one_batch(tmp_path: Path) -> None:
-    network, config = saved(tmp_path / "ours", DecoderOnly(**SMALL, norm_order="pre"))
+    network, config = saved(tmp_path / "ours", DecoderOnlyConfig(**SMALL, norm_order="pre"))
     to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs, tokenizer = (kind.from_pretrained(tmp_path / "theirs") for kind in (AutoModelForCausalLM, AutoTokenizer))
     prompts = ["w5 w9 w4 w17", "w20"]
@@ -261,7 +261,7 @@ def test_prompts_of_unequal_length_are_continued_in_one_batch(tmp_path: Path) ->
 
 
 def test_a_text_that_ends_where_it_starts_is_given_no_start(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", DecoderOnly(**SMALL, norm_order="pre"), pad=3, unknown=3, start=3, end=3)
+    saved(tmp_path / "ours", DecoderOnlyConfig(**SMALL, norm_order="pre"), pad=3, unknown=3, start=3, end=3)
     to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert AutoTokenizer.from_pretrained(tmp_path / "theirs")("w5 w6")["input_ids"] == [5, 6]
     generation = json.loads((tmp_path / "theirs" / "generation_config.json").read_text())
@@ -272,7 +272,9 @@ def test_a_text_that_ends_where_it_starts_is_given_no_start(tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", ["translator", "gpt"])
 @torch.no_grad()
 def test_pads_and_starts_are_never_generated(kind: str, beams: int, tmp_path: Path) -> None:
-    config = Config(model=EncoderDecoder(**SMALL) if kind == "translator" else DecoderOnly(**SMALL, norm_order="pre"))
+    config = Config(
+        model=EncoderDecoderConfig(**SMALL) if kind == "translator" else DecoderOnlyConfig(**SMALL, norm_order="pre")
+    )
     network = randomised(config.model)
     direction = torch.randn(SMALL["width"])
     norm = "decoder.layers.1.feed_forward_residual.norm.bias" if kind == "translator" else "decoder.norm.bias"
@@ -290,7 +292,7 @@ def test_pads_and_starts_are_never_generated(kind: str, beams: int, tmp_path: Pa
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_networks_of_other_precisions_become_single(dtype: torch.dtype, tmp_path: Path) -> None:
-    config = Config(model=DecoderOnly(**SMALL, norm_order="pre"))
+    config = Config(model=DecoderOnlyConfig(**SMALL, norm_order="pre"))
     network = randomised(config.model).to(dtype)
     save(tmp_path / "ours", network, config)
     to_huggingface(tmp_path / "ours", tmp_path / "theirs")
@@ -302,7 +304,7 @@ def test_networks_of_other_precisions_become_single(dtype: torch.dtype, tmp_path
 
 
 def test_what_a_model_has_of_two_tokenizers_is_said_and_kept(tmp_path: Path) -> None:
-    model = EncoderDecoder(**SMALL, share_embeddings=False)
+    model = EncoderDecoderConfig(**SMALL, share_embeddings=False)
     files = {"tokenizer.json": words(), "target_tokenizer.json": words(prefix="p")}
     contents = {name: tokenizer.to_str().encode() for name, tokenizer in files.items()}
     save(tmp_path / "ours", randomised(model), Config(model=model), extra_files=contents)
@@ -319,7 +321,7 @@ def test_what_a_model_has_of_two_tokenizers_is_said_and_kept(tmp_path: Path) -> 
 def test_a_special_token_that_is_meant_to_stand_in_texts_is_found_there(tmp_path: Path) -> None:
     tokenizer = words()
     tokenizer.add_special_tokens(["w28"])  # as a language code would be
-    config = Config(model=EncoderDecoder(**SMALL))
+    config = Config(model=EncoderDecoderConfig(**SMALL))
     files = {"tokenizer.json": tokenizer.to_str().encode()}
     save(tmp_path / "ours", randomised(config.model), config, extra_files=files)
     to_huggingface(tmp_path / "ours", tmp_path / "theirs")
@@ -327,7 +329,7 @@ def test_a_special_token_that_is_meant_to_stand_in_texts_is_found_there(tmp_path
 
 
 def test_that_a_model_has_no_tokenizer_is_said(tmp_path: Path) -> None:
-    config = Config(model=EncoderDecoder(**SMALL))
+    config = Config(model=EncoderDecoderConfig(**SMALL))
     save(tmp_path / "ours", randomised(config.model), config)
     exported = to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert exported.notes == ("The model has no tokenizer, so neither has the exported one: it is used with ids.",)
@@ -337,7 +339,7 @@ def test_that_a_model_has_no_tokenizer_is_said(tmp_path: Path) -> None:
 
 
 def test_that_a_tokenizer_cannot_end_a_text_is_said(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", EncoderDecoder(**{**SMALL, "vocabulary": 40}), end=35)
+    saved(tmp_path / "ours", EncoderDecoderConfig(**{**SMALL, "vocab_size": 40}), end=35)
     exported = to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert exported.notes == ("The tokenizer lacks a special token of the model, so it puts none around a text.",)
 
@@ -345,7 +347,7 @@ def test_that_a_tokenizer_cannot_end_a_text_is_said(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_a_marian_with_a_tokenizer_for_each_language_goes_on_to_ctranslate2_and_back(tmp_path: Path) -> None:
     source, target = (Tokenizer.from_str(words(prefix=prefix).to_str()) for prefix in "ab")
-    model = EncoderDecoder(**SMALL, positions=SinusoidalPositions(layout="halves"), attention_bias=True)
+    model = EncoderDecoderConfig(**SMALL, positions=SinusoidalPositionsConfig(layout="halves"), attention_bias=True)
     files = {"tokenizer.json": source.to_str().encode(), "target_tokenizer.json": target.to_str().encode()}
     network, config = randomised(model), Config(model=model)
     save(tmp_path / "ours", network, config, extra_files=files)
@@ -363,77 +365,86 @@ PRE: dict[str, Any] = {**SMALL, "norm_order": "pre"}
 NORMED: dict[str, Any] = {**SMALL, "embedding_norm": True}
 TO_CTRANSLATE2, NOWHERE = "export it to ctranslate2", "use it with regard itself"
 REFUSED: dict[str, tuple[ModelConfig, str]] = {
-    "Marian normalises after each sub-layer, and this network before": (EncoderDecoder(**PRE), TO_CTRANSLATE2),
-    "Marian has layer norms, and this network has RMS norms": (EncoderDecoder(**SMALL, norm="rms"), TO_CTRANSLATE2),
-    "Marian has layer norms, and this network has none": (EncoderDecoder(**SMALL, norm="none"), NOWHERE),
+    "Marian normalises after each sub-layer, and this network before": (EncoderDecoderConfig(**PRE), TO_CTRANSLATE2),
+    "Marian has layer norms, and this network has RMS norms": (
+        EncoderDecoderConfig(**SMALL, norm="rms"),
+        TO_CTRANSLATE2,
+    ),
+    "Marian has layer norms, and this network has none": (EncoderDecoderConfig(**SMALL, norm="none"), NOWHERE),
     "Marian has feed-forward layers, and this network has none": (
-        EncoderDecoder(**{**SMALL, "feed_forward": 0}),
+        EncoderDecoderConfig(**{**SMALL, "feed_forward": 0}),
         NOWHERE,
     ),
     "Marian has no gates, and this network's activation is swiglu": (
-        EncoderDecoder(**SMALL, activation="swiglu"),
+        EncoderDecoderConfig(**SMALL, activation="swiglu"),
         TO_CTRANSLATE2,
     ),
     "Marian has full attention, and this network's is linformer": (
-        EncoderDecoder(**SMALL, attention=LinformerAttention()),
+        EncoderDecoderConfig(**SMALL, attention=LinformerAttentionConfig()),
         NOWHERE,
     ),
     "GPT-2 has full attention, and this network's is window": (
-        DecoderOnly(**PRE, attention=WindowAttention()),
+        DecoderOnlyConfig(**PRE, attention=WindowAttentionConfig()),
         NOWHERE,
     ),
-    "Marian has residual connections, and this network has none": (EncoderDecoder(**SMALL, residual=False), NOWHERE),
+    "Marian has residual connections, and this network has none": (
+        EncoderDecoderConfig(**SMALL, residual=False),
+        NOWHERE,
+    ),
     "Marian cannot look ahead, and this network's decoder does": (
-        EncoderDecoder(**SMALL, look_ahead_mask=False),
+        EncoderDecoderConfig(**SMALL, causal_mask=False),
         NOWHERE,
     ),
     "Marian has no keys that are wider than values, as this network's are": (
-        EncoderDecoder(**SMALL, key_width=7),
+        EncoderDecoderConfig(**SMALL, key_width=7),
         TO_CTRANSLATE2,
     ),
     "the epsilon of Marian's norms is 1e-05, and of this network's 0.1": (
-        EncoderDecoder(**SMALL, norm_epsilon=0.1),
+        EncoderDecoderConfig(**SMALL, norm_epsilon=0.1),
         TO_CTRANSLATE2,
     ),
-    "Marian does not normalise embeddings, and this network does": (EncoderDecoder(**NORMED), TO_CTRANSLATE2),
+    "Marian does not normalise embeddings, and this network does": (EncoderDecoderConfig(**NORMED), TO_CTRANSLATE2),
     "Marian's positions are sinusoidal, and this network's are learned": (
-        EncoderDecoder(**SMALL, positions=LearnedPositions()),
+        EncoderDecoderConfig(**SMALL, positions=LearnedPositionsConfig()),
         TO_CTRANSLATE2,
     ),
     "Marian adds positions to embeddings, and this network's are relative": (
-        EncoderDecoder(**SMALL, positions=RelativePositions()),
+        EncoderDecoderConfig(**SMALL, positions=RelativePositionsConfig()),
         TO_CTRANSLATE2,
     ),
     "GPT-2 adds positions to embeddings, and this network's are rotary": (
-        DecoderOnly(**PRE, positions=RotaryPositions()),
+        DecoderOnlyConfig(**PRE, positions=RotaryPositionsConfig()),
         TO_CTRANSLATE2,
     ),
     "BERT adds positions to embeddings, and this network's are alibi": (
-        EncoderOnly(**NORMED, positions=AlibiPositions()),
+        EncoderOnlyConfig(**NORMED, positions=AlibiPositionsConfig()),
         NOWHERE,
     ),
     "its pad, start or end token is past the last token of a vocabulary": (
-        EncoderDecoder(**SMALL, share_embeddings=False, target_vocabulary=3),
+        EncoderDecoderConfig(**SMALL, share_embeddings=False, target_vocab_size=3),
         NOWHERE,
     ),
-    "GPT-2 normalises before each sub-layer, and this network after": (DecoderOnly(**SMALL), TO_CTRANSLATE2),
+    "GPT-2 normalises before each sub-layer, and this network after": (DecoderOnlyConfig(**SMALL), TO_CTRANSLATE2),
     "GPT-2 does not normalise embeddings, and this network does": (
-        DecoderOnly(**PRE, embedding_norm=True),
+        DecoderOnlyConfig(**PRE, embedding_norm=True),
         TO_CTRANSLATE2,
     ),
-    "GPT-2 has no bias on its logits, and this network has": (DecoderOnly(**PRE, output_bias=True), TO_CTRANSLATE2),
-    "GPT-2 cannot look ahead, and this network's decoder does": (DecoderOnly(**PRE, look_ahead_mask=False), NOWHERE),
+    "GPT-2 has no bias on its logits, and this network has": (
+        DecoderOnlyConfig(**PRE, output_bias=True),
+        TO_CTRANSLATE2,
+    ),
+    "GPT-2 cannot look ahead, and this network's decoder does": (DecoderOnlyConfig(**PRE, causal_mask=False), NOWHERE),
     "BERT normalises after each sub-layer, and this network before": (
-        EncoderOnly(**NORMED, norm_order="pre"),
+        EncoderOnlyConfig(**NORMED, norm_order="pre"),
         NOWHERE,
     ),
-    "BERT normalises embeddings, and this network does not": (EncoderOnly(**SMALL), NOWHERE),
+    "BERT normalises embeddings, and this network does not": (EncoderOnlyConfig(**SMALL), NOWHERE),
     "BERT's head has the activation of its layers, relu, and this network's gelu": (
-        EncoderOnly(**NORMED, head=TokenHead()),
+        EncoderOnlyConfig(**NORMED, head=TokenHeadConfig()),
         NOWHERE,
     ),
     "BERT's head has the norm_epsilon of its layers, 1e-05, and this network's 0.1": (
-        EncoderOnly(**NORMED, activation="gelu", head=TokenHead(norm_epsilon=0.1)),
+        EncoderOnlyConfig(**NORMED, activation="gelu", head=TokenHeadConfig(norm_epsilon=0.1)),
         NOWHERE,
     ),
 }
@@ -452,7 +463,7 @@ def test_what_their_classes_cannot_hold_is_refused_before_anything_is_written(re
 
 
 def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -467,7 +478,7 @@ def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
-    saved(tmp_path / "ours", EncoderDecoder(**SMALL))
+    saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "theirs").mkdir()
     with pytest.raises(FolderError) as refused:
         to_huggingface(tmp_path / "ours", tmp_path / "theirs")

@@ -28,7 +28,7 @@ from transformers import (
     logging,
 )
 
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.interop import Imported, LeftOut, import_folder
 from regard.models import EncoderOnlyTransformer, Loaded, load
 
@@ -194,8 +194,8 @@ def test_gpt2_logits_equal_hugging_faces(seed: int, tmp_path: Path) -> None:
     assert gpt2_difference(theirs, ours, seed) < TOLERANCE
     assert (report.kind, report.left_out) == ("gpt2", ())
     assert report.parameters == theirs.num_parameters()
-    assert isinstance(ours.config.model, DecoderOnly)
-    assert ours.config.model.share_output == theirs.config.tie_word_embeddings
+    assert isinstance(ours.config.model, DecoderOnlyConfig)
+    assert ours.config.model.tie_output == theirs.config.tie_word_embeddings
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -224,8 +224,8 @@ def test_marian_keeps_its_special_tokens_and_what_it_ties(tmp_path: Path) -> Non
     ours, report = imported(theirs, tmp_path)
     tokens, model = ours.config.tokens, ours.config.model
     assert (tokens.pad, tokens.start, tokens.end) == (29, 7, 0)
-    assert isinstance(model, EncoderDecoder)
-    assert (model.share_embeddings, model.share_output, model.output_bias) == (True, True, True)
+    assert isinstance(model, EncoderDecoderConfig)
+    assert (model.share_embeddings, model.tie_output, model.output_bias) == (True, True, True)
     assert report.left_out == ()
 
 
@@ -244,7 +244,7 @@ def test_a_marian_without_its_head_is_imported_with_the_embeddings_as_output(tmp
 def test_marian_matrices_that_should_be_one_but_differ_stay_two(tmp_path: Path) -> None:
     theirs = randomised(MarianMTModel(marian_config(2, tie_word_embeddings=False)), 2)
     ours, report = imported(theirs, tmp_path)
-    assert isinstance(ours.config.model, EncoderDecoder)
+    assert isinstance(ours.config.model, EncoderDecoderConfig)
     assert not ours.config.model.share_embeddings
     assert report.left_out == (LeftOut("model.shared.weight", "encoder and decoder have embeddings of their own"),)
 
@@ -302,8 +302,8 @@ def test_old_gpt2_files_with_masks_and_a_second_copy_of_the_tied_matrix_are_impo
     ours = load(tmp_path / "ours")
     assert gpt2_difference(theirs, ours, 4) < TOLERANCE
     assert report.left_out == ()
-    assert isinstance(ours.config.model, DecoderOnly)
-    assert ours.config.model.share_output
+    assert isinstance(ours.config.model, DecoderOnlyConfig)
+    assert ours.config.model.tie_output
 
 
 def test_a_gpt2_head_that_is_not_the_embedding_is_kept_though_the_settings_call_it_tied(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_berts_guesses_of_masked_words_equal_hugging_faces(kind: Any, seed: int,
         found = theirs(input_ids=ids, attention_mask=real.long())
         expected = found.logits if kind is BertForMaskedLM else found.prediction_logits
         assert difference(ours.network.logits(ours.network.encode(ids, real).states), expected, real) < TOLERANCE
-    assert isinstance(ours.config.model, EncoderOnly)
+    assert isinstance(ours.config.model, EncoderOnlyConfig)
     assert ours.config.model.head.kind == "tokens"
     assert {left.tensor.partition(".weight")[0].partition(".bias")[0] for left in report.left_out} <= {
         "cls.seq_relationship"
@@ -342,7 +342,7 @@ def test_a_bert_that_guesses_words_by_another_matrix_is_imported_without_its_hea
     theirs = randomised(BertForMaskedLM(bert_config(5, tie_word_embeddings=False)), 5)
     ours, report = imported(theirs, tmp_path)
     assert bert_difference(theirs.bert, ours, 5) < TOLERANCE
-    assert isinstance(ours.config.model, EncoderOnly)
+    assert isinstance(ours.config.model, EncoderOnlyConfig)
     assert ours.config.model.head.kind == "none"
     assert {left.reason for left in report.left_out} == {
         "regard's encoder guesses masked words with its embedding matrix, and this one has another"
@@ -374,7 +374,7 @@ def test_berts_with_heads_are_imported_without_them(kind: Any, tmp_path: Path) -
     ours, report = imported(theirs, tmp_path)
     pooling, heads = BERTS[kind]
     assert bert_difference(theirs.bert, ours, 6) < TOLERANCE
-    assert isinstance(ours.config.model, EncoderOnly)
+    assert isinstance(ours.config.model, EncoderOnlyConfig)
     assert ours.config.model.pooling == pooling
     assert {tuple(sorted(head for head in heads if left.tensor.startswith(head))) for left in report.left_out} == {
         (head,) for head in heads
@@ -405,7 +405,7 @@ def test_the_pooling_of_sentence_transformers_is_followed(mode: Any, pooling: st
     write_json(tmp_path / "theirs" / "1_Pooling" / "config.json", {"pooling_mode": mode})
     report = import_folder(tmp_path / "theirs", tmp_path / "ours")
     model = load(tmp_path / "ours").config.model
-    assert isinstance(model, EncoderOnly)
+    assert isinstance(model, EncoderOnlyConfig)
     assert model.pooling == pooling
     assert report.left_out == tuple(
         LeftOut(f"pooler.dense.{name}", "1_Pooling/config.json asks for another pooling") for name in ("bias", "weight")

@@ -15,7 +15,14 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
 
-from regard.config import DecoderOnly, EncoderDecoder, EncoderOnly, LearnedPositions, ModelConfig, SinusoidalPositions
+from regard.config import (
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    ModelConfig,
+    SinusoidalPositionsConfig,
+)
 from regard.errors import FolderError
 from regard.interop import LeftOut, import_folder
 from regard.interop.bert import bert_table
@@ -25,18 +32,20 @@ from regard.interop.marian import marian_table
 from regard.models import build, load
 
 SMALL: dict[str, Any] = {
-    "vocabulary": 11,
+    "vocab_size": 11,
     "width": 8,
     "layers": 2,
     "heads": 2,
     "feed_forward": 12,
     "attention_bias": True,
 }
-LEARNED = LearnedPositions(length=16)
+LEARNED = LearnedPositionsConfig(max_length=16)
 OURS: dict[str, ModelConfig] = {
-    "gpt2": DecoderOnly(**SMALL, norm_order="pre", positions=LEARNED, scale_embeddings=False, activation="gelu-tanh"),
-    "bert": EncoderOnly(**SMALL, embedding_norm=True, positions=LEARNED, segments=2, pooling="first-dense"),
-    "marian": EncoderDecoder(**SMALL, positions=SinusoidalPositions(layout="halves"), output_bias=True),
+    "gpt2": DecoderOnlyConfig(
+        **SMALL, norm_order="pre", positions=LEARNED, scale_embeddings=False, activation="gelu-tanh"
+    ),
+    "bert": EncoderOnlyConfig(**SMALL, embedding_norm=True, positions=LEARNED, segments=2, pooling="first-dense"),
+    "marian": EncoderDecoderConfig(**SMALL, positions=SinusoidalPositionsConfig(layout="halves"), output_bias=True),
 }
 THEIRS: dict[str, dict[str, Any]] = {
     "gpt2": {"vocab_size": 11, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_inner": 12, "n_positions": 16},
@@ -64,11 +73,11 @@ THEIRS: dict[str, dict[str, Any]] = {
 
 def table(model: ModelConfig) -> list[Row]:
     match model:
-        case DecoderOnly():
+        case DecoderOnlyConfig():
             return gpt2_table(model)
-        case EncoderOnly():
+        case EncoderOnlyConfig():
             return bert_table(model)
-        case EncoderDecoder():
+        case EncoderDecoderConfig():
             return marian_table(model)
         case _:
             raise TypeError(f"no table for {model.family}")
@@ -429,7 +438,7 @@ def test_settings_under_their_general_names_are_understood(source: Path) -> None
     settings = {"model_type": "gpt2", "vocab_size": 11, "n_inner": 12, **general}
     (source / "config.json").write_text(json.dumps(settings))
     model = load(import_folder(source, source.parent / "out").folder).config.model
-    assert isinstance(model, DecoderOnly)
+    assert isinstance(model, DecoderOnlyConfig)
     assert (model.width, model.layers, model.heads) == (8, 2, 2)
 
 

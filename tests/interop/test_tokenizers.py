@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import ByteLevelBPETokenizer, Tokenizer
 from transformers import BertTokenizer, GPT2Tokenizer
 
-from regard.config import EncoderOnly, SpecialTokens
+from regard.config import EncoderOnlyConfig, SpecialTokensConfig
 from regard.errors import FolderError
 from regard.interop.family import Plan
 from regard.interop.huggingface import _known_tokens
@@ -240,7 +240,7 @@ def test_a_bert_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path)
 
 
 def test_a_special_token_that_the_network_does_not_know_is_replaced_with_a_note() -> None:
-    tokens = SpecialTokens(pad=0, unknown=71, start=2, end=3)
-    plan = Plan(EncoderOnly(vocabulary=60), tokens, [], Weights(Path(), {}, {}), Tokenizers({}), "", {}, [])
-    assert _known_tokens(plan) == SpecialTokens(pad=0, unknown=3, start=2, end=3)
+    tokens = SpecialTokensConfig(pad=0, unknown=71, start=2, end=3)
+    plan = Plan(EncoderOnlyConfig(vocab_size=60), tokens, [], Weights(Path(), {}, {}), Tokenizers({}), "", {}, [])
+    assert _known_tokens(plan) == SpecialTokensConfig(pad=0, unknown=3, start=2, end=3)
     assert plan.notes == ["The unknown token has id 71, past the network's last, 59; 3 stands in."]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer, logging
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.tokenizer import Tokenizer as OurTokenizer
 from regard.errors import FolderError
 from regard.interop import import_folder
@@ -170,7 +170,7 @@ def test_an_imported_marian_has_both_tokenizers_and_the_ids_of_its_special_token
     )
     report = import_folder(tmp_path / "theirs", tmp_path / "ours")
     assert report.notes == ()
-    assert load(report.folder).config.tokens == SpecialTokens(pad=size - 1, unknown=1, start=size - 1, end=0)
+    assert load(report.folder).config.tokens == SpecialTokensConfig(pad=size - 1, unknown=1, start=size - 1, end=0)
     for name, tokenizer in zip(("tokenizer.json", "target_tokenizer.json"), ours(tmp_path / "theirs"), strict=True):
         assert Tokenizer.from_file(str(report.folder / name)).to_str() == tokenizer.to_str()
 

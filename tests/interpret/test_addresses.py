@@ -5,7 +5,7 @@ import torch
 
 from family import DECODERS, TOLERANCE
 from looking import TEXT, TRANSFORMERS, subject, traced
-from regard.config import DecoderOnly
+from regard.config import DecoderOnlyConfig
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
@@ -169,10 +169,10 @@ def test_a_text_must_be_one_that_can_be_looked_at() -> None:
 
 
 def test_a_network_without_its_look_ahead_mask_has_no_trace() -> None:
-    blind = subject(DecoderOnly(vocabulary=23, width=16, layers=1, heads=2, look_ahead_mask=False))
+    blind = subject(DecoderOnlyConfig(vocab_size=23, width=16, layers=1, heads=2, causal_mask=False))
     with pytest.raises(InputError) as found:
         look(blind, "w5 w6")
     assert str(found.value) == (
         "random: has no look-ahead mask, so that reading a whole target is not what it computes token by token, and "
-        "there is no trace of it; train it with model.look_ahead_mask = true."
+        "there is no trace of it; train it with model.causal_mask = true."
     )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from looking import ALIGNING, facts, traced
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import InputError
@@ -70,7 +70,7 @@ TEXTS = ["ti amo molto.", "l'amico non è qui, no?", "dov'è il caffè"] * 3
 def test_tokens_of_every_tokenizer_are_grouped_to_words(kind: str) -> None:
     tokenizer = train_tokenizer(TEXTS, TokenizerConfig(kind=kind), vocabulary=330)  # type: ignore[arg-type]
     ids = [*tokenizer.encode("non è qui"), 3]
-    found = words(ids, tokenizer, SpecialTokens())
+    found = words(ids, tokenizer, SpecialTokensConfig())
     assert [word.text for word in found] == ["non", "è", "qui", "[EOS]"]
     assert [place for word in found for place in word.tokens] == list(range(len(ids)))
     assert [word.special for word in found] == [False, False, False, True]
@@ -80,7 +80,7 @@ def test_a_character_spelled_in_bytes_is_one_word() -> None:
     tokenizer = train_tokenizer(TEXTS, TokenizerConfig(), vocabulary=330)
     ids = tokenizer.encode("amo 猫 molto")
     assert len(ids) > 4
-    assert [word.text for word in words(ids, tokenizer, SpecialTokens())] == ["amo", "猫", "molto"]
+    assert [word.text for word in words(ids, tokenizer, SpecialTokensConfig())] == ["amo", "猫", "molto"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-level"])
@@ -110,5 +110,5 @@ def test_the_bytes_of_a_letter_stay_in_its_word(kind: str) -> None:
     """A vocabulary that has never seen a letter spells it in bytes, none of which is a letter by itself."""
     tokenizer = train_tokenizer(["ti amo molto"] * 3, TokenizerConfig(kind=kind), vocabulary=300)  # type: ignore[arg-type]
     text = "amo 猫👩 caffè molto"
-    found = words(tokenizer.encode(text), tokenizer, SpecialTokens())
+    found = words(tokenizer.encode(text), tokenizer, SpecialTokensConfig())
     assert [word.text for word in found if not word.special] == ["amo", "猫", "👩", "caffè", "molto"]

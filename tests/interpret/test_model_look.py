@@ -10,15 +10,15 @@ import regard
 from family import DECODERS
 from looking import facts, traced
 from random_models import SMALL, saved
-from regard.config import DecoderOnly, EncoderDecoder, RecurrentEncoderDecoder
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, RecurrentEncoderDecoderConfig
 from regard.decoding.settings import Bounds, Search
 from regard.errors import ConfigError, InputError
 
-RECURRENT = RecurrentEncoderDecoder(vocabulary=29, width=24, layers=1)
+RECURRENT = RecurrentEncoderDecoderConfig(vocab_size=29, width=24, layers=1)
 
 
-@pytest.mark.parametrize("model", [EncoderDecoder(**SMALL), RECURRENT], ids=["transformer", "recurrent"])
-def test_what_is_decoded_is_what_translate_gives(tmp_path: Path, model: EncoderDecoder) -> None:
+@pytest.mark.parametrize("model", [EncoderDecoderConfig(**SMALL), RECURRENT], ids=["transformer", "recurrent"])
+def test_what_is_decoded_is_what_translate_gives(tmp_path: Path, model: EncoderDecoderConfig) -> None:
     saved(tmp_path / "m", model)
     loaded = regard.load(tmp_path / "m")
     for text in ("w5 w9 w12", "w20", "w7 w7 w8 w9 w28"):
@@ -26,7 +26,7 @@ def test_what_is_decoded_is_what_translate_gives(tmp_path: Path, model: EncoderD
 
 
 def test_forced_targets_are_scored_as_score_scores_them(tmp_path: Path) -> None:
-    saved(tmp_path / "m", EncoderDecoder(**SMALL))
+    saved(tmp_path / "m", EncoderDecoderConfig(**SMALL))
     loaded = regard.load(tmp_path / "m")
     trace = loaded.look("w5 w9 w12", target="w4 w4 w20")
     scores = loaded.score(["w5 w9 w12"], ["w4 w4 w20"])[0]
@@ -37,7 +37,7 @@ def test_forced_targets_are_scored_as_score_scores_them(tmp_path: Path) -> None:
 
 
 def test_forced_texts_are_scored_as_score_scores_them(tmp_path: Path) -> None:
-    saved(tmp_path / "m", DecoderOnly(**SMALL))
+    saved(tmp_path / "m", DecoderOnlyConfig(**SMALL))
     loaded = regard.load(tmp_path / "m")
     trace = loaded.look("", target="w4 w4 w20")
     assert [step.log_probability for step in trace.steps] == pytest.approx(loaded.score(["w4 w4 w20"])[0], abs=1e-4)
@@ -45,7 +45,7 @@ def test_forced_texts_are_scored_as_score_scores_them(tmp_path: Path) -> None:
 
 def test_several_that_vote_have_no_trace(tmp_path: Path) -> None:
     for name in "ab":
-        saved(tmp_path / name, EncoderDecoder(**SMALL))
+        saved(tmp_path / name, EncoderDecoderConfig(**SMALL))
     with pytest.raises(ConfigError) as found:
         regard.load(tmp_path / "a", tmp_path / "b").look("w5")
     assert str(found.value) == ("a trace is of one network, and several vote here; load one of them to look at it.")

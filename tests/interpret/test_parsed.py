@@ -10,7 +10,7 @@ import regard
 from family import TOLERANCE
 from looking import TEXT, traced
 from random_models import SMALL, saved
-from regard.config import EncoderDecoder, SyntaxPositions
+from regard.config import EncoderDecoderConfig, SyntaxPositionsConfig
 from regard.data.trees import END
 from regard.errors import ConfigError, DataError, InputError
 from regard.interpret.ablation import Change, changed
@@ -23,7 +23,7 @@ OTHER = conllu(TEXT.split(), [0, 1, 2, 3])
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
     folder = tmp_path_factory.mktemp("models") / "m"
-    saved(folder, EncoderDecoder(**SMALL, positions=SyntaxPositions()))
+    saved(folder, EncoderDecoderConfig(**SMALL, positions=SyntaxPositionsConfig()))
     return regard.load(folder)
 
 
@@ -83,7 +83,7 @@ def test_a_parse_is_asked_for_and_refused_as_translate_does(model: regard.Model,
     assert str(several.value) == (
         "parse 2:2: is the parse of no line, because the text ends before it; give one for every line."
     )
-    saved(tmp_path / "plain", EncoderDecoder(**SMALL))
+    saved(tmp_path / "plain", EncoderDecoderConfig(**SMALL))
     with pytest.raises(ConfigError) as given:
         regard.load(tmp_path / "plain").look(TEXT, parses=[TREE])
     assert str(given.value) == "the model has no syntax positions and reads no parses; leave --parses out."

@@ -11,7 +11,7 @@ import regard
 from family import ENCODERS
 from looking import TEXT, traced
 from random_models import SMALL, randomised, saved
-from regard.config import Config, EncoderOnly, SpecialTokens, TokenHead
+from regard.config import Config, EncoderOnlyConfig, SpecialTokensConfig, TokenHeadConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import InputError
@@ -134,7 +134,7 @@ def test_tags_can_be_given() -> None:
 
 
 def test_what_is_hidden_is_what_is_asked_for(tmp_path: Path) -> None:
-    saved(tmp_path / "m", EncoderOnly(**SMALL, head=TokenHead()), mask=4)
+    saved(tmp_path / "m", EncoderOnlyConfig(**SMALL, head=TokenHeadConfig()), mask=4)
     model = regard.load(tmp_path / "m")
     trace = model.look("w5 [MASK] w12")
     assert trace.predicted is not None
@@ -155,8 +155,8 @@ def test_what_is_hidden_is_what_is_asked_for(tmp_path: Path) -> None:
 
 def test_a_target_is_what_would_stand_at_the_hole() -> None:
     tokenizer = train_tokenizer(["the dog saw a dog"] * 3, TokenizerConfig(kind="byte-level"), 300, masked=True)
-    model = EncoderOnly(**{**SMALL, "vocabulary": len(tokenizer)}, head=TokenHead())
-    config = Config(model=model, tokens=SpecialTokens(mask=4))
+    model = EncoderOnlyConfig(**{**SMALL, "vocab_size": len(tokenizer)}, head=TokenHeadConfig())
+    config = Config(model=model, tokens=SpecialTokensConfig(mask=4))
     who = Subject(randomised(model), config, tokenizer, tokenizer, "bytes")
     for text, target, expected in (
         ("the [MASK] saw a dog", "dog", ["Ġdog"]),

@@ -12,13 +12,20 @@ import regard
 from family import ENCODERS, TOLERANCE
 from looking import TEXT, traced
 from random_models import SMALL, saved
-from regard.config import BidirectionalLanguageModel, ClassHead, EncoderOnly, ModelConfig, TagHead, TokenHead
+from regard.config import (
+    BidirectionalLanguageModelConfig,
+    ClassHeadConfig,
+    EncoderOnlyConfig,
+    ModelConfig,
+    TagHeadConfig,
+    TokenHeadConfig,
+)
 from regard.interpret.matrices import matrices_of
 from regard.interpret.trace import Trace
 from regard.models.bidirectional import BidirectionalLanguageModel as BidirectionalNetwork
 
-CLASSES, TAGS = ClassHead(labels=("bad", "good", "so-so")), TagHead(labels=("noun", "verb"))
-ELMO: dict[str, Any] = {"vocabulary": 29, "width": 24, "layers": 2}
+CLASSES, TAGS = ClassHeadConfig(labels=("bad", "good", "so-so")), TagHeadConfig(labels=("noun", "verb"))
+ELMO: dict[str, Any] = {"vocab_size": 29, "width": 24, "layers": 2}
 BOTH_WAYS = ["bidirectional, LSTM", "bidirectional, GRU, untied"]
 
 
@@ -101,7 +108,7 @@ def test_every_logit_of_a_head_is_the_sum_of_its_terms(name: str) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [EncoderOnly(**SMALL, head=CLASSES), BidirectionalLanguageModel(**ELMO, head=CLASSES)],
+    [EncoderOnlyConfig(**SMALL, head=CLASSES), BidirectionalLanguageModelConfig(**ELMO, head=CLASSES)],
     ids=["encoder", "both ways"],
 )
 def test_labels_are_those_of_classify(tmp_path: Path, model: ModelConfig) -> None:
@@ -116,7 +123,7 @@ def test_labels_are_those_of_classify(tmp_path: Path, model: ModelConfig) -> Non
 
 
 def test_tags_are_those_of_tag(tmp_path: Path) -> None:
-    saved(tmp_path / "m", EncoderOnly(**SMALL, head=TAGS))
+    saved(tmp_path / "m", EncoderOnlyConfig(**SMALL, head=TAGS))
     loaded = regard.load(tmp_path / "m")
     told = loaded.look("w5 w9 w12").readings
     assert told is not None
@@ -124,7 +131,7 @@ def test_tags_are_those_of_tag(tmp_path: Path) -> None:
 
 
 def test_what_fills_a_hole_is_what_fill_puts_there(tmp_path: Path) -> None:
-    saved(tmp_path / "m", EncoderOnly(**SMALL, head=TokenHead()), mask=4)
+    saved(tmp_path / "m", EncoderOnlyConfig(**SMALL, head=TokenHeadConfig()), mask=4)
     loaded = regard.load(tmp_path / "m")
     trace = loaded.look("w5 [MASK] w12")
     assert trace.source is not None

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import cross_entropy
 
-from regard.config import DecoderOnly
+from regard.config import DecoderOnlyConfig
 from regard.labs.peeking import step_by_step, surprise, write
 from regard.models import build
 from regard.models.network import Network
@@ -13,7 +13,7 @@ TEXT = torch.randint(4, 12, (3, 9), generator=torch.Generator().manual_seed(0))
 
 def network(mask: bool) -> Network:
     torch.manual_seed(0)
-    config = DecoderOnly(vocabulary=12, width=16, layers=2, heads=2, feed_forward=32, look_ahead_mask=mask)
+    config = DecoderOnlyConfig(vocab_size=12, width=16, layers=2, heads=2, feed_forward=32, causal_mask=mask)
     return build(config).eval()
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from family import TOLERANCE, VOCABULARY, make
-from regard.config import BidirectionalLanguageModel, ClassHead
+from regard.config import BidirectionalLanguageModelConfig, ClassHeadConfig
 from regard.config.sources import resolve
 from regard.errors import ConfigError, InputError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
@@ -16,8 +16,8 @@ WIDTH, LAYERS = 16, 2
 
 
 def network_of(**settings: object) -> Network:
-    shape = {"vocabulary": VOCABULARY, "width": WIDTH, "layers": LAYERS, **settings}
-    network = make(BidirectionalLanguageModel.model_validate(shape))
+    shape = {"vocab_size": VOCABULARY, "width": WIDTH, "layers": LAYERS, **settings}
+    network = make(BidirectionalLanguageModelConfig.model_validate(shape))
     assert isinstance(network, Network)
     return network
 
@@ -92,7 +92,7 @@ def test_at_first_all_layers_weigh_the_same() -> None:
 
 
 def test_a_task_learns_how_to_mix() -> None:
-    network = network_of(head=ClassHead(labels=("bad", "good")))
+    network = network_of(head=ClassHeadConfig(labels=("bad", "good")))
     network.logits(network(torch.randint(0, VOCABULARY, (2, 5)))).sin().sum().backward()
     for parameter in (network.mixing.scalars, network.mixing.scale):
         assert parameter.grad is not None

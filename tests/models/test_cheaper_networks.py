@@ -10,37 +10,37 @@ from torch.nn import functional as F
 
 from family import TOLERANCE, make
 from regard.config import (
-    BigBirdAttention,
+    BigBirdAttentionConfig,
     Config,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
-    LearnedPositions,
-    LinformerAttention,
-    WindowAttention,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    LinformerAttentionConfig,
+    WindowAttentionConfig,
 )
 from regard.models import build, load, save
 from regard.nn import DecoderCache, FullAttention, KeyValues
 
-SMALL: dict[str, Any] = {"vocabulary": 16, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
-LINFORMER = LinformerAttention(projected=8, length=24)
-BIRD = BigBirdAttention(block=2, window_blocks=1, global_blocks=1, random_blocks=2)
+SMALL: dict[str, Any] = {"vocab_size": 16, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
+LINFORMER = LinformerAttentionConfig(projected_length=8, max_length=24)
+BIRD = BigBirdAttentionConfig(block_size=2, window_blocks=1, global_blocks=1, random_blocks=2)
 
 
 def test_a_decoder_beside_such_an_encoder_keeps_full_attention() -> None:
     for attention in (LINFORMER, BIRD):
-        network = build(EncoderDecoder(**SMALL, attention=attention))
+        network = build(EncoderDecoderConfig(**SMALL, attention=attention))
         kernels = {name: type(part) for name, part in network.named_modules() if name.endswith(".kernel")}
         assert {kind for name, kind in kernels.items() if name.startswith("decoder")} == {FullAttention}
         assert {kind for name, kind in kernels.items() if name.startswith("encoder")} != {FullAttention}
 
 
 def test_what_linformer_shares_is_kept_once(tmp_path: Path) -> None:
-    plain = sum(parameter.numel() for parameter in build(EncoderOnly(**SMALL)).parameters())
+    plain = sum(parameter.numel() for parameter in build(EncoderOnlyConfig(**SMALL)).parameters())
     matrices = {"none": 2 * 2 * 4, "headwise": 2 * 2, "key-value": 2, "layerwise": 1}
     for sharing, count in matrices.items():
         attention = LINFORMER.model_copy(update={"sharing": sharing})
-        config = Config(model=EncoderOnly(**SMALL, attention=attention))
+        config = Config(model=EncoderOnlyConfig(**SMALL, attention=attention))
         network = build(config.model).eval()
         assert sum(parameter.numel() for parameter in network.parameters()) == plain + count * 8 * 24
         save(tmp_path / sharing, network, config)
@@ -51,7 +51,7 @@ def test_what_linformer_shares_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_a_loaded_bigbird_has_the_same_random_blocks(tmp_path: Path) -> None:
-    config = Config(model=EncoderOnly(**SMALL, attention=BIRD.model_copy(update={"seed": 5})))
+    config = Config(model=EncoderOnlyConfig(**SMALL, attention=BIRD.model_copy(update={"seed": 5})))
     network = build(config.model).eval()
     save(tmp_path / "bird", network, config)
     ids = torch.randint(0, 16, (2, 40))
@@ -59,14 +59,16 @@ def test_a_loaded_bigbird_has_the_same_random_blocks(tmp_path: Path) -> None:
 
 
 def test_the_longest_text_is_what_both_positions_and_projections_have_learned() -> None:
-    assert EncoderOnly(attention=LINFORMER).longest == 24
-    assert EncoderOnly(attention=LINFORMER, positions=LearnedPositions(length=20)).longest == 20
-    assert EncoderOnly(attention=BIRD).longest is None
+    assert EncoderOnlyConfig(attention=LINFORMER).longest == 24
+    assert EncoderOnlyConfig(attention=LINFORMER, positions=LearnedPositionsConfig(max_length=20)).longest == 20
+    assert EncoderOnlyConfig(attention=BIRD).longest is None
 
 
-@pytest.mark.parametrize("attention", [WindowAttention(reach=2), BIRD])
-def test_a_long_batch_equals_its_rows_whatever_the_padding(attention: WindowAttention | BigBirdAttention) -> None:
-    network = make(EncoderOnly(**SMALL, attention=attention))
+@pytest.mark.parametrize("attention", [WindowAttentionConfig(window=2), BIRD])
+def test_a_long_batch_equals_its_rows_whatever_the_padding(
+    attention: WindowAttentionConfig | BigBirdAttentionConfig,
+) -> None:
+    network = make(EncoderOnlyConfig(**SMALL, attention=attention))
     ids = torch.randint(0, 16, (4, 150))
     real = torch.rand(4, 150) < torch.tensor([[0.2], [0.6], [0.9], [1.1]])
     states = network.encode(ids, real).states
@@ -78,7 +80,7 @@ def test_a_long_batch_equals_its_rows_whatever_the_padding(attention: WindowAtte
 @pytest.mark.parametrize("step", [1, 7])
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_rolling_cache_equals_no_cache_and_stays_small(step: int, padded: bool) -> None:
-    network = make(DecoderOnly(**SMALL, attention=WindowAttention(reach=3)))
+    network = make(DecoderOnlyConfig(**SMALL, attention=WindowAttentionConfig(window=3)))
     ids = torch.randint(0, 16, (2, 105))
     real = torch.rand(2, 105) < 0.7 if padded else torch.ones(2, 105).bool()
     real[:, :50] = True  # what is forgotten while there are no pads is not missed later
@@ -104,7 +106,7 @@ def test_a_cache_keeps_at_least_what_it_is_asked_to() -> None:
 
 
 def test_a_window_lets_no_gradient_through_from_the_future_or_from_out_of_reach() -> None:
-    config = DecoderOnly(**{**SMALL, "layers": 1}, attention=WindowAttention(reach=3))
+    config = DecoderOnlyConfig(**{**SMALL, "layers": 1}, attention=WindowAttentionConfig(window=3))
     network = make(config)
     table = network.get_parameter("decoder.embedding.weight")
     ids = torch.arange(16).repeat(6)[:80][None]
@@ -127,21 +129,21 @@ def repeating(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return source, F.pad(source, (2, 0), value=0)[:, :80]
 
 
-def accuracy(config: EncoderDecoder | DecoderOnly, steps: int) -> float:
+def accuracy(config: EncoderDecoderConfig | DecoderOnlyConfig, steps: int) -> float:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     network = build(config).train()
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.98))
 
     def predict(rows: int) -> tuple[Tensor, Tensor]:
-        if isinstance(config, DecoderOnly):
+        if isinstance(config, DecoderOnlyConfig):
             source, target = repeating(rows, generator)
             return network(source), target
         source, target = reversing(rows, generator)
         return network(source, F.pad(target[:, :-1], (1, 0), value=2)), target
 
     for _ in range(steps):
-        logits, target = predict(16 if isinstance(config, DecoderOnly) else 32)
+        logits, target = predict(16 if isinstance(config, DecoderOnlyConfig) else 32)
         optimizer.zero_grad()
         F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
         optimizer.step()
@@ -153,12 +155,14 @@ def accuracy(config: EncoderDecoder | DecoderOnly, steps: int) -> float:
 @pytest.mark.parametrize(
     "config",
     [
-        EncoderDecoder(**SMALL, norm_order="pre", attention=LINFORMER.model_copy(update={"projected": 16})),
-        EncoderDecoder(**SMALL, norm_order="pre", attention=BIRD),
-        EncoderDecoder(**SMALL, norm_order="pre", attention=WindowAttention(reach=12)),
-        DecoderOnly(**SMALL, norm_order="pre", attention=WindowAttention(reach=4)),
+        EncoderDecoderConfig(
+            **SMALL, norm_order="pre", attention=LINFORMER.model_copy(update={"projected_length": 16})
+        ),
+        EncoderDecoderConfig(**SMALL, norm_order="pre", attention=BIRD),
+        EncoderDecoderConfig(**SMALL, norm_order="pre", attention=WindowAttentionConfig(window=12)),
+        DecoderOnlyConfig(**SMALL, norm_order="pre", attention=WindowAttentionConfig(window=4)),
     ],
     ids=lambda config: f"{config.kind}, {config.attention.kind}",
 )
-def test_networks_with_cheaper_attention_learn(config: EncoderDecoder | DecoderOnly) -> None:
-    assert accuracy(config, steps=150 if isinstance(config, DecoderOnly) else 400) > 0.9
+def test_networks_with_cheaper_attention_learn(config: EncoderDecoderConfig | DecoderOnlyConfig) -> None:
+    assert accuracy(config, steps=150 if isinstance(config, DecoderOnlyConfig) else 400) > 0.9

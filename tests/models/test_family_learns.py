@@ -8,54 +8,56 @@ import pytest
 import torch
 
 from regard.config import (
-    AlibiPositions,
-    BigBirdAttention,
-    DecoderOnly,
-    EncoderDecoder,
-    LearnedPositions,
-    LinformerAttention,
+    AlibiPositionsConfig,
+    BigBirdAttentionConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    LearnedPositionsConfig,
+    LinformerAttentionConfig,
     ModelConfig,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
-    RelativePositions,
-    RotaryPositions,
-    SpecialTokens,
-    WindowAttention,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SpecialTokensConfig,
+    WindowAttentionConfig,
 )
 from regard.models import Network, build
 from regard.training.objective import NextToken, TokenBatch
 
-TOKENS = SpecialTokens()
+TOKENS = SpecialTokensConfig()
 COPY, REVERSE, TRANSLATE = 4, 5, 6
 NOUNS, ADJECTIVES, VERBS = range(7, 11), range(11, 15), range(15, 17)
 VOCABULARY = 21  # an adjective has another form, four ids further, beside nouns of even numbers
 FEMININE = 6
 Task = tuple[list[int], list[int]]
 
-TRANSFORMER: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 64, "heads": 4, "layers": 1, "feed_forward": 128}
+TRANSFORMER: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 64, "heads": 4, "layers": 1, "feed_forward": 128}
 DEEPER: dict[str, Any] = TRANSFORMER | {"layers": 2}  # for what learns slowly, or cannot be learned in one layer
-RECURRENT: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 96, "layers": 1}
+RECURRENT: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 96, "layers": 1}
 TRANSLATORS: dict[str, ModelConfig] = {
-    "Transformer": EncoderDecoder(**TRANSFORMER),
-    "pre-norm and GELU": EncoderDecoder(**TRANSFORMER, norm_order="pre", activation="gelu"),
-    "RMS norm and SwiGLU": EncoderDecoder(**TRANSFORMER, norm_order="pre", norm="rms", activation="swiglu"),
-    "learned positions": EncoderDecoder(**TRANSFORMER, positions=LearnedPositions(length=32)),
-    "rotary": EncoderDecoder(**TRANSFORMER, positions=RotaryPositions()),
-    "ALiBi": EncoderDecoder(**DEEPER, positions=AlibiPositions()),
-    "relative": EncoderDecoder(**DEEPER, positions=RelativePositions(clip=8)),
-    "window": EncoderDecoder(**TRANSFORMER, attention=WindowAttention(reach=3)),
-    "BigBird": EncoderDecoder(
-        **TRANSFORMER, attention=BigBirdAttention(block=2, window_blocks=1, global_blocks=1, random_blocks=1)
+    "Transformer": EncoderDecoderConfig(**TRANSFORMER),
+    "pre-norm and GELU": EncoderDecoderConfig(**TRANSFORMER, norm_order="pre", activation="gelu"),
+    "RMS norm and SwiGLU": EncoderDecoderConfig(**TRANSFORMER, norm_order="pre", norm="rms", activation="swiglu"),
+    "learned positions": EncoderDecoderConfig(**TRANSFORMER, positions=LearnedPositionsConfig(max_length=32)),
+    "rotary": EncoderDecoderConfig(**TRANSFORMER, positions=RotaryPositionsConfig()),
+    "ALiBi": EncoderDecoderConfig(**DEEPER, positions=AlibiPositionsConfig()),
+    "relative": EncoderDecoderConfig(**DEEPER, positions=RelativePositionsConfig(max_distance=8)),
+    "window": EncoderDecoderConfig(**TRANSFORMER, attention=WindowAttentionConfig(window=3)),
+    "BigBird": EncoderDecoderConfig(
+        **TRANSFORMER, attention=BigBirdAttentionConfig(block_size=2, window_blocks=1, global_blocks=1, random_blocks=1)
     ),
-    "Linformer": EncoderDecoder(**TRANSFORMER, attention=LinformerAttention(projected=8, length=16)),
-    "RNN with attention": RecurrentEncoderDecoder(**RECURRENT, cell="rnn"),
-    "LSTM with attention": RecurrentEncoderDecoder(**RECURRENT, cell="lstm", attention="dot"),
-    "GRU with attention": RecurrentEncoderDecoder(**RECURRENT, cell="gru", attention="general"),
+    "Linformer": EncoderDecoderConfig(
+        **TRANSFORMER, attention=LinformerAttentionConfig(projected_length=8, max_length=16)
+    ),
+    "RNN with attention": RecurrentEncoderDecoderConfig(**RECURRENT, cell="rnn"),
+    "LSTM with attention": RecurrentEncoderDecoderConfig(**RECURRENT, cell="lstm", attention="dot"),
+    "GRU with attention": RecurrentEncoderDecoderConfig(**RECURRENT, cell="gru", attention="general"),
 }
 WRITERS: dict[str, ModelConfig] = {
-    "GPT": DecoderOnly(**DEEPER, norm_order="pre", activation="gelu"),
-    "GPT with a window": DecoderOnly(**DEEPER, attention=WindowAttention(reach=9)),
-    "LSTM language model": RecurrentLanguageModel(**RECURRENT | {"width": 192}, cell="lstm"),
+    "GPT": DecoderOnlyConfig(**DEEPER, norm_order="pre", activation="gelu"),
+    "GPT with a window": DecoderOnlyConfig(**DEEPER, attention=WindowAttentionConfig(window=9)),
+    "LSTM language model": RecurrentLanguageModelConfig(**RECURRENT | {"width": 192}, cell="lstm"),
 }
 
 
@@ -136,6 +138,6 @@ def test_a_language_model_learns_to_copy_to_reverse_and_a_small_grammar(name: st
 
 
 def test_a_vanilla_rnn_cannot_carry_a_long_text_through_its_one_state() -> None:
-    through_one_state = RecurrentEncoderDecoder(**RECURRENT, cell="rnn", attention="none", bidirectional=False)
+    through_one_state = RecurrentEncoderDecoderConfig(**RECURRENT, cell="rnn", attention="none", bidirectional=False)
     assert trained(through_one_state, steps=300, longest=14) < 0.6  # a third of the tasks are short translations
     assert trained(TRANSLATORS["GRU with attention"], steps=300, longest=14) > 0.75

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 from family import DECODERS, facts_of
 from regard.config import (
-    DecoderOnly,
-    EncoderDecoder,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
     ModelConfig,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
     resolve,
 )
 from regard.models import build
@@ -61,7 +61,7 @@ def train(config: ModelConfig, steps: int, length: int = 6) -> float:
     return (logits.argmax(-1) == target).float().mean().item()
 
 
-RECURRENT: dict[str, Any] = {"vocabulary": 16, "width": 64, "layers": 1, "dropout": 0.0}
+RECURRENT: dict[str, Any] = {"vocab_size": 16, "width": 64, "layers": 1, "dropout": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -74,25 +74,25 @@ RECURRENT: dict[str, Any] = {"vocabulary": 16, "width": 64, "layers": 1, "dropou
 )
 def test_recurrent_networks_with_attention_learn_to_reverse(cell: Any, attention: Any, place: Any) -> None:
     torch.manual_seed(0)
-    config = RecurrentEncoderDecoder(**RECURRENT, cell=cell, attention=attention, attention_place=place)
+    config = RecurrentEncoderDecoderConfig(**RECURRENT, cell=cell, attention=attention, attention_order=place)
     assert train(config, steps=300) > 0.9
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_three_tokens_fit_through_the_bottleneck_of_one_state(cell: Any) -> None:
     torch.manual_seed(0)
-    config = RecurrentEncoderDecoder(**RECURRENT, cell=cell, attention="none", bidirectional=False)
+    config = RecurrentEncoderDecoderConfig(**RECURRENT, cell=cell, attention="none", bidirectional=False)
     assert train(config, steps=300, length=3) > 0.9
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_recurrent_language_models_learn_to_reverse(cell: Any) -> None:
     torch.manual_seed(0)
-    assert train(RecurrentLanguageModel(**RECURRENT, cell=cell), steps=300, length=3) > 0.9
+    assert train(RecurrentLanguageModelConfig(**RECURRENT, cell=cell), steps=300, length=3) > 0.9
 
 
 def test_states_turn_at_first_and_an_lstm_begins_by_keeping_what_it_has() -> None:
-    network = build(RecurrentLanguageModel(vocabulary=16, width=8, layers=1, cell="lstm"))
+    network = build(RecurrentLanguageModelConfig(vocab_size=16, width=8, layers=1, cell="lstm"))
     layer = network.get_submodule("decoder.layers.0")
     assert isinstance(layer, RecurrentLayer)
     _, h_weight, x_bias, h_bias = layer.weights()
@@ -103,7 +103,7 @@ def test_states_turn_at_first_and_an_lstm_begins_by_keeping_what_it_has() -> Non
 
 @pytest.mark.parametrize("preset", ["tiny", "small", "gpt-char"])
 def test_first_logits_have_about_unit_variance(preset: str) -> None:
-    config = resolve(preset, ["model.vocabulary=1000"]).model
+    config = resolve(preset, ["model.vocab_size=1000"]).model
     network = build(config).eval()
     ids = torch.randint(0, 1000, (4, 20))
     logits = network(ids, ids) if config.translates else network(ids)
@@ -116,9 +116,9 @@ def test_first_logits_have_about_unit_variance(preset: str) -> None:
 def test_a_fresh_decoder_does_not_expect_what_it_has_just_read(
     order: Literal["post", "pre"], norm: Literal["layer", "rms"]
 ) -> None:
-    sizes: dict[str, Any] = {"vocabulary": 1000, "width": 256, "layers": 2, "heads": 4, "feed_forward": 256}
+    sizes: dict[str, Any] = {"vocab_size": 1000, "width": 256, "layers": 2, "heads": 4, "feed_forward": 256}
     ids = torch.randint(0, 1000, (8, 20))
-    config = EncoderDecoder(**sizes, norm_order=order, norm=norm)
+    config = EncoderDecoderConfig(**sizes, norm_order=order, norm=norm)
     logits = build(config).eval()(ids, ids)
     assert logits.gather(-1, ids[..., None]).mean().abs() < 4  # the shared matrix would have it near √256
 
@@ -126,7 +126,7 @@ def test_a_fresh_decoder_does_not_expect_what_it_has_just_read(
 def test_the_residual_sum_does_not_grow_with_depth() -> None:
     ids = torch.randint(0, 50, (2, 16))
     for layers in (2, 32):
-        config = DecoderOnly(vocabulary=50, width=64, heads=4, layers=layers, feed_forward=256, norm_order="pre")
+        config = DecoderOnlyConfig(vocab_size=50, width=64, heads=4, layers=layers, feed_forward=256, norm_order="pre")
         network = build(config).eval()
         last = f"decoder.layers.{layers - 1}.feed_forward_residual.sum"
         with open_taps(network, last) as seen:
@@ -136,7 +136,9 @@ def test_the_residual_sum_does_not_grow_with_depth() -> None:
 
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_what_sublayers_add_shrinks_with_their_number(order: Literal["post", "pre"]) -> None:
-    network = build(EncoderDecoder(vocabulary=50, width=64, layers=3, heads=4, feed_forward=256, norm_order=order))
+    network = build(
+        EncoderDecoderConfig(vocab_size=50, width=64, layers=3, heads=4, feed_forward=256, norm_order=order)
+    )
     for stack, number in (("encoder", 2 * 3), ("decoder", 3 * 3)):
         block = network.get_submodule(f"{stack}.layers.1.feed_forward")
         assert isinstance(block, FeedForward)
@@ -148,7 +150,7 @@ def test_what_sublayers_add_shrinks_with_their_number(order: Literal["post", "pr
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     config = DECODERS[name]
     network = build(config)
-    ids = torch.randint(0, config.vocabulary, (3, 7))
+    ids = torch.randint(0, config.vocab_size, (3, 7))
     facts = facts_of(torch.ones_like(ids).bool())
     logits = network(ids, ids, source_facts=facts) if config.translates else network(ids)
     logits.square().sum().backward()

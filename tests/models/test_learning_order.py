@@ -8,22 +8,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from family import ENCODERS, make
-from regard.config import DecoderOnly, EncoderOnly
+from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
 from regard.models import build
 
-SIZES: dict[str, Any] = {"vocabulary": 12, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
+SIZES: dict[str, Any] = {"vocab_size": 12, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
 LENGTH = 12
 
 
-def learned(kind: type[DecoderOnly | EncoderOnly], positions: str, steps: int = 200) -> float:
+def learned(kind: type[DecoderOnlyConfig | EncoderOnlyConfig], positions: str, steps: int = 200) -> float:
     """How often a network names the token before each one, on unseen sentences after a short training."""
     torch.manual_seed(0)
     network = build(kind(**SIZES | {"positions": positions})).train()
-    head = torch.nn.Linear(SIZES["width"], SIZES["vocabulary"])
+    head = torch.nn.Linear(SIZES["width"], SIZES["vocab_size"])
     optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], lr=5e-3)
 
     def predict(rows: int) -> tuple[Tensor, Tensor]:
-        ids = torch.randint(0, SIZES["vocabulary"], (rows, LENGTH))
+        ids = torch.randint(0, SIZES["vocab_size"], (rows, LENGTH))
         states = network.decode(ids) if network.decodes else network.encode(ids).states
         return head(states)[:, 1:], ids[:, :-1]
 
@@ -39,16 +39,16 @@ def learned(kind: type[DecoderOnly | EncoderOnly], positions: str, steps: int = 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "relative"])
 def test_decoders_learn_what_stands_before(positions: str) -> None:
-    assert learned(DecoderOnly, positions) > 0.95
+    assert learned(DecoderOnlyConfig, positions) > 0.95
 
 
 @pytest.mark.parametrize("positions", ["rotary", "relative"])
 def test_encoders_learn_what_stands_before(positions: str) -> None:
-    assert learned(EncoderOnly, positions) > 0.95
+    assert learned(EncoderOnlyConfig, positions) > 0.95
 
 
 def test_without_positions_an_encoder_knows_no_before() -> None:
-    assert learned(EncoderOnly, "none") < 0.5
+    assert learned(EncoderOnlyConfig, "none") < 0.5
 
 
 def test_an_encoder_with_alibi_cannot_tell_a_text_from_its_mirror_image() -> None:

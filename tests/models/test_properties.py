@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from family import DECODERS, ENCODERS, FAMILY, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
-from regard.config import DecoderOnly, EncoderOnly, NoPositions
+from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, NoPositionsConfig
 from regard.errors import InputError
 from regard.models import Memory, Network
 from regard.models.network import EncodingNetwork
@@ -215,7 +215,7 @@ def test_changing_a_later_token_changes_no_earlier_output(name: str, batch: Batc
 
 
 def test_without_the_look_ahead_mask_a_decoder_does_see_the_future() -> None:
-    network = make(DecoderOnly(vocabulary=VOCABULARY, width=16, heads=2, layers=1, look_ahead_mask=False))
+    network = make(DecoderOnlyConfig(vocab_size=VOCABULARY, width=16, heads=2, layers=1, causal_mask=False))
     ids = torch.tensor([[1, 2, 3]])
     changed = torch.tensor([[1, 2, 4]])
     assert (network.decode(ids)[:, 0] - network.decode(changed)[:, 0]).abs().max() > 1e-3
@@ -223,7 +223,7 @@ def test_without_the_look_ahead_mask_a_decoder_does_see_the_future() -> None:
 
 @given(seed=st.integers(0, 2**31), length=st.integers(2, 8))
 def test_permuting_inputs_permutes_outputs_when_positions_are_off(seed: int, length: int) -> None:
-    network = make(EncoderOnly(vocabulary=VOCABULARY, width=16, heads=4, layers=2, positions=NoPositions()))
+    network = make(EncoderOnlyConfig(vocab_size=VOCABULARY, width=16, heads=4, layers=2, positions=NoPositionsConfig()))
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, VOCABULARY, (2, length), generator=generator)
     order = torch.randperm(length, generator=generator)

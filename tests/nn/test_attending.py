@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.config import RecurrentEncoderDecoder
+from regard.config import RecurrentEncoderDecoderConfig
 from regard.models import build
 from regard.nn.attending import AttendingLayer, Source
 from regard.nn.recurrent import Cell, GRUCell, LSTMCell, State, VanillaCell
@@ -92,7 +92,7 @@ def test_a_layer_that_is_deaf_to_what_it_sees_is_an_ordinary_one(cell: type[Cell
 
 def test_the_readout_sees_what_was_seen_the_state_and_the_token() -> None:
     torch.manual_seed(0)
-    config = RecurrentEncoderDecoder(vocabulary=9, width=WIDTH, layers=1, cell="gru", dropout=0.0)
+    config = RecurrentEncoderDecoderConfig(vocab_size=9, width=WIDTH, layers=1, cell="gru", dropout=0.0)
     network = build(config).double().eval()
     ids = torch.tensor([[1, 2, 3]])
     names = ["embedding.sum", "layers.0.cells.0.hidden", "cross_attention.context"]
@@ -106,7 +106,7 @@ def test_the_readout_sees_what_was_seen_the_state_and_the_token() -> None:
 
 def test_each_step_passes_the_alignment_tap_and_later_steps_feel_what_is_replaced() -> None:
     torch.manual_seed(0)
-    network = build(RecurrentEncoderDecoder(vocabulary=9, width=WIDTH, layers=2)).double().eval()
+    network = build(RecurrentEncoderDecoderConfig(vocab_size=9, width=WIDTH, layers=2)).double().eval()
     assert network.alignment is not None
     source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5, 6, 7]])
     usual = network(source, target)
@@ -128,7 +128,7 @@ def test_each_step_passes_the_alignment_tap_and_later_steps_feel_what_is_replace
 @given(seed=st.integers(0, 2**31))
 def test_documents_that_share_a_row_look_at_its_sentence_each_from_the_start(seed: int) -> None:
     torch.manual_seed(seed)
-    network = build(RecurrentEncoderDecoder(vocabulary=9, width=WIDTH, layers=1)).double().eval()
+    network = build(RecurrentEncoderDecoderConfig(vocab_size=9, width=WIDTH, layers=1)).double().eval()
     source, texts = torch.randint(0, 9, (2, 3)), torch.randint(0, 9, (4, 5))  # two rows look at each sentence
     documents = torch.tensor([0, 0, 0, 1, 1]).expand(4, -1)
     together = network.decode(texts, network.encode(source), facts={"documents": documents})
@@ -139,8 +139,8 @@ def test_documents_that_share_a_row_look_at_its_sentence_each_from_the_start(see
 @pytest.mark.parametrize("layers", [(1, 3), (3, 1), (2, 2)])
 def test_the_decoder_begins_where_the_encoder_ended_the_top_at_the_top(layers: tuple[int, int]) -> None:
     torch.manual_seed(0)
-    config = RecurrentEncoderDecoder(
-        vocabulary=9, width=WIDTH, layers=layers[0], decoder_layers=layers[1], attention="none", cell="lstm"
+    config = RecurrentEncoderDecoderConfig(
+        vocab_size=9, width=WIDTH, layers=layers[0], decoder_layers=layers[1], attention="none", cell="lstm"
     )
     network = build(config).double().eval()
     ids = torch.tensor([[1, 2, 3]])

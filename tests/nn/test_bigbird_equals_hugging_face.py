@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import BigBirdConfig, BigBirdModel
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
-from regard.config import BigBirdAttention as Settings
-from regard.config import EncoderOnly, LearnedPositions
+from regard.config import BigBirdAttentionConfig as Settings
+from regard.config import EncoderOnlyConfig, LearnedPositionsConfig
 from regard.interop.bert import bert_table
 from regard.interop.mapping import to_ours
 from regard.models import build
@@ -102,8 +102,8 @@ def test_a_network_equals_theirs(length: int) -> None:
     blocks = -(-length // block)
     for layer in theirs.encoder.layer:
         with_our_plan(layer.attention.self, Pattern(3, 2, random, seed), blocks)
-    config = EncoderOnly(
-        vocabulary=30,
+    config = EncoderOnlyConfig(
+        vocab_size=30,
         width=WIDTH,
         layers=2,
         heads=HEADS,
@@ -111,8 +111,8 @@ def test_a_network_equals_theirs(length: int) -> None:
         activation="gelu",
         norm_epsilon=theirs.config.layer_norm_eps,
         embedding_norm=True,
-        positions=LearnedPositions(length=64),
-        attention=Settings(block=block, random_blocks=random, seed=seed),
+        positions=LearnedPositionsConfig(max_length=64),
+        attention=Settings(block_size=block, random_blocks=random, seed=seed),
         attention_bias=True,
         scale_embeddings=False,
         segments=2,

@@ -197,7 +197,7 @@ def test_a_longer_text_than_linformer_has_learned_gets_a_sentence() -> None:
         kernel(x, x, x, lay_out(torch.zeros(1, 5)))
     assert str(raised.value) == (
         "The input is 5 tokens long, but this network's attention learned to mix 4: shorten the input, or train with "
-        "model.attention.length = 5."
+        "model.attention.max_length = 5."
     )
     kernel(x, x, x, lay_out(torch.zeros(1, 5), torch.arange(5)[None] < 4))  # pads do not count
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from family import FAMILY
-from regard.config import DecoderOnly, EncoderDecoder, resolve
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, resolve
 from regard.errors import InputError
 from regard.models import build
 from regard.nn import (
@@ -61,7 +61,7 @@ def test_embeddings_are_scaled_and_have_unit_variance() -> None:
 
 
 def test_a_token_outside_the_vocabulary_gets_a_sentence() -> None:
-    network = build(DecoderOnly(vocabulary=5, width=8, heads=2, layers=1, feed_forward=8))
+    network = build(DecoderOnlyConfig(vocab_size=5, width=8, heads=2, layers=1, feed_forward=8))
     with pytest.raises(InputError) as error:
         network.decode(torch.tensor([[1, 7]]))
     assert str(error.value) == (
@@ -70,7 +70,7 @@ def test_a_token_outside_the_vocabulary_gets_a_sentence() -> None:
 
 
 def test_rows_that_do_not_match_get_a_sentence() -> None:
-    network = build(resolve("tiny", ["model.vocabulary=11"]).model)
+    network = build(resolve("tiny", ["model.vocab_size=11"]).model)
     ids = torch.ones(2, 3).long()
     for target in (ids[:1], ids[0]):
         with pytest.raises(InputError) as error:
@@ -81,7 +81,7 @@ def test_rows_that_do_not_match_get_a_sentence() -> None:
 
 
 def test_an_empty_sentence_gets_a_sentence() -> None:
-    network = build(DecoderOnly(vocabulary=5, width=8, heads=2, layers=1, feed_forward=8))
+    network = build(DecoderOnlyConfig(vocab_size=5, width=8, heads=2, layers=1, feed_forward=8))
     with pytest.raises(InputError) as error:
         network.decode(torch.zeros(1, 0, dtype=torch.long))
     assert str(error.value) == "There are no tokens to read: a sentence has at least its end token."
@@ -133,7 +133,7 @@ def test_settings_reach_the_mathematics() -> None:
         modern(ids, ids)
     x, gain = seen["decoder.layers.0.feed_forward_residual.sum"], modern.get_parameter("decoder.norm.weight")
     torch.testing.assert_close(seen["decoder.states"], gain * x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt())
-    bare = DecoderOnly(vocabulary=9, width=8, heads=2, layers=1, feed_forward=0, residual=False, norm="none")
+    bare = DecoderOnlyConfig(vocab_size=9, width=8, heads=2, layers=1, feed_forward=0, residual=False, norm="none")
     cut = build(bare).eval()
     with torch.no_grad():
         cut.get_parameter("decoder.layers.0.attention.output.weight").zero_()
@@ -151,8 +151,8 @@ def test_attention_and_activation_dropout_are_settings() -> None:
 
 def test_matrices_are_shared_by_default_and_each_sharing_is_a_setting() -> None:
     def matrices(share_embeddings: bool = True, share_output: bool = True) -> list[int]:
-        config = EncoderDecoder(
-            vocabulary=9, width=8, heads=2, share_embeddings=share_embeddings, share_output=share_output
+        config = EncoderDecoderConfig(
+            vocab_size=9, width=8, heads=2, share_embeddings=share_embeddings, tie_output=share_output
         )
         network = build(config)
         parts = ("encoder.embedding", "decoder.embedding", "output")
@@ -189,7 +189,7 @@ NAMED_STEPS = {
 
 @pytest.mark.parametrize("step", NAMED_STEPS)
 def test_every_named_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
-    network = build(resolve("tiny", ["model.vocabulary=11"]).model).eval()
+    network = build(resolve("tiny", ["model.vocab_size=11"]).model).eval()
     ids = torch.tensor([[1, 2, 3]])
     plain = network(ids, ids)
     names = [name for name in network.taps if name.endswith(NAMED_STEPS[step])]
@@ -204,7 +204,7 @@ def test_every_named_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
 
 
 def test_a_backward_hook_opens_a_tap_too() -> None:
-    network = build(resolve("tiny", ["model.vocabulary=11"]).model)
+    network = build(resolve("tiny", ["model.vocab_size=11"]).model)
     gradients: list[Tensor] = []
     tap = network.taps["decoder.layers.0.attention.kernel.weights"]
     hook = tap.register_full_backward_hook(lambda _module, given, _taken: gradients.extend(given))

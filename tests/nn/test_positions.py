@@ -73,7 +73,7 @@ def test_learned_positions_say_where_they_end() -> None:
         positions.embed(torch.zeros(1, 5, 6), lay_out(torch.zeros(1, 5).long()).queries)
     assert str(error.value) == (
         "The input is 5 tokens long, but this network learned 4 positions: "
-        "shorten the input, or train with model.positions.length = 5."
+        "shorten the input, or train with model.positions.max_length = 5."
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.gptj import modeling_gptj
 
-from regard.config import DecoderOnly, RotaryPositions
+from regard.config import DecoderOnlyConfig, RotaryPositionsConfig
 from regard.models import build
 from regard.nn import RotaryPositions as Rotary
 from regard.nn import Tokens
@@ -88,8 +88,8 @@ def test_a_network_in_halves_is_a_llama(tied: bool) -> None:
             rope_parameters={"rope_type": "default", "rope_theta": 500.0},
         )
     ).eval()
-    config = DecoderOnly(
-        vocabulary=30,
+    config = DecoderOnlyConfig(
+        vocab_size=30,
         width=24,
         layers=2,
         heads=3,
@@ -97,9 +97,9 @@ def test_a_network_in_halves_is_a_llama(tied: bool) -> None:
         activation="swiglu",
         norm="rms",
         norm_order="pre",
-        positions=RotaryPositions(layout="halves", base=500.0),
+        positions=RotaryPositionsConfig(layout="halves", base=500.0),
         scale_embeddings=False,
-        share_output=tied,
+        tie_output=tied,
     )
     ours = build(config).eval()
     ours.load_state_dict(as_ours(theirs, ours.state_dict()))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.config import Config, EncoderDecoder, SyntaxPositions
+from regard.config import Config, EncoderDecoderConfig, SyntaxPositionsConfig
 from regard.data import trees
 from regard.data.pairs import pad_facts
 from regard.errors import InputError
@@ -68,7 +68,7 @@ def test_the_names_of_the_facts_are_the_same_for_text_and_network() -> None:
 
 
 def test_a_network_without_its_facts_says_so() -> None:
-    network = build(EncoderDecoder(vocabulary=9, width=8, heads=2, layers=1, positions=SyntaxPositions()))
+    network = build(EncoderDecoderConfig(vocab_size=9, width=8, heads=2, layers=1, positions=SyntaxPositionsConfig()))
     with pytest.raises(InputError) as error:
         network.encode(torch.ones(1, 3).long())
     assert str(error.value) == (
@@ -88,8 +88,8 @@ def test_what_is_deeper_than_the_deepest_is_equally_deep() -> None:
 
 def test_either_half_can_be_left_out() -> None:
     def parts(**settings: bool) -> tuple[bool, bool]:
-        config = EncoderDecoder(
-            vocabulary=9, width=8, heads=2, layers=1, positions=SyntaxPositions.model_validate(settings)
+        config = EncoderDecoderConfig(
+            vocab_size=9, width=8, heads=2, layers=1, positions=SyntaxPositionsConfig.model_validate(settings)
         )
         network = build(config)
         vectors = any(isinstance(part, RelativeVectors) for part in network.modules())
@@ -101,19 +101,19 @@ def test_either_half_can_be_left_out() -> None:
 
 
 def test_the_decoder_keeps_sinusoids() -> None:
-    network = build(EncoderDecoder(vocabulary=9, width=8, heads=2, layers=1, positions=SyntaxPositions()))
+    network = build(EncoderDecoderConfig(vocab_size=9, width=8, heads=2, layers=1, positions=SyntaxPositionsConfig()))
     learned = [name for name, _ in network.named_parameters() if "positions" in name]
     assert all(name.startswith("encoder.") for name in learned)
     assert "decoder.embedding.positions.vectors" in network.taps
 
 
-def accuracy(positions: SyntaxPositions | str, steps: int = 150) -> float:
+def accuracy(positions: SyntaxPositionsConfig | str, steps: int = 150) -> float:
     """How often a network names the word that the marked one hangs from, on unseen trees after a short training."""
     torch.manual_seed(0)
     draw = random.Random(0)
     words, length = 8, 6
-    config = EncoderDecoder.model_validate(
-        {"vocabulary": 2 * words + 2, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
+    config = EncoderDecoderConfig.model_validate(
+        {"vocab_size": 2 * words + 2, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
         | {"positions": positions}
     )
     network = build(config).train()
@@ -142,10 +142,10 @@ def accuracy(positions: SyntaxPositions | str, steps: int = 150) -> float:
 
 def test_a_network_learns_what_only_the_tree_tells() -> None:
     """The word above a marked word: with the tree nearly always, and without it hardly better than by guessing."""
-    assert accuracy(SyntaxPositions(clip=8)) > 0.9
+    assert accuracy(SyntaxPositionsConfig(max_distance=8)) > 0.9
     assert accuracy("sinusoidal", steps=100) < 0.4
 
 
 def test_settings_of_a_model_with_parses() -> None:
-    assert Config(model=EncoderDecoder(positions=SyntaxPositions())).model.reads_parses
+    assert Config(model=EncoderDecoderConfig(positions=SyntaxPositionsConfig())).model.reads_parses
     assert not Config().model.reads_parses

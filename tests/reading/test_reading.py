@@ -12,7 +12,15 @@ import regard
 from family import make
 from labelled_runs import WORDS
 from regard.api import Model
-from regard.config import ClassHead, Config, EncoderOnly, LearnedPositions, SpecialTokens, TagHead, TokenizerConfig
+from regard.config import (
+    ClassHeadConfig,
+    Config,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    SpecialTokensConfig,
+    TagHeadConfig,
+    TokenizerConfig,
+)
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import ConfigError
 from regard.models import save
@@ -28,16 +36,17 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer([" ".join(WORDS)], TokenizerConfig(), vocabulary=300)
 
 
-def reader(head: ClassHead | TagHead, longest: int = 12) -> Reader:
+def reader(head: ClassHeadConfig | TagHeadConfig, longest: int = 12) -> Reader:
     cut = tokenizer()
-    model = EncoderOnly(
-        vocabulary=len(cut), width=16, layers=2, heads=2, feed_forward=24, positions=LearnedPositions(length=longest),
+    model = EncoderOnlyConfig(
+        vocab_size=len(cut), width=16, layers=2, heads=2, feed_forward=24,
+        positions=LearnedPositionsConfig(max_length=longest),
         segments=2, pooling="first-dense", head=head,
     )  # fmt: skip
-    return Reader.of(make(model), Config(model=model, tokens=SpecialTokens()), cut, "it")
+    return Reader.of(make(model), Config(model=model, tokens=SpecialTokensConfig()), cut, "it")
 
 
-CLASSIFIER, TAGGER = reader(ClassHead(labels=LABELS)), reader(TagHead(labels=LABELS))
+CLASSIFIER, TAGGER = reader(ClassHeadConfig(labels=LABELS)), reader(TagHeadConfig(labels=LABELS))
 sentence = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
 texts = st.lists(st.one_of(sentence, st.tuples(sentence, sentence)), min_size=1, max_size=5)
 
@@ -80,7 +89,7 @@ def test_long_texts_are_cut_and_counted() -> None:
     assert label_probabilities(CLASSIFIER, ["cat", long])[1] == [False, True]
 
 
-def saved(folder: Path, head: ClassHead | TagHead) -> Model:
+def saved(folder: Path, head: ClassHeadConfig | TagHeadConfig) -> Model:
     made = reader(head)
     files = {"tokenizer.json": made.tokenizer.to_json()}
     save(folder, made.network.float(), made.config, extra_files=files)
@@ -88,7 +97,10 @@ def saved(folder: Path, head: ClassHead | TagHead) -> Model:
 
 
 def test_a_model_answers_as_it_is_asked(tmp_path: Path) -> None:
-    classifier, tagger = saved(tmp_path / "c", ClassHead(labels=LABELS)), saved(tmp_path / "t", TagHead(labels=LABELS))
+    classifier, tagger = (
+        saved(tmp_path / "c", ClassHeadConfig(labels=LABELS)),
+        saved(tmp_path / "t", TagHeadConfig(labels=LABELS)),
+    )
     assert classifier.classify("the cat") in LABELS
     assert classifier.classify(("the cat", "a dog")) in LABELS
     several = classifier.classify(["the cat", ("a", "dog")])
@@ -102,7 +114,10 @@ def test_a_model_answers_as_it_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_says_so(tmp_path: Path) -> None:
-    classifier, tagger = saved(tmp_path / "c", ClassHead(labels=LABELS)), saved(tmp_path / "t", TagHead(labels=LABELS))
+    classifier, tagger = (
+        saved(tmp_path / "c", ClassHeadConfig(labels=LABELS)),
+        saved(tmp_path / "t", TagHeadConfig(labels=LABELS)),
+    )
     with pytest.raises(ConfigError) as error:
         classifier.tag(["the cat"])
     assert str(error.value) == (
@@ -116,7 +131,7 @@ def test_a_model_that_cannot_says_so(tmp_path: Path) -> None:
 
 
 def test_dense_pooling_must_have_been_learned() -> None:
-    model = EncoderOnly(vocabulary=300, width=16, layers=1, heads=2, feed_forward=24)
+    model = EncoderOnlyConfig(vocab_size=300, width=16, layers=1, heads=2, feed_forward=24)
     torch.manual_seed(0)
     plain = Reader.of(make(model), Config(model=model), tokenizer(), "it")
     with pytest.raises(ConfigError) as error:

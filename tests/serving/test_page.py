@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from browsers import browser
 from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
-from regard.config import EncoderDecoder, RecurrentEncoderDecoder
+from regard.config import EncoderDecoderConfig, RecurrentEncoderDecoderConfig
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
 from regard.interpret.ablation import Change
@@ -53,14 +53,14 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Served:
     folder = tmp_path_factory.mktemp("translator") / "en-it"
     whole = partial(initialise, shrink=False)  # the stream changes more, so that it does not only repeat what it reads
     with patch("regard.models.assembly.initialise", whole):
-        saved(folder, EncoderDecoder(**SMALL), seed=6)
+        saved(folder, EncoderDecoderConfig(**SMALL), seed=6)
     return load_all([str(folder)])[0]
 
 
 @pytest.fixture(scope="module")
 def site(translator: Served, models: list[Served], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("recurrent") / "rnn"
-    saved(folder, RecurrentEncoderDecoder(vocabulary=VOCABULARY, width=16, layers=2, cell="gru"))
+    saved(folder, RecurrentEncoderDecoderConfig(vocab_size=VOCABULARY, width=16, layers=2, cell="gru"))
     with running(Service([translator, models[2], *load_all([f"rnn[en-it]={folder}"])])) as found:
         yield found
 
@@ -240,7 +240,7 @@ def test_the_browser_knows_every_activation(page: Page) -> None:
     gates = inputs.flip(0) / 2
     bend = "([name, x]) => import('/arithmetic.js').then(({ ACTIVATIONS }) => x.map(ACTIVATIONS[name]))"
     gate = "([name, x, y]) => import('/arithmetic.js').then(({ GATED }) => x.map((one, n) => GATED[name](one, y[n])))"
-    for name in get_args(EncoderDecoder.model_fields["activation"].annotation):
+    for name in get_args(EncoderDecoderConfig.model_fields["activation"].annotation):
         if name == "swiglu":
             ours = page.evaluate(gate, [name, inputs.tolist(), gates.tolist()])
             theirs = torch.nn.functional.silu(inputs) * gates
@@ -612,7 +612,7 @@ def test_what_cannot_be_looked_into_is_said(page: Page) -> None:
 
 
 def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Browser, tmp_path: Path) -> None:
-    saved(tmp_path / "seer", EncoderDecoder(**SMALL, look_ahead_mask=False))
+    saved(tmp_path / "seer", EncoderDecoderConfig(**SMALL, causal_mask=False))
     with running(Service(load_all([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
         page = chromium.new_page()
         page.goto(f"{site.url}/#look?text=w5+w6")

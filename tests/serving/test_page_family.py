@@ -12,16 +12,16 @@ from browsers import browser
 from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import (
-    AlibiPositions,
-    BigBirdAttention,
-    DecoderOnly,
-    EncoderDecoder,
-    LinformerAttention,
+    AlibiPositionsConfig,
+    BigBirdAttentionConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    LinformerAttentionConfig,
     ModelConfig,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
-    RelativePositions,
-    RotaryPositions,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
 )
 from regard.serving.served import load_all
 from regard.serving.service import Service
@@ -31,19 +31,21 @@ MARKUP = "<img/src=x/onerror=struck=1>"  # which stands for w5 in every vocabula
 TEXT = f"w16 {MARKUP} w17"
 PATIENCE = 20_000  # milliseconds
 _SMALL: dict[str, Any] = {**SMALL, "layers": 1}
-_RECURRENT: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 1, "cell": "lstm"}
+_RECURRENT: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 16, "layers": 1, "cell": "lstm"}
 NETWORKS: dict[str, ModelConfig] = {
-    "rotary": EncoderDecoder(**_SMALL, positions=RotaryPositions(), activation="swiglu"),
-    "alibi": DecoderOnly(**_SMALL, positions=AlibiPositions(), activation="swish"),
-    "relative": EncoderDecoder(**_SMALL, positions=RelativePositions(clip=2), activation="gelu-tanh"),
-    "linformer": EncoderDecoder(
-        **_SMALL, attention=LinformerAttention(projected=3, length=64), activation="gelu", norm="rms"
+    "rotary": EncoderDecoderConfig(**_SMALL, positions=RotaryPositionsConfig(), activation="swiglu"),
+    "alibi": DecoderOnlyConfig(**_SMALL, positions=AlibiPositionsConfig(), activation="swish"),
+    "relative": EncoderDecoderConfig(
+        **_SMALL, positions=RelativePositionsConfig(max_distance=2), activation="gelu-tanh"
     ),
-    "bigbird": EncoderDecoder(
-        **_SMALL, attention=BigBirdAttention(block=1, window_blocks=1, global_blocks=1, random_blocks=1)
+    "linformer": EncoderDecoderConfig(
+        **_SMALL, attention=LinformerAttentionConfig(projected_length=3, max_length=64), activation="gelu", norm="rms"
     ),
-    "lstm": RecurrentEncoderDecoder(**_RECURRENT),
-    "lstm-writer": RecurrentLanguageModel(**_RECURRENT),
+    "bigbird": EncoderDecoderConfig(
+        **_SMALL, attention=BigBirdAttentionConfig(block_size=1, window_blocks=1, global_blocks=1, random_blocks=1)
+    ),
+    "lstm": RecurrentEncoderDecoderConfig(**_RECURRENT),
+    "lstm-writer": RecurrentLanguageModelConfig(**_RECURRENT),
 }
 SEEDS = {"rotary": 1, "linformer": 4, "bigbird": 7}  # with which they soon come to an end; others do with 0
 IN_WORDS = {"tokens", "positions", "output"}  # steps that may have no picture but the map

@@ -131,8 +131,7 @@ class TestWhoCanReachIt:
         with pytest.raises(ConfigError) as error:
             decide_access(host, key=None)
         assert str(error.value) == (
-            f"--host {host}: others can reach this address; give --api-key-file or REGARD_API_KEY, "
-            "or say --open-to-all."
+            f"--host {host}: others can reach this address; give --api-key-file or REGARD_API_KEY, or say --no-auth."
         )
         assert decide_access(host, key=b"k").key == b"k"
         assert decide_access(host, key=None, open_to_all=True).key is None

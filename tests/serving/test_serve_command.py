@@ -149,15 +149,14 @@ def test_a_port_that_is_not_for_everyone_gets_a_sentence(
     [
         (["--port", "99999"], 1, "there is no port 99999; choose one from 0 to 65535 with --port."),
         (
-            ["--host", "192.0.2.1", "--open-to-all"],
+            ["--host", "192.0.2.1", "--no-auth"],
             1,
             "--host 192.0.2.1: is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all of them.",
         ),
         (
             ["--host", "0.0.0.0"],
             2,
-            "--host 0.0.0.0: others can reach this address; give --api-key-file or REGARD_API_KEY, "
-            "or say --open-to-all.",
+            "--host 0.0.0.0: others can reach this address; give --api-key-file or REGARD_API_KEY, or say --no-auth.",
         ),
         (["--engine", "torhc"], 2, "--engine torhc: should be auto, torch or ctranslate2 (did you mean torch?)."),
         (["--precision", "int4"], 2, "--precision int4: should be int8 or float32 (did you mean int8?)."),

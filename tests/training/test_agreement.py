@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from commands import regard as command_line
 from regard.config import (
-    BidirectionalLanguageModel,
-    ClassHead,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
+    BidirectionalLanguageModelConfig,
+    ClassHeadConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
     ModelConfig,
-    TokenHead,
+    TokenHeadConfig,
 )
 from regard.errors import RunError
 from regard.models import build
@@ -34,7 +34,7 @@ from regard.training.masked import HiddenToken, MaskedBatch
 from regard.training.objective import Agreeing, Batch, NextToken, Objective, TokenBatch
 from small_runs import numbers, run, write_pairs
 
-SHAPE: dict[str, Any] = {"vocabulary": 20, "width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "dropout": 0.3}
+SHAPE: dict[str, Any] = {"vocab_size": 20, "width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "dropout": 0.3}
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def real_of(rows: int, length: int) -> Tensor:
 
 
 def translation() -> tuple[Objective[Any], Batch]:
-    network = build(EncoderDecoder(**SHAPE))
+    network = build(EncoderDecoderConfig(**SHAPE))
     source, target = torch.randint(4, 20, (2, 6, 9))
     batch = TokenBatch(target, target.roll(-1, 1), real_of(6, 9), source, real_of(6, 9))
     return NextToken(network, 0.1), batch
@@ -75,11 +75,11 @@ def translation() -> tuple[Objective[Any], Batch]:
 
 def language() -> tuple[Objective[Any], Batch]:
     target = torch.randint(4, 20, (6, 9))
-    return NextToken(build(DecoderOnly(**SHAPE)), 0.0), TokenBatch(target, target.roll(-1, 1))
+    return NextToken(build(DecoderOnlyConfig(**SHAPE)), 0.0), TokenBatch(target, target.roll(-1, 1))
 
 
 def both_ways() -> tuple[Objective[Any], Batch]:
-    model = BidirectionalLanguageModel(vocabulary=20, width=16, dropout=0.3)
+    model = BidirectionalLanguageModelConfig(vocab_size=20, width=16, dropout=0.3)
     target = torch.randint(4, 20, (6, 9))
     return BothWays(build(model), 0.1), TwoWayBatch(target, target.roll(-1, 1), real_of(6, 9))  # type: ignore[arg-type]
 
@@ -91,11 +91,13 @@ def encoder(model: ModelConfig) -> Any:
 def hidden() -> tuple[Objective[Any], Batch]:
     ids, real = torch.randint(4, 20, (6, 9)), real_of(6, 9)
     chosen = real & (torch.rand(6, 9) < 0.5)
-    return HiddenToken(encoder(EncoderOnly(**SHAPE, head=TokenHead())), 0.1), MaskedBatch(ids, ids, chosen, real)
+    return HiddenToken(encoder(EncoderOnlyConfig(**SHAPE, head=TokenHeadConfig())), 0.1), MaskedBatch(
+        ids, ids, chosen, real
+    )
 
 
 def classes() -> tuple[Objective[Any], Batch]:
-    network = encoder(EncoderOnly(**SHAPE, head=ClassHead(labels=("a", "b", "c"))))
+    network = encoder(EncoderOnlyConfig(**SHAPE, head=ClassHeadConfig(labels=("a", "b", "c"))))
     batch = LabelBatch(torch.randint(4, 20, (6, 9)), real_of(6, 9), torch.randint(0, 3, (6, 1)))
     return PredictLabels(network, 0.1, words=False), batch
 
@@ -193,7 +195,7 @@ def test_a_share_without_targets_has_a_gradient_of_zero() -> None:
 
 def test_a_run_with_agreement_learns_to_agree_and_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
-    chosen = ["training.agreement=5", "model.dropout=0.2", "validation.every=20"]
+    chosen = ["training.rdrop=5", "model.dropout=0.2", "validation.every=20"]
     whole = run(tmp_path / "whole", data, *chosen, "training.steps=40")
     run(tmp_path / "part", data, *chosen, "training.steps=20")
     part = run(tmp_path / "part", data, *chosen, "training.steps=40", resume=True)
@@ -206,14 +208,14 @@ def test_a_run_with_agreement_learns_to_agree_and_goes_on_as_if_never_stopped(tm
 
 def test_a_loss_past_all_bounds_asks_for_less_agreement(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
-    with pytest.raises(RunError, match=r"lower training.schedule.peak or training.agreement, lengthen"):
-        run(tmp_path / "run", data, "training.agreement=1e30")
+    with pytest.raises(RunError, match=r"lower training.schedule.learning_rate or training.rdrop, lengthen"):
+        run(tmp_path / "run", data, "training.rdrop=1e30")
 
 
 def test_without_dropout_there_is_nothing_to_agree_on(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
-    chosen = ["--set", "training.agreement=1", "--set", "model.dropout=0"]
+    chosen = ["--set", "training.rdrop=1", "--set", "model.dropout=0"]
     done = command_line("train", "translation", "--data", str(data), "--out", str(tmp_path / "run"), *chosen)
     assert done.code == 2
-    assert "training.agreement = 1 compares two readings that differ by dropout, and there is none" in done.err
+    assert "training.rdrop = 1 compares two readings that differ by dropout, and there is none" in done.err
     assert "set model.dropout above 0" in done.err

@@ -11,7 +11,7 @@ from hypothesis import given
 import regard
 from family import VOCABULARY, Batch, batches, make
 from regard.cli.data import is_translator
-from regard.config import BidirectionalLanguageModel, Corpus
+from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.data.scan import Scan
 from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
@@ -26,7 +26,7 @@ LEARN = [KIND, "tokenizer.kind=character", "training.label_smoothing=0.0"]
 
 
 def network_of() -> Network:
-    network = make(BidirectionalLanguageModel(vocabulary=VOCABULARY, width=16))
+    network = make(BidirectionalLanguageModelConfig(vocab_size=VOCABULARY, width=16))
     assert isinstance(network, Network)
     return network
 
@@ -57,7 +57,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("documents", ["joined", "apart"])
+@pytest.mark.parametrize("documents", ["concatenated", "separate"])
 def test_it_learns_both_ways_and_gives_vectors(documents: str, text: Path, tmp_path: Path) -> None:
     settings = ["training.steps=150", "training.batch_tokens=600", f"data.documents={documents}"]
     folder = run(tmp_path / "run", text, *LEARN, *settings, "model.width=64", "model.dropout=0.0")
@@ -111,7 +111,7 @@ def test_it_writes_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", text, *LEARN, "training.steps=1") / "best"
     model = regard.load(folder)
     with pytest.raises(ConfigError) as error:
-        is_translator(model, Corpus(files=(str(text),)))
+        is_translator(model, CorpusConfig(files=(str(text),)))
     assert str(error.value) == (
         f"{folder} is a bidirectional language model, which writes no text (regard evaluate measures what it "
         "predicts); give a translator or a language model."

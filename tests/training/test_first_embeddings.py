@@ -1,4 +1,4 @@
-"""`training.embeddings`: any network can begin from word vectors."""
+"""`training.pretrained_embeddings`: any network can begin from word vectors."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 
 from family import FAMILY
-from regard.config import BidirectionalLanguageModel, Config, ModelConfig, TokenizerConfig
+from regard.config import BidirectionalLanguageModelConfig, Config, ModelConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, DataError
 from regard.models import build
@@ -35,7 +35,7 @@ def vectors_of(path: Path, words: list[str], width: int, seed: int = 0) -> torch
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    sizes = {"vocabulary": len(tokenizer), "target_vocabulary": len(tokenizer)}
+    sizes = {"vocab_size": len(tokenizer), "target_vocab_size": len(tokenizer)}
     config: ModelConfig = KINDS[kind].model_copy(
         update={name: sizes[name] for name in sizes if hasattr(KINDS[kind], name)}
     )
@@ -60,14 +60,14 @@ def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Toke
 
 def test_where_the_file_has_capitals_they_count(tokenizer: Tokenizer, tmp_path: Path) -> None:
     vectors_of(tmp_path / "vectors.txt", [*WORDS, "Rome"], 8)
-    network = build(BidirectionalLanguageModel(vocabulary=len(tokenizer), width=16))
+    network = build(BidirectionalLanguageModelConfig(vocab_size=len(tokenizer), width=16))
     assert "3 of 10 tokens found" in start_from_word_vectors(network, tokenizer, tmp_path / "vectors.txt")
 
 
 def test_vectors_for_nothing_get_a_sentence(tokenizer: Tokenizer, tmp_path: Path) -> None:
     vectors_of(tmp_path / "vectors.txt", ["gatto"], 16)
     with pytest.raises(DataError) as error:
-        start_from_word_vectors(build(BidirectionalLanguageModel(width=32)), tokenizer, tmp_path / "vectors.txt")
+        start_from_word_vectors(build(BidirectionalLanguageModelConfig(width=32)), tokenizer, tmp_path / "vectors.txt")
     assert str(error.value) == (
         f"{tmp_path / 'vectors.txt'}: has a vector for none of the 10 tokens, of which 6 are whole words; "
         "check its language, or set tokenizer.kind = 'word'."
@@ -78,13 +78,13 @@ def test_another_width_gets_a_sentence_before_anything_long_begins(tmp_path: Pat
     data, path = write_pairs(tmp_path / "pairs.tsv", 30), tmp_path / "vectors.txt"
     vectors_of(path, WORDS, 50)
     with pytest.raises(ConfigError) as error:
-        run(tmp_path / "run", data, f"training.embeddings={path}")
+        run(tmp_path / "run", data, f"training.pretrained_embeddings={path}")
     assert str(error.value) == (
         f"{path}: has vectors of 50 numbers, but the embeddings of the network have 32; "
         "set model.width = 50, or give other vectors."
     )
     elmo = Config.model_validate(
-        {"model": {"kind": "bidirectional-language-model"}, "training": {"embeddings": str(path)}}
+        {"model": {"kind": "bidirectional-language-model"}, "training": {"pretrained_embeddings": str(path)}}
     )
     with pytest.raises(ConfigError, match=r"have 256; set model.width = 100, or"):
         check_word_vectors(elmo)
@@ -101,7 +101,7 @@ class Listener(Display):
 def test_a_run_begins_with_these_rows_and_goes_on_without_the_file(tmp_path: Path) -> None:
     data, path = write_pairs(tmp_path / "pairs.tsv", 60), tmp_path / "vectors.txt"
     vectors = vectors_of(path, ["one", "due"], 32)
-    settings = ["tokenizer.kind=word", f"training.embeddings={path}", "training.schedule.peak=1e-9"]
+    settings = ["tokenizer.kind=word", f"training.pretrained_embeddings={path}", "training.schedule.learning_rate=1e-9"]
     listener = Listener()
     folder = carry_out(order(tmp_path / "run", data, *settings, "training.steps=1"), listener).folder
     assert any(note.startswith(f"{path}: 2 of ") for note in listener.notes)

@@ -26,7 +26,7 @@ def test_picks_are_valid_for_any_amount_of_data(examples: int, tuning: bool) -> 
     for picks in KINDS:
         config = settled(examples, picks, Said(tuning=tuning))
         assert config.training.steps >= config.validation.every
-        assert config.training.schedule.warmup < config.training.steps
+        assert config.training.schedule.warmup_steps < config.training.steps
         assert config.training.patience >= 2
 
 
@@ -35,7 +35,7 @@ def test_more_data_gets_a_larger_network_and_less_dropout() -> None:
         sizes = [settled(examples, picks).model for examples in SIZES]
         for smaller, larger in itertools.pairwise(sizes):
             assert smaller.width <= larger.width
-            assert smaller.vocabulary <= larger.vocabulary
+            assert smaller.vocab_size <= larger.vocab_size
             assert smaller.dropout >= larger.dropout
 
 
@@ -43,9 +43,9 @@ def test_what_has_learned_before_is_trained_shorter_and_more_gently() -> None:
     for picks in KINDS:
         fresh, tuned = settled(5000, picks), settled(5000, picks, Said(tuning=True))
         assert tuned.training.steps < fresh.training.steps
-        assert (tuned.training.schedule.peak or 0) < (fresh.training.schedule.peak or 0)
+        assert (tuned.training.schedule.learning_rate or 0) < (fresh.training.schedule.learning_rate or 0)
         settings = {pick.setting for pick in picks(Scan(5000, 300_000), Said(tuning=True))}
-        assert not settings & {"model.width", "model.vocabulary", "model.layers"}
+        assert not settings & {"model.width", "model.vocab_size", "model.layers"}
 
 
 def test_every_pick_says_why() -> None:
@@ -57,7 +57,7 @@ def test_every_pick_says_why() -> None:
 
 def test_nothing_is_held_out_where_there_is_validation_data() -> None:
     for picks in KINDS:
-        assert "data.held_out" not in {pick.setting for pick in picks(Scan(9, 90), Said(validation=True))}
+        assert "data.validation_fraction" not in {pick.setting for pick in picks(Scan(9, 90), Said(validation=True))}
 
 
 def test_a_model_to_start_from_is_noticed() -> None:

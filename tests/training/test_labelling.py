@@ -12,7 +12,7 @@ import torch
 
 import regard
 from labelled_runs import SMALL, followers, likenesses, negations, run, write_columns, write_table
-from regard.config import ClassHead, gather
+from regard.config import ClassHeadConfig, gather
 from regard.errors import ConfigError, DataError, InterruptedRun
 from regard.models.weights import read_tensors
 from regard.training.loop import Loop
@@ -119,7 +119,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 
 def test_texts_that_are_too_long_are_cut_and_counted(tmp_path: Path) -> None:
     data = write_table(tmp_path / "a.tsv", [*negations(80), ("plain", "cat " * 40)])
-    folder = run(tmp_path / "run", data, "training.steps=1", "data.longest=16")
+    folder = run(tmp_path / "run", data, "training.steps=1", "data.max_length=16")
     counts = json.loads((folder / "run.json").read_text())["data"]
     assert counts["train"].get("cut", 0) + counts["valid"].get("cut", 0) <= 1
     assert counts["train"]["read"] == counts["train"]["kept"]
@@ -128,7 +128,7 @@ def test_texts_that_are_too_long_are_cut_and_counted(tmp_path: Path) -> None:
 def test_sentences_that_are_too_long_are_divided_and_every_word_is_scored(tmp_path: Path) -> None:
     data = write_columns(tmp_path / "a.conll", [*followers(40), [("cat", "O")] * 30])
     folder = run(
-        tmp_path / "run", data, "training.steps=1", "model.positions.kind=learned", "model.positions.length=16",
+        tmp_path / "run", data, "training.steps=1", "model.positions.kind=learned", "model.positions.max_length=16",
         f"data.valid.files={data}", head="tags",
     )  # fmt: skip
     counts = json.loads((folder / "run.json").read_text())["data"]
@@ -139,7 +139,12 @@ def test_sentences_that_are_too_long_are_divided_and_every_word_is_scored(tmp_pa
 
 # fine-tuning
 
-SHORT = ["training.steps=15", "validation.every=15", "training.schedule.peak=0.001", "training.schedule.warmup=2"]
+SHORT = [
+    "training.steps=15",
+    "validation.every=15",
+    "training.schedule.learning_rate=0.001",
+    "training.schedule.warmup_steps=2",
+]
 
 
 def test_fine_tuning_beats_training_from_nothing(classifier: Path, tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ def test_fine_tuning_beats_training_from_nothing(classifier: Path, tmp_path: Pat
     data = write_table(tmp_path / "b.tsv", renamed)
     scratch = run(tmp_path / "scratch", data, *SHORT)
     sets = [*SHORT, f"training.start_from={classifier}", "model.head.labels=[]"]
-    better = run(tmp_path / "tuned", data, *sets, "model.vocabulary=17")
+    better = run(tmp_path / "tuned", data, *sets, "model.vocab_size=17")
     assert results(better)["best"]["accuracy"] > results(scratch)["best"]["accuracy"] + 0.1
     assert json.loads((better / "best" / "config.json").read_text())["model"]["head"]["labels"] == ["no", "yes"]
 
@@ -175,7 +180,7 @@ def test_a_head_of_the_same_labels_is_kept_and_another_is_new(classifier: Path, 
     start = regard.load(classifier).config
     same = read_tensors(classifier / "best" / "model.safetensors")
     for labels, equal in ((["negated", "plain"], True), (["no", "yes"], False)):
-        model = start.model.model_copy(update={"head": ClassHead(labels=tuple(labels))})
+        model = start.model.model_copy(update={"head": ClassHeadConfig(labels=tuple(labels))})
         training = start.training.model_copy(update={"start_from": str(classifier)})
         config = start.model_copy(update={"model": model, "training": training})
         network = regard.build(model)
@@ -189,7 +194,7 @@ def test_a_frozen_network_learns_with_its_head_alone(classifier: Path, tmp_path:
     renamed = [("no" if label == "negated" else "yes", text) for label, text in negations(200, seed=5)]
     data = write_table(tmp_path / "b.tsv", renamed)
     folder = tuned(
-        tmp_path / "run", data, classifier, "training.frozen=true", "model.head.labels=[]", "training.steps=40"
+        tmp_path / "run", data, classifier, "training.freeze_encoder=true", "model.head.labels=[]", "training.steps=40"
     ).folder
     before, after = (read_tensors(path / "best" / "model.safetensors") for path in (classifier, folder))
     changed = {name for name in after if not torch.equal(before[name], after[name])}
@@ -201,7 +206,7 @@ def test_translators_and_language_models_start_from_others_too(tmp_path: Path) -
     pairs = write_pairs(tmp_path / "pairs.tsv", 60)
     first = translator(tmp_path / "first", pairs, "training.steps=2", "validation.sentences=0")
     said = [setting for setting in SETTINGS if not setting.startswith("model.")]
-    given = [*said, f"data.train.files={pairs}", "data.held_out=0.1", f"training.start_from={first}"]
+    given = [*said, f"data.train.files={pairs}", "data.validation_fraction=0.1", f"training.start_from={first}"]
     second = carry_out(Order(gather(None, [*given, "training.steps=1", "validation.sentences=0"]), tmp_path / "second"))
     assert (second.folder / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
     assert regard.load(second.folder).config.model == regard.load(first).config.model
@@ -249,18 +254,19 @@ def test_dropout_may_change_where_training_starts_from_a_model(classifier: Path,
             "x\ta b\ny\tb a\n",
             ["data.valid.files=valid.tsv"],
             "valid.tsv:2: has the label 'z', which is none of those to learn (x, y); correct it, or skip such lines "
-            "with --skip-bad.",
+            "with --skip-invalid.",
         ),
         (
             "x\ta b\ny\tb a\n",
             ["model.head.labels=['x', 'w']", "data.valid.files=train.tsv"],
             "train.tsv:2: has the label 'y', which is none of those to learn (x, w); correct it, or skip such lines "
-            "with --skip-bad.",
+            "with --skip-invalid.",
         ),
         (
             "x\ta b\ny\tb a\n",
-            ["data.held_out=0.000001"],
-            "no text was held out for validation, because there are too few different ones; raise data.held_out, "
+            ["data.validation_fraction=0.000001"],
+            "no text was held out for validation, because there are too few different ones; raise "
+            "data.validation_fraction, "
             "which is 1e-06, or give --valid.",
         ),
     ],
@@ -280,8 +286,9 @@ def test_labels_that_cannot_be_learned_are_one_sentence(
     ("settings", "sentence"),
     [
         (
-            ["training.frozen=true"],
-            "--set training.frozen=true: training.frozen = True needs training.start_from: what is left as it is must "
+            ["training.freeze_encoder=true"],
+            "--set training.freeze_encoder=true: training.freeze_encoder = True needs training.start_from: what is "
+            "left as it is must "
             "have learned.",
         ),
         (

@@ -13,7 +13,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import regard
 from commands import regard as command_line
-from regard.config import Config, DecoderOnly, EncoderOnly, LearnedPositions, ModelConfig, Source, TokenHead, check
+from regard.config import (
+    Config,
+    DecoderOnlyConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
+    ModelConfig,
+    Source,
+    TokenHeadConfig,
+    check,
+)
 from regard.errors import ConfigError, DataError, FolderError, InputError
 from regard.models import build, save
 from regard.training.masked import HiddenToken, MaskedBatch
@@ -23,20 +32,20 @@ COUNT = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 ENCODER = [
     "model.kind=encoder-only",
     "model.head=tokens",
-    "model.vocabulary=40",
+    "model.vocab_size=40",
     "model.norm_order=pre",
     "model.scale_embeddings=false",
     "model.dropout=0.0",
     "tokenizer.kind=word",
     "training.label_smoothing=0.0",
-    "data.context=12",
-    "data.documents=apart",
+    "data.context_length=12",
+    "data.documents=separate",
 ]
 LEARN = [
     'model.positions={kind="relative", clip=3}',
     "training.batch_tokens=600",
     "training.steps=150",
-    "training.masking.random=0.0",
+    "training.masking.random_fraction=0.0",
     'training.schedule={kind="cosine", peak=0.01, warmup=20}',
     "validation.every=75",
     "validation.metric=accuracy",
@@ -127,22 +136,22 @@ def test_lines_that_cannot_be_filled_are_named_or_skipped(learned: Path) -> None
     why = "standard input:2: has no [MASK] to fill; write [MASK] where a word is missing"
     given = b"one [MASK] three\none two\n"
     done = command_line("fill", learned, stdin=given)
-    assert (done.code, done.err) == (3, f"regard: {why}, or skip such lines with --skip-bad.\n")
-    done = command_line("fill", learned, "--skip-bad", "--best", "1", stdin=given)
+    assert (done.code, done.err) == (3, f"regard: {why}, or skip such lines with --skip-invalid.\n")
+    done = command_line("fill", learned, "--skip-invalid", "--best", "1", stdin=given)
     assert done.code == 0
     assert done.out.splitlines()[1] == ""
     assert done.err == f"1 skipped: cannot be filled ({why}).\n"
 
 
 def test_a_text_without_a_hole_or_beyond_all_positions_is_a_sentence(tmp_path: Path) -> None:
-    model = EncoderOnly(
-        vocabulary=8,
+    model = EncoderOnlyConfig(
+        vocab_size=8,
         width=8,
         layers=1,
         heads=2,
         feed_forward=8,
-        head=TokenHead(),
-        positions=LearnedPositions(length=5),
+        head=TokenHeadConfig(),
+        positions=LearnedPositionsConfig(max_length=5),
     )
     config = Config(model=model).model_copy(update={"tokens": Config().tokens.model_copy(update={"mask": 4})})
     save(tmp_path / "m", build(model), config, extra_files={"tokenizer.json": words()})
@@ -169,11 +178,11 @@ def words(mask: str | None = "[MASK]") -> bytes:
 
 
 def test_models_that_guess_no_hidden_tokens_say_so(tmp_path: Path) -> None:
-    small: dict[str, Any] = {"vocabulary": 7, "width": 8, "layers": 1, "heads": 2, "feed_forward": 8}
+    small: dict[str, Any] = {"vocab_size": 7, "width": 8, "layers": 1, "heads": 2, "feed_forward": 8}
     models_of: dict[str, ModelConfig] = {
-        "gpt": DecoderOnly(**small),
-        "bare": EncoderOnly(**small),
-        "blind": EncoderOnly(**small, head=TokenHead()),
+        "gpt": DecoderOnlyConfig(**small),
+        "bare": EncoderOnlyConfig(**small),
+        "blind": EncoderOnlyConfig(**small, head=TokenHeadConfig()),
     }
     for name, model in models_of.items():
         save(tmp_path / name, build(model), Config(model=model), extra_files={"tokenizer.json": words()})
@@ -191,7 +200,13 @@ def test_models_that_guess_no_hidden_tokens_say_so(tmp_path: Path) -> None:
     )
 
 
-SHORT = [*ENCODER, "training.steps=12", "validation.every=6", "training.batch_tokens=300", "training.accumulate=2"]
+SHORT = [
+    *ENCODER,
+    "training.steps=12",
+    "validation.every=6",
+    "training.batch_tokens=300",
+    "training.gradient_accumulation=2",
+]
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -> None:
@@ -204,7 +219,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -
 
 
 def test_each_epoch_hides_other_tokens_and_validation_the_same(data: Path, tmp_path: Path) -> None:
-    still = ["training.schedule.peak=1e-12", "training.steps=4", "validation.every=2"]
+    still = ["training.schedule.learning_rate=1e-12", "training.steps=4", "validation.every=2"]
     out = run(tmp_path / "run", data, *ENCODER, *still, "training.batch_tokens=100000")
     assert lines(out)[-1]["epoch"] == 4.0
     trained = [line["loss"] for line in lines(out) if "loss" in line]
@@ -217,10 +232,10 @@ def test_text_in_plain_files_is_one_stream_whose_line_ends_are_spaces(tmp_path: 
     text = tmp_path / "text.txt"
     text.write_text("\n".join(counting(60)))
     joined = [
-        "data.documents=joined",
+        "data.documents=concatenated",
         "training.masking.whole_words=true",
         "tokenizer.kind=bpe",
-        "model.vocabulary=300",
+        "model.vocab_size=300",
     ]
     out = run(tmp_path / "run", text, *ENCODER, *joined, "training.steps=3")
     (sample,) = lines(out, "samples.jsonl")
@@ -231,8 +246,15 @@ def test_text_in_plain_files_is_one_stream_whose_line_ends_are_spaces(tmp_path: 
 
 def test_the_pooling_has_no_part_in_it() -> None:
     """So that with several processes none waits for its gradient."""
-    model = EncoderOnly(
-        vocabulary=9, width=8, layers=1, heads=2, feed_forward=8, segments=2, head=TokenHead(), pooling="first-dense"
+    model = EncoderOnlyConfig(
+        vocab_size=9,
+        width=8,
+        layers=1,
+        heads=2,
+        feed_forward=8,
+        segments=2,
+        head=TokenHeadConfig(),
+        pooling="first-dense",
     )
     objective = HiddenToken(build(model), 0.0)  # type: ignore[arg-type]
     ids, nowhere = torch.randint(4, 9, (2, 5)), torch.zeros(2, 5, dtype=torch.bool)
@@ -248,17 +270,17 @@ def test_the_pooling_has_no_part_in_it() -> None:
     ("settings", "sentence"),
     [
         (
-            ["training.masking.masked=0.95"],
-            "--set training.masking.masked=0.95: training.masking.random = 0.1 is too much with "
-            "training.masking.masked = 0.95: together they are at most 1; lower one of them.",
+            ["training.masking.mask_fraction=0.95"],
+            "--set training.masking.mask_fraction=0.95: training.masking.random_fraction = 0.1 is too much with "
+            "training.masking.mask_fraction = 0.95: their sum is at most 1; lower one.",
         ),
         (
-            ["training.masking.rate=0"],
-            "--set training.masking.rate=0: training.masking.rate = 0 should be greater than 0.",
+            ["training.masking.probability=0"],
+            "--set training.masking.probability=0: training.masking.probability = 0 should be greater than 0.",
         ),
         (
-            ["data.context=2"],
-            "data.context = 2 leaves no room for text between its start and its end; use 3 or more.",
+            ["data.context_length=2"],
+            "data.context_length = 2 leaves no room for text between its start and its end; use 3 or more.",
         ),
     ],
 )

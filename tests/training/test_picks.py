@@ -40,7 +40,7 @@ def test_picks_are_valid_for_any_amount_of_data(examples: int) -> None:
     for picks, kind in KINDS:
         config = settled(picks(Scan(examples, 100 * examples), said(kind)), kind)
         assert config.training.steps >= config.validation.every
-        assert config.training.schedule.warmup < config.training.steps
+        assert config.training.schedule.warmup_steps < config.training.steps
 
 
 def test_more_data_gets_a_larger_network_a_larger_vocabulary_and_less_dropout() -> None:
@@ -48,7 +48,7 @@ def test_more_data_gets_a_larger_network_a_larger_vocabulary_and_less_dropout() 
         sizes = [settled(picks(Scan(examples, 100 * examples), said(kind)), kind).model for examples in SIZES]
         for smaller, larger in itertools.pairwise(sizes):
             assert smaller.width <= larger.width
-            assert smaller.vocabulary <= larger.vocabulary
+            assert smaller.vocab_size <= larger.vocab_size
             assert smaller.dropout >= larger.dropout
 
 
@@ -69,7 +69,7 @@ def test_a_recurrent_network_is_not_offered_what_only_a_transformer_has() -> Non
 
 def test_nothing_is_held_out_where_there_is_validation_data() -> None:
     given = Said(validation=True)
-    assert "data.held_out" not in {pick.setting for pick in picks_for_pairs(Scan(9, 90), given)}
+    assert "data.validation_fraction" not in {pick.setting for pick in picks_for_pairs(Scan(9, 90), given)}
 
 
 @pytest.mark.parametrize("steps", [1, 7, 50, 500, 3000, 100_000])
@@ -79,7 +79,7 @@ def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps
         named = Source("kind", {"model": {"kind": kind}})
         chosen = picks(Scan(300_000, 30_000_000), said_in([named, given]))
         config = check([named, source_of(chosen), given])
-        assert config.training.schedule.warmup == max(1, min(4000, steps // 10))
+        assert config.training.schedule.warmup_steps == max(1, min(4000, steps // 10))
         assert config.validation.every <= steps
         validations = steps // config.validation.every
         assert config.training.patience <= max(2, validations // 2)
@@ -88,7 +88,7 @@ def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps
 def test_epochs_and_larger_batches_make_a_shorter_run() -> None:
     def warmup(**said: float) -> int:
         picks = picks_for_text(Scan(1, 3_500_000), said_in([Source("--set", {"training": said})]))
-        return next(int(pick.value) for pick in picks if pick.setting == "training.schedule.warmup")
+        return next(int(pick.value) for pick in picks if pick.setting == "training.schedule.warmup_steps")
 
     assert warmup(epochs=10) == 240  # of 10 · 1,000,000 / 4096 steps
     assert warmup(epochs=10, batch_tokens=8192, accumulate=2) == 61
@@ -97,7 +97,7 @@ def test_epochs_and_larger_batches_make_a_shorter_run() -> None:
 def test_a_vocabulary_of_characters_is_not_said_to_be_of_sub_words() -> None:
     def why(characters: int, kind: str | None = None) -> str:
         picks = picks_for_text(Scan(1, characters), Said(tokenizer=kind))
-        return next(pick.why for pick in picks if pick.setting == "model.vocabulary")
+        return next(pick.why for pick in picks if pick.setting == "model.vocab_size")
 
     one_each = "the tokenizer has one token for each character of the text, at most"
     assert why(10_000) == why(10_000_000, "character") == one_each
@@ -108,7 +108,7 @@ def test_a_vocabulary_of_characters_is_not_said_to_be_of_sub_words() -> None:
 def test_the_context_that_the_user_said_has_positions() -> None:
     for picked in (picks_for_text, picks_for_encoder):
         picks = picked(Scan(1, 100), Said(context=512))
-        assert next(pick.value for pick in picks if pick.setting == "model.positions.length") == 512
+        assert next(pick.value for pick in picks if pick.setting == "model.positions.max_length") == 512
 
 
 @pytest.mark.parametrize("wrong", [0, -3, "many", True, None, 1.5])

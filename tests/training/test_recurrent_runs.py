@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import regard
-from regard.config import Config, RecurrentEncoderDecoder, RecurrentLanguageModel, TrainingConfig, resolve
+from regard.config import Config, RecurrentEncoderDecoderConfig, RecurrentLanguageModelConfig, TrainingConfig, resolve
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
 from regard.decoding.translator import Wish
@@ -69,7 +69,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -
     assert losses(whole) == losses(parts)
 
 
-@pytest.mark.parametrize("documents", ["joined", "apart"])
+@pytest.mark.parametrize("documents", ["concatenated", "separate"])
 def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: Path) -> None:
     text = tmp_path / "book.txt"
     text.write_text("\n\n".join(["the cat sat and the dog ran", "the sun rose"] * 40))
@@ -83,20 +83,25 @@ def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: 
 
 
 def test_additive_attention_looks_before_each_step_and_the_others_after_unless_said_otherwise() -> None:
-    assert RecurrentEncoderDecoder().looks == "before"
+    assert RecurrentEncoderDecoderConfig().looks == "before"
     assert (
-        RecurrentEncoderDecoder(attention="dot").looks == RecurrentEncoderDecoder(attention="general").looks == "after"
+        RecurrentEncoderDecoderConfig(attention="dot").looks
+        == RecurrentEncoderDecoderConfig(attention="general").looks
+        == "after"
     )
-    assert RecurrentEncoderDecoder(attention_place="after").looks == "after"
-    assert RecurrentEncoderDecoder(attention="dot", attention_place="before").looks == "before"
+    assert RecurrentEncoderDecoderConfig(attention_order="after").looks == "after"
+    assert RecurrentEncoderDecoderConfig(attention="dot", attention_order="before").looks == "before"
 
 
 def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> None:
-    assert Config().training.clip == 0
-    assert Config(model=RecurrentLanguageModel()).training.clip == 1
-    assert Config(model=RecurrentEncoderDecoder(), training=TrainingConfig(steps=5)).training.clip == 1
-    assert Config(model=RecurrentLanguageModel(), training=TrainingConfig(clip=0.0)).training.clip == 0
-    assert resolve("tiny", [KIND]).training.clip == 1
+    assert Config().training.max_grad_norm == 0
+    assert Config(model=RecurrentLanguageModelConfig()).training.max_grad_norm == 1
+    assert Config(model=RecurrentEncoderDecoderConfig(), training=TrainingConfig(steps=5)).training.max_grad_norm == 1
+    assert (
+        Config(model=RecurrentLanguageModelConfig(), training=TrainingConfig(max_grad_norm=0.0)).training.max_grad_norm
+        == 0
+    )
+    assert resolve("tiny", [KIND]).training.max_grad_norm == 1
 
 
 @pytest.mark.parametrize(
@@ -107,13 +112,13 @@ def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> 
             "model.bidirectional = True needs an even model.width, not 31: use 32, or set bidirectional = false.",
         ),
         (
-            ["model.target_vocabulary=50"],
-            "--set model.target_vocabulary=50: model.target_vocabulary = 50 differs from model.vocabulary = 37000: "
+            ["model.target_vocab_size=50"],
+            "--set model.target_vocab_size=50: model.target_vocab_size = 50 differs from model.vocab_size = 37000: "
             "set model.share_embeddings = false.",
         ),
         (
-            ["model.attention=none", "model.attention_place=before"],
-            "--set model.attention_place=before: model.attention_place = 'before' places no attention, since "
+            ["model.attention=none", "model.attention_order=before"],
+            "--set model.attention_order=before: model.attention_order = 'before' places no attention, since "
             "model.attention is none: choose additive, dot or general.",
         ),
     ],

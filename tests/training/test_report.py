@@ -74,7 +74,7 @@ FACTS: dict[str, Any] = {
     "parameters": 2431232,
     "environment": {"regard": "0.1.0", "torch": "2.13.0", "threads": 2, "matmul_gflops": 140.2},
     "data": {"train": {"read": 29000, "kept": 28950, "too long": 30, "empty": 20}, "valid": {"read": 9, "kept": 9}},
-    "choices": [{"setting": "model.vocabulary", "value": "8000", "why": "the data are small."}],
+    "choices": [{"setting": "model.vocab_size", "value": "8000", "why": "the data are small."}],
     "signatures": {"bleu": "nrefs:1|case:mixed|tok:13a", "chrf": "nrefs:1|nc:6"},
     "results": {
         "best": {"step": 1000, "loss": 1.2, "perplexity": 3.3, "bleu": 40.1, "chrf": 60.2},
@@ -123,7 +123,7 @@ def test_the_report_says_what_the_run_was(run: Path) -> None:
         "2 more",
         "step 500 il il step 1,000 – 1,500 un uomo step 2,000 un uomo cammina reference un uomo cammina",
         "read kept kept, % too long empty train 29,000 28,950 99.8% 30 20 valid 9 9 100% 0 0",
-        "model.vocabulary 8000 the data are small.",
+        "model.vocab_size 8000 the data are small.",
         "matrix product, GFLOP/s 140.2",
         "regard train translation --source 'my train.en' --out runs/en-it",
     ):

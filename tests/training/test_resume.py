@@ -39,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupts."""
-    return run(tmp_path_factory.mktemp("runs") / "whole", data, STEPS, EVERY, "training.accumulate=2")
+    return run(tmp_path_factory.mktemp("runs") / "whole", data, STEPS, EVERY, "training.gradient_accumulation=2")
 
 
 def wait_until(process: subprocess.Popen[str], out: Path, step: int) -> bool:
@@ -54,7 +54,7 @@ def wait_until(process: subprocess.Popen[str], out: Path, step: int) -> bool:
 
 def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path, data: Path, tmp_path: Path) -> None:
     draw, out, kills = random.Random(7), tmp_path / "killed", 0
-    settings = (STEPS, EVERY, "training.accumulate=2")
+    settings = (STEPS, EVERY, "training.gradient_accumulation=2")
     # no checkpoint after some steps: the run must also go back to an earlier one, in the middle of an epoch
     for minutes in ("0.002", "0", "1"):
         done = max([line["step"] for line in lines(out)], default=0)
@@ -76,7 +76,10 @@ def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path,
 def test_a_signal_saves_first_and_exits_130(
     number: signal.Signals, whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, settings = tmp_path / "stopped", (STEPS, EVERY, "training.accumulate=2", "training.checkpoint_minutes=60")
+    out, settings = (
+        tmp_path / "stopped",
+        (STEPS, EVERY, "training.gradient_accumulation=2", "training.checkpoint_minutes=60"),
+    )
     step = Loop.step
 
     def step_and_signal(loop: Loop) -> None:
@@ -105,7 +108,10 @@ def heeded(number: signal.Signals) -> Iterator[None]:
 
 
 def test_a_process_that_is_told_to_end_saves_first(whole: Path, data: Path, tmp_path: Path) -> None:
-    out, settings = tmp_path / "stopped", (STEPS, EVERY, "training.accumulate=2", "training.checkpoint_minutes=60")
+    out, settings = (
+        tmp_path / "stopped",
+        (STEPS, EVERY, "training.gradient_accumulation=2", "training.checkpoint_minutes=60"),
+    )
     process = start(out, data, *settings)
     assert wait_until(process, out, 7)
     process.send_signal(signal.SIGTERM)
@@ -129,8 +135,8 @@ def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_does_not(whole: Path, data: Path, tmp_path: Path) -> None:
-    same = run(tmp_path / "same", data, "training.steps=10", "training.accumulate=2")
-    other = run(tmp_path / "other", data, "training.steps=10", "training.accumulate=2", "training.seed=2")
+    same = run(tmp_path / "same", data, "training.steps=10", "training.gradient_accumulation=2")
+    other = run(tmp_path / "other", data, "training.steps=10", "training.gradient_accumulation=2", "training.seed=2")
     first = [line["loss"] for line in numbers(whole)[:10]]
     assert [line["loss"] for line in numbers(same)[:10]] == first
     assert [line["loss"] for line in numbers(other)[:10]] != first
@@ -215,7 +221,7 @@ def test_other_data_is_refused_and_missing_data_is_not_missed(half: Path, data: 
         ("training.seed=5", "training.seed cannot be changed from 1 to 5"),
         ("training.batch_tokens=100", "training.batch_tokens cannot be changed from 120 to 100"),
         ("training.optimizer.kind=adamw", "training.optimizer.kind cannot be changed from 'adam' to 'adamw'"),
-        ("training.ema=0.9", "training.ema cannot be changed from 0.0 to 0.9"),
+        ("training.ema_decay=0.9", "training.ema_decay cannot be changed from 0.0 to 0.9"),
         ("tokenizer.lowercase=true", "tokenizer.lowercase cannot be changed from False to True"),
     ],
 )
@@ -229,7 +235,7 @@ def test_settings_that_cannot_change_are_refused_by_name(setting: str, sentence:
 
 
 def test_settings_that_can_change_are_honoured(half: Path, data: Path) -> None:
-    peak, warmup = "training.schedule.peak=0.1", "training.schedule.warmup=1"
+    peak, warmup = "training.schedule.learning_rate=0.1", "training.schedule.warmup_steps=1"
     run(half, data, peak, warmup, "training.steps=8", "testing.beam=3", resume=True)
     assert "beam = 3 " in (half / "config.toml").read_text("utf-8")  # how it is tested changes nothing that it learned
     rates = {line["step"]: line["rate"] for line in lines(half) if "rate" in line}
@@ -333,12 +339,15 @@ def test_a_run_without_its_checkpoints_does_not_begin_anew(half: Path, data: Pat
     assert lines(half) == before
 
 
-LONG = ("training.steps=6", "validation.every=3", "training.ema=0.5")
+LONG = ("training.steps=6", "validation.every=3", "training.ema_decay=0.5")
 
 
 def test_a_best_model_that_was_removed_is_written_again_where_its_weights_are_known(data: Path, tmp_path: Path) -> None:
-    worse_later = ("training.schedule.peak=0.01", "training.schedule.warmup=1", "validation.metric=bleu")
-    for name, settings in {"the last": LONG, "a kept one": (*LONG, "training.average=2", *worse_later)}.items():
+    worse_later = ("training.schedule.learning_rate=0.01", "training.schedule.warmup_steps=1", "validation.metric=bleu")
+    for name, settings in {
+        "the last": LONG,
+        "a kept one": (*LONG, "training.average_checkpoints=2", *worse_later),
+    }.items():
         out = run(tmp_path / name, data, *settings)
         best = {path.name: path.read_bytes() for path in (out / "best").iterdir()}
         shutil.rmtree(out / "best")
@@ -480,9 +489,9 @@ def test_others_may_read_what_a_run_has_written(half: Path) -> None:
 
 
 def test_lost_weights_are_left_out_of_the_average(data: Path, tmp_path: Path) -> None:
-    out = run(tmp_path / "run", data, "training.steps=6", "validation.every=2", "training.average=3")
+    out = run(tmp_path / "run", data, "training.steps=6", "validation.every=2", "training.average_checkpoints=3")
     next((out / "weights").iterdir()).unlink()
-    run(out, data, "training.steps=6", "validation.every=2", "training.average=3", resume=True)
+    run(out, data, "training.steps=6", "validation.every=2", "training.average_checkpoints=3", resume=True)
 
 
 def test_damaged_texts_are_a_sentence(half: Path, data: Path) -> None:

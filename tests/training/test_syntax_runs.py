@@ -106,9 +106,9 @@ def test_an_empty_line_has_no_parse_and_a_bad_one_can_be_skipped(learned: Path, 
     assert (stopped.code, stopped.err) == (
         3,
         f"regard: standard input:3: has 'five' where the parse has 'six' ({parses}:6); give the parse of this very "
-        "line, or skip such lines with --skip-bad.\n",
+        "line, or skip such lines with --skip-invalid.\n",
     )
-    skipped = command("translate", learned, "--parses", parses, "--skip-bad", stdin=lines)
+    skipped = command("translate", learned, "--parses", parses, "--skip-invalid", stdin=lines)
     assert skipped.out.split("\n") == ["uno", "", "", "due", ""]
     assert "1 lines skipped: parse of another text." in skipped.err
 
@@ -224,7 +224,7 @@ def test_a_model_without_syntax_reads_no_parses(
     learned: Path, data: dict[str, dict[str, Path]], tmp_path: Path
 ) -> None:
     sides = options({name: data["test"][name] for name in ("source", "target")})
-    assert trained(tmp_path / "run", *sides, "--set", "data.held_out=0.2").code == 0
+    assert trained(tmp_path / "run", *sides, "--set", "data.validation_fraction=0.2").code == 0
     other = command("translate", learned, "--ensemble", tmp_path / "run", "--parses", "x", stdin=b"one\n")
     best = [folder / "best" for folder in (learned, tmp_path / "run")]
     said = f"regard: {best[0]}: reads parses, and cannot vote with {best[1]}, which reads none.\n"
@@ -250,7 +250,7 @@ def test_parses_are_part_of_what_a_run_resumes_with(data: dict[str, dict[str, Pa
     own = {name: tmp_path / file.name for name, file in data["valid"].items()}
     for name, file in own.items():
         file.write_bytes(data["valid"][name].read_bytes())
-    held = ["--set", "data.held_out=0.2"]
+    held = ["--set", "data.validation_fraction=0.2"]
     assert trained(tmp_path / "run", *options(own), *held).code == 0
     own["parses"].write_text(own["parses"].read_text() + "# changed\n")
     done = command("train", "--out", tmp_path / "run", "--resume", "--set", "training.steps=8", "--quiet")

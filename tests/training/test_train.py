@@ -20,7 +20,7 @@ from small_runs import command, lines, numbers, order, pairs, run, write_pairs
 
 LEARN = [
     "training.steps=800",
-    "training.schedule.warmup=50",
+    "training.schedule.warmup_steps=50",
     "training.batch_tokens=400",
     "validation.every=400",
     "model.dropout=0.0",
@@ -35,7 +35,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def learned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     test = write_pairs(data.with_name("test.tsv"), 100, seed=9)
-    settings = [*LEARN, "training.average=2", "model.width=64", f"data.test.files={test}", "validation.sentences=100"]
+    settings = [
+        *LEARN,
+        "training.average_checkpoints=2",
+        "model.width=64",
+        f"data.test.files={test}",
+        "validation.sentences=100",
+    ]
     return run(tmp_path_factory.mktemp("runs") / "learned", data, *settings)
 
 
@@ -85,10 +91,15 @@ def test_a_language_model_learns(tmp_path: Path) -> None:
     text.write_text(
         "".join(f"{n} and {(n + 1) % 10} makes {(2 * n + 1) % 10}.\n" for n in draw.choices(range(10), k=1500))
     )
-    kind = ["model.kind=decoder-only", "tokenizer.kind=character", "data.context=64", "training.batch_tokens=512"]
+    kind = [
+        "model.kind=decoder-only",
+        "tokenizer.kind=character",
+        "data.context_length=64",
+        "training.batch_tokens=512",
+    ]
     shape = ["model.width=64", "model.layers=2", "model.dropout=0.0", "training.label_smoothing=0.0"]
     gpt = ["model.norm_order=pre", "model.scale_embeddings=false", "model.positions=learned"]
-    steps = ["training.steps=400", "training.schedule.warmup=50", "validation.every=400"]
+    steps = ["training.steps=400", "training.schedule.warmup_steps=50", "validation.every=400"]
     out = run(tmp_path / "run", text, *kind, *shape, *gpt, *steps)
     best = json.loads((out / "run.json").read_text())["results"]["best"]
     # of the 17 characters of a line only the first digit is free: 0.14 nats; who cannot add pays three times as much
@@ -116,14 +127,14 @@ def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: 
 def test_documents_that_are_kept_apart_train_too(tmp_path: Path) -> None:
     text = tmp_path / "text.jsonl"
     text.write_text("".join(json.dumps({"text": f"number {n}\n" * (n % 7 + 1)}) + "\n" for n in range(60)))
-    kind = ["model.kind=decoder-only", "tokenizer.kind=byte-level", "data.context=32", "data.documents=apart"]
+    kind = ["model.kind=decoder-only", "tokenizer.kind=byte-level", "data.context_length=32", "data.documents=separate"]
     out = run(tmp_path / "run", text, *kind, "training.steps=30", "training.label_smoothing=0.0")
     losses = [line["loss"] for line in lines(out) if "loss" in line]
     assert losses[-1] < losses[0] - 1
 
 
 def test_early_stopping_stops(data: Path, tmp_path: Path) -> None:
-    still = ["training.schedule.peak=1e-12", "training.patience=2", "validation.every=2", "training.steps=50"]
+    still = ["training.schedule.learning_rate=1e-12", "training.patience=2", "validation.every=2", "training.steps=50"]
     out = run(tmp_path / "run", data, *still, "validation.metric=bleu")
     assert json.loads((out / "run.json").read_text())["status"] == "early stopped"
     assert lines(out)[-1]["step"] == 6  # best at 2, then two that are no better
@@ -139,7 +150,7 @@ def test_a_plateau_shrinks_the_rate(data: Path, tmp_path: Path) -> None:
 
 def test_a_moving_average_is_validated_and_saved(data: Path, tmp_path: Path) -> None:
     plain = run(tmp_path / "plain", data, "training.steps=20")
-    moving = run(tmp_path / "moving", data, "training.steps=20", "training.ema=0.9")
+    moving = run(tmp_path / "moving", data, "training.steps=20", "training.ema_decay=0.9")
     train = [[line["loss"] for line in lines(out) if "loss" in line] for out in (plain, moving)]
     valid = [[line["valid"]["loss"] for line in lines(out) if "valid" in line] for out in (plain, moving)]
     assert train[0] == train[1]
@@ -147,7 +158,7 @@ def test_a_moving_average_is_validated_and_saved(data: Path, tmp_path: Path) -> 
 
 
 def test_learned_positions_bound_what_is_read_and_written(data: Path, tmp_path: Path) -> None:
-    short = ["model.positions=learned", "model.positions.length=6", "training.steps=3"]
+    short = ["model.positions=learned", "model.positions.max_length=6", "training.steps=3"]
     out = run(tmp_path / "run", data, *short)
     counts = json.loads((out / "run.json").read_text())["data"]["train"]
     assert counts["too long"] > 0
@@ -168,7 +179,7 @@ def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> Non
 
 
 def test_two_processes_equal_one(data: Path, tmp_path: Path) -> None:
-    settings = ["training.steps=12", "model.dropout=0.0", "training.accumulate=2", "validation.every=6"]
+    settings = ["training.steps=12", "model.dropout=0.0", "training.gradient_accumulation=2", "validation.every=6"]
     one = run(tmp_path / "one", data, *settings)
     done = torchrun(command(tmp_path / "two", data, *settings), 29517)
     assert done.returncode == 0, done.stderr
@@ -189,8 +200,8 @@ def torchrun(call: list[str], port: int) -> subprocess.CompletedProcess[str]:
 def test_of_two_processes_only_the_first_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\nno tab\n")
-    line = f"{bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-bad."
-    steep = ["training.schedule.peak=1e18", "training.schedule.warmup=0", "model.norm=none"]
+    line = f"{bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-invalid."
+    steep = ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0", "model.norm=none"]
     for number, (file, settings, sentence) in enumerate(
         [
             (bad, [], line),  # found by the first alone, while the other waits
@@ -240,7 +251,7 @@ def test_the_first_process_speaks_for_another_that_fails(failure: str, said: str
 
 
 def test_a_diverging_run_stops_with_advice(data: Path, tmp_path: Path) -> None:
-    out, peak = tmp_path / "run", ["training.schedule.peak=1e18", "training.schedule.warmup=0"]
+    out, peak = tmp_path / "run", ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0"]
     with pytest.raises(RunError) as error:
         run(out, data, "training.steps=50", *peak, "model.norm=none")
     said = str(error.value)
@@ -249,12 +260,12 @@ def test_a_diverging_run_stops_with_advice(data: Path, tmp_path: Path) -> None:
     assert "epoch 1, batch " in said
     assert " → " in said
     assert said.endswith(
-        "training was stopped and the last good checkpoint kept: lower training.schedule.peak, lengthen "
-        "training.schedule.warmup or set training.clip=1.0, and go on with --resume."
+        "training was stopped and the last good checkpoint kept: lower training.schedule.learning_rate, lengthen "
+        "training.schedule.warmup_steps or set training.max_grad_norm=1.0, and go on with --resume."
     )
     about = json.loads((out / "run.json").read_text())
     assert (about["status"], about["failure"]) == ("failed", said)
-    assert "lower training.schedule.peak" in (out / "report.html").read_text()
+    assert "lower training.schedule.learning_rate" in (out / "report.html").read_text()
     steps = [0, *(line["step"] for line in lines(out))]
     assert [int(path.stem.removeprefix("step-")) for path in sorted((out / "checkpoints").iterdir())] == steps[-2:]
 
@@ -311,7 +322,7 @@ def test_prepared_data_is_shared_by_runs_and_made_once(data: Path, tmp_path: Pat
     assert times == {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.is_file()}
     assert not (first / "data").exists()
     assert (second / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
-    run(tmp_path / "third", data, "training.steps=2", "model.vocabulary=330", store)
+    run(tmp_path / "third", data, "training.steps=2", "model.vocab_size=330", store)
     assert len(list((tmp_path / "store").iterdir())) == 2
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from family import DECODERS, batches, make
 from family import Batch as Sentences
-from regard.config.training import Adam, AdamW
+from regard.config.training import AdamConfig, AdamWConfig
 from regard.models import Network
 from regard.models.weights import tensors_of
 from regard.training.objective import NextToken, TokenBatch
@@ -91,7 +91,7 @@ def test_a_diverged_loss_leaves_the_weights_alone(factor: float, bound: float) -
     network = nn.Linear(2, 1, bias=False)
     before = network.weight.detach().clone()
     with pytest.raises(DivergedError):
-        update(Toy(network, factor), optimizer_of(network, Adam()), [EMPTY], 1.0, bound=bound)
+        update(Toy(network, factor), optimizer_of(network, AdamConfig()), [EMPTY], 1.0, bound=bound)
     assert torch.equal(network.weight, before)
 
 
@@ -99,12 +99,12 @@ def test_a_gradient_that_is_no_number_is_met_even_where_the_loss_looks_well() ->
     network = nn.Linear(2, 1, bias=False)
     network.weight.register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(DivergedError, match="norm nan"):
-        update(Toy(network, 1.0), optimizer_of(network, Adam()), [EMPTY], 1.0)
+        update(Toy(network, 1.0), optimizer_of(network, AdamConfig()), [EMPTY], 1.0)
 
 
 def test_weight_decay_is_for_matrices_only() -> None:
     network = make(DECODERS["encoder-decoder, narrow keys, biases, untied"])
-    decayed, free = optimizer_of(network, AdamW(weight_decay=0.1)).param_groups
+    decayed, free = optimizer_of(network, AdamWConfig(weight_decay=0.1)).param_groups
     assert decayed["weight_decay"] == 0.1
     assert all(parameter.dim() > 1 for parameter in decayed["params"])
     assert free["weight_decay"] == 0.0

@@ -25,8 +25,8 @@ def run(
         bool, typer.Option("--probabilities", "-p", help="Add the probability of every label, or of each tag.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, with texts and probabilities.")] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave lines empty that cannot be read, and count them.")
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave lines empty that cannot be read, and count them.")
     ] = False,
 ) -> None:
     """Print the label of each line of text; of two texts on a line, apart by a tab, the label of the pair.
@@ -35,17 +35,17 @@ def run(
     empty line after each sentence.
     """
     from regard.api import load
-    from regard.config import Encodes, TagHead
+    from regard.config import EncoderConfig, TagHeadConfig
 
     loaded = load(model)
     network = loaded.config.model
-    if isinstance(network, Encodes) and isinstance(network.head, TagHead):
+    if isinstance(network, EncoderConfig) and isinstance(network.head, TagHeadConfig):
         tags = _Tags(loaded, probabilities, as_json)
-        each_line(input, output, "tagging", tags.answer, skip_bad=skip_bad)
+        each_line(input, output, "tagging", tags.answer, skip_invalid=skip_invalid)
         return
     loaded.classifications([])  # a model that cannot classify says so before anything is typed
     labels = _Labels(loaded, probabilities, as_json)
-    each_line(input, output, "classifying", labels.answer, skip_bad=skip_bad)
+    each_line(input, output, "classifying", labels.answer, skip_invalid=skip_invalid)
     say_cut(labels.cut, network.longest)
 
 
@@ -88,12 +88,12 @@ class _Tags:
 
     def answer(self, lines: "list[Line]") -> Iterable[str]:
         """CoNLL's columns, a sentence for each line."""
-        from regard.config import TagHead
+        from regard.config import TagHeadConfig
         from regard.reading.reader import labels_of
         from regard.reading.tag import tag_probabilities
 
         reader = self.model.reader
-        labels = labels_of(reader, TagHead, str(self.model.folder))
+        labels = labels_of(reader, TagHeadConfig, str(self.model.folder))
         sentences = [(line.text or "").split() for line in lines]
         for words, found in zip(sentences, tag_probabilities(reader, sentences), strict=True):
             tags, sure = [labels[n] for n in found.argmax(1)], [f"{p:.{DIGITS}f}" for p in found.max(1, initial=0.0)]

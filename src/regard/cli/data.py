@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.config import Corpus
+    from regard.config import CorpusConfig
     from regard.data.faults import Faults
 
 Files = list[str] | None
@@ -39,9 +39,9 @@ def named_files(
     return {name: given for name, given in named if given}
 
 
-def corpus(source: Files, target: Files, data: Files, *, parses: Files = None, piped: bool = False) -> "Corpus":
+def corpus(source: Files, target: Files, data: Files, *, parses: Files = None, piped: bool = False) -> "CorpusConfig":
     """What is to be read; with `piped`, standard input where no file is given, unless someone would have to type it."""
-    from regard.config import Corpus
+    from regard.config import CorpusConfig
     from regard.data.lines import STANDARD_INPUT
     from regard.errors import ConfigError
 
@@ -50,7 +50,7 @@ def corpus(source: Files, target: Files, data: Files, *, parses: Files = None, p
         given = {"files": [STANDARD_INPUT]}
     if not given:
         raise ConfigError("there is nothing to read; give --data, or --source and --target.")
-    found = Corpus.model_validate(given)
+    found = CorpusConfig.model_validate(given)
     if found.names.count(STANDARD_INPUT) > 1:
         raise ConfigError("standard input (-) can be read only once; give the other part as a file.")
     return found
@@ -61,7 +61,7 @@ def typed() -> bool:
     return sys.stdin is None or sys.stdin.isatty()
 
 
-def is_translator(model: "Model", given: "Corpus") -> bool:
+def is_translator(model: "Model", given: "CorpusConfig") -> bool:
     """Whether the model translates, or continues text; a complaint if it does neither, or cannot use such files."""
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError

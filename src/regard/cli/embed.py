@@ -32,9 +32,9 @@ def run(
         str | None,
         typer.Option(help="mean, first or first-dense; as the model was made, unless said.", metavar="NAME"),
     ] = None,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Scale every vector to length 1.")] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Take lines that cannot be read for empty ones, and count them.")
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Take lines that cannot be read for empty ones, and count them.")
     ] = False,
 ) -> None:
     """Print a vector for each line of text, its numbers apart by tabs; two texts, apart by a tab, have one."""
@@ -52,15 +52,15 @@ def run(
     def vectors(lines: "list[Line]") -> "NDArray[np.float32]":
         nonlocal cut
         texts = [text_of(line) for line in lines]
-        found = embed(loaded.reader, texts, cast("Pooling | None", pooling), normalise=normalise)
+        found = embed(loaded.reader, texts, cast("Pooling | None", pooling), normalise=normalize)
         cut += found.cut
         return found.vectors
 
     if output is not None and output.suffix in BINARY:
-        _write_whole(input, output, vectors, skip_bad=skip_bad)
+        _write_whole(input, output, vectors, skip_invalid=skip_invalid)
     else:
         write = _as_json if output is not None and output.suffix == ".jsonl" else _as_columns
-        each_line(input, output, "embedding", lambda lines: write(lines, vectors(lines)), skip_bad=skip_bad)
+        each_line(input, output, "embedding", lambda lines: write(lines, vectors(lines)), skip_invalid=skip_invalid)
     say_cut(cut, loaded.config.model.longest)
 
 
@@ -75,7 +75,7 @@ def _as_json(lines: "list[Line]", vectors: "NDArray[np.float32]") -> Iterator[st
 
 
 def _write_whole(
-    input: str, output: Path, vectors: "Callable[[list[Line]], NDArray[np.float32]]", *, skip_bad: bool
+    input: str, output: Path, vectors: "Callable[[list[Line]], NDArray[np.float32]]", *, skip_invalid: bool
 ) -> None:
     """All vectors as one array, in a file that is written whole or not at all."""
     import io
@@ -90,7 +90,7 @@ def _write_whole(
         found.append(vectors(lines))
         return ()
 
-    each_line(input, None, "embedding", keep, skip_bad=skip_bad)
+    each_line(input, None, "embedding", keep, skip_invalid=skip_invalid)
     whole = np.concatenate(found) if found else np.zeros((0, 0), np.float32)
     if output.suffix == ".npy":
         written = io.BytesIO()

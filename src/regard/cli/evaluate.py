@@ -18,7 +18,7 @@ from regard.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.config import Corpus
+    from regard.config import CorpusConfig
     from regard.data.corpus import Pair
     from regard.data.faults import Faults
     from regard.decoding.engines.choice import Name
@@ -86,8 +86,8 @@ def run(
         int | None, typer.Option(min=1, help="For a tagger: which column has the tag; the last unless said.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip and count lines that cannot be used, rather than stop.")
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Skip and count lines that cannot be used, rather than stop.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
 ) -> None:
@@ -103,7 +103,7 @@ def run(
     from regard.training.measuring import MEASURED
 
     given = corpus(source, target, data, parses=parses)
-    loaded, faults = load(model), Faults(skip_bad)
+    loaded, faults = load(model), Faults(skip_invalid)
     options = Options(beam, length_penalty, engine, precision, output, tokenize, references)
     found: Evaluation | Likelihood | LabelScores | TextScores
     if loaded.config.model.task != "tagging":
@@ -144,7 +144,7 @@ def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> 
 
 
 def _translations(
-    model: "Model", given: "Corpus", options: Options, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", options: Options, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], Evaluation]":
     """How the pairs were translated, and how well."""
     from regard.data.scan import pairs_of
@@ -169,7 +169,7 @@ def _translations(
 
 
 def _text(
-    model: "Model", given: "Corpus", context: int | None, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", context: int | None, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], Likelihood]":
     """How the text was read, and how probable it is."""
     from regard.data.corpus import documents
@@ -182,7 +182,7 @@ def _text(
 
 
 def _predictions(
-    model: "Model", given: "Corpus", context: int | None, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", context: int | None, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], TextScores]":
     """How the text was read, and how well its tokens are predicted."""
     from regard.training.kinds import kind_of
@@ -191,7 +191,7 @@ def _predictions(
 
     if given.source:
         raise ConfigError(f"{model.folder} predicts tokens of a text, and reads --data, not --source and --target.")
-    data = model.config.data.model_copy(update={"context": _context(model, context), "train": given})
+    data = model.config.data.model_copy(update={"context_length": _context(model, context), "train": given})
     config = model.config.model_copy(update={"data": data})
     kind_of(config).check(config)
 
@@ -211,7 +211,7 @@ def _context(model: "Model", said: int | None) -> int | None:
 
 
 def _labels(
-    model: "Model", given: "Corpus", column: int | None, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", column: int | None, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], LabelScores]":
     """How the labels of texts, or the tags of words, agree with those that are right."""
     from regard.data.columns import tagged
@@ -261,9 +261,9 @@ def _asked(pairs: "Sequence[Pair]", said: str | None) -> "list[Asked]":
     from regard.evaluation.references import apart, together
 
     match said:
-        case None | "apart":
+        case None | "separate":
             return apart(pairs)
-        case "together":
+        case "grouped":
             return together(pairs)
     raise ConfigError(f"--references {said}: pairs of the same source are taken apart or together; say one of these.")
 

@@ -28,8 +28,8 @@ def run(
         list[Path] | None, typer.Option(help="Another model that votes on every token; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Give an empty line for one that cannot be filled, rather than stop.")
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Give an empty line for one that cannot be filled, rather than stop.")
     ] = False,
 ) -> None:
     """Fill the holes of lines such as "The man [MASK] a dinosaur.", one for one and in order.
@@ -45,7 +45,7 @@ def run(
     filler = load(model, *(ensemble or [])).filler()
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence with [MASK] in it and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = Faults(skip_bad)
+    faults = Faults(skip_invalid)
     write = _as_json if as_json else _as_text
     with lines_to(output) as put:
         for several in arriving(read_lines(input, faults), TOGETHER):

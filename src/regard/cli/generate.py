@@ -31,7 +31,7 @@ def run(
     min_p: Annotated[float | None, typer.Option(help="… at least this share of the most probable's.")] = None,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1, repeats less.")] = 1.0,
     no_repeat: Annotated[int | None, typer.Option(help="No sequence of so many tokens comes twice.")] = None,
-    forbid: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,
+    suppress: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="A text at which to stop; may be repeated.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Continuations of each prompt.")] = 1,
     seed: Annotated[
@@ -53,7 +53,7 @@ def run(
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
-    given = [("--prompt", prompt), ("--forbid", forbid), ("--stop", stop)]
+    given = [("--prompt", prompt), ("--suppress", suppress), ("--stop", stop)]
     for option, text in ((option, text) for option, texts in given for text in texts or []):
         check_text(option, text, empty=option == "--prompt")
     ready = load(model, *(ensemble or []))
@@ -66,7 +66,7 @@ def run(
         repetition_penalty,
         no_repeat,
         drawn,
-        Bounds(min_length, length, words=tuple(forbid or ())),
+        Bounds(min_length, length, words=tuple(suppress or ())),
     )
     wish = Prompting(sampling, samples, tuple(stop or ()))
     turn = Turn(ready, wish, engine, precision, seeded=seed is not None)

@@ -13,7 +13,7 @@ TOGETHER = 512  # lines that are read at once, at most
 
 
 def each_line(
-    input: str, output: Path | None, what: str, answer: "Callable[[list[Line]], Iterable[str]]", *, skip_bad: bool
+    input: str, output: Path | None, what: str, answer: "Callable[[list[Line]], Iterable[str]]", *, skip_invalid: bool
 ) -> None:
     """Answer the lines of a file or of standard input, in their order."""
     from regard.cli.output import lines_to, progress_over
@@ -23,7 +23,7 @@ def each_line(
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a text and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = Faults(skip_bad)
+    faults = Faults(skip_invalid)
     with lines_to(output) as put, progress_over(input, output, what) as went:
         for several in arriving(read_lines(input, faults), TOGETHER):
             put(answer(several))

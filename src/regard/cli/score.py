@@ -12,7 +12,7 @@ from regard.cli.options import ModelFolder
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.config import Corpus
+    from regard.config import CorpusConfig
     from regard.data.faults import Faults
     from regard.evaluation.likelihood import Scored
 
@@ -33,8 +33,8 @@ def run(
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Add the tokens, each as token:score, after tabs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, with texts and tokens.")] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out and count lines that cannot be used, rather than stop.")
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave out and count lines that cannot be used, rather than stop.")
     ] = False,
 ) -> None:
     """Print the log-probability of each translation, or of each line of text: natural logarithms, ends included.
@@ -45,14 +45,16 @@ def run(
     from regard.data.faults import Faults
 
     given = corpus(source, target, data, parses=parses, piped=True)
-    faults = Faults(skip_bad)
+    faults = Faults(skip_invalid)
     for several in _scored(load(model), given, faults):
         lines = [_json(*one) if as_json else _line(one[1], tokens) for one in several]
         print("\n".join(lines), flush=True)
     say_skipped(faults)
 
 
-def _scored(model: "Model", given: "Corpus", faults: "Faults") -> "Iterator[Iterable[tuple[dict[str, str], Scored]]]":
+def _scored(
+    model: "Model", given: "CorpusConfig", faults: "Faults"
+) -> "Iterator[Iterable[tuple[dict[str, str], Scored]]]":
     """The texts with their scores, as many at a time as are scored together."""
     from regard.data.arriving import arriving
     from regard.data.corpus import texts

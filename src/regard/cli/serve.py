@@ -23,7 +23,7 @@ def run(
         Path | None, typer.Option(help="A file with the key that clients must know; else REGARD_API_KEY.")
     ] = None,
     open_to_all: Annotated[
-        bool, typer.Option("--open-to-all", help="Let others ask without a key, if --host lets them in.")
+        bool, typer.Option("--no-auth", help="Let others ask without a key, if --host lets them in.")
     ] = False,
     allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this server; may be repeated.")] = None,
     cors: Annotated[

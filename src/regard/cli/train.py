@@ -50,8 +50,8 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, such as training.steps=5000; may be repeated.")
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip and count lines that cannot be used, rather than stop.")
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Skip and count lines that cannot be used, rather than stop.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
@@ -71,8 +71,8 @@ def run(
             "test": named_files(test_source, test_target, test, "--test-", test_parses),
         }
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
-        if skip_bad:
-            parts["skip_bad"] = True
+        if skip_invalid:
+            parts["skip_invalid"] = True
         if what == "word2vec":
             others = {
                 "--valid": given["valid"],
@@ -81,7 +81,7 @@ def run(
                 "--preset": preset,
                 "--resume": resume,
             }
-            parts = {name: value for name, value in parts.items() if name in ("train", "skip_bad")}
+            parts = {name: value for name, value in parts.items() if name in ("train", "skip_invalid")}
             word2vec.run(parts, others, settings or [], out, quiet)
             return
         said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}

@@ -42,7 +42,7 @@ def run(
     min_length: Annotated[int, typer.Option(help="Tokens of a sentence at least.")] = 1,
     max_length: Annotated[int | None, typer.Option(help="Tokens at most; 50 more than the source without it.")] = None,
     prefix: Annotated[str, typer.Option(help="How the translation of every line begins.")] = "",
-    forbid: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,
+    suppress: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,
     copy_unknown: Annotated[
         bool, typer.Option("--copy-unknown", help="Put the source's word where the vocabulary has none.")
     ] = False,
@@ -53,7 +53,9 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line: tokens, scores, alignments, alternatives.")
     ] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Give an empty line for one that is not UTF-8.")] = False,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Give an empty line for one that is not UTF-8.")
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Translate lines: standard input to standard output, or file to file, one for one and in order."""
@@ -65,14 +67,14 @@ def run(
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
-    for option, text in (("--prefix", prefix), *(("--forbid", word) for word in forbid or [])):
+    for option, text in (("--prefix", prefix), *(("--suppress", word) for word in suppress or [])):
         check_text(option, text)
     wish = Wish(
         Search(beam, length_penalty, coverage_penalty, patience, nbest, Bounds(min_length, max_length)),
         split,
         longest,
         prefix,
-        tuple(forbid or ()),
+        tuple(suppress or ()),
         scored=as_json,
         watched=as_json,
         copy_unknown=copy_unknown,
@@ -83,11 +85,18 @@ def run(
     ready = loaded.translator(wish, engine=engine, precision=precision)  # type: ignore[arg-type]
     check_parses(loaded.config.model, given=parses is not None)
     write = _as_json if as_json else _n_best if nbest > 1 else _as_text
-    translate_lines(ready, wish, input, output, write, skip_bad=skip_bad, parses=parses)
+    translate_lines(ready, wish, input, output, write, skip_invalid=skip_invalid, parses=parses)
 
 
 def translate_lines(
-    ready: Any, wish: "Wish", input: str, output: Path | None, write: Any, *, skip_bad: bool, parses: str | None = None
+    ready: Any,
+    wish: "Wish",
+    input: str,
+    output: Path | None,
+    write: Any,
+    *,
+    skip_invalid: bool,
+    parses: str | None = None,
 ) -> None:
     """Translate the lines of a file or of standard input, as many at a time as have come."""
     from regard.cli.output import lines_to, progress_over
@@ -97,7 +106,7 @@ def translate_lines(
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = Faults(skip_bad)
+    faults = Faults(skip_invalid)
     parts = 0
     with lines_to(output) as put, progress_over(input, output) as went:
         for rows in arriving(_with_parses(read_lines(input, faults), parses, faults), TOGETHER):

@@ -11,7 +11,7 @@ def run(data: dict[str, Any], others: dict[str, Any], settings: list[str], out: 
     """Train word vectors; `others` are options of `regard train` that mean nothing here, with what they were given."""
     from regard.config import Source, gather
     from regard.config.sources import check
-    from regard.config.word2vec import Word2VecRun
+    from regard.config.word2vec import Word2VecRunConfig
     from regard.errors import ConfigError
     from regard.training.display import LastingDisplay, display_for
     from regard.training.word2vec import FILE, train_word2vec
@@ -20,7 +20,7 @@ def run(data: dict[str, Any], others: dict[str, Any], settings: list[str], out: 
         if value:
             raise ConfigError(f"{option} means nothing to word2vec, which learns from --data; leave it out.")
     sources = [Source("the command", {"data": data}), *gather(None, settings)]
-    config = check(sources, Word2VecRun)
+    config = check(sources, Word2VecRunConfig)
     place = out or Path("runs") / "word2vec"
     display = LastingDisplay(display_for(sys.stderr, quiet))
     try:

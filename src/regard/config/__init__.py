@@ -3,34 +3,39 @@
 This room knows nothing of torch, so that reading and checking settings is instant.
 """
 
-from regard.config.attention import BigBirdAttention, FullAttention, LinformerAttention, WindowAttention
+from regard.config.attention import (
+    BigBirdAttentionConfig,
+    FullAttentionConfig,
+    LinformerAttentionConfig,
+    WindowAttentionConfig,
+)
 from regard.config.complaint import Source
-from regard.config.data import Corpus, DataConfig
-from regard.config.heads import ClassHead, HeadConfig, NoHead, TagHead, TokenHead
+from regard.config.data import CorpusConfig, DataConfig
+from regard.config.heads import ClassHeadConfig, HeadConfig, NoHeadConfig, TagHeadConfig, TokenHeadConfig
 from regard.config.inside import inside
 from regard.config.model import (
-    BidirectionalLanguageModel,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
-    Encodes,
+    BidirectionalLanguageModelConfig,
+    DecoderOnlyConfig,
+    EncoderConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
     ModelConfig,
     NetworkConfig,
     RecurrentConfig,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
     TransformerConfig,
 )
 from regard.config.positions import (
-    AlibiPositions,
-    LearnedPositions,
-    NoPositions,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    SyntaxPositions,
+    AlibiPositionsConfig,
+    LearnedPositionsConfig,
+    NoPositionsConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
+    SyntaxPositionsConfig,
 )
-from regard.config.schema import Config, SpecialTokens
+from regard.config.schema import Config, SpecialTokensConfig
 from regard.config.sources import check, gather, given, preset_names, preset_summary, resolve
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import BLEU_TOKENIZERS, TestingConfig, TrainingConfig, ValidationConfig
@@ -38,42 +43,42 @@ from regard.config.written import to_toml
 
 __all__ = [
     "BLEU_TOKENIZERS",
-    "AlibiPositions",
-    "BidirectionalLanguageModel",
-    "BigBirdAttention",
-    "ClassHead",
+    "AlibiPositionsConfig",
+    "BidirectionalLanguageModelConfig",
+    "BigBirdAttentionConfig",
+    "ClassHeadConfig",
     "Config",
-    "Corpus",
+    "CorpusConfig",
     "DataConfig",
-    "DecoderOnly",
-    "EncoderDecoder",
-    "EncoderOnly",
-    "Encodes",
-    "FullAttention",
+    "DecoderOnlyConfig",
+    "EncoderConfig",
+    "EncoderDecoderConfig",
+    "EncoderOnlyConfig",
+    "FullAttentionConfig",
     "HeadConfig",
-    "LearnedPositions",
-    "LinformerAttention",
+    "LearnedPositionsConfig",
+    "LinformerAttentionConfig",
     "ModelConfig",
     "NetworkConfig",
-    "NoHead",
-    "NoPositions",
+    "NoHeadConfig",
+    "NoPositionsConfig",
     "RecurrentConfig",
-    "RecurrentEncoderDecoder",
-    "RecurrentLanguageModel",
-    "RelativePositions",
-    "RotaryPositions",
-    "SinusoidalPositions",
+    "RecurrentEncoderDecoderConfig",
+    "RecurrentLanguageModelConfig",
+    "RelativePositionsConfig",
+    "RotaryPositionsConfig",
+    "SinusoidalPositionsConfig",
     "Source",
-    "SpecialTokens",
-    "SyntaxPositions",
-    "TagHead",
+    "SpecialTokensConfig",
+    "SyntaxPositionsConfig",
+    "TagHeadConfig",
     "TestingConfig",
-    "TokenHead",
+    "TokenHeadConfig",
     "TokenizerConfig",
     "TrainingConfig",
     "TransformerConfig",
     "ValidationConfig",
-    "WindowAttention",
+    "WindowAttentionConfig",
     "check",
     "gather",
     "given",

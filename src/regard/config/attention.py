@@ -4,32 +4,32 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from regard.config.settings import Settings, Size, variant
+from regard.config.settings import BaseConfig, Size, variant
 
 
-class FullAttention(Settings):
+class FullAttentionConfig(BaseConfig):
     """Every token looks at every other (§3.2.1)."""
 
     kind: Literal["full"] = "full"
 
 
-class LinformerAttention(Settings):
+class LinformerAttentionConfig(BaseConfig):
     """Keys and values are mixed into a fixed number along the length, in encoders (Wang et al. 2020)."""
 
     kind: Literal["linformer"] = "linformer"
-    projected: Size = 128
+    projected_length: Size = 128
     """k: how many mixtures of keys, and of values, are left to look at."""
-    length: Size = 512
+    max_length: Size = 512
     """n: how many tokens the mixtures are learned for: the longest sequence the network can read."""
     sharing: Literal["none", "headwise", "key-value", "layerwise"] = "headwise"
     """Who shares a projection: nobody; all heads; keys and values too; all layers too."""
 
 
-class BigBirdAttention(Settings):
+class BigBirdAttentionConfig(BaseConfig):
     """Blocks of tokens see their neighbours, a few global and a few random blocks, in encoders (Zaheer et al. 2020)."""
 
     kind: Literal["bigbird"] = "bigbird"
-    block: Size = 64
+    block_size: Size = 64
     """Tokens in a block."""
     window_blocks: Size = 3
     """Blocks around a token's own that it sees, its own included; odd."""
@@ -48,16 +48,16 @@ class BigBirdAttention(Settings):
         return blocks
 
 
-class WindowAttention(Settings):
+class WindowAttentionConfig(BaseConfig):
     """Each token looks at those near it: on both sides in an encoder, backwards only in a decoder."""
 
     kind: Literal["window"] = "window"
-    reach: Size = 128
+    window: Size = 128
     """How far a token sees, in tokens to each side; it also sees itself."""
 
 
 AttentionConfig = Annotated[
-    FullAttention | LinformerAttention | BigBirdAttention | WindowAttention,
+    FullAttentionConfig | LinformerAttentionConfig | BigBirdAttentionConfig | WindowAttentionConfig,
     Field(discriminator="kind"),
     variant("full"),
 ]

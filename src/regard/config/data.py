@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regard.config.settings import Settings, Size
+from regard.config.settings import BaseConfig, Size
 
 
 def _several(value: Any) -> Any:
@@ -15,7 +15,7 @@ def _several(value: Any) -> Any:
 Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
 
 
-class Corpus(Settings):
+class CorpusConfig(BaseConfig):
     """Where examples come from: aligned files, or files that hold everything; `.gz` or not, `-` for standard input."""
 
     source: Files = ()
@@ -39,35 +39,35 @@ class Corpus(Settings):
         return (*self.source, *self.target, *self.parses, *self.files)
 
 
-class DataConfig(Settings):
+class DataConfig(BaseConfig):
     """What is read, and how."""
 
-    train: Corpus = Corpus()
+    train: CorpusConfig = CorpusConfig()
     """What the network learns from."""
-    valid: Corpus = Corpus()
+    valid: CorpusConfig = CorpusConfig()
     """What it is measured on while it trains; without it, a share of `train` is held out."""
-    test: Corpus = Corpus()
+    test: CorpusConfig = CorpusConfig()
     """What the best network is measured on at the end."""
     store: str | None = None
     """A folder that keeps prepared data for several runs; without it, each run keeps its own."""
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """The share of `train` that is kept for validation where `valid` is not given; equal pairs stay on one side."""
-    skip_bad: bool = False
+    skip_invalid: bool = False
     """Skip and count lines that cannot be used, rather than stop at the first."""
-    longest: Size = 256
+    max_length: Size = 256
     """Pairs with more tokens on a side are left out, and counted; texts to classify are cut there, sentences to tag
     divided."""
-    ratio: Annotated[float, Field(ge=1)] = 3.0
+    max_length_ratio: Annotated[float, Field(ge=1)] = 3.0
     """Pairs whose one side has more tokens than this many times the other's are left out, and counted."""
-    context: Size | None = None
+    context_length: Size | None = None
     """Tokens that a language model reads at once; without it, as many as it learns positions for, or 256."""
-    documents: Literal["joined", "apart"] = "joined"
-    """Language models: `joined`, one stream of text cut into blocks; `apart`, documents that cannot see each other."""
-    column: Annotated[int, Field(ge=1, le=1000)] | None = None
+    documents: Literal["concatenated", "separate"] = "concatenated"
+    """Language models: `concatenated`, one stream in blocks; `separate`, documents do not attend to each other."""
+    tag_column: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Taggers: which column has the tag, counted from 1; without it the last, and of CoNLL-U the fourth."""
 
     @property
-    def parts(self) -> tuple[Corpus, Corpus, Corpus]:
+    def parts(self) -> tuple[CorpusConfig, CorpusConfig, CorpusConfig]:
         """Training, validation and test."""
         return (self.train, self.valid, self.test)
 

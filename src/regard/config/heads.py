@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from regard.config.settings import Rate, Settings, variant
+from regard.config.settings import BaseConfig, Rate, variant
 
 
 def _several(value: Any) -> Any:
@@ -17,13 +17,13 @@ def _several(value: Any) -> Any:
 Labels = Annotated[tuple[str, ...], BeforeValidator(_several)]
 
 
-class NoHead(Settings):
+class NoHeadConfig(BaseConfig):
     """Nothing is predicted: the network gives vectors."""
 
     kind: Literal["none"] = "none"
 
 
-class TokenHead(Settings):
+class TokenHeadConfig(BaseConfig):
     """Each token that is hidden is predicted from what stands around it."""
 
     kind: Literal["tokens"] = "tokens"
@@ -33,7 +33,7 @@ class TokenHead(Settings):
     """Of the norm after it."""
 
 
-class _Labelled(Settings):
+class _LabeledHeadConfig(BaseConfig):
     labels: Labels = ()
     """What can be predicted; without it, what the training data has, in alphabetical order."""
     dropout: Rate = 0.1
@@ -48,16 +48,18 @@ class _Labelled(Settings):
         return labels
 
 
-class ClassHead(_Labelled):
+class ClassHeadConfig(_LabeledHeadConfig):
     """One label for a whole text, or for a pair of texts."""
 
     kind: Literal["classes"] = "classes"
 
 
-class TagHead(_Labelled):
+class TagHeadConfig(_LabeledHeadConfig):
     """One label for each word."""
 
     kind: Literal["tags"] = "tags"
 
 
-HeadConfig = Annotated[NoHead | TokenHead | ClassHead | TagHead, Field(discriminator="kind"), variant("none")]
+HeadConfig = Annotated[
+    NoHeadConfig | TokenHeadConfig | ClassHeadConfig | TagHeadConfig, Field(discriminator="kind"), variant("none")
+]

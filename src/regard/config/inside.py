@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.config.complaint import Source
-from regard.config.data import Corpus, DataConfig
+from regard.config.data import CorpusConfig, DataConfig
 
-PARTS = tuple(name for name, field in DataConfig.model_fields.items() if field.annotation is Corpus)
+PARTS = tuple(name for name, field in DataConfig.model_fields.items() if field.annotation is CorpusConfig)
 ELSEWHERE = ("builtin:", "-")  # what is not a path: embedded corpora, and standard input
 
 

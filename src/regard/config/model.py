@@ -10,29 +10,29 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.attention import (
     AttentionConfig,
-    BigBirdAttention,
-    FullAttention,
-    LinformerAttention,
-    WindowAttention,
+    BigBirdAttentionConfig,
+    FullAttentionConfig,
+    LinformerAttentionConfig,
+    WindowAttentionConfig,
 )
-from regard.config.heads import HeadConfig, NoHead, TokenHead
+from regard.config.heads import HeadConfig, NoHeadConfig, TokenHeadConfig
 from regard.config.positions import (
-    AlibiPositions,
+    AlibiPositionsConfig,
     PositionsConfig,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    SyntaxPositions,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
+    SyntaxPositionsConfig,
 )
-from regard.config.settings import Depth, Rate, Settings, Size, variant
+from regard.config.settings import BaseConfig, Depth, Rate, Size, variant
 
 
-class NetworkConfig(Settings):
+class NetworkConfig(BaseConfig):
     """What the rest of the house asks of any network's settings."""
 
     translates: ClassVar[bool] = False  # whether it reads one text and writes another
     continues: ClassVar[bool] = False  # whether it goes on with a text
-    usual_clip: ClassVar[float] = 0.0  # what training.clip is where nothing is said
+    usual_clip: ClassVar[float] = 0.0  # what training.max_grad_norm is where nothing is said
     trained_as: ClassVar[str] = ""  # the task that it is trained for; of an encoder, to predict tokens
 
     @property
@@ -71,7 +71,7 @@ class TransformerConfig(NetworkConfig):
 
     kind: str
     """Which of the networks this is."""
-    vocabulary: Size = 37_000
+    vocab_size: Size = 37_000
     """Tokens known to the network (§5.1: a shared vocabulary of about 37,000)."""
     width: Size = 512
     """d_model: the width of every token's vector between the layers."""
@@ -95,9 +95,9 @@ class TransformerConfig(NetworkConfig):
     """Normalise the sum of embedding and position as well (BERT)."""
     residual: bool = True
     """Residual connections around the sub-layers; off, to see what they are for."""
-    positions: PositionsConfig = SinusoidalPositions()
+    positions: PositionsConfig = SinusoidalPositionsConfig()
     """How order reaches the network."""
-    attention: AttentionConfig = FullAttention()
+    attention: AttentionConfig = FullAttentionConfig()
     """Who looks at whom in self-attention; where all look at all, it costs the square of the length."""
     dropout: Rate = 0.1
     """On the output of each sub-layer and on the sum of embedding and position (§5.4)."""
@@ -127,7 +127,7 @@ class TransformerConfig(NetworkConfig):
     @classmethod
     def _rotary_turns_pairs(cls, positions: PositionsConfig, info: ValidationInfo) -> PositionsConfig:
         width, heads, key_width = (info.data.get(name) for name in ("width", "heads", "key_width"))
-        if isinstance(positions, RotaryPositions) and width and heads and (key_width or width // heads) % 2:
+        if isinstance(positions, RotaryPositionsConfig) and width and heads and (key_width or width // heads) % 2:
             found = f"key_width = {key_width}" if key_width else f"width / model.heads = {width // heads}"
             raise ValueError(f"turns pairs of entries, and model.{found} is odd: set model.key_width to an even number")
         return positions
@@ -136,7 +136,9 @@ class TransformerConfig(NetworkConfig):
     @classmethod
     def _mixtures_have_no_distance(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
         positions = info.data.get("positions")
-        if isinstance(attention, LinformerAttention) and isinstance(positions, AlibiPositions | RelativePositions):
+        if isinstance(attention, LinformerAttentionConfig) and isinstance(
+            positions, AlibiPositionsConfig | RelativePositionsConfig
+        ):
             raise ValueError(
                 f"model.attention.kind = {attention.kind!r} looks at mixtures of tokens, which have no distance, and "
                 f"model.positions.kind = {positions.kind!r} needs one: use sinusoidal, learned, rotary or none"
@@ -146,7 +148,7 @@ class TransformerConfig(NetworkConfig):
     @field_validator("positions")
     @classmethod
     def _a_tree_is_of_a_source(cls, positions: PositionsConfig) -> PositionsConfig:
-        if isinstance(positions, SyntaxPositions) and not cls.translates:
+        if isinstance(positions, SyntaxPositionsConfig) and not cls.translates:
             raise ValueError(
                 "model.positions.kind = 'syntax' needs a source that is given with its parse, which only a translator "
                 "has: use model.kind = 'encoder-decoder', or other positions"
@@ -156,13 +158,13 @@ class TransformerConfig(NetworkConfig):
     @property
     def longest(self) -> int | None:
         """The longest sequence the network can read; None: any."""
-        learned = [part.length for part in (self.positions, self.attention) if hasattr(part, "length")]
+        learned = [part.max_length for part in (self.positions, self.attention) if hasattr(part, "max_length")]
         return min(learned, default=None)
 
     @property
     def goes_on(self) -> bool:
         """Whether it reads well past the length that it was trained on; with a window, keys are not turned further."""
-        turned = isinstance(self.positions, RotaryPositions) and isinstance(self.attention, WindowAttention)
+        turned = isinstance(self.positions, RotaryPositionsConfig) and isinstance(self.attention, WindowAttentionConfig)
         return self.positions.goes_on or turned
 
     @property
@@ -171,26 +173,26 @@ class TransformerConfig(NetworkConfig):
         return self.width // self.heads
 
 
-class Predicts(Settings):
+class AutoregressiveConfig(BaseConfig):
     """What a network has that ends in a distribution over the next token."""
 
-    share_output: bool = True
+    tie_output: bool = True
     """The pre-softmax projection is the embedding matrix of the tokens it predicts (§3.4)."""
     output_bias: bool = False
     """A bias per token on the logits."""
-    look_ahead_mask: bool = True
+    causal_mask: bool = True
     """A position sees only itself and what is before it; off, to see a decoder cheat."""
 
 
 def sharing_needs_one_vocabulary(size: int | None, info: ValidationInfo) -> int | None:
     """Let a `target_vocabulary` differ only where embeddings are not shared."""
-    vocabulary = info.data.get("vocabulary")
+    vocabulary = info.data.get("vocab_size")
     if size not in (None, vocabulary) and info.data.get("share_embeddings"):
-        raise ValueError(f"differs from model.vocabulary = {vocabulary}: set model.share_embeddings = false")
+        raise ValueError(f"differs from model.vocab_size = {vocabulary}: set model.share_embeddings = false")
     return size
 
 
-class EncoderDecoder(Predicts, TransformerConfig):
+class EncoderDecoderConfig(AutoregressiveConfig, TransformerConfig):
     """The whole Transformer of the paper: one stack reads, the other writes."""
 
     family: ClassVar[str] = "encoder-decoder Transformer"
@@ -201,16 +203,20 @@ class EncoderDecoder(Predicts, TransformerConfig):
     """Layers of the decoder, where they should differ from `layers`."""
     share_embeddings: bool = True
     """Source and target use one embedding matrix (§3.4); needs one vocabulary."""
-    target_vocabulary: Size | None = None
+    target_vocab_size: Size | None = None
     """Tokens known to the decoder, where they differ from `vocabulary`."""
 
-    _sharing = field_validator("target_vocabulary")(sharing_needs_one_vocabulary)
+    _sharing = field_validator("target_vocab_size")(sharing_needs_one_vocabulary)
 
     @field_validator("attention")
     @classmethod
     def _mixtures_have_no_place_in_a_tree(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
         positions = info.data.get("positions")
-        if isinstance(attention, LinformerAttention) and isinstance(positions, SyntaxPositions) and positions.distance:
+        if (
+            isinstance(attention, LinformerAttentionConfig)
+            and isinstance(positions, SyntaxPositionsConfig)
+            and positions.distance
+        ):
             raise ValueError(
                 "model.attention.kind = 'linformer' looks at mixtures of tokens, which have no distance in a tree: "
                 "set model.positions.distance = false, or use other attention"
@@ -220,10 +226,10 @@ class EncoderDecoder(Predicts, TransformerConfig):
     @property
     def reads_parses(self) -> bool:
         """Syntax positions are those of a tree."""
-        return isinstance(self.positions, SyntaxPositions)
+        return isinstance(self.positions, SyntaxPositionsConfig)
 
 
-class DecoderOnly(Predicts, TransformerConfig):
+class DecoderOnlyConfig(AutoregressiveConfig, TransformerConfig):
     """A language model: the decoder alone, without cross-attention (GPT)."""
 
     family: ClassVar[str] = "decoder-only Transformer"
@@ -234,7 +240,7 @@ class DecoderOnly(Predicts, TransformerConfig):
     @field_validator("attention")
     @classmethod
     def _sees_no_future(cls, attention: AttentionConfig) -> AttentionConfig:
-        if isinstance(attention, LinformerAttention | BigBirdAttention):
+        if isinstance(attention, LinformerAttentionConfig | BigBirdAttentionConfig):
             asked = f"model.attention.kind = {attention.kind!r}"
             raise ValueError(f"{asked} looks ahead, which a decoder must not: use 'window' or 'full'")
         return attention
@@ -243,10 +249,10 @@ class DecoderOnly(Predicts, TransformerConfig):
 LABELLING = {"classes": "classification", "tags": "tagging"}  # what heads other than the usual one are trained for
 
 
-class Encodes(NetworkConfig):
+class EncoderConfig(NetworkConfig):
     """What a network has that only reads: what is made of a vector for each token."""
 
-    head: HeadConfig = NoHead()
+    head: HeadConfig = NoHeadConfig()
     """What is predicted from the vectors: hidden tokens, a class of the text, a tag for each word, or nothing."""
     pooling: Literal["mean", "first", "first-dense"] = "mean"
     """One vector for the text: the mean over its tokens, the first token's, or that one through a dense tanh layer."""
@@ -257,7 +263,7 @@ class Encodes(NetworkConfig):
         return LABELLING.get(self.head.kind, self.trained_as if self.head.kind == "tokens" else "")
 
 
-class EncoderOnly(Encodes, TransformerConfig):
+class EncoderOnlyConfig(EncoderConfig, TransformerConfig):
     """A text encoder: a vector per token, and one for the whole text (BERT)."""
 
     family: ClassVar[str] = "encoder-only Transformer"
@@ -273,7 +279,7 @@ class RecurrentConfig(NetworkConfig):
     usual_clip: ClassVar[float] = 1.0  # gradients explode through many steps (Pascanu et al. 2013)
     kind: str
     """Which of the networks this is."""
-    vocabulary: Size = 37_000
+    vocab_size: Size = 37_000
     """Tokens known to the network."""
     width: Size = 512
     """The width of embeddings and states."""
@@ -283,13 +289,13 @@ class RecurrentConfig(NetworkConfig):
     """What happens at each step: h = tanh(W h + W x), a long short-term memory, or a gated recurrent unit."""
     dropout: Rate = 0.1
     """On what goes into each layer and on what comes out of the last; never from step to step."""
-    share_output: bool = True
+    tie_output: bool = True
     """The pre-softmax projection is the embedding matrix of the tokens it predicts."""
     output_bias: bool = False
     """A bias per token on the logits."""
 
 
-class RecurrentEncoderDecoder(RecurrentConfig):
+class RecurrentEncoderDecoderConfig(RecurrentConfig):
     """A recurrent translator: the decoder starts where the encoder ended, and looks back if it has attention."""
 
     family: ClassVar[str] = "recurrent encoder-decoder"
@@ -300,14 +306,14 @@ class RecurrentEncoderDecoder(RecurrentConfig):
     """Half of the encoder's width reads from the end to the beginning."""
     attention: Literal["none", "additive", "dot", "general"] = "additive"
     """The score of states s and h: vᵀ tanh(W s + U h), sᵀ h, or sᵀ W h; `none`: the decoder cannot look back."""
-    attention_place: Literal["before", "after"] | None = None
+    attention_order: Literal["before", "after"] | None = None
     """`before` each step, which then reads what was seen (Bahdanau); `after` it, for the prediction alone (Luong).
     Where it is not given, additive attention looks before, the others after."""
     decoder_layers: Depth | None = None
     """Layers of the decoder, where they should differ from `layers`."""
     share_embeddings: bool = True
     """Source and target use one embedding matrix; needs one vocabulary."""
-    target_vocabulary: Size | None = None
+    target_vocab_size: Size | None = None
     """Tokens known to the decoder, where they differ from `vocabulary`."""
 
     @field_validator("bidirectional")
@@ -318,9 +324,9 @@ class RecurrentEncoderDecoder(RecurrentConfig):
             raise ValueError(f"needs an even model.width, not {width}: use {width + 1}, or set bidirectional = false")
         return both
 
-    _sharing = field_validator("target_vocabulary")(sharing_needs_one_vocabulary)
+    _sharing = field_validator("target_vocab_size")(sharing_needs_one_vocabulary)
 
-    @field_validator("attention_place")
+    @field_validator("attention_order")
     @classmethod
     def _a_place_needs_attention(cls, place: str | None, info: ValidationInfo) -> str | None:
         if place is not None and info.data.get("attention") == "none":
@@ -330,7 +336,7 @@ class RecurrentEncoderDecoder(RecurrentConfig):
     @property
     def looks(self) -> Literal["before", "after"]:
         """When the decoder looks at the source, if it does."""
-        return self.attention_place or ("before" if self.attention == "additive" else "after")
+        return self.attention_order or ("before" if self.attention == "additive" else "after")
 
     @property
     def aligns(self) -> bool:
@@ -338,7 +344,7 @@ class RecurrentEncoderDecoder(RecurrentConfig):
         return self.attention != "none"
 
 
-class RecurrentLanguageModel(RecurrentConfig):
+class RecurrentLanguageModelConfig(RecurrentConfig):
     """A recurrent language model: its state is all it remembers."""
 
     family: ClassVar[str] = "recurrent language model"
@@ -347,7 +353,7 @@ class RecurrentLanguageModel(RecurrentConfig):
     kind: Literal["recurrent-language-model"] = "recurrent-language-model"
 
 
-class BidirectionalLanguageModel(Encodes, RecurrentConfig):
+class BidirectionalLanguageModelConfig(EncoderConfig, RecurrentConfig):
     """A text encoder of two language models, one in each direction, whose layers are mixed (ELMo)."""
 
     family: ClassVar[str] = "bidirectional language model"
@@ -359,7 +365,7 @@ class BidirectionalLanguageModel(Encodes, RecurrentConfig):
     """Recurrent layers in each direction, one on top of the other; with the embedding, one more is mixed."""
     dropout: Rate = 0.1
     """On what comes out of the embedding and of each layer; never from step to step."""
-    head: HeadConfig = TokenHead()
+    head: HeadConfig = TokenHeadConfig()
     """What is predicted: the tokens on both sides of each, a class of the text, a tag for each word, or nothing."""
 
     @field_validator("width")
@@ -371,12 +377,12 @@ class BidirectionalLanguageModel(Encodes, RecurrentConfig):
 
 
 ModelConfig = Annotated[
-    EncoderDecoder
-    | DecoderOnly
-    | EncoderOnly
-    | RecurrentEncoderDecoder
-    | RecurrentLanguageModel
-    | BidirectionalLanguageModel,
+    EncoderDecoderConfig
+    | DecoderOnlyConfig
+    | EncoderOnlyConfig
+    | RecurrentEncoderDecoderConfig
+    | RecurrentLanguageModelConfig
+    | BidirectionalLanguageModelConfig,
     Field(discriminator="kind"),
     variant("encoder-decoder"),
 ]

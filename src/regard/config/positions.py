@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.settings import Settings, Size, variant
+from regard.config.settings import BaseConfig, Size, variant
 
 
-class SinusoidalPositions(Settings):
+class SinusoidalPositionsConfig(BaseConfig):
     """Sines and cosines of geometrically growing wavelengths, added to the embeddings (§3.5)."""
 
     goes_on: ClassVar[bool] = False  # whether networks read well past the length that they were trained on
@@ -16,16 +16,16 @@ class SinusoidalPositions(Settings):
     """`interleaved` sin, cos, sin, cos … as the paper writes it; `halves` all sines, then all cosines."""
 
 
-class LearnedPositions(Settings):
+class LearnedPositionsConfig(BaseConfig):
     """One learned vector per position, added to the embeddings; no position past the last one."""
 
     goes_on: ClassVar[bool] = False
     kind: Literal["learned"] = "learned"
-    length: Size = 512
+    max_length: Size = 512
     """How many positions are learned: the longest sequence the network can read."""
 
 
-class RotaryPositions(Settings):
+class RotaryPositionsConfig(BaseConfig):
     """Queries and keys turn by angles proportional to their position (Su et al. 2021); for any length."""
 
     goes_on: ClassVar[bool] = False
@@ -36,25 +36,25 @@ class RotaryPositions(Settings):
     """The slowest pair turns by about 1/base from one position to the next: for long texts, make it larger."""
 
 
-class AlibiPositions(Settings):
+class AlibiPositionsConfig(BaseConfig):
     """Scores lose in proportion to the distance, in each head at another rate (Press et al. 2022); for any length."""
 
     goes_on: ClassVar[bool] = True
     kind: Literal["alibi"] = "alibi"
 
 
-class RelativePositions(Settings):
+class RelativePositionsConfig(BaseConfig):
     """Learned vectors for clipped distances, added to keys and values (Shaw et al. 2018); for any length."""
 
     goes_on: ClassVar[bool] = True
     kind: Literal["relative"] = "relative"
-    clip: Annotated[int, Field(gt=0, le=2**16)] = 16
+    max_distance: Annotated[int, Field(gt=0, le=2**16)] = 16
     """The distance up to which tokens are told apart; all that is further away looks equally far."""
     per_head: bool = False
     """Vectors of its own for each head; off, the heads of a layer share them."""
 
 
-class SyntaxPositions(Settings):
+class SyntaxPositionsConfig(BaseConfig):
     """Places in a dependency tree, given with the source: depth and signed distance (Wang et al. 2019).
 
     They are the encoder's, beside sinusoids; the decoder, whose text nobody has parsed yet, has sinusoids alone.
@@ -64,15 +64,15 @@ class SyntaxPositions(Settings):
     kind: Literal["syntax"] = "syntax"
     depth: bool = True
     """A learned vector for a word's depth in the tree, added to the embeddings of its sub-words."""
-    deepest: Annotated[int, Field(gt=0, le=2**16)] = 16
+    max_depth: Annotated[int, Field(gt=0, le=2**16)] = 16
     """The depth up to which words are told apart; all that is deeper looks equally deep."""
     distance: bool = Field(default=True, validate_default=True)
     """Learned vectors for clipped distances in the tree, added to keys and values as `relative` does."""
-    clip: Annotated[int, Field(gt=0, le=2**16)] = 16
+    max_distance: Annotated[int, Field(gt=0, le=2**16)] = 16
     """The distance up to which words are told apart."""
     per_head: bool = False
     """Vectors of its own for each head; off, the heads of a layer share them."""
-    sequential: bool = True
+    sinusoidal: bool = True
     """Sinusoids in the encoder too; off, it knows of order no more than the tree tells."""
 
     @field_validator("distance")
@@ -83,7 +83,7 @@ class SyntaxPositions(Settings):
         return distance
 
 
-class NoPositions(Settings):
+class NoPositionsConfig(BaseConfig):
     """No positions: self-attention cannot tell a sentence from its reorderings."""
 
     goes_on: ClassVar[bool] = True
@@ -91,13 +91,13 @@ class NoPositions(Settings):
 
 
 PositionsConfig = Annotated[
-    SinusoidalPositions
-    | LearnedPositions
-    | RotaryPositions
-    | AlibiPositions
-    | RelativePositions
-    | SyntaxPositions
-    | NoPositions,
+    SinusoidalPositionsConfig
+    | LearnedPositionsConfig
+    | RotaryPositionsConfig
+    | AlibiPositionsConfig
+    | RelativePositionsConfig
+    | SyntaxPositionsConfig
+    | NoPositionsConfig,
     Field(discriminator="kind"),
     variant("sinusoidal"),
 ]

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.data import DataConfig
-from regard.config.model import LABELLING, EncoderDecoder, ModelConfig
-from regard.config.settings import Settings
+from regard.config.model import LABELLING, EncoderDecoderConfig, ModelConfig
+from regard.config.settings import BaseConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.config.training import TestingConfig, TrainingConfig, ValidationConfig
 
@@ -17,7 +17,7 @@ OF_LABELS = {  # metrics of what an encoder's head predicts, and the tasks that 
 TokenId = Annotated[int, Field(ge=0)]
 
 
-class SpecialTokens(Settings):
+class SpecialTokensConfig(BaseConfig):
     """The ids of the tokens that are not text."""
 
     pad: TokenId = 0
@@ -28,15 +28,15 @@ class SpecialTokens(Settings):
     """Stands where a token is hidden; only encoders that learn to guess hidden tokens have it."""
 
 
-class Config(Settings):
+class Config(BaseConfig):
     """The root of all settings: the network, and how it comes to know what it knows.
 
     >>> Config().model.width
     512
     """
 
-    model: ModelConfig = EncoderDecoder()
-    tokens: SpecialTokens = Field(default=SpecialTokens(), validate_default=True)
+    model: ModelConfig = EncoderDecoderConfig()
+    tokens: SpecialTokensConfig = Field(default=SpecialTokensConfig(), validate_default=True)
     tokenizer: TokenizerConfig = Field(default=TokenizerConfig(), validate_default=True)
     data: DataConfig = Field(default=DataConfig(), validate_default=True)
     training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
@@ -46,18 +46,18 @@ class Config(Settings):
     @property
     def window(self) -> int | None:
         """How many tokens the network should see at once: it cannot read more, or writes badly then; None: any."""
-        trained = self.data.context if self.model.continues and not self.model.goes_on else None
+        trained = self.data.context_length if self.model.continues and not self.model.goes_on else None
         return min((length for length in (self.model.longest, trained) if length is not None), default=None)
 
     @field_validator("tokens")
     @classmethod
-    def _tokens_are_in_the_vocabulary(cls, tokens: SpecialTokens, info: ValidationInfo) -> SpecialTokens:
+    def _tokens_are_in_the_vocabulary(cls, tokens: SpecialTokensConfig, info: ValidationInfo) -> SpecialTokensConfig:
         model = info.data.get("model")
         if model is not None:
-            size = max(model.vocabulary, getattr(model, "target_vocabulary", None) or 0)
+            size = max(model.vocab_size, getattr(model, "target_vocab_size", None) or 0)
             for name, number in tokens:
                 if number is not None and number >= size:
-                    raise ValueError(f"tokens.{name} = {number} is past the last token of model.vocabulary = {size}")
+                    raise ValueError(f"tokens.{name} = {number} is past the last token of model.vocab_size = {size}")
         return tokens
 
     @field_validator("tokenizer")
@@ -76,35 +76,41 @@ class Config(Settings):
     def _the_context_has_positions(cls, data: DataConfig, info: ValidationInfo) -> DataConfig:
         model = info.data.get("model")
         learned = None if model is None else model.longest
-        if learned is not None and data.context is not None and data.context > learned:
-            raise ValueError(f"data.context = {data.context} is more than model.positions.length = {learned}")
+        if learned is not None and data.context_length is not None and data.context_length > learned:
+            raise ValueError(
+                f"data.context_length = {data.context_length} is more than model.positions.max_length = {learned}"
+            )
         return data
 
     @field_validator("training")
     @classmethod
     def _clipping_suits_the_network(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
-        if model is None or "clip" in training.model_fields_set or training.clip == model.usual_clip:
+        if model is None or "max_grad_norm" in training.model_fields_set or training.max_grad_norm == model.usual_clip:
             return training
-        return training.model_copy(update={"clip": model.usual_clip})
+        return training.model_copy(update={"max_grad_norm": model.usual_clip})
 
     @field_validator("training")
     @classmethod
     def _the_schedule_can_be_followed(cls, training: TrainingConfig) -> TrainingConfig:
         schedule = training.schedule
-        if training.start_from is not None and training.embeddings is not None:
-            raise ValueError("training.embeddings and training.start_from both say how embeddings begin: drop one")
-        if schedule.peak is None and schedule.warmup == 0:
-            raise ValueError("training.schedule.warmup = 0 needs training.schedule.peak: the paper's follows from it")
+        if training.start_from is not None and training.pretrained_embeddings is not None:
+            raise ValueError(
+                "training.pretrained_embeddings and training.start_from both say how embeddings begin: drop one"
+            )
+        if schedule.learning_rate is None and schedule.warmup_steps == 0:
+            raise ValueError(
+                "training.schedule.warmup_steps = 0 needs training.schedule.learning_rate: the paper's follows from it"
+            )
         return training
 
     @field_validator("training")
     @classmethod
     def _readings_differ(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
-        if training.agreement and model is not None and not model.drops:
+        if training.rdrop and model is not None and not model.drops:
             raise ValueError(
-                f"training.agreement = {training.agreement:g} compares two readings that differ by dropout, and there "
+                f"training.rdrop = {training.rdrop:g} compares two readings that differ by dropout, and there "
                 "is none: set model.dropout above 0"
             )
         return training
@@ -113,12 +119,14 @@ class Config(Settings):
     @classmethod
     def _what_is_frozen_has_learned(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
-        if training.frozen and training.start_from is None:
+        if training.freeze_encoder and training.start_from is None:
             raise ValueError(
-                "training.frozen = True needs training.start_from: what is left as it is must have learned"
+                "training.freeze_encoder = True needs training.start_from: what is left as it is must have learned"
             )
-        if training.frozen and model is not None and model.task not in LABELLING.values():
-            raise ValueError(f"training.frozen = True is for heads of labels, but model.kind = {model.kind!r} has none")
+        if training.freeze_encoder and model is not None and model.task not in LABELLING.values():
+            raise ValueError(
+                f"training.freeze_encoder = True is for heads of labels, but model.kind = {model.kind!r} has none"
+            )
         return training
 
     @field_validator("validation")

@@ -9,7 +9,7 @@ Depth = Annotated[int, Field(gt=0, le=1000)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Settings(BaseModel):
+class BaseConfig(BaseModel):
     """A table of settings: nothing unknown is accepted, nothing is converted silently, nothing changes later."""
 
     model_config = ConfigDict(

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from regard.config.complaint import Source, complain, has_kind, nearest, tables
 from regard.config.schema import Config
-from regard.config.settings import Settings
+from regard.config.settings import BaseConfig
 from regard.errors import ConfigError
 
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=BaseConfig)
 
 
 def resolve(source: str | Path | None = None, sets: Iterable[str] = ()) -> Config:
@@ -46,7 +46,7 @@ def check(sources: Iterable[Source]) -> Config: ...
 def check(sources: Iterable[Source], schema: type[S]) -> S: ...
 
 
-def check(sources: Iterable[Source], schema: type[Settings] = Config) -> Settings:
+def check(sources: Iterable[Source], schema: type[BaseConfig] = Config) -> BaseConfig:
     """Merge sources, later ones winning, into a valid `Config`; or complain about the first setting that is wrong.
 
     What is not trained as a network is has another `schema`.

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from regard.config.settings import Rate, Settings
+from regard.config.settings import BaseConfig, Rate
 
 
-class TokenizerConfig(Settings):
-    """How text becomes ids. `model.vocabulary` says how many there are at most."""
+class TokenizerConfig(BaseConfig):
+    """How text becomes ids. `model.vocab_size` says how many there are at most."""
 
     kind: Literal["bpe", "unigram", "byte-level", "character", "word"] = "bpe"
     """Sub-words joined from frequent pairs (`bpe`), chosen by likelihood (`unigram`), or joined from bytes

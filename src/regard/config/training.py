@@ -5,7 +5,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from regard.config.masking import MaskingConfig
-from regard.config.settings import Rate, Settings, Size, variant
+from regard.config.settings import BaseConfig, Rate, Size, variant
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -16,7 +16,7 @@ BleuTokenizer = Literal["13a", "intl", "char", "zh", "none"]  # sacrebleu's name
 BLEU_TOKENIZERS = get_args(BleuTokenizer)
 
 
-class Adam(Settings):
+class AdamConfig(BaseConfig):
     """Adam as the paper sets it (§5.3)."""
 
     kind: Literal["adam"] = "adam"
@@ -25,7 +25,7 @@ class Adam(Settings):
     epsilon: Positive = 1e-9
 
 
-class AdamW(Settings):
+class AdamWConfig(BaseConfig):
     """Adam with weight decay apart from the gradient, on matrices only (Loshchilov & Hutter 2019)."""
 
     kind: Literal["adamw"] = "adamw"
@@ -35,55 +35,57 @@ class AdamW(Settings):
     weight_decay: Rising = 0.01
 
 
-class InverseSquareRoot(Settings):
+class InverseSqrtScheduleConfig(BaseConfig):
     """Rise linearly, then fall with the inverse square root of the step: the paper's (§5.3)."""
 
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
-    peak: Positive | None = None
+    learning_rate: Positive | None = None
     """The highest rate, reached when the warm-up ends; without it the paper's, (width · warmup)^-½."""
-    warmup: Count = 4000
+    warmup_steps: Count = 4000
     """Steps of linear rise."""
 
 
-class Cosine(Settings):
+class CosineScheduleConfig(BaseConfig):
     """Rise linearly, then fall along a half cosine until the last step."""
 
     kind: Literal["cosine"] = "cosine"
-    peak: Positive = 1e-3
-    warmup: Count = 100
-    floor: Rising = 0.0
+    learning_rate: Positive = 1e-3
+    warmup_steps: Count = 100
+    min_learning_rate: Rising = 0.0
     """The rate at the end."""
 
 
-class Constant(Settings):
+class ConstantScheduleConfig(BaseConfig):
     """Rise linearly, then stay."""
 
     kind: Literal["constant"] = "constant"
-    peak: Positive = 1e-3
-    warmup: Count = 0
+    learning_rate: Positive = 1e-3
+    warmup_steps: Count = 0
 
 
-class Plateau(Settings):
+class PlateauScheduleConfig(BaseConfig):
     """Rise linearly, then stay until validation stops improving, and shrink the rate each time that happens."""
 
     kind: Literal["plateau"] = "plateau"
-    peak: Positive = 1e-3
-    warmup: Count = 0
+    learning_rate: Positive = 1e-3
+    warmup_steps: Count = 0
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """What the rate is multiplied by."""
     patience: Count = 2
     """Validations without improvement that are borne before it shrinks."""
-    floor: Rising = 1e-6
+    min_learning_rate: Rising = 1e-6
     """The rate never falls below this."""
 
 
-OptimizerConfig = Annotated[Adam | AdamW, Field(discriminator="kind"), variant("adam")]
+OptimizerConfig = Annotated[AdamConfig | AdamWConfig, Field(discriminator="kind"), variant("adam")]
 ScheduleConfig = Annotated[
-    InverseSquareRoot | Cosine | Constant | Plateau, Field(discriminator="kind"), variant("inverse-sqrt")
+    InverseSqrtScheduleConfig | CosineScheduleConfig | ConstantScheduleConfig | PlateauScheduleConfig,
+    Field(discriminator="kind"),
+    variant("inverse-sqrt"),
 ]
 
 
-class TrainingConfig(Settings):
+class TrainingConfig(BaseConfig):
     """How the network learns."""
 
     steps: Size = 100_000
@@ -92,36 +94,36 @@ class TrainingConfig(Settings):
     """Passes over the data, at most."""
     batch_tokens: Size = 4096
     """Tokens in a batch, pads included; of a pair, its longer side counts."""
-    accumulate: Size = 1
+    gradient_accumulation: Size = 1
     """Batches whose gradients are added up for one update. Several processes share each batch, and change nothing."""
     label_smoothing: Rate = 0.1
     """How much of the probability asked for is spread over the vocabulary (§5.4)."""
-    agreement: Rising = 0.0
+    rdrop: Rising = 0.0
     """Read each batch twice, with other dropout, and ask that both predict the same, by this weight: α of R-Drop (Liang
     et al. 2021). A step takes twice as long, and less is learned by heart; 0 reads once."""
     masking: MaskingConfig = MaskingConfig()
     """Encoders with head = "tokens": which tokens they must guess."""
-    optimizer: OptimizerConfig = Adam()
+    optimizer: OptimizerConfig = AdamConfig()
     """How a gradient becomes an update."""
-    schedule: ScheduleConfig = InverseSquareRoot()
+    schedule: ScheduleConfig = InverseSqrtScheduleConfig()
     """The learning rate at each step."""
-    clip: Rising = 0.0
+    max_grad_norm: Rising = 0.0
     """Gradients whose norm is larger are scaled down to it; 0 leaves them as they are.
     Where it is not given, it is 1 for recurrent networks."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """In what matrices are multiplied while training; `bfloat16` has fewer bits, and is used where it is faster:
     1.2 to 1.8 times on processors with instructions for it. Weights, their updates and losses stay float32."""
-    ema: Rate = 0.0
+    ema_decay: Rate = 0.0
     """Validate and keep an exponential moving average of the weights, which keeps this share at each step."""
-    average: Count = 0
+    average_checkpoints: Count = 0
     """At the end, average the weights of the last so many validations (§6.1), and keep that if it is better."""
     patience: Count = 0
     """Stop after so many validations without improvement; 0 never stops early."""
-    embeddings: str | None = None
+    pretrained_embeddings: str | None = None
     """A file of word vectors in the standard text format, from which the embeddings of tokens that are words begin."""
     start_from: str | None = None
     """A model folder, or a run's, whose network and tokenizer training starts from."""
-    frozen: bool = False
+    freeze_encoder: bool = False
     """Train only the head, and leave the rest of the network as `start_from` has it."""
     seed: Count = 1
     """Everything random follows from it."""
@@ -133,7 +135,7 @@ class TrainingConfig(Settings):
     """Processor cores to use; without it, all of them."""
 
 
-class ValidationConfig(Settings):
+class ValidationConfig(BaseConfig):
     """How the network is measured while it trains."""
 
     every: Size = 1000
@@ -144,11 +146,11 @@ class ValidationConfig(Settings):
     """How many sentences are translated for BLEU and chrF; 0 skips them."""
     samples: Count = 3
     """How many of them are shown."""
-    tokenize: BleuTokenizer = "13a"
+    bleu_tokenizer: BleuTokenizer = "13a"
     """How BLEU divides text into words, at the end as well; `none` where words are set apart by spaces already."""
 
 
-class TestingConfig(Settings):
+class TestingConfig(BaseConfig):
     """How a translator is measured on the test data at the end."""
 
     __test__ = False  # for pytest, which takes the name for its own
@@ -157,5 +159,5 @@ class TestingConfig(Settings):
     """Hypotheses that are followed at the same time; 1 is greedy."""
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     """α: how much longer sentences are forgiven for their lower probability (§6.1)."""
-    references: Literal["apart", "together"] = "apart"
-    """`together`: pairs of the same source are one sentence with several right translations."""
+    references: Literal["separate", "grouped"] = "separate"
+    """`grouped`: pairs of the same source are one sentence with several right translations."""

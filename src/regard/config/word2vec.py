@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regard.config.data import Corpus
-from regard.config.settings import Settings, Size
+from regard.config.data import CorpusConfig
+from regard.config.settings import BaseConfig, Size
 
 
-class Word2VecConfig(Settings):
+class Word2VecConfig(BaseConfig):
     """How words become vectors."""
 
     method: Literal["skip-gram", "cbow"] = "skip-gram"
@@ -17,7 +17,7 @@ class Word2VecConfig(Settings):
     """Numbers in a vector."""
     window: Size = 5
     """How far a neighbour may be, in words to each side."""
-    negative: Annotated[int, Field(gt=0, le=1000)] = 5
+    negative_samples: Annotated[int, Field(gt=0, le=1000)] = 5
     """Words drawn at random for each neighbour, to be told from it."""
     min_count: Size = 5
     """Words that come less often have no vector."""
@@ -35,17 +35,17 @@ class Word2VecConfig(Settings):
     """Processor cores to use. With more than one, the same settings no longer give the same vectors."""
 
 
-class Word2VecData(Settings):
+class Word2VecDataConfig(BaseConfig):
     """What is read."""
 
-    train: Corpus = Corpus()
+    train: CorpusConfig = CorpusConfig()
     """The text: plain files or JSON Lines."""
-    skip_bad: bool = False
+    skip_invalid: bool = False
     """Skip and count lines that cannot be used, rather than stop at the first."""
 
 
-class Word2VecRun(Settings):
+class Word2VecRunConfig(BaseConfig):
     """Everything that can be set where word vectors are trained."""
 
     word2vec: Word2VecConfig = Word2VecConfig()
-    data: Word2VecData = Word2VecData()
+    data: Word2VecDataConfig = Word2VecDataConfig()

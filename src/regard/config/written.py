@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regard.config.complaint import Source, origin
-from regard.config.settings import Settings
+from regard.config.settings import BaseConfig
 
 
-def to_toml(config: Settings, sources: Sequence[Source] = ()) -> str:
+def to_toml(config: BaseConfig, sources: Sequence[Source] = ()) -> str:
     """All settings as a TOML file that gives the same settings again; with sources, the origin of each beside it.
 
     >>> from regard.config import Config
@@ -31,8 +31,8 @@ def to_toml(config: Settings, sources: Sequence[Source] = ()) -> str:
 def leaves(settings: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every setting below a table with its path; lists of files that are empty are left out.
 
-    >>> list(leaves({"schedule": {"kind": "cosine", "warmup": 100}, "seed": 1}))
-    [(('schedule', 'kind'), 'cosine'), (('schedule', 'warmup'), 100), (('seed',), 1)]
+    >>> list(leaves({"schedule": {"kind": "cosine", "warmup_steps": 100}, "seed": 1}))
+    [(('schedule', 'kind'), 'cosine'), (('schedule', 'warmup_steps'), 100), (('seed',), 1)]
     """
     for key, value in settings.items():
         if isinstance(value, Mapping):

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.batches import START, Place
 from regard.data.documents import check_lossless_lines, store_documents
 from regard.data.packing import pack
@@ -65,7 +65,7 @@ class Stream:
     """All documents one after the other, read from the store where they are needed."""
 
     column: Column
-    special: SpecialTokens
+    special: SpecialTokensConfig
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -123,7 +123,7 @@ class _Epochs(ABC):
     column: Column
     length: int  # tokens in a row
     tokens: int  # in a batch; a row that is longer by itself makes a batch of its own
-    special: SpecialTokens
+    special: SpecialTokensConfig
     seed: int = 0
 
     @abstractmethod
@@ -213,7 +213,7 @@ class Packed(_Epochs):
 
 
 def sequential(
-    column: Column, length: int, tokens: int, special: SpecialTokens, *, apart: bool = False
+    column: Column, length: int, tokens: int, special: SpecialTokensConfig, *, apart: bool = False
 ) -> Iterator[LanguageBatch]:
     """Every token once, always in the same batches, for validation: in order, or packed, with documents apart."""
     if apart:

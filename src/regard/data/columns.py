@@ -1,6 +1,7 @@
 """Tagged sentences in columns, as CoNLL's: a word a line with its tag, and a blank line after each sentence.
 
-Columns are apart by tabs or by spaces. The word is the first and the tag the last of them, unless `data.column` says
+Columns are apart by tabs or by spaces. The word is the first and the tag the last of them, unless
+`data.tag_column` says
 which; in `.conllu` files the word is the second, the tag the fourth (UPOS), and lines whose number is no whole one, as
 4-5 or 8.1 (words that stand for several, or for none), are passed over. A line `-DOCSTART-` begins a document, and one
 that begins with `# ` before a sentence's first word is a comment.
@@ -45,7 +46,7 @@ class Format:
 
     @classmethod
     def of(cls, file: str, column: int | None = None) -> "Format":
-        """The format of a file by its name, and by `data.column`, which counts from 1.
+        """The format of a file by its name, and by `data.tag_column`, which counts from 1.
 
         >>> Format.of("train.conll"), Format.of("en-ud-train.conllu.gz").tag
         (Format(word=0, tag=-1, universal=False), 3)
@@ -96,7 +97,7 @@ def _word(line: Line, cells: list[str], form: Format, faults: Faults) -> tuple[s
     needed = max(2, form.word + 1, form.tag + 1)
     if len(cells) < needed:
         count = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
-        wanted = "word and tag" if needed == 2 else f"{needed} columns, in which data.column is"
+        wanted = "word and tag" if needed == 2 else f"{needed} columns, in which data.tag_column is"
         faults.add("too few columns", f"{line.place}: has {count}; write {wanted}, on each line")
         return None
     word, tag = cells[form.word], cells[form.tag]

@@ -11,7 +11,7 @@ class Faults:
     """Faults met so far. Nothing is dropped silently: what was skipped is counted, with an example of each reason."""
 
     skip: bool = False
-    advice: str = ", or skip such lines with --skip-bad"  # what else a user can do about one
+    advice: str = ", or skip such lines with --skip-invalid"  # what else a user can do about one
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 

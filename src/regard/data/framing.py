@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.pairs import Ids, Real, pad
 
 MOST = 2**16 - 1  # tokens of a text, however many a network can read: a store counts them in 16 bits
@@ -34,7 +34,7 @@ class Frame:
     longest: int = MOST
 
     @classmethod
-    def of(cls, tokens: SpecialTokens, longest: int | None) -> "Frame":
+    def of(cls, tokens: SpecialTokensConfig, longest: int | None) -> "Frame":
         """The frame of a network that reads so many tokens; None: any number."""
         return cls(tokens.start, tokens.end, max(4, min(longest or MOST, MOST)))
 

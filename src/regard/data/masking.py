@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.config.masking import MaskingConfig
 from regard.data.tokenizer import Tokenizer
 from regard.data.word_edges import WordEdges, word_edges
@@ -48,7 +48,7 @@ class Draws:
 class Masking:
     """Hides tokens as the settings say."""
 
-    def __init__(self, settings: MaskingConfig, tokenizer: Tokenizer, special: SpecialTokens) -> None:
+    def __init__(self, settings: MaskingConfig, tokenizer: Tokenizer, special: SpecialTokensConfig) -> None:
         assert special.mask is not None  # whoever trains has made sure of it
         self.settings = settings
         self.mask = special.mask
@@ -74,9 +74,9 @@ class Masking:
         first = np.maximum.accumulate(first, axis=1)  # the first token of each token's word
         choice = np.where(candidates, np.take_along_axis(draws.choice, first, axis=1), 1.0)
         lowest = choice.min(axis=1, keepdims=True)
-        chosen = candidates & ((choice < self.settings.rate) | (choice == lowest))
-        masked = chosen & (draws.fate < self.settings.masked)
-        drawn = chosen & ~masked & (draws.fate < self.settings.masked + self.settings.random)
+        chosen = candidates & ((choice < self.settings.probability) | (choice == lowest))
+        masked = chosen & (draws.fate < self.settings.mask_fraction)
+        drawn = chosen & ~masked & (draws.fate < self.settings.mask_fraction + self.settings.random_fraction)
         read = np.where(masked, self.mask, ids)
         if drawn.any():
             read[drawn] = self.text[(draws.token[drawn] * len(self.text)).astype(np.int64)]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.corpus import Pair
 from regard.data.parses import Facts, facts_of
 from regard.data.store import TokenStore, chunks, write_store
@@ -103,7 +103,7 @@ class PairBatch:
     source_facts: dict[str, Ids] = field(default_factory=dict)  # (B, S) by name, where there are parses
 
 
-def batch_of_pairs(store: TokenStore, examples: Ids, tokens: SpecialTokens) -> PairBatch:
+def batch_of_pairs(store: TokenStore, examples: Ids, tokens: SpecialTokensConfig) -> PairBatch:
     """The batch of these examples of a store."""
     (sources, source_lengths), (targets, target_lengths), *known = (column.gather(examples) for column in store.columns)
     source, source_real = _rectangle(sources, source_lengths, after=[tokens.end], pad_id=tokens.pad)
@@ -117,7 +117,7 @@ def batch_of_pairs(store: TokenStore, examples: Ids, tokens: SpecialTokens) -> P
 
 
 def batch_of_rows(
-    sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokens, facts: Sequence[Facts] = ()
+    sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokensConfig, facts: Sequence[Facts] = ()
 ) -> PairBatch:
     """The batch of sentences that are given as ids."""
     source, source_real = pad(sources, after=[tokens.end], pad_id=tokens.pad)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.batches import START, Batches, Place
 from regard.data.blocks import Blocks, LanguageBatch, pieces_of, sequential
 from regard.data.store import Column
@@ -39,7 +39,7 @@ class Passages(ABC):
     column: Column
     length: int  # of a passage at most, its start and end included
     tokens: int
-    special: SpecialTokens
+    special: SpecialTokensConfig
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class Apart(Passages):
         return wrapped(rows, self.special)
 
 
-def wrapped(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokens) -> PassageBatch:
+def wrapped(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokensConfig) -> PassageBatch:
     """Texts as a batch, each between its start and its end.
 
     >>> wrapped([np.array([7, 8, 9]), np.array([5])], SpecialTokens()).ids.tolist()

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from regard.config import ClassHead, Config, Corpus, DataConfig, Encodes, TagHead
+from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
 from regard.data.blocks import store_documents
 from regard.data.corpus import Pair, documents
 from regard.data.faults import Faults
@@ -96,10 +96,12 @@ def key_of(config: Config) -> str:
     data = config.data
     settings: dict[str, Any] = {
         "tokenizer": config.tokenizer.model_dump(mode="json", exclude={"dropout", "file"}),  # its content counts
-        "vocabulary": config.model.vocabulary,
+        "vocabulary": config.model.vocab_size,
         "kind": config.model.kind,
-        **({"task": config.model.task} if isinstance(config.model, Encodes) else {}),
-        "data": data.model_dump(mode="json", include={"held_out", "skip_bad", "longest", "ratio"}),
+        **({"task": config.model.task} if isinstance(config.model, EncoderConfig) else {}),
+        "data": data.model_dump(
+            mode="json", include={"validation_fraction", "skip_invalid", "max_length", "max_length_ratio"}
+        ),
         "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.parts],
         **_labelling(config),
     }
@@ -111,10 +113,10 @@ def key_of(config: Config) -> str:
 def _labelling(config: Config) -> dict[str, Any]:
     """What prepared data depend on where texts have labels."""
     model = config.model
-    if not isinstance(model, Encodes) or not isinstance(model.head, ClassHead | TagHead):
+    if not isinstance(model, EncoderConfig) or not isinstance(model.head, ClassHeadConfig | TagHeadConfig):
         return {}
     head, tokens = model.head.model_dump(mode="json", exclude={"dropout"}), config.tokens.model_dump(mode="json")
-    return {"head": head, "tokens": tokens, "readable": model.longest, "column": config.data.column}
+    return {"head": head, "tokens": tokens, "readable": model.longest, "column": config.data.tag_column}
 
 
 def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
@@ -137,8 +139,8 @@ def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
     def named(files: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(path) if name == STANDARD_INPUT else name for name in files)
 
-    def corpus(given: Corpus) -> Corpus:
-        return Corpus(
+    def corpus(given: CorpusConfig) -> CorpusConfig:
+        return CorpusConfig(
             source=named(given.source),
             target=named(given.target),
             parses=named(given.parses),
@@ -158,11 +160,11 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
     def validation(faults: Faults) -> Iterator[Pair]:
         if data.valid.given:
             return pairs_of(data.valid, faults)
-        counted = Faults(data.skip_bad)  # with the training data already
+        counted = Faults(data.skip_invalid)  # with the training data already
         return (pair for pair in pairs_of(data.train, counted) if is_held_out(pair, held_out))
 
     def sides() -> Iterator[str]:
-        for number, pair in enumerate(training(Faults(data.skip_bad)), start=1):
+        for number, pair in enumerate(training(Faults(data.skip_invalid)), start=1):
             if number % 10_000 == 0:
                 report("learning the tokenizer", number)
             yield pair.source
@@ -170,14 +172,14 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
 
     tokenizer = tokenizer_for(folder, key, config, sides)
     readable = (config.model.longest or UNBOUNDED) - 1  # the end token has a position too
-    fit = Filter(longest=min(data.longest, readable), ratio=data.ratio)
+    fit = Filter(longest=min(data.max_length, readable), ratio=data.max_length_ratio)
     anything = Filter(longest=readable, ratio=UNBOUNDED)
 
     def part(name: str, pairs: Callable[[Faults], Iterator[Pair]], fit: Filter, *, texts: bool) -> Part:
         kept = folder / f"{name}.jsonl" if texts else None
 
         def build(place: Path) -> None:
-            faults = Faults(data.skip_bad)
+            faults = Faults(data.skip_invalid)
             passing = noted(pairs(faults), kept) if kept is not None else pairs(faults)
             about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
 
@@ -190,7 +192,7 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
         if len(store) == 0 and name == "valid" and not data.valid.given:
             raise DataError(
                 "no pair was held out for validation, because there are too few different ones; "
-                f"raise data.held_out, which is {held_out:g}, or give --valid."
+                f"raise data.validation_fraction, which is {held_out:g}, or give --valid."
             )
         return Part(nonempty(store, name), kept)
 
@@ -207,15 +209,15 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
     data = config.data
 
     def texts() -> Iterator[str]:
-        return chain.from_iterable(_read(data.train.files, Faults(data.skip_bad), spaced=spaced))
+        return chain.from_iterable(_read(data.train.files, Faults(data.skip_invalid), spaced=spaced))
 
     tokenizer = tokenizer_for(folder, key, config, texts)
 
-    def part(name: str, corpus: Corpus) -> Part:
+    def part(name: str, corpus: CorpusConfig) -> Part:
         def progress(count: int) -> None:
             report(f"tokenising {name}", count)
 
-        faults = Faults(data.skip_bad)
+        faults = Faults(data.skip_invalid)
         found = documents_part(folder / name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
         nonempty(found.store, name)
         return found
@@ -224,7 +226,7 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
     if data.valid.given:
         valid = part("valid", data.valid)
     else:
-        first, last = split_tail(train.store, data.held_out)
+        first, last = split_tail(train.store, data.validation_fraction)
         train, valid = replace(train, store=first), Part(last)
     return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
 
@@ -259,7 +261,7 @@ def _single_spaces(text: str) -> str:
 
 def held_out_share(config: Config) -> float:
     """The share of the training data that is held out for validation: none where there are other data for it."""
-    return 0.0 if config.data.valid.given else config.data.held_out
+    return 0.0 if config.data.valid.given else config.data.validation_fraction
 
 
 def nonempty(store: TokenStore, name: str) -> TokenStore:
@@ -302,7 +304,7 @@ def tokenizer_for(folder: Path, key: str, config: Config, texts: Callable[[], It
         return load_tokenizer(path)
     sample = islice(texts(), LEARNED_FROM)
     learned = train_tokenizer(
-        sample, config.tokenizer, config.model.vocabulary, masked=config.model.task == "masked"
+        sample, config.tokenizer, config.model.vocab_size, masked=config.model.task == "masked"
     ).to_json()
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from regard.config import ClassHead, Config, Corpus, Encodes, TagHead
+from regard.config import ClassHeadConfig, Config, CorpusConfig, EncoderConfig, TagHeadConfig
 from regard.data.columns import Tagged, tagged
 from regard.data.corpus import Pair
 from regard.data.faults import Faults
@@ -55,14 +55,14 @@ class _Form(Generic[E]):
     needs: str  # what there must be two of
 
 
-def scan_labelled(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+def scan_labelled(corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
     """Read all labelled texts once."""
-    return _scan(labelled(corpus.files, Faults(skip_bad)), report)
+    return _scan(labelled(corpus.files, Faults(skip_invalid)), report)
 
 
-def scan_tagged(corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+def scan_tagged(corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
     """Read all tagged sentences once."""
-    return _scan(tagged(corpus.files, None, Faults(skip_bad)), report)
+    return _scan(tagged(corpus.files, None, Faults(skip_invalid)), report)
 
 
 def _scan(examples: Iterable[_Example], report: Report) -> Scan:
@@ -83,7 +83,7 @@ def prepare_tagged(folder: Path, key: str, config: Config, report: Report) -> Pr
     """Tokenizer, tags and stores for a tagger."""
 
     def read(files: Iterable[str], faults: Faults) -> Iterator[Tagged]:
-        return tagged(files, config.data.column, faults)
+        return tagged(files, config.data.tag_column, faults)
 
     def rows(
         sentences: Iterable[Tagged], tokenizer: Tokenizer, numbers: Numbers, frame: Frame, counts: Counter[str]
@@ -138,21 +138,21 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
     def validation(faults: Faults) -> Iterator[E]:
         if data.valid.given:
             return form.read(data.valid.files, faults)
-        counted = Faults(data.skip_bad)  # with the training data already
+        counted = Faults(data.skip_invalid)  # with the training data already
         return (one for one in form.read(data.train.files, counted) if is_held_out(_by_text(one), share))
 
     def texts() -> Iterator[str]:
-        for number, one in enumerate(training(Faults(data.skip_bad)), start=1):
+        for number, one in enumerate(training(Faults(data.skip_invalid)), start=1):
             if number % 10_000 == 0:
                 report("learning the tokenizer", number)
             yield from one.texts
 
     def labels() -> list[str]:
         """Those of all training data, the held-out part included, which is of the same kind."""
-        asked = config.model.head if isinstance(config.model, Encodes) else None
-        if isinstance(asked, ClassHead | TagHead) and asked.labels:
+        asked = config.model.head if isinstance(config.model, EncoderConfig) else None
+        if isinstance(asked, ClassHeadConfig | TagHeadConfig) and asked.labels:
             return list(asked.labels)
-        found = {label for one in form.read(data.train.files, Faults(data.skip_bad)) for label in one.labels}
+        found = {label for one in form.read(data.train.files, Faults(data.skip_invalid)) for label in one.labels}
         if len(found) == 1:
             names = ", ".join(data.train.names)
             raise DataError(f"{names}: has no other label than {found.pop()!r}; {form.needs} at least.")
@@ -160,7 +160,7 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
 
     tokenizer = tokenizer_for(folder, key, config, texts)
     readable = config.model.longest
-    shorter = min(data.longest, readable or data.longest)
+    shorter = min(data.max_length, readable or data.max_length)
 
     def part(
         name: str, examples: Callable[[Faults], Iterator[E]], longest: int | None, known: list[str] | None
@@ -169,7 +169,7 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
 
         def build(place: Path) -> None:
             numbers = {label: n for n, label in enumerate(labels() if known is None else known)}
-            faults, counts = Faults(data.skip_bad), Counter[str](read=0)
+            faults, counts = Faults(data.skip_invalid), Counter[str](read=0)
             about = {  # filled as it reads
                 "key": key,
                 "counts": counts,
@@ -186,7 +186,7 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
         if len(store) == 0 and name == "valid" and not data.valid.given:
             raise DataError(
                 "no text was held out for validation, because there are too few different ones; "
-                f"raise data.held_out, which is {share:g}, or give --valid."
+                f"raise data.validation_fraction, which is {share:g}, or give --valid."
             )
         return Part(nonempty(store, name), kept)
 

@@ -16,13 +16,13 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.errors import DataError
 
 SPECIALS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # their ids are their places, as in `SpecialTokens`
 MASK = "[MASK]"  # comes after them, in vocabularies for encoders that learn to guess hidden tokens
-UNKNOWN = SPECIALS[SpecialTokens().unknown]
+UNKNOWN = SPECIALS[SpecialTokensConfig().unknown]
 WORD_START = "▁"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 

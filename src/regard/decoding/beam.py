@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.decoding.predictor import Attention, Predictor
 from regard.decoding.rules import Rule, follow
 from regard.decoding.settings import Hypothesis, Search
@@ -88,7 +88,7 @@ class Observer(Protocol):
 def beam_search(
     predictor: Predictor,
     limits: Tensor,
-    tokens: SpecialTokens,
+    tokens: SpecialTokensConfig,
     search: Search,
     rules: list[Rule],
     *,
@@ -108,7 +108,7 @@ def beam_search(
 def _search(
     predictor: Predictor,
     limits: Tensor,
-    tokens: SpecialTokens,
+    tokens: SpecialTokensConfig,
     search: Search,
     rules: list[Rule],
     source_real: Tensor | None,

@@ -6,7 +6,7 @@ B sentences · S source length · V vocabulary
 import torch
 from torch import Tensor
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import Rule, follow
 from regard.decoding.settings import Hypothesis, Search
@@ -14,7 +14,13 @@ from regard.decoding.settings import Hypothesis, Search
 
 @torch.inference_mode()
 def greedy(
-    predictor: Predictor, limits: Tensor, tokens: SpecialTokens, search: Search, rules: list[Rule], *, scored: bool
+    predictor: Predictor,
+    limits: Tensor,
+    tokens: SpecialTokensConfig,
+    search: Search,
+    rules: list[Rule],
+    *,
+    scored: bool,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each sentence, of at most `limits` (B,) tokens. Unless `scored`, scores are left at 0.
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.decoding.settings import Bounds
 
 
@@ -107,12 +107,12 @@ class Forced:
         logits[rows, wanted[rows]] = 0.0
 
 
-def no_text(tokens: SpecialTokens) -> Never:
+def no_text(tokens: SpecialTokensConfig) -> Never:
     """Pads and starts are never written; a network may have one token for these and the end, though."""
     return Never(tuple({tokens.pad, tokens.start} - {tokens.end}))
 
 
-def bounds_as_rules(bounds: Bounds, tokens: SpecialTokens) -> list[Rule]:
+def bounds_as_rules(bounds: Bounds, tokens: SpecialTokensConfig) -> list[Rule]:
     """The rules of every decoding: no pads or starts, and what the bounds ask for."""
     rules: list[Rule] = [no_text(tokens)]
     if bounds.shortest:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.decoding.generator import Candidate, Drawn
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules, no_text
@@ -34,7 +34,7 @@ class Writer:
         networks: Sequence[Network],
         prompts: Sequence[Sequence[int]],
         streams: Sequence[int],
-        tokens: SpecialTokens,
+        tokens: SpecialTokensConfig,
         sampling: Sampling,
         window: int | None = None,
         spelling: Sequence[str] = (),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.batches import Batches
 from regard.data.pairs import batch_of_rows, pad
 from regard.data.parses import Facts
@@ -28,7 +28,7 @@ def score_pairs(
     networks: Sequence[Network],
     sources: Sequence[Ids],
     targets: Sequence[Ids],
-    tokens: SpecialTokens,
+    tokens: SpecialTokensConfig,
     facts: Sequence[Facts] = (),
 ) -> list[list[float]]:
     """The log-probability of each token of each target, its end last, given its source, and facts from its parse."""
@@ -53,7 +53,7 @@ def score_pairs(
 
 
 def score_texts(
-    networks: Sequence[Network], texts: Sequence[Ids], tokens: SpecialTokens, window: int | None = None
+    networks: Sequence[Network], texts: Sequence[Ids], tokens: SpecialTokensConfig, window: int | None = None
 ) -> list[list[float]]:
     """The log-probability of each token of each text, given those before it; each comes with its start and its end.
 
@@ -79,7 +79,7 @@ def score_texts(
 
 @torch.inference_mode()
 def score_candidates(
-    networks: Sequence[Network], text: Ids, tokens: SpecialTokens, most: int, window: int | None = None
+    networks: Sequence[Network], text: Ids, tokens: SpecialTokensConfig, most: int, window: int | None = None
 ) -> list[ScoredToken]:
     """Each token of a text but its first: how probable it is after those before it, and so many that are most so.
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.config import ClassHead, TagHead
+from regard.config import ClassHeadConfig, TagHeadConfig
 from regard.data.columns import Tagged
 from regard.data.faults import Faults
 from regard.data.labelled import Labelled
@@ -26,7 +26,7 @@ def evaluate_texts(
     reader: Reader, examples: Iterable[Labelled], name: str, faults: Faults, report: Report
 ) -> LabelScores:
     """Loss, accuracy, macro-F1 and confusion of a classifier."""
-    labels = labels_of(reader, ClassHead, name)
+    labels = labels_of(reader, ClassHeadConfig, name)
     number = {label: n for n, label in enumerate(labels)}
     right: list[int] = []
     given: list[NDArray[np.float64]] = []
@@ -47,7 +47,7 @@ def evaluate_texts(
 
 def evaluate_tags(reader: Reader, examples: Iterable[Tagged], name: str, faults: Faults, report: Report) -> LabelScores:
     """Loss, accuracy, macro-F1 and confusion of a tagger, word by word; F1 of spans where the tags mark such."""
-    labels = labels_of(reader, TagHead, name)
+    labels = labels_of(reader, TagHeadConfig, name)
     number = {label: n for n, label in enumerate(labels)}
     right: list[Sequence[str]] = []
     given: list[list[str]] = []

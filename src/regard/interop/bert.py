@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from regard.config import EncoderOnly, LearnedPositions, SpecialTokens, TokenHead
+from regard.config import EncoderOnlyConfig, LearnedPositionsConfig, SpecialTokensConfig, TokenHeadConfig
 from regard.interop.bert_labels import label_rows, read_label_head
 from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import Row, module, under
@@ -36,7 +36,7 @@ HEADS = {
 }
 
 
-def bert_table(model: EncoderOnly) -> list[Row]:
+def bert_table(model: EncoderOnlyConfig) -> list[Row]:
     """Our tensors and those of a `BertModel` inside a model with a head.
 
     >>> bert_table(EncoderOnly(layers=1, pooling="first-dense"))[-1].theirs
@@ -49,7 +49,7 @@ def bert_table(model: EncoderOnly) -> list[Row]:
         *module("encoder.embedding.norm", "bert.embeddings.LayerNorm"),
         *(row for n in range(model.layers) for row in under(LAYER, f"encoder.layers.{n}.", f"bert.encoder.layer.{n}.")),
         *(module("pooling.dense", "bert.pooler.dense") if model.pooling == "first-dense" else []),
-        *(GUESSES if isinstance(model.head, TokenHead) else []),
+        *(GUESSES if isinstance(model.head, TokenHeadConfig) else []),
         *label_rows(model),
     ]
 
@@ -66,8 +66,8 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
     pooling, notes = read_pooling(folder)
     inner, epsilon = activation(settings, "hidden_act", "gelu"), settings.epsilon("layer_norm_eps", 1e-12)
     labels = read_label_head(settings, weights)
-    model = EncoderOnly(
-        vocabulary=vocabulary,
+    model = EncoderOnlyConfig(
+        vocab_size=vocabulary,
         width=width,
         layers=settings.layers("num_hidden_layers", 12),
         heads=settings.heads("num_attention_heads", 12, "hidden_size", width),
@@ -75,14 +75,14 @@ def read_bert(folder: Path, settings: TheirSettings) -> Plan:
         activation=inner,
         norm_epsilon=epsilon,
         embedding_norm=True,
-        positions=LearnedPositions(length=settings.size("max_position_embeddings", 512)),
+        positions=LearnedPositionsConfig(max_length=settings.size("max_position_embeddings", 512)),
         dropout=settings.rate("hidden_dropout_prob", 0.1),
         attention_dropout=settings.rate("attention_probs_dropout_prob", 0.1),
         attention_bias=True,
         scale_embeddings=False,
         segments=settings.size("type_vocab_size", 2),
         pooling=pooling or ("first-dense" if POOLER in weights.tensors else "first"),
-        head=TokenHead(activation=inner, norm_epsilon=epsilon) if _guesses_words(weights) else labels,
+        head=TokenHeadConfig(activation=inner, norm_epsilon=epsilon) if _guesses_words(weights) else labels,
     )
     tokenizers = bert_tokenizer(folder)
     tokens = _special_tokens(folder, settings, vocabulary, tokenizers, notes)
@@ -104,7 +104,7 @@ def _guesses_words(weights: Weights) -> bool:
 
 def _special_tokens(
     folder: Path, settings: TheirSettings, vocabulary: int, tokenizers: Tokenizers, notes: list[str]
-) -> SpecialTokens:
+) -> SpecialTokensConfig:
     """Where the folder does not tell, those that BERT was published with; the pad where even these are too high."""
     pad = token_or(settings.token("pad_token_id", 0, vocabulary), 0, "the pad", notes)
     names = special_names(folder, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
@@ -117,4 +117,4 @@ def _special_tokens(
         )
     )
     mask = tokenizers.id_of(special_names(folder, mask_token="[MASK]")["mask_token"])
-    return SpecialTokens(pad=pad, unknown=unknown, start=start, end=end, mask=mask)
+    return SpecialTokensConfig(pad=pad, unknown=unknown, start=start, end=end, mask=mask)

@@ -2,7 +2,7 @@
 
 import math
 
-from regard.config import ClassHead, Config, EncoderOnly, TagHead, TokenHead
+from regard.config import ClassHeadConfig, Config, EncoderOnlyConfig, TagHeadConfig, TokenHeadConfig
 from regard.interop.bert import bert_table
 from regard.interop.bert_labels import label_rows, label_settings
 from regard.interop.equivalents import Tensors, even_heads, position_table, with_all_biases
@@ -13,7 +13,7 @@ from regard.interop.theirs import Theirs, first_that_holds, their_activation, wh
 SEGMENTS = 2  # that tokenizers of BERT tell apart, whether or not the network does
 
 
-def why_not_bert(model: EncoderOnly) -> str | None:
+def why_not_bert(model: EncoderOnlyConfig) -> str | None:
     """Why BERT cannot hold a network; None if it can."""
     return first_that_holds(
         {
@@ -22,15 +22,15 @@ def why_not_bert(model: EncoderOnly) -> str | None:
             "BERT normalises embeddings, and this network does not": not model.embedding_norm,
             **_what_the_head_hinders(model),
             "BERT classifies the first token through a dense layer, and this network pools otherwise": (
-                isinstance(model.head, ClassHead) and model.pooling != "first-dense"
+                isinstance(model.head, ClassHeadConfig) and model.pooling != "first-dense"
             ),
         }
     )
 
 
-def _what_the_head_hinders(model: EncoderOnly) -> dict[str, bool]:
+def _what_the_head_hinders(model: EncoderOnlyConfig) -> dict[str, bool]:
     head = model.head
-    if not isinstance(head, TokenHead):
+    if not isinstance(head, TokenHeadConfig):
         return {}
     return {
         f"BERT's head has the activation of its layers, {model.activation}, and this network's {head.activation}": (
@@ -41,7 +41,7 @@ def _what_the_head_hinders(model: EncoderOnly) -> dict[str, bool]:
     }
 
 
-def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
+def to_bert(config: Config, model: EncoderOnlyConfig, tensors: Tensors) -> Theirs:
     """The network in BERT's terms."""
     tokens, embedding = config.tokens, tensors["encoder.embedding.weight"]
     positions = position_table(tensors, "encoder", model)
@@ -50,17 +50,17 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
         "encoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "encoder.embedding.positions.weight": positions,
     }
-    guesses = isinstance(model.head, TokenHead)
+    guesses = isinstance(model.head, TokenHeadConfig)
     if guesses and model.scale_embeddings:  # their output matrix is the embedding that is written larger
         smaller = {name: tensors[name] / math.sqrt(model.width) for name in ("head.norm.weight", "head.norm.bias")}
         tensors = {**tensors, **smaller}
-    if isinstance(model.head, TagHead):
+    if isinstance(model.head, TagHeadConfig):
         model = model.model_copy(update={"pooling": "first"})  # their tagger has none
     theirs = to_theirs(bert_table(model), tensors)
     settings = {
         "architectures": ["BertForMaskedLM" if guesses else "BertModel"],
         "model_type": "bert",
-        "vocab_size": model.vocabulary,
+        "vocab_size": model.vocab_size,
         "hidden_size": model.width,
         "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads,
@@ -87,7 +87,7 @@ def to_bert(config: Config, model: EncoderOnly, tensors: Tensors) -> Theirs:
     return Theirs(settings, bare, (tokens.start,), (tokens.end,), special, tokenizer, files=_pooling(model))
 
 
-def _pooling(model: EncoderOnly) -> dict[str, object]:
+def _pooling(model: EncoderOnlyConfig) -> dict[str, object]:
     """The files of sentence-transformers; none for BERT's own pooling, which is among its tensors."""
     mode = next((theirs for theirs, ours in OURS.items() if ours == model.pooling), None)
     if mode is None:

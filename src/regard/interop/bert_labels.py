@@ -5,7 +5,7 @@ Both are one linear layer, `classifier`, and so are ours: on the pooled first to
 
 from typing import Any
 
-from regard.config import ClassHead, EncoderOnly, HeadConfig, NoHead, TagHead
+from regard.config import ClassHeadConfig, EncoderOnlyConfig, HeadConfig, NoHeadConfig, TagHeadConfig
 from regard.interop.mapping import Row, module
 from regard.interop.source import TheirSettings, Weights
 
@@ -13,9 +13,9 @@ CLASSIFIER, POOLER = "classifier.weight", "bert.pooler.dense.weight"
 TEXTS, WORDS = "BertForSequenceClassification", "BertForTokenClassification"
 
 
-def label_rows(model: EncoderOnly) -> list[Row]:
+def label_rows(model: EncoderOnlyConfig) -> list[Row]:
     """Our tensors and theirs of such a head, if there is one."""
-    return module("head.dense", "classifier") if isinstance(model.head, ClassHead | TagHead) else []
+    return module("head.dense", "classifier") if isinstance(model.head, ClassHeadConfig | TagHeadConfig) else []
 
 
 def read_label_head(settings: TheirSettings, weights: Weights) -> HeadConfig:
@@ -25,14 +25,14 @@ def read_label_head(settings: TheirSettings, weights: Weights) -> HeadConfig:
     classifier = weights.tensors.get(CLASSIFIER)
     one_label = settings.get("problem_type") in (None, "single_label_classification")
     if classifier is None or classifier.dim() != 2 or len(classifier) < 2 or not one_label:
-        return NoHead()
+        return NoHeadConfig()
     about: dict[str, Any] = {"labels": _labels(settings.get("id2label"), len(classifier))}
     about["dropout"] = settings.rate(
         "classifier_dropout" if settings.get("classifier_dropout") is not None else "hidden_dropout_prob", 0.1
     )
     if TEXTS in kinds and POOLER in weights.tensors:
-        return ClassHead(**about)
-    return TagHead(**about) if WORDS in kinds else NoHead()
+        return ClassHeadConfig(**about)
+    return TagHeadConfig(**about) if WORDS in kinds else NoHeadConfig()
 
 
 def _labels(named: Any, count: int) -> tuple[str, ...]:
@@ -42,13 +42,13 @@ def _labels(named: Any, count: int) -> tuple[str, ...]:
     return tuple(called) if len(set(called)) == count else tuple(f"LABEL_{n}" for n in range(count))
 
 
-def label_settings(model: EncoderOnly) -> dict[str, Any]:
+def label_settings(model: EncoderOnlyConfig) -> dict[str, Any]:
     """What their `config.json` says of such a head; nothing where there is none."""
     head = model.head
-    if not isinstance(head, ClassHead | TagHead):
+    if not isinstance(head, ClassHeadConfig | TagHeadConfig):
         return {}
     return {
-        "architectures": [TEXTS if isinstance(head, ClassHead) else WORDS],
+        "architectures": [TEXTS if isinstance(head, ClassHeadConfig) else WORDS],
         "id2label": {str(n): label for n, label in enumerate(head.labels)},
         "label2id": {label: n for n, label in enumerate(head.labels)},
         "classifier_dropout": head.dropout,

@@ -21,12 +21,12 @@ from ctranslate2.specs import (
 from ctranslate2.specs.common_spec import Activation
 
 from regard.config import (
-    AlibiPositions,
+    AlibiPositionsConfig,
     Config,
-    DecoderOnly,
-    EncoderDecoder,
-    RelativePositions,
-    RotaryPositions,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
     TransformerConfig,
 )
 from regard.errors import FolderError
@@ -71,10 +71,10 @@ def to_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "
 def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
     """A network in CTranslate2's terms."""
     model, tokens = config.model, config.tokens
-    assert isinstance(model, EncoderDecoder | DecoderOnly)  # as `why_not` has seen to
+    assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # as `why_not` has seen to
     tensors = even_heads(tensors, model)
-    encodes = isinstance(model, EncoderDecoder)
-    layers = model.decoder_layers if isinstance(model, EncoderDecoder) else None
+    encodes = isinstance(model, EncoderDecoderConfig)
+    layers = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
     same: dict[str, Any] = {
         "num_heads": model.heads,
         "head_dim": None if even_width(model) == model.head_width else even_width(model),
@@ -83,7 +83,7 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
         "activation": ACTIVATIONS[model.activation],
         "ffn_glu": model.activation == "swiglu",
         "layernorm_embedding": model.embedding_norm,
-        "relative_position": isinstance(model.positions, RelativePositions),
+        "relative_position": isinstance(model.positions, RelativePositionsConfig),
     }
     decoder = TransformerDecoderSpec(
         layers or model.layers,
@@ -115,16 +115,18 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
 def _inside_attention(model: TransformerConfig) -> dict[str, Any]:
     """The positions of a decoder, where they are none that are added to its embeddings."""
     match model.positions:
-        case RotaryPositions(base=base, layout=layout):
+        case RotaryPositionsConfig(base=base, layout=layout):
             turned = model.key_width or model.head_width  # and not what fills heads up
             return {"rotary_dim": turned, "rotary_interleave": layout == "interleaved", "rotary_base": base}
-        case AlibiPositions():
+        case AlibiPositionsConfig():
             return {"alibi": True}
         case _:
             return {}
 
 
-def _fill_stack(spec: Any, embeddings: Any, tensors: Tensors, stack: str, model: EncoderDecoder | DecoderOnly) -> None:
+def _fill_stack(
+    spec: Any, embeddings: Any, tensors: Tensors, stack: str, model: EncoderDecoderConfig | DecoderOnlyConfig
+) -> None:
     embeddings.weight = tensors[f"{stack}.embedding.weight"]
     spec.scale_embeddings = model.scale_embeddings
     if hasattr(spec, "position_encodings"):

@@ -1,14 +1,14 @@
 """What CTranslate2 can hold. Knows neither torch nor CTranslate2, so that asking costs nothing."""
 
 from regard.config import (
-    AlibiPositions,
+    AlibiPositionsConfig,
     Config,
-    DecoderOnly,
-    EncoderDecoder,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
     RecurrentConfig,
-    RelativePositions,
-    RotaryPositions,
-    SyntaxPositions,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SyntaxPositionsConfig,
 )
 
 POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
@@ -23,27 +23,27 @@ def why_not(config: Config) -> str | None:
     model, tokens = config.model, config.tokens
     if isinstance(model, RecurrentConfig):
         return "CTranslate2 is for Transformers, and the network is recurrent"
-    if not isinstance(model, EncoderDecoder | DecoderOnly):
+    if not isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig):
         return "CTranslate2 is for networks that write, and this one only reads"
-    written = (model.target_vocabulary if isinstance(model, EncoderDecoder) else None) or model.vocabulary
-    unnamed = max(tokens.start, tokens.unknown, tokens.end) >= written or tokens.end >= model.vocabulary
-    scheme, reads = model.positions, isinstance(model, EncoderDecoder)
+    written = (model.target_vocab_size if isinstance(model, EncoderDecoderConfig) else None) or model.vocab_size
+    unnamed = max(tokens.start, tokens.unknown, tokens.end) >= written or tokens.end >= model.vocab_size
+    scheme, reads = model.positions, isinstance(model, EncoderDecoderConfig)
     hindrances = {
         "CTranslate2 needs feed-forward layers, and the network has none": model.feed_forward == 0,
         "CTranslate2 needs norms, and the network has none": model.norm == "none",
         "CTranslate2 needs residual connections, and the network has none": not model.residual,
-        "CTranslate2 cannot look ahead, and the network's decoder does": not model.look_ahead_mask,
+        "CTranslate2 cannot look ahead, and the network's decoder does": not model.causal_mask,
         "CTranslate2 has rotary positions in decoder-only networks, and this one has an encoder": (
-            reads and isinstance(scheme, RotaryPositions)
+            reads and isinstance(scheme, RotaryPositionsConfig)
         ),
         "CTranslate2 has ALiBi in decoder-only networks, and this one has an encoder": (
-            reads and isinstance(scheme, AlibiPositions)
+            reads and isinstance(scheme, AlibiPositionsConfig)
         ),
         "CTranslate2 shares relative positions among heads, and this network's heads have their own": (
-            isinstance(scheme, RelativePositions) and scheme.per_head
+            isinstance(scheme, RelativePositionsConfig) and scheme.per_head
         ),
         "CTranslate2 has no places in a parse, and the network's positions are syntax": (
-            isinstance(scheme, SyntaxPositions)
+            isinstance(scheme, SyntaxPositionsConfig)
         ),
         f"CTranslate2 has full attention, and the network's is {model.attention.kind}": model.attention.kind != "full",
         "its start, end or unknown token is past the last token of a vocabulary": unnamed,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from regard.config import Config, EncoderDecoder
+from regard.config import Config, EncoderDecoderConfig
 
 
 class Vocabularies(NamedTuple):
@@ -20,8 +20,8 @@ def vocabularies(config: Config, source: Tokenizer | None, target: Tokenizer | N
 
     CTranslate2 looks up the special tokens by the same names on both sides, so the source's take the target's names.
     """
-    size = config.model.vocabulary
-    written = config.model.target_vocabulary if isinstance(config.model, EncoderDecoder) else None
+    size = config.model.vocab_size
+    written = config.model.target_vocab_size if isinstance(config.model, EncoderDecoderConfig) else None
     targets = names(target or source, written or size)
     numbers = [number for _, number in config.tokens if number is not None]
     special = {number: targets[number] for number in numbers if number < min(size, len(targets))}

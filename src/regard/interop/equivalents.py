@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.config import LearnedPositions, NoPositions, SinusoidalPositions, TransformerConfig
+from regard.config import LearnedPositionsConfig, NoPositionsConfig, SinusoidalPositionsConfig, TransformerConfig
 from regard.interop.ctranslate2_limits import POSITIONS
 from regard.nn import sinusoids
 
@@ -90,11 +90,11 @@ def with_all_biases(tensors: Tensors) -> dict[str, Tensor]:
 def position_table(tensors: Tensors, stack: str, model: TransformerConfig) -> Tensor:
     """What a stack adds to its embeddings at each position, whether it was learned, is computed, or is nothing."""
     match model.positions:
-        case LearnedPositions():
+        case LearnedPositionsConfig():
             return tensors[f"{stack}.embedding.positions.weight"]
-        case SinusoidalPositions(layout=layout):
+        case SinusoidalPositionsConfig(layout=layout):
             return sinusoids(POSITIONS, model.width, halves=layout == "halves").float()
-        case NoPositions():
+        case NoPositionsConfig():
             return torch.zeros(POSITIONS, model.width)
         case other:
             raise TypeError(f"{other.kind} positions are not added to embeddings")

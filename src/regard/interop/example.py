@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from regard.config import Config, DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.models.contents import TARGET_TOKENIZER, TOKENIZER
 
 HEADS = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
@@ -12,7 +12,7 @@ TEXT = "I love you very much"
 
 def ctranslate2_example(folder: Path, config: Config) -> list[str]:
     """Lines that run a model converted for CTranslate2."""
-    kind = "Translator" if isinstance(config.model, EncoderDecoder) else "Generator"
+    kind = "Translator" if isinstance(config.model, EncoderDecoderConfig) else "Generator"
     loaded = f"model = ctranslate2.{kind}({_quoted(folder)})"
     if not (folder / TOKENIZER).exists():
         return ["import ctranslate2", loaded]
@@ -40,9 +40,9 @@ def ctranslate2_example(folder: Path, config: Config) -> list[str]:
 
 def huggingface_example(folder: Path, config: Config) -> list[str]:
     """Lines that run a model exported for transformers."""
-    kinds = {EncoderDecoder: "AutoModelForSeq2SeqLM", DecoderOnly: "AutoModelForCausalLM"}
+    kinds = {EncoderDecoderConfig: "AutoModelForSeq2SeqLM", DecoderOnlyConfig: "AutoModelForCausalLM"}
     kind = kinds.get(type(config.model), "AutoModel")
-    if isinstance(config.model, EncoderOnly):
+    if isinstance(config.model, EncoderOnlyConfig):
         kind = HEADS.get(config.model.head.kind, kind)
     loaded = f"model = {kind}.from_pretrained({_quoted(folder)})"
     if not (folder / TOKENIZER).exists():

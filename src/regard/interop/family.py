@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.config import ModelConfig, SpecialTokens
+from regard.config import ModelConfig, SpecialTokensConfig
 from regard.interop.mapping import Row
 from regard.interop.source import TheirSettings, Weights
 from regard.interop.tokenizers import Tokenizers
@@ -31,7 +31,7 @@ class Plan:
     """A folder of theirs in our terms, before anything is written."""
 
     model: ModelConfig
-    tokens: SpecialTokens
+    tokens: SpecialTokensConfig
     rows: list[Row]
     weights: Weights
     tokenizers: Tokenizers

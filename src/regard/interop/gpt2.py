@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from regard.config import DecoderOnly, LearnedPositions, SpecialTokens
+from regard.config import DecoderOnlyConfig, LearnedPositionsConfig, SpecialTokensConfig
 from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import TRANSPOSED, Row, module, under
 from regard.interop.source import TheirSettings, Weights, read_weights
@@ -32,7 +32,7 @@ HEADS = {
 }
 
 
-def gpt2_table(model: DecoderOnly) -> list[Row]:
+def gpt2_table(model: DecoderOnlyConfig) -> list[Row]:
     """Our tensors and those of a `GPT2LMHeadModel`.
 
     >>> [(row.ours, row.theirs) for row in gpt2_table(DecoderOnly(layers=1))][0]
@@ -43,7 +43,7 @@ def gpt2_table(model: DecoderOnly) -> list[Row]:
         Row("decoder.embedding.positions.weight", ("transformer.wpe.weight",)),
         *(row for n in range(model.layers) for row in under(LAYER, f"decoder.layers.{n}.", f"transformer.h.{n}.")),
         *module("decoder.norm", "transformer.ln_f"),
-        *([] if model.share_output else [Row("output.weight", (OUTPUT,))]),
+        *([] if model.tie_output else [Row("output.weight", (OUTPUT,))]),
     ]
 
 
@@ -57,8 +57,8 @@ def read_gpt2(folder: Path, settings: TheirSettings) -> Plan:
     if settings.rate("embd_pdrop", 0.1) != dropout:
         notes.append(f"embd_pdrop differs from resid_pdrop; if it is trained further, embeddings too drop {dropout}.")
     weights = read_weights(folder, "transformer.", (OUTPUT, *HEADS))
-    model = DecoderOnly(
-        vocabulary=vocabulary,
+    model = DecoderOnlyConfig(
+        vocab_size=vocabulary,
         width=width,
         layers=settings.layers("n_layer", 12),
         heads=settings.heads("n_head", 12, "n_embd", width),
@@ -66,13 +66,13 @@ def read_gpt2(folder: Path, settings: TheirSettings) -> Plan:
         activation=activation(settings, "activation_function", "gelu_new"),
         norm_order="pre",
         norm_epsilon=settings.epsilon("layer_norm_epsilon", 1e-5),
-        positions=LearnedPositions(length=settings.size("n_positions", 1024)),
+        positions=LearnedPositionsConfig(max_length=settings.size("n_positions", 1024)),
         dropout=dropout,
         attention_dropout=settings.rate("attn_pdrop", 0.1),
         attention_bias=True,
         scale_embeddings=False,
         scale_scores=settings.flag("scale_attn_weights", True),
-        share_output=_shares_output(settings, weights, notes),
+        tie_output=_shares_output(settings, weights, notes),
     )
     tokenizers = gpt2_tokenizer(folder)
     tokens = _special_tokens(settings, vocabulary, tokenizers, notes)
@@ -95,10 +95,12 @@ def _shares_output(settings: TheirSettings, weights: Weights, notes: list[str]) 
 
 def _special_tokens(
     settings: TheirSettings, vocabulary: int, tokenizers: Tokenizers, notes: list[str]
-) -> SpecialTokens:
+) -> SpecialTokensConfig:
     """GPT-2 has one special token, the end of a text; it stands in for those that other models have."""
     end = settings.token("eos_token_id", 50256, vocabulary)
     if end is None:
         end = token_or(tokenizers.id_of("<|endoftext|>"), vocabulary - 1, "the end of a text", notes)
     start, pad = (settings.token(name, None, vocabulary) for name in ("bos_token_id", "pad_token_id"))
-    return SpecialTokens(pad=end if pad is None else pad, unknown=end, start=end if start is None else start, end=end)
+    return SpecialTokensConfig(
+        pad=end if pad is None else pad, unknown=end, start=end if start is None else start, end=end
+    )

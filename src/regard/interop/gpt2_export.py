@@ -6,7 +6,7 @@ are written larger, and the output projection, which is not scaled, apart from t
 
 import math
 
-from regard.config import Config, DecoderOnly
+from regard.config import Config, DecoderOnlyConfig
 from regard.interop.equivalents import Tensors, even_heads, position_table, with_all_biases
 from regard.interop.gpt2 import gpt2_table
 from regard.interop.mapping import to_theirs
@@ -15,7 +15,7 @@ from regard.interop.theirs import Theirs, first_that_holds, never_written, their
 LONGEST = 256  # tokens of a text, unless more are asked for
 
 
-def why_not_gpt2(model: DecoderOnly) -> str | None:
+def why_not_gpt2(model: DecoderOnlyConfig) -> str | None:
     """Why GPT-2 cannot hold a network; None if it can."""
     return first_that_holds(
         {
@@ -27,19 +27,19 @@ def why_not_gpt2(model: DecoderOnly) -> str | None:
     )
 
 
-def to_gpt2(config: Config, model: DecoderOnly, tensors: Tensors) -> Theirs:
+def to_gpt2(config: Config, model: DecoderOnlyConfig, tensors: Tensors) -> Theirs:
     """The network in GPT-2's terms."""
-    tokens, tied = config.tokens, model.share_output and not model.scale_embeddings
+    tokens, tied = config.tokens, model.tie_output and not model.scale_embeddings
     embedding, positions = tensors["decoder.embedding.weight"], position_table(tensors, "decoder", model)
     tensors = with_all_biases(even_heads(tensors, model)) | {
         "decoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "decoder.embedding.positions.weight": positions,
     }
-    theirs = to_theirs(gpt2_table(model.model_copy(update={"share_output": tied})), tensors)
+    theirs = to_theirs(gpt2_table(model.model_copy(update={"tie_output": tied})), tensors)
     settings = {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        "vocab_size": model.vocabulary,
+        "vocab_size": model.vocab_size,
         "n_positions": len(positions),
         "n_embd": model.width,
         "n_layer": model.layers,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.config import Config, EncoderDecoder, SpecialTokens
+from regard.config import Config, EncoderDecoderConfig, SpecialTokensConfig
 from regard.errors import FolderError
 from regard.interop.bert import read_bert
 from regard.interop.family import Plan
@@ -107,9 +107,9 @@ def _check(plan: Plan, network: Network) -> None:
             )
 
 
-def _known_tokens(plan: Plan) -> SpecialTokens:
+def _known_tokens(plan: Plan) -> SpecialTokensConfig:
     """The special tokens; for one whose id the network does not know, the end of a text stands in, with a note."""
-    size = max(plan.model.vocabulary, getattr(plan.model, "target_vocabulary", None) or 0)
+    size = max(plan.model.vocab_size, getattr(plan.model, "target_vocab_size", None) or 0)
     end = plan.tokens.end if plan.tokens.end < size else size - 1
     unknown = {name: number for name, number in plan.tokens if number is not None and number >= size}
     mask = unknown.pop("mask", None)  # nothing can stand in for it
@@ -137,9 +137,9 @@ def _reason(plan: Plan, name: str) -> str:
 
 def _notes(plan: Plan) -> list[str]:
     model, notes = plan.model, [*plan.notes, *plan.tokenizers.notes]
-    target = model.target_vocabulary if isinstance(model, EncoderDecoder) else None
+    target = model.target_vocab_size if isinstance(model, EncoderDecoderConfig) else None
     for name, tokenizer in plan.tokenizers.by_file.items():
-        known = (target if name == TARGET_TOKENIZER else None) or model.vocabulary
+        known = (target if name == TARGET_TOKENIZER else None) or model.vocab_size
         highest = max(tokenizer.get_vocab().values(), default=0)
         if highest >= known:
             notes.append(f"{name} has ids up to {highest}, but the network knows only those below {known}.")

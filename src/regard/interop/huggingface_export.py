@@ -13,7 +13,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from regard.config import Config, DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.errors import FolderError
 from regard.interop.bert_export import to_bert, why_not_bert
 from regard.interop.ctranslate2_limits import why_not
@@ -67,11 +67,11 @@ def to_huggingface(folder: str | Path, out: str | Path) -> Exported:
 def why_not_huggingface(config: Config) -> str | None:
     """Why none of their classes can hold a model; None if one can."""
     match config.model:
-        case EncoderDecoder() as model:
+        case EncoderDecoderConfig() as model:
             return why_not_marian(config, model)
-        case DecoderOnly() as model:
+        case DecoderOnlyConfig() as model:
             return why_not_gpt2(model)
-        case EncoderOnly() as model:
+        case EncoderOnlyConfig() as model:
             return why_not_bert(model)
         case model:
             return f"transformers has no class for the kind {model.family}"
@@ -79,11 +79,11 @@ def why_not_huggingface(config: Config) -> str | None:
 
 def _theirs(config: Config, tensors: Tensors) -> Theirs:
     match config.model:
-        case EncoderDecoder() as model:
+        case EncoderDecoderConfig() as model:
             return to_marian(config, model, tensors)
-        case DecoderOnly() as model:
+        case DecoderOnlyConfig() as model:
             return to_gpt2(config, model, tensors)
-        case EncoderOnly() as model:
+        case EncoderOnlyConfig() as model:
             return to_bert(config, model, tensors)
         case model:
             raise TypeError(f"no class of theirs holds {model.family}, as `why_not_huggingface` has said")

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regard.config import EncoderDecoder, SinusoidalPositions, SpecialTokens
+from regard.config import EncoderDecoderConfig, SinusoidalPositionsConfig, SpecialTokensConfig
 from regard.errors import FolderError
 from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import ONE_ROW, Row, module, under
@@ -34,7 +34,7 @@ DECODER_LAYER = [
 ]
 
 
-def marian_table(model: EncoderDecoder) -> list[Row]:
+def marian_table(model: EncoderDecoderConfig) -> list[Row]:
     """Our tensors and those of a `MarianMTModel`.
 
     >>> [row.theirs for row in marian_table(EncoderDecoder(layers=1, share_embeddings=False))[:2]]
@@ -46,7 +46,7 @@ def marian_table(model: EncoderDecoder) -> list[Row]:
         *(shared if model.share_embeddings else separate),
         *_layers("encoder", ENCODER_LAYER, model.layers),
         *_layers("decoder", DECODER_LAYER, model.decoder_layers or model.layers),
-        *([] if model.share_output else [Row("output.weight", (OUTPUT,))]),
+        *([] if model.tie_output else [Row("output.weight", (OUTPUT,))]),
         *([Row("output.bias", (BIAS,), ONE_ROW)] if model.output_bias else []),
     ]
 
@@ -66,24 +66,24 @@ def read_marian(folder: Path, settings: TheirSettings) -> Plan:
     if not share_embeddings and settings.get("decoder_vocab_size") is not None:
         target_vocabulary = settings.size("decoder_vocab_size", vocabulary)
     _check_positions(weights, width)
-    model = EncoderDecoder(
-        vocabulary=vocabulary,
+    model = EncoderDecoderConfig(
+        vocab_size=vocabulary,
         width=width,
         layers=layers,
         heads=settings.heads("encoder_attention_heads", 16, "d_model", width),
         feed_forward=settings.size("encoder_ffn_dim", 4096),
         activation=activation(settings, "activation_function", "gelu"),
-        positions=SinusoidalPositions(layout="halves"),
+        positions=SinusoidalPositionsConfig(layout="halves"),
         dropout=settings.rate("dropout", 0.1),
         attention_dropout=settings.rate("attention_dropout", 0.0),
         activation_dropout=settings.rate("activation_dropout", 0.0),
         attention_bias=True,
         scale_embeddings=settings.flag("scale_embedding", False),
-        share_output=share_output,
+        tie_output=share_output,
         output_bias=BIAS in weights.tensors,
         decoder_layers=None if decoder_layers == layers else decoder_layers,
         share_embeddings=share_embeddings,
-        target_vocabulary=None if target_vocabulary == vocabulary else target_vocabulary,
+        target_vocab_size=None if target_vocabulary == vocabulary else target_vocabulary,
     )
     tokenizers = marian_tokenizers(folder)
     unknown = tokenizers.id_of(special_names(folder, unk_token="<unk>")["unk_token"])
@@ -152,10 +152,12 @@ def _is_sinusoidal(table: Tensor, width: int) -> bool:
     return torch.allclose(table.double(), sinusoids(len(table), width, halves=True), atol=rounding)
 
 
-def _special_tokens(settings: TheirSettings, vocabulary: int, unknown: int | None, notes: list[str]) -> SpecialTokens:
+def _special_tokens(
+    settings: TheirSettings, vocabulary: int, unknown: int | None, notes: list[str]
+) -> SpecialTokensConfig:
     """Marian starts a translation with the pad token."""
     pad = token_or(settings.token("pad_token_id", 58100, vocabulary), vocabulary - 1, "the pad", notes)
     end = token_or(settings.token("eos_token_id", 0, vocabulary), 0, "the end of a text", notes)
     unknown = token_or(unknown, min(1, vocabulary - 1), "the unknown one", notes)
     start = settings.token("decoder_start_token_id", None, vocabulary)
-    return SpecialTokens(pad=pad, unknown=unknown, start=pad if start is None else start, end=end)
+    return SpecialTokensConfig(pad=pad, unknown=unknown, start=pad if start is None else start, end=end)

@@ -7,7 +7,7 @@ width change places throughout the network.
 import torch
 from torch import Tensor
 
-from regard.config import Config, EncoderDecoder, SinusoidalPositions
+from regard.config import Config, EncoderDecoderConfig, SinusoidalPositionsConfig
 from regard.interop.ctranslate2_limits import POSITIONS
 from regard.interop.equivalents import Tensors, even_heads, reordered, with_all_biases
 from regard.interop.mapping import to_theirs
@@ -18,9 +18,9 @@ EPSILON = 1e-5  # of its norms, which is no setting
 LONGEST = 512  # tokens of a translation, unless more are asked for
 
 
-def why_not_marian(config: Config, model: EncoderDecoder) -> str | None:
+def why_not_marian(config: Config, model: EncoderDecoderConfig) -> str | None:
     """Why Marian cannot hold a network; None if it can."""
-    vocabulary = min(model.vocabulary, model.target_vocabulary or model.vocabulary)
+    vocabulary = min(model.vocab_size, model.target_vocab_size or model.vocab_size)
     tokens = config.tokens
     return first_that_holds(
         {
@@ -31,7 +31,7 @@ def why_not_marian(config: Config, model: EncoderDecoder) -> str | None:
             ),
             "Marian does not normalise embeddings, and this network does": model.embedding_norm,
             f"Marian's positions are sinusoidal, and this network's are {model.positions.kind}": not isinstance(
-                model.positions, SinusoidalPositions
+                model.positions, SinusoidalPositionsConfig
             ),
             "its pad, start or end token is past the last token of a vocabulary": (
                 max(tokens.pad, tokens.start, tokens.end) >= vocabulary
@@ -40,21 +40,21 @@ def why_not_marian(config: Config, model: EncoderDecoder) -> str | None:
     )
 
 
-def to_marian(config: Config, model: EncoderDecoder, tensors: Tensors) -> Theirs:
+def to_marian(config: Config, model: EncoderDecoderConfig, tensors: Tensors) -> Theirs:
     """The network in Marian's terms."""
     tokens = config.tokens
     tensors = with_all_biases(even_heads(tensors, model))
-    if isinstance(model.positions, SinusoidalPositions) and model.positions.layout == "interleaved":
+    if isinstance(model.positions, SinusoidalPositionsConfig) and model.positions.layout == "interleaved":
         tensors = reordered(tensors, sines_first(model.width))
     theirs = to_theirs(marian_table(model.model_copy(update={"output_bias": True})), tensors)
-    if model.share_embeddings and not model.share_output:  # what is not tied to the output is tied to nothing
+    if model.share_embeddings and not model.tie_output:  # what is not tied to the output is tied to nothing
         theirs |= {SOURCE: theirs[SHARED], TARGET: theirs[SHARED]}
     settings = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
-        "vocab_size": model.vocabulary,
-        "decoder_vocab_size": model.target_vocabulary or model.vocabulary,
+        "vocab_size": model.vocab_size,
+        "decoder_vocab_size": model.target_vocab_size or model.vocab_size,
         "d_model": model.width,
         "encoder_layers": model.layers,
         "decoder_layers": model.decoder_layers or model.layers,
@@ -67,7 +67,7 @@ def to_marian(config: Config, model: EncoderDecoder, tensors: Tensors) -> Theirs
         "max_position_embeddings": POSITIONS,
         "scale_embedding": model.scale_embeddings,
         "share_encoder_decoder_embeddings": model.share_embeddings,
-        "tie_word_embeddings": model.share_output,
+        "tie_word_embeddings": model.tie_output,
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.activation_dropout,

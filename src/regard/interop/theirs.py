@@ -7,11 +7,11 @@ from torch import Tensor
 
 from regard.config import (
     Config,
-    DecoderOnly,
-    EncoderDecoder,
-    LearnedPositions,
-    NoPositions,
-    SinusoidalPositions,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    LearnedPositionsConfig,
+    NoPositionsConfig,
+    SinusoidalPositionsConfig,
     TransformerConfig,
 )
 from regard.interop.family import ACTIVATIONS
@@ -39,8 +39,8 @@ def first_that_holds(hindrances: dict[str, bool]) -> str | None:
 
 def what_no_class_holds(model: TransformerConfig, name: str) -> dict[str, bool]:
     """Reasons why a class of theirs cannot hold a network, and whether they hold; those common to all classes."""
-    added = isinstance(model.positions, SinusoidalPositions | LearnedPositions | NoPositions)
-    looks_ahead = isinstance(model, EncoderDecoder | DecoderOnly) and not model.look_ahead_mask
+    added = isinstance(model.positions, SinusoidalPositionsConfig | LearnedPositionsConfig | NoPositionsConfig)
+    looks_ahead = isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig) and not model.causal_mask
     return {
         f"{name} has layer norms, and this network {_OTHER_NORMS.get(model.norm)}": model.norm != "layer",
         f"{name} has feed-forward layers, and this network has none": model.feed_forward == 0,

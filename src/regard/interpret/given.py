@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regard.config import ClassHead, Encodes, TagHead
+from regard.config import ClassHeadConfig, EncoderConfig, TagHeadConfig
 from regard.config.complaint import nearest
 from regard.data.holes import encode_fillers
 from regard.errors import InputError
@@ -12,10 +12,10 @@ from regard.interpret.subject import Subject
 def given(subject: Subject, text: str, source: Sequence[int], target: str) -> list[int]:
     """The ids of labels, or of tokens; `source` is what the encoder reads of the text, its start and end included."""
     model = subject.config.model
-    head = model.head if isinstance(model, Encodes) else None
-    if isinstance(head, ClassHead):
+    head = model.head if isinstance(model, EncoderConfig) else None
+    if isinstance(head, ClassHeadConfig):
         return [_label(target.strip(), head.labels)]
-    if isinstance(head, TagHead):
+    if isinstance(head, TagHeadConfig):
         tags = [_label(tag, head.labels) for tag in target.split()]
         if len(tags) != len(source) - 2:
             raise InputError(

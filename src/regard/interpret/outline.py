@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from regard.config import EncoderDecoder, TransformerConfig
+from regard.config import EncoderDecoderConfig, TransformerConfig
 from regard.data.sentences import split_sentences
 from regard.interpret.matrices import matrices_of
 
@@ -50,7 +50,7 @@ def notes(trace: "Trace") -> list[str]:
 
 def _about(trace: "Trace") -> dict[str, Any]:
     model = trace.subject.config.model
-    decoder = model.decoder_layers if isinstance(model, EncoderDecoder) else None
+    decoder = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
     return {
         "name": trace.subject.name,
         "kind": model.kind,
@@ -59,7 +59,7 @@ def _about(trace: "Trace") -> dict[str, Any]:
         "decoder_layers": decoder or model.layers,
         "heads": model.heads if isinstance(model, TransformerConfig) else None,
         "width": model.width,
-        "vocabulary": model.vocabulary,
+        "vocabulary": model.vocab_size,
         "parameters": sum(parameter.numel() for parameter in trace.subject.network.parameters()),
     }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from regard.config import Encodes
+from regard.config import EncoderConfig
 from regard.interpret.matrices import DIRECTIONS
 from regard.interpret.steps import TOP, Candidate
 
@@ -53,7 +53,7 @@ class Readings:
 def readings(trace: "Trace") -> Readings | None:
     """What the head of a trace's network tells; None where it has none."""
     model = trace.subject.config.model
-    if not isinstance(model, Encodes) or model.head.kind == "none":
+    if not isinstance(model, EncoderConfig) or model.head.kind == "none":
         return None
     if model.head.kind == "classes":
         row = trace.whole("head.probabilities")  # (L,)

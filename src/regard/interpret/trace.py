@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from regard.config import Encodes
+from regard.config import EncoderConfig
 from regard.config.complaint import nearest
 from regard.data.parses import Parse
 from regard.decoding.generator import Prompting
@@ -56,10 +56,10 @@ def look(
 ) -> "Trace":
     """Decode a text, or force a target, and keep the way to every number; `parse` is for networks that read one."""
     model = subject.config.model
-    if not getattr(model, "look_ahead_mask", True):
+    if not getattr(model, "causal_mask", True):
         raise InputError(
             f"{subject.name}: has no look-ahead mask, so that reading a whole target is not what it computes token by "
-            "token, and there is no trace of it; train it with model.look_ahead_mask = true."
+            "token, and there is no trace of it; train it with model.causal_mask = true."
         )
     return Trace(subject, text, wish, write(subject, text, wish, target, parse), target, parse)
 
@@ -266,7 +266,7 @@ class Trace:
             return ["embedding", *(f"layer {n}" for n in range(self.subject.config.model.layers))]
         if axis == "label":
             model = self.subject.config.model
-            return list(getattr(model.head, "labels", ())) if isinstance(model, Encodes) else None
+            return list(getattr(model.head, "labels", ())) if isinstance(model, EncoderConfig) else None
         return self.read if axis.startswith("target") else None
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.tokenizer import Tokenizer
 
 _CJK = r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # one character is one word
@@ -37,13 +37,13 @@ class Line:
         return {"text": self.text, "ids": self.ids, "tokens": self.tokens, "words": words}
 
 
-def line(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokens) -> Line:
+def line(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokensConfig) -> Line:
     """The tokens of ids, and their words."""
     ids = list(ids)
     return Line(tokenizer.decode(ids), ids, tokenizer.pieces(ids), words(ids, tokenizer, special))
 
 
-def words(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokens) -> list[Word]:
+def words(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokensConfig) -> list[Word]:
     """Words in order; special tokens are words of their own, and so are signs that have tokens of their own."""
     specials = {special.pad, special.unknown, special.start, special.end}
     text = tokenizer.decode(ids)

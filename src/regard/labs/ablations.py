@@ -133,7 +133,7 @@ def variants(bench: Bench) -> dict[str, Settings]:
         "twice the dropout": {"model": {"dropout": 0.2}},
         "no label smoothing": {"training": {"label_smoothing": 0.0}},
         "twice the smoothing": {"training": {"label_smoothing": 0.2}},
-        "learned positions": {"model": {"positions": {"kind": "learned", "length": 128}}},
+        "learned positions": {"model": {"positions": {"kind": "learned", "max_length": 128}}},
     }
     return {name: change for name, change in changed.items() if bench.effort != "quick" or name in QUICK}
 

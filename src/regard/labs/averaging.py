@@ -13,8 +13,8 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
-from regard.config import DecoderOnly, EncoderOnly
-from regard.config.positions import NoPositions
+from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
+from regard.config.positions import NoPositionsConfig
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import chart, over_seeds
 from regard.labs.charts.magnitudes import magnitude
@@ -153,15 +153,15 @@ def spread(kind: Layers, layers: int, seed: int) -> list[float]:
 def _reader(kind: Layers, layers: int, seed: int) -> Network:
     """An untrained encoder in double precision, so that rounding is far from everything else."""
     torch.manual_seed(seed)
-    config = EncoderOnly(
-        vocabulary=1,
+    config = EncoderOnlyConfig(
+        vocab_size=1,
         width=32,
         layers=layers,
         heads=4,
         feed_forward=64 if kind.feed_forward else 0,
         norm="none",
         residual=kind.residual,
-        positions=NoPositions(),
+        positions=NoPositionsConfig(),
         dropout=0.0,
     )
     return _without_activation(build(config), kind).double().eval()
@@ -205,16 +205,16 @@ def parity(companion: bool) -> Asked:
 
 def _learn(kind: Layers, layers: int, companion: bool, steps: int, seed: int) -> list[float]:
     torch.manual_seed(seed)
-    config = DecoderOnly(
-        vocabulary=TOKENS + 3,
+    config = DecoderOnlyConfig(
+        vocab_size=TOKENS + 3,
         width=32,
         layers=layers,
         heads=4,
         feed_forward=64 if kind.feed_forward else 0,
         norm="none",
-        positions=NoPositions(),
+        positions=NoPositionsConfig(),
         attention_bias=True,
-        share_output=False,
+        tie_output=False,
         output_bias=True,
         scale_embeddings=False,
         dropout=0.0,

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.config import DecoderOnly
-from regard.config.positions import RotaryPositions
+from regard.config import DecoderOnlyConfig
+from regard.config.positions import RotaryPositionsConfig
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.contours import contours
 from regard.labs.charts.lines import chart, over_seeds
@@ -145,13 +145,13 @@ def _try(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Tried:
 def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Network:
     """A trained network; where training diverged, the network as it was before that."""
     torch.manual_seed(seed)
-    config = DecoderOnly(
-        vocabulary=SYMBOLS + FIRST,
+    config = DecoderOnlyConfig(
+        vocab_size=SYMBOLS + FIRST,
         width=32,
         layers=layers,
         heads=2,
         feed_forward=64,
-        positions=RotaryPositions(),
+        positions=RotaryPositionsConfig(),
         residual=kind.residual,
         norm=kind.norm,
         norm_order=kind.order,

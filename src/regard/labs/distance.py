@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
+from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import Line, chart, over_seeds
 from regard.labs.lab import Bench, Drawing, Outcome, Table
@@ -127,13 +127,15 @@ def _widest(settings: Callable[[int], ModelConfig], budget: int) -> ModelConfig:
 
 
 def _recurrent(cell: Literal["rnn", "lstm", "gru"]) -> Callable[[int], ModelConfig]:
-    return lambda width: RecurrentLanguageModel(
-        vocabulary=SYMBOLS + FIRST, width=width, layers=1, cell=cell, dropout=0.0
+    return lambda width: RecurrentLanguageModelConfig(
+        vocab_size=SYMBOLS + FIRST, width=width, layers=1, cell=cell, dropout=0.0
     )
 
 
 def _transformer(width: int) -> ModelConfig:
-    return DecoderOnly(vocabulary=SYMBOLS + FIRST, width=width, layers=2, heads=2, feed_forward=2 * width, dropout=0.0)
+    return DecoderOnlyConfig(
+        vocab_size=SYMBOLS + FIRST, width=width, layers=2, heads=2, feed_forward=2 * width, dropout=0.0
+    )
 
 
 def _recall(settings: ModelConfig, distance: int, steps: int, rate: float, seed: int, bench: Bench) -> Tried:

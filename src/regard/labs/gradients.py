@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
+from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.drawing.style import new_figure, our_style
 from regard.interpret.hooks import hooked
 from regard.labs.charts.lines import chart, over_seeds
@@ -134,11 +134,11 @@ def _network(subject: Subject, width: int, seed: int) -> Network:
 
 
 def _recurrent(cell: Literal["rnn", "lstm", "gru"]) -> Callable[[int], ModelConfig]:
-    return lambda width: RecurrentLanguageModel(vocabulary=VOCABULARY, width=width, layers=1, cell=cell)
+    return lambda width: RecurrentLanguageModelConfig(vocab_size=VOCABULARY, width=width, layers=1, cell=cell)
 
 
 def _transformer(width: int) -> ModelConfig:
-    return DecoderOnly(vocabulary=VOCABULARY, width=width, layers=1, heads=4, feed_forward=4 * width)
+    return DecoderOnlyConfig(vocab_size=VOCABULARY, width=width, layers=1, heads=4, feed_forward=4 * width)
 
 
 def _enlarge(layer: RecurrentLayer) -> None:

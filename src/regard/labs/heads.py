@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.api import Model
-from regard.config import DecoderOnly
+from regard.config import DecoderOnlyConfig
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.cells import cells
 from regard.labs.charts.dots import dots
@@ -113,7 +113,7 @@ def two_places(bench: Bench, heads: int, seed: int) -> float:
     """How often a layer with so many heads is right, after training, about the symbols at two places before."""
     torch.manual_seed(seed)
     settings = {"width": 32, "layers": 1, "heads": heads, "feed_forward": 64, "norm_order": "pre"}
-    network = build(DecoderOnly.model_validate({"vocabulary": SYMBOLS**2 + FIRST, "dropout": 0.0, **settings}))
+    network = build(DecoderOnlyConfig.model_validate({"vocab_size": SYMBOLS**2 + FIRST, "dropout": 0.0, **settings}))
     fit(network, paired(32, seed), bench.pick(250, 400, 600), peak=1e-2)
     return accuracy(network, next(paired(256, seed + 1000)))
 

@@ -9,15 +9,15 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from regard.config import ClassHead, DecoderOnly, EncoderOnly
+from regard.config import ClassHeadConfig, DecoderOnlyConfig, EncoderOnlyConfig
 from regard.config.positions import (
-    AlibiPositions,
-    LearnedPositions,
-    NoPositions,
+    AlibiPositionsConfig,
+    LearnedPositionsConfig,
+    NoPositionsConfig,
     PositionsConfig,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
 )
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.heat import heat
@@ -54,12 +54,12 @@ WIDTH = 32
 ROUNDING = 1e-5  # of a vector's length: what single precision may lose on the way
 NONE, SINUSOIDAL, MASKED, ALIBI = "no positions", "sinusoidal", "no positions, look-ahead mask", "ALiBi"
 SCHEMES: dict[str, PositionsConfig] = {
-    NONE: NoPositions(),
-    SINUSOIDAL: SinusoidalPositions(),
-    "learned": LearnedPositions(length=len(WORDS)),
-    "relative": RelativePositions(clip=len(WORDS)),
-    "rotary": RotaryPositions(),
-    ALIBI: AlibiPositions(),
+    NONE: NoPositionsConfig(),
+    SINUSOIDAL: SinusoidalPositionsConfig(),
+    "learned": LearnedPositionsConfig(max_length=len(WORDS)),
+    "relative": RelativePositionsConfig(max_distance=len(WORDS)),
+    "rotary": RotaryPositionsConfig(),
+    ALIBI: AlibiPositionsConfig(),
 }
 Moved = dict[str, float]  # how far the outputs lie from those of the first order, by word and by place
 
@@ -136,10 +136,10 @@ def _vectors(name: str) -> Tensor:
 
 def _encoder(positions: PositionsConfig, seed: int) -> EncodingNetwork:
     torch.manual_seed(seed)
-    head = ClassHead(labels=tuple(" ".join(WORDS[n] for n in order) for order in ORDERS.tolist()), dropout=0.0)
+    head = ClassHeadConfig(labels=tuple(" ".join(WORDS[n] for n in order) for order in ORDERS.tolist()), dropout=0.0)
     network = build(
-        EncoderOnly(
-            vocabulary=len(WORDS),
+        EncoderOnlyConfig(
+            vocab_size=len(WORDS),
             width=WIDTH,
             layers=2,
             heads=4,
@@ -156,14 +156,14 @@ def _encoder(positions: PositionsConfig, seed: int) -> EncodingNetwork:
 def _decoder() -> Network:
     torch.manual_seed(0)
     return build(
-        DecoderOnly(
-            vocabulary=len(WORDS),
+        DecoderOnlyConfig(
+            vocab_size=len(WORDS),
             width=WIDTH,
             layers=2,
             heads=4,
             feed_forward=2 * WIDTH,
             dropout=0.0,
-            positions=NoPositions(),
+            positions=NoPositionsConfig(),
         )
     )
 

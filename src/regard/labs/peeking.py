@@ -9,8 +9,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from regard.config import DecoderOnly, SpecialTokens
-from regard.config.positions import RelativePositions
+from regard.config import DecoderOnlyConfig, SpecialTokensConfig
+from regard.config.positions import RelativePositionsConfig
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling
 from regard.drawing.style import new_figure, our_style
@@ -107,15 +107,15 @@ def run(bench: Bench) -> Outcome:
 def _learn(mask: bool, sizes: Sizes, text: Characters, seed: int) -> tuple[Network, Fitted]:
     torch.manual_seed(seed)
     network = build(
-        DecoderOnly(
-            vocabulary=text.vocabulary,
+        DecoderOnlyConfig(
+            vocab_size=text.vocabulary,
             width=sizes.width,
             layers=sizes.layers,
             heads=4,
             feed_forward=2 * sizes.width,
-            positions=RelativePositions(clip=16),  # by which "the next one" is quickly found
+            positions=RelativePositionsConfig(max_distance=16),  # by which "the next one" is quickly found
             dropout=0.0,
-            look_ahead_mask=mask,
+            causal_mask=mask,
         )
     )
     return network, fit(network, text.batches(sizes.length, 16, seed), sizes.steps, peak=8e-3)
@@ -141,7 +141,7 @@ def surprise(judge: Network, begun: Tensor, written: Tensor) -> float:
 
 def write(network: Network, begun: Tensor, length: int, seed: int) -> Tensor:
     """So many characters after each beginning, drawn from the network's own probabilities."""
-    tokens = SpecialTokens()
+    tokens = SpecialTokensConfig()
     bounds = Bounds(shortest=length, longest=length, forbidden=((tokens.unknown,),))
     writer = Writer([network], begun.tolist(), range(len(begun)), tokens, Sampling(seed=seed, bounds=bounds))
     while writer.open:

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import torch
 
-from regard.config import DecoderOnly
+from regard.config import DecoderOnlyConfig
 from regard.drawing.palette import SOFT
 from regard.drawing.style import new_figure, our_style
 from regard.errors import InputError
@@ -40,7 +40,7 @@ NONE = "no positions"
 SCHEMES: dict[str, dict[str, object]] = {
     "sinusoidal": {"kind": "sinusoidal"},
     "learned": {"kind": "learned"},
-    "relative": {"kind": "relative", "clip": 8},
+    "relative": {"kind": "relative", "max_distance": 8},
     "rotary": {"kind": "rotary"},
     "ALiBi": {"kind": "alibi"},
     NONE: {"kind": "none"},
@@ -119,10 +119,12 @@ def _of_those(goes_on: Mapping[str, bool]) -> str:
 
 
 def _network(name: str, longest: int, width: int) -> Network:
-    positions = {**SCHEMES[name], **({"length": longest} if name == "learned" else {})}
+    positions = {**SCHEMES[name], **({"max_length": longest} if name == "learned" else {})}
     settings = {"positions": positions, "width": width, "layers": 1, "heads": 4, "feed_forward": 2 * width}
     return build(
-        DecoderOnly.model_validate({"vocabulary": SYMBOLS + FIRST, "norm_order": "pre", "dropout": 0.0, **settings})
+        DecoderOnlyConfig.model_validate(
+            {"vocab_size": SYMBOLS + FIRST, "norm_order": "pre", "dropout": 0.0, **settings}
+        )
     )
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from regard.config import (
-    BigBirdAttention,
-    EncoderOnly,
-    FullAttention,
-    LinformerAttention,
+    BigBirdAttentionConfig,
+    EncoderOnlyConfig,
+    FullAttentionConfig,
+    LinformerAttentionConfig,
     ModelConfig,
-    RecurrentLanguageModel,
-    WindowAttention,
+    RecurrentLanguageModelConfig,
+    WindowAttentionConfig,
 )
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import Line, chart
@@ -147,9 +147,11 @@ class Pass:
 def _layers(sizes: Sizes) -> dict[str, Callable[[int], ModelConfig]]:
     """The settings of each layer, for texts of a length."""
 
-    def encoder(attention: FullAttention | LinformerAttention | BigBirdAttention | WindowAttention) -> ModelConfig:
-        return EncoderOnly(
-            vocabulary=VOCABULARY,
+    def encoder(
+        attention: FullAttentionConfig | LinformerAttentionConfig | BigBirdAttentionConfig | WindowAttentionConfig,
+    ) -> ModelConfig:
+        return EncoderOnlyConfig(
+            vocab_size=VOCABULARY,
             width=sizes.width,
             layers=1,
             heads=2,
@@ -159,12 +161,14 @@ def _layers(sizes: Sizes) -> dict[str, Callable[[int], ModelConfig]]:
         )
 
     return {
-        FULL: lambda length: encoder(FullAttention()),
-        LINFORMER: lambda length: encoder(LinformerAttention(projected=sizes.mixtures, length=length)),
-        BIGBIRD: lambda length: encoder(BigBirdAttention(block=sizes.block)),
-        WINDOW: lambda length: encoder(WindowAttention(reach=sizes.reach)),
-        LSTM: lambda length: RecurrentLanguageModel(vocabulary=VOCABULARY, width=sizes.width, layers=1, dropout=0.0),
-        KEPT: lambda length: encoder(FullAttention()),
+        FULL: lambda length: encoder(FullAttentionConfig()),
+        LINFORMER: lambda length: encoder(LinformerAttentionConfig(projected_length=sizes.mixtures, max_length=length)),
+        BIGBIRD: lambda length: encoder(BigBirdAttentionConfig(block_size=sizes.block)),
+        WINDOW: lambda length: encoder(WindowAttentionConfig(window=sizes.reach)),
+        LSTM: lambda length: RecurrentLanguageModelConfig(
+            vocab_size=VOCABULARY, width=sizes.width, layers=1, dropout=0.0
+        ),
+        KEPT: lambda length: encoder(FullAttentionConfig()),
     }
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from regard.config import DecoderOnly
+from regard.config import DecoderOnlyConfig
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import Line, chart, over_seeds
 from regard.labs.charts.magnitudes import magnitude
@@ -159,8 +159,8 @@ def _learn(scaled: bool, steps: int, seed: int, bench: Bench) -> Fitted:
     symbols, length, width = _task(bench)
     torch.manual_seed(seed)
     network = build(
-        DecoderOnly(
-            vocabulary=symbols + FIRST, width=width, layers=2, heads=1, feed_forward=2 * width, scale_scores=scaled
+        DecoderOnlyConfig(
+            vocab_size=symbols + FIRST, width=width, layers=2, heads=1, feed_forward=2 * width, scale_scores=scaled
         )
     )
     return fit(network, copying(symbols, length, 32, seed), steps, peak=2e-3)

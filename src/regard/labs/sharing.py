@@ -44,9 +44,9 @@ expects the token which it has just read, unless its last gains begin with both 
 MEASURES = ("perplexity", "bleu")
 VARIANTS: dict[str, Settings] = {
     "all shared": {},
-    "own projection": {"model": {"share_output": False}},
+    "own projection": {"model": {"tie_output": False}},
     "own source": {"model": {"share_embeddings": False}},
-    "nothing shared": {"model": {"share_embeddings": False, "share_output": False}},
+    "nothing shared": {"model": {"share_embeddings": False, "tie_output": False}},
 }
 SHARED, APART = "all shared", "nothing shared"
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.config import DecoderOnly, RecurrentLanguageModel
+from regard.config import DecoderOnlyConfig, RecurrentLanguageModelConfig
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import Line, chart
 from regard.labs.gauges.chains import longest_chain
@@ -82,9 +82,9 @@ def dependent(network: Network, text: Tensor) -> int:
 def _networks(width: int) -> Mapping[str, Network]:
     torch.manual_seed(0)
     networks: Mapping[str, Network] = {
-        RNN: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=1, cell="rnn", dropout=0.0)),
-        LSTM: build(RecurrentLanguageModel(vocabulary=64, width=width, layers=1, cell="lstm", dropout=0.0)),
-        ATTENTION: build(DecoderOnly(vocabulary=64, width=width, layers=1, heads=4, feed_forward=0, dropout=0.0)),
+        RNN: build(RecurrentLanguageModelConfig(vocab_size=64, width=width, layers=1, cell="rnn", dropout=0.0)),
+        LSTM: build(RecurrentLanguageModelConfig(vocab_size=64, width=width, layers=1, cell="lstm", dropout=0.0)),
+        ATTENTION: build(DecoderOnlyConfig(vocab_size=64, width=width, layers=1, heads=4, feed_forward=0, dropout=0.0)),
     }
     return networks
 

@@ -7,20 +7,20 @@ from torch import nn
 
 from regard import nn as rn
 from regard.config import (
-    AlibiPositions,
-    BidirectionalLanguageModel,
-    DecoderOnly,
-    EncoderDecoder,
-    EncoderOnly,
-    LearnedPositions,
+    AlibiPositionsConfig,
+    BidirectionalLanguageModelConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    LearnedPositionsConfig,
     ModelConfig,
-    NoPositions,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    SyntaxPositions,
+    NoPositionsConfig,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+    RelativePositionsConfig,
+    RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
+    SyntaxPositionsConfig,
     TransformerConfig,
 )
 from regard.models.activations import ACTIVATIONS
@@ -64,32 +64,30 @@ def sketch(config: ModelConfig) -> Network:
 
 def _assemble(config: ModelConfig) -> Network:
     match config:
-        case EncoderDecoder():
-            source = token_table(config.vocabulary, config.width)
+        case EncoderDecoderConfig():
+            source = token_table(config.vocab_size, config.width)
             target = source
             if not config.share_embeddings:
-                target = token_table(config.target_vocabulary or config.vocabulary, config.width)
+                target = token_table(config.target_vocab_size or config.vocab_size, config.width)
             return EncoderDecoderTransformer(
                 _stack(config, source, config.layers),
-                _stack(
-                    config, target, config.decoder_layers or config.layers, cross=True, causal=config.look_ahead_mask
-                ),
+                _stack(config, target, config.decoder_layers or config.layers, cross=True, causal=config.causal_mask),
                 _output(config, target),
             )
-        case DecoderOnly():
-            table = token_table(config.vocabulary, config.width)
+        case DecoderOnlyConfig():
+            table = token_table(config.vocab_size, config.width)
             return DecoderOnlyTransformer(
-                _stack(config, table, config.layers, causal=config.look_ahead_mask), _output(config, table)
+                _stack(config, table, config.layers, causal=config.causal_mask), _output(config, table)
             )
-        case EncoderOnly():
-            table = token_table(config.vocabulary, config.width)
+        case EncoderOnlyConfig():
+            table = token_table(config.vocab_size, config.width)
             stack = _stack(config, table, config.layers, segments=config.segments)
             return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width), readout(config, table))
-        case RecurrentEncoderDecoder():
+        case RecurrentEncoderDecoderConfig():
             return recurrent_encoder_decoder(config)
-        case RecurrentLanguageModel():
+        case RecurrentLanguageModelConfig():
             return recurrent_language_model(config)
-        case BidirectionalLanguageModel():
+        case BidirectionalLanguageModelConfig():
             return bidirectional_language_model(config, POOLINGS[config.pooling](config.width))
         case _:
             raise TypeError(f"build takes the settings of a model, such as resolve('tiny').model, not {config!r}")
@@ -104,7 +102,7 @@ def _stack(
     causal: bool = False,
     segments: int = 0,
 ) -> rn.Stack:
-    encoder = not cross and not isinstance(config, DecoderOnly)
+    encoder = not cross and not isinstance(config, DecoderOnlyConfig)
     positions = _positions(config, encoder=encoder)
     embedding = rn.Embedding(
         table,
@@ -152,26 +150,26 @@ def _norm(config: TransformerConfig) -> nn.Module:
 
 def _positions(config: TransformerConfig, *, encoder: bool) -> rn.Positions:
     match config.positions:
-        case SinusoidalPositions(layout=layout):
+        case SinusoidalPositionsConfig(layout=layout):
             return rn.SinusoidalPositions(config.width, halves=layout == "halves")
-        case LearnedPositions(length=length):
+        case LearnedPositionsConfig(max_length=length):
             return rn.LearnedPositions(length, config.width)
-        case RotaryPositions(base=base, layout=layout):
+        case RotaryPositionsConfig(base=base, layout=layout):
             return rn.RotaryPositions(base, halves=layout == "halves")
-        case AlibiPositions():
+        case AlibiPositionsConfig():
             return rn.AlibiPositions()
-        case RelativePositions(clip=clip, per_head=per_head):
+        case RelativePositionsConfig(max_distance=clip, per_head=per_head):
             return rn.RelativePositions(clip, per_head)
-        case SyntaxPositions() if not encoder:  # what a decoder writes has no parse
+        case SyntaxPositionsConfig() if not encoder:  # what a decoder writes has no parse
             return rn.SinusoidalPositions(config.width)
-        case SyntaxPositions() as tree:
-            sequential = rn.SinusoidalPositions(config.width) if tree.sequential else rn.Positions()
-            deepest, clip = tree.deepest if tree.depth else 0, tree.clip if tree.distance else 0
+        case SyntaxPositionsConfig() as tree:
+            sequential = rn.SinusoidalPositions(config.width) if tree.sinusoidal else rn.Positions()
+            deepest, clip = tree.max_depth if tree.depth else 0, tree.max_distance if tree.distance else 0
             return rn.SyntaxPositions(sequential, config.width, deepest, clip, tree.per_head)
-        case NoPositions():
+        case NoPositionsConfig():
             return rn.Positions()
 
 
-def _output(config: EncoderDecoder | DecoderOnly, table: nn.Parameter) -> rn.Output:
-    weight = table if config.share_output else token_table(*table.shape)
+def _output(config: EncoderDecoderConfig | DecoderOnlyConfig, table: nn.Parameter) -> rn.Output:
+    weight = table if config.tie_output else token_table(*table.shape)
     return rn.Output(weight, bias=config.output_bias)

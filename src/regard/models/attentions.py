@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from regard import nn as rn
-from regard.config import BigBirdAttention, LinformerAttention, TransformerConfig, WindowAttention
+from regard.config import BigBirdAttentionConfig, LinformerAttentionConfig, TransformerConfig, WindowAttentionConfig
 from regard.nn.bigbird import Pattern
 
 Make = Callable[[], rn.Kernel]
@@ -18,12 +18,12 @@ def self_attention(config: TransformerConfig, *, encoder: bool) -> Make:
     """What makes the kernel of each layer in one stack."""
     scale, dropout = _scale(config), config.attention_dropout
     match config.attention:
-        case WindowAttention(reach=reach):
+        case WindowAttentionConfig(window=reach):
             return lambda: rn.WindowAttention(scale, reach, dropout)
-        case BigBirdAttention() as bird if encoder:
+        case BigBirdAttentionConfig() as bird if encoder:
             pattern = Pattern(bird.window_blocks, bird.global_blocks, bird.random_blocks, bird.seed)
-            return lambda: rn.BigBirdAttention(scale, bird.block, pattern, dropout)
-        case LinformerAttention() as settings if encoder:
+            return lambda: rn.BigBirdAttention(scale, bird.block_size, pattern, dropout)
+        case LinformerAttentionConfig() as settings if encoder:
             return _linformer(config, settings)
         case _:
             return lambda: full_attention(config)
@@ -34,9 +34,11 @@ def full_attention(config: TransformerConfig) -> rn.Kernel:
     return rn.FullAttention(_scale(config), config.attention_dropout)
 
 
-def _linformer(config: TransformerConfig, settings: LinformerAttention) -> Make:
+def _linformer(config: TransformerConfig, settings: LinformerAttentionConfig) -> Make:
     def mixtures() -> rn.Mixtures:
-        return rn.Mixtures(settings.projected, settings.length, config.heads if settings.sharing == "none" else None)
+        return rn.Mixtures(
+            settings.projected_length, settings.max_length, config.heads if settings.sharing == "none" else None
+        )
 
     everywhere = mixtures() if settings.sharing == "layerwise" else None
 

@@ -15,7 +15,7 @@ def card(name: str, network: nn.Module, config: Config, origin: str = "") -> str
         f"# {name}",
         "",
         f"{model.family[0].upper()}{model.family[1:]} with {parameters:,} parameters: {model.layers} layers, "
-        f"width {model.width}, {_kind_of_layer(model)}, vocabulary {model.vocabulary:,}. {origin}".rstrip(),
+        f"width {model.width}, {_kind_of_layer(model)}, vocabulary {model.vocab_size:,}. {origin}".rstrip(),
         "",
         f"Made with regard {__version__}. In Python, `regard.load` reads this folder; "
         "in a terminal, `regard model` shows its parts.",

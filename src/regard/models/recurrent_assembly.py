@@ -6,11 +6,11 @@ from torch import nn
 
 from regard import nn as rn
 from regard.config import (
-    BidirectionalLanguageModel,
+    BidirectionalLanguageModelConfig,
     RecurrentConfig,
-    RecurrentEncoderDecoder,
-    RecurrentLanguageModel,
-    TokenHead,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+    TokenHeadConfig,
 )
 from regard.models import bidirectional, recurrent
 from regard.models.readouts import readout
@@ -31,18 +31,18 @@ SCORES: dict[str, Callable[[int], Score]] = {
 }
 
 
-def recurrent_encoder_decoder(config: RecurrentEncoderDecoder) -> recurrent.RecurrentEncoderDecoder:
+def recurrent_encoder_decoder(config: RecurrentEncoderDecoderConfig) -> recurrent.RecurrentEncoderDecoder:
     """The translator that these settings describe."""
-    source = token_table(config.vocabulary, config.width)
+    source = token_table(config.vocab_size, config.width)
     target = source
     if not config.share_embeddings:
-        target = token_table(config.target_vocabulary or config.vocabulary, config.width)
+        target = token_table(config.target_vocab_size or config.vocab_size, config.width)
     return recurrent.RecurrentEncoderDecoder(
         _stack(config, source, bidirectional=config.bidirectional), _decoder(config, target), _output(config, target)
     )
 
 
-def _decoder(config: RecurrentEncoderDecoder, table: nn.Parameter) -> RecurrentStack:
+def _decoder(config: RecurrentEncoderDecoderConfig, table: nn.Parameter) -> RecurrentStack:
     layers = config.decoder_layers or config.layers
     if config.attention == "none":
         return _stack(config, table, layers)
@@ -51,23 +51,23 @@ def _decoder(config: RecurrentEncoderDecoder, table: nn.Parameter) -> RecurrentS
     return _stack(config, table, layers, attention=attention, attends=before)
 
 
-def recurrent_language_model(config: RecurrentLanguageModel) -> recurrent.RecurrentLanguageModel:
+def recurrent_language_model(config: RecurrentLanguageModelConfig) -> recurrent.RecurrentLanguageModel:
     """The language model that these settings describe."""
-    table = token_table(config.vocabulary, config.width)
+    table = token_table(config.vocab_size, config.width)
     return recurrent.RecurrentLanguageModel(_stack(config, table), _output(config, table))
 
 
 def bidirectional_language_model(
-    config: BidirectionalLanguageModel, pooling: nn.Module
+    config: BidirectionalLanguageModelConfig, pooling: nn.Module
 ) -> bidirectional.BidirectionalLanguageModel:
     """The encoder that these settings describe; each direction has half of its width."""
     half = config.width // 2
-    table = token_table(config.vocabulary, half)
+    table = token_table(config.vocab_size, half)
     forwards, backwards = (
         [RecurrentLayer(CELLS[config.cell], half, half) for _ in range(config.layers)] for _ in range(2)
     )
     embedding = rn.Embedding(table, rn.Positions(), dropout=config.dropout)
-    if isinstance(config.head, TokenHead):
+    if isinstance(config.head, TokenHeadConfig):
         head: nn.Module | None = TwoWayReadout(_output(config, table))
     else:
         head = readout(config, table, config.width)
@@ -96,4 +96,4 @@ def _stack(
 
 
 def _output(config: RecurrentConfig, table: nn.Parameter) -> rn.Output:
-    return rn.Output(table if config.share_output else token_table(*table.shape), bias=config.output_bias)
+    return rn.Output(table if config.tie_output else token_table(*table.shape), bias=config.output_bias)

@@ -69,7 +69,7 @@ class LinformerAttention(FullAttention):
         if longest > length:
             raise InputError(
                 f"The input is {longest} tokens long, but this network's attention learned to mix {length}: "
-                f"shorten the input, or train with model.attention.length = {longest}."
+                f"shorten the input, or train with model.attention.max_length = {longest}."
             )
         mixed = replace(layout, mask=Mask(layout.mask.queries, self.mixtures, device=k.device))
         return super().forward(q, self.keys(k), self.values(v), mixed)

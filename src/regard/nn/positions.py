@@ -107,6 +107,6 @@ class LearnedPositions(Positions):
         if longest > length:
             raise InputError(
                 f"The input is {longest} tokens long, but this network learned {length} positions: "
-                f"shorten the input, or train with model.positions.length = {longest}."
+                f"shorten the input, or train with model.positions.max_length = {longest}."
             )
         return x + self.vectors(self.weight[tokens.index])

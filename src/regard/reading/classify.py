@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import ClassHead
+from regard.config import ClassHeadConfig
 from regard.reading.reader import Reader, Text, labels_of
 
 
@@ -27,7 +27,7 @@ class Classified:
 
 def classify(reader: Reader, texts: Sequence[Text], who: str = "the model") -> list[Classified]:
     """The label of each text."""
-    labels = labels_of(reader, ClassHead, who)
+    labels = labels_of(reader, ClassHeadConfig, who)
     found, cut = label_probabilities(reader, texts)
     return [
         Classified(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)), one)
@@ -39,7 +39,7 @@ def classify(reader: Reader, texts: Sequence[Text], who: str = "the model") -> l
 def label_probabilities(reader: Reader, texts: Sequence[Text]) -> tuple[NDArray[np.float64], list[bool]]:
     """The probability of each label for each text (N, L), and which texts were cut."""
     rows = reader.framed(texts)
-    labels = labels_of(reader, ClassHead, "the model")
+    labels = labels_of(reader, ClassHeadConfig, "the model")
     found = np.zeros((len(rows), len(labels)))
     for some, memory in reader.read(rows):
         logits = reader.network.logits(reader.network.pool(memory))

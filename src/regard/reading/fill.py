@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.config import SpecialTokens
+from regard.config import SpecialTokensConfig
 from regard.data.holes import encode_holes
 from regard.data.passages import AROUND
 from regard.data.store import chunks
@@ -49,7 +49,7 @@ class Filler:
 
     networks: Sequence[Network]
     tokenizer: Tokenizer
-    tokens: SpecialTokens
+    tokens: SpecialTokensConfig
     longest: int | None = None  # tokens of a text, its start and end included; None: any number
 
     @property
@@ -101,7 +101,7 @@ class Filler:
 
 @torch.no_grad()
 def guess(
-    networks: Sequence[Network], rows: Sequence[Sequence[int]], tokens: SpecialTokens, best: int
+    networks: Sequence[Network], rows: Sequence[Sequence[int]], tokens: SpecialTokensConfig, best: int
 ) -> list[list[list[tuple[int, float]]]]:
     """For each mask of each row of ids: the tokens that are text by falling probability, at most so many."""
     assert tokens.mask is not None
@@ -118,7 +118,7 @@ def guess(
 
 
 def _probabilities(
-    networks: Sequence[Network], ids: Tensor, real: Tensor, places: Tensor, tokens: SpecialTokens
+    networks: Sequence[Network], ids: Tensor, real: Tensor, places: Tensor, tokens: SpecialTokensConfig
 ) -> Tensor:
     """Of each token (N, V), the mean over the networks; tokens that are not text have none."""
     never = sorted({number for _, number in tokens if number is not None})
@@ -131,7 +131,7 @@ def _probabilities(
     return torch.stack(several).mean(0)
 
 
-def _padded(rows: Sequence[Sequence[int]], tokens: SpecialTokens, device: torch.device) -> tuple[Tensor, Tensor]:
+def _padded(rows: Sequence[Sequence[int]], tokens: SpecialTokensConfig, device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows between start and end as a batch (B, S), and True where they are real."""
     longest = max(map(len, rows)) + AROUND
     whole = [[tokens.start, *row, tokens.end] for row in rows]

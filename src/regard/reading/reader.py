@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import ClassHead, Config, EncoderOnly, Encodes, TagHead
+from regard.config import ClassHeadConfig, Config, EncoderConfig, EncoderOnlyConfig, TagHeadConfig
 from regard.data.batches import Batches
 from regard.data.framing import Frame, Framed, batch_of_framed, word_texts
 from regard.data.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ class Reader:
             return
         lengths = np.array([[len(row.ids) for row in rows]])
         device = next(self.network.parameters()).device
-        segments = self.config.model.segments if isinstance(self.config.model, EncoderOnly) else 0
+        segments = self.config.model.segments if isinstance(self.config.model, EncoderOnlyConfig) else 0
         for some in Batches(lengths, TOKENS).epoch(0):
             ids = [np.array(rows[n].ids, np.int64) for n in some]
             batch = batch_of_framed(ids, [rows[n].second for n in some], self.config.tokens.pad)
@@ -78,12 +78,12 @@ class Reader:
             yield some, self.network.encode(tokens, real, facts)
 
 
-def labels_of(reader: Reader, head: type[ClassHead] | type[TagHead], who: str) -> tuple[str, ...]:
+def labels_of(reader: Reader, head: type[ClassHeadConfig] | type[TagHeadConfig], who: str) -> tuple[str, ...]:
     """The labels of a network that has such a head; a complaint where it has another, or none."""
     model = reader.config.model
-    found = model.head if isinstance(model, Encodes) else None
+    found = model.head if isinstance(model, EncoderConfig) else None
     if isinstance(found, head):
         return found.labels
-    wanted, command = ("texts", "classify") if head is ClassHead else ("words", "tag")
+    wanted, command = ("texts", "classify") if head is ClassHeadConfig else ("words", "tag")
     has = f"its head is for {found.kind}" if found is not None and found.kind != "none" else "it has no head"
     raise ConfigError(f"{who}: cannot label {wanted}, because {has}; train one with regard train {command}.")

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import TagHead
+from regard.config import TagHeadConfig
 from regard.data.framing import Framed
 from regard.reading.reader import Reader, labels_of
 
 
 def tag(reader: Reader, sentences: Sequence[Sequence[str]], who: str = "the model") -> list[list[str]]:
     """The tag of each word of each sentence."""
-    labels = labels_of(reader, TagHead, who)
+    labels = labels_of(reader, TagHeadConfig, who)
     return [[labels[int(row.argmax())] for row in found] for found in tag_probabilities(reader, sentences)]
 
 
@@ -31,5 +31,5 @@ def tag_probabilities(reader: Reader, sentences: Sequence[Sequence[str]]) -> lis
             words = memory.states[place, rows[n][1]]  # (N, C): the first sub-word of each word
             found[int(n)] = reader.network.logits(words).double().softmax(-1).cpu().numpy()
     parts = iter(found[n] for n in range(len(rows)))
-    empty = np.zeros((0, len(labels_of(reader, TagHead, "the model"))))
+    empty = np.zeros((0, len(labels_of(reader, TagHeadConfig, "the model"))))
     return [np.concatenate([empty, *(next(parts) for _ in several)]) for several in divided]

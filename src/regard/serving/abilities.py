@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from regard.config import ClassHead, Config, Encodes, TagHead
+from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
 
 Ability = Literal["translates", "continues", "classifies", "tags", "fills", "embeds"]
 WORDS: dict[Ability, str] = {
@@ -28,11 +28,11 @@ def abilities(config: Config) -> tuple[Ability, ...]:
         return ("translates",)
     if model.continues:
         return ("continues",)
-    if not isinstance(model, Encodes):
+    if not isinstance(model, EncoderConfig):
         return ()
-    if isinstance(model.head, ClassHead):
+    if isinstance(model.head, ClassHeadConfig):
         return ("classifies", "embeds")
-    if isinstance(model.head, TagHead):
+    if isinstance(model.head, TagHeadConfig):
         return ("tags", "embeds")
     if model.task == "masked" and config.tokens.mask is not None:
         return ("fills", "embeds")

@@ -61,8 +61,7 @@ def decide_access(
     """What applies to a server at an address: beyond this machine, a key, or that everyone was said to be welcome."""
     if key is None and not open_to_all and not is_loopback(host):
         raise ConfigError(
-            f"--host {host}: others can reach this address; give --api-key-file or REGARD_API_KEY, "
-            "or say --open-to-all."
+            f"--host {host}: others can reach this address; give --api-key-file or REGARD_API_KEY, or say --no-auth."
         )
     for origin in origins:
         if origin != "*" and ("://" not in origin or origin.count("/") != 2):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api import Model
-from regard.config import TagHead
+from regard.config import TagHeadConfig
 from regard.data.passages import AROUND
 from regard.reading.classify import Classified, classify
 from regard.reading.embed import Pooling, embed_framed
@@ -55,7 +55,7 @@ class Tagging:
     def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[Tagged]]:
         """Tag them."""
         who = reader(model)
-        labels = labels_of(who, TagHead, "the model")
+        labels = labels_of(who, TagHeadConfig, "the model")
         return [
             [Tagged(labels[int(row.argmax())], float(row.max())) for row in rows]
             for rows in tag_probabilities(who, sentences)

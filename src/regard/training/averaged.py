@@ -33,12 +33,13 @@ def average_run(folder: Path, last: int, out: Path) -> str:
     model, kept = load(folder), Run(folder).kept_weights()
     if not kept:
         raise FolderError(
-            f"{folder}: keeps no weights to average; train with training.average = {last}, or give model folders."
+            f"{folder}: keeps no weights to average; train with training.average_checkpoints = {last}, or give "
+            "model folders."
         )
     if len(kept) < last:
         raise FolderError(
             f"{folder}: keeps the weights of {len(kept)} validations, not of {last}; lower --last, "
-            f"or train with training.average = {last}."
+            f"or train with training.average_checkpoints = {last}."
         )
     steps = list(kept)[-last:]
     several = [read_tensors(kept[step]) for step in steps]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regard.config import Config, Corpus
+from regard.config import Config, CorpusConfig
 from regard.data.corpus import Pair
 from regard.data.framing import batch_of_framed
 from regard.data.pairs import Ids
@@ -34,9 +34,9 @@ class ClassificationKind:
         """Labels stand beside the texts."""
         check_one_sided(config, "a classifier")
 
-    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
         """Read the texts once."""
-        return scan_labelled(corpus, skip_bad, report)
+        return scan_labelled(corpus, skip_invalid, report)
 
     def picks(self, scan: Scan, said: Said) -> list[Pick]:
         """Settings that suit so many texts."""

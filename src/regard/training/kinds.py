@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regard.config import Config, Encodes, Source, check, given
+from regard.config import Config, EncoderConfig, Source, check, given
 from regard.errors import ConfigError
 from regard.training.bidirectional import BidirectionalKind
 from regard.training.classification import ClassificationKind
@@ -35,7 +35,7 @@ def check_command(config: Config, what: str) -> None:
     task = config.model.task
     if COMMANDS[task] == what:
         return
-    head = f" with model.head = {config.model.head.kind!r}" if isinstance(config.model, Encodes) else ""
+    head = f" with model.head = {config.model.head.kind!r}" if isinstance(config.model, EncoderConfig) else ""
     other = "give other settings" if config.training.start_from is None else "start from another model"
     raise ConfigError(
         f"regard train {what}: model.kind = {config.model.kind!r}{head} is for regard train {COMMANDS[task]}; "

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import Config, EncoderOnly
+from regard.config import Config, EncoderOnlyConfig
 from regard.data.batches import Batches, Place
 from regard.data.pairs import Ids
 from regard.data.prepare import Part, Prepared
@@ -47,7 +47,7 @@ class Labelling:
             network.pooling.requires_grad_(False)
         self.tokenizer = prepared.tokenizer
         self.labels = prepared.labels
-        self.segments = config.model.segments if isinstance(config.model, EncoderOnly) else 0
+        self.segments = config.model.segments if isinstance(config.model, EncoderOnlyConfig) else 0
         self._valid, self._test = prepared.valid, prepared.test
         self._store = prepared.train.store
         self._plan = self._batches(self._store, config.training.seed)
@@ -70,7 +70,7 @@ class Labelling:
     def flops(self, batch: LabelBatch) -> float:
         """Forward and backward, pads not counted; of a frozen network forward only, which is a third of it."""
         both = self._cost.training((batch.labels != UNSCORED).sum(1), batch.lengths)
-        return both / 3 if self.config.training.frozen else both
+        return both / 3 if self.config.training.freeze_encoder else both
 
     def describe(self, place: Place, batch: LabelBatch) -> str:
         """Its size, and its first text."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.config import Config, Corpus
+from regard.config import Config, CorpusConfig
 from regard.data.batches import Place
 from regard.data.blocks import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
 from regard.data.prepare import Part, Prepared, prepare_documents
@@ -39,9 +39,9 @@ class LanguageKind:
         """Text has no other side, and no parses."""
         check_one_sided(config, "a language model")
 
-    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
         """Read the text once."""
-        return scan_documents(corpus, skip_bad, report)
+        return scan_documents(corpus, skip_invalid, report)
 
     def picks(self, scan: Scan, said: Said) -> list[Pick]:
         """Settings that suit so much text."""
@@ -70,7 +70,7 @@ class LanguageModelling:
         self.tokenizer = prepared.tokenizer
         self.context = context_of(config)
         self._valid, self._test = prepared.valid, prepared.test
-        self._apart = config.data.documents == "apart"
+        self._apart = config.data.documents == "separate"
         (column,) = prepared.train.store.columns
         plan = Packed if self._apart else Blocks
         training = config.training
@@ -157,7 +157,7 @@ class LanguageModelling:
 
 def context_of(config: Config) -> int:
     """How many tokens are read at once."""
-    return config.data.context or config.model.longest or CONTEXT
+    return config.data.context_length or config.model.longest or CONTEXT
 
 
 def describe_rows(ids: Tensor, place: Place, tokenizer: Tokenizer) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regard.config import Config
-from regard.config.training import Plateau
+from regard.config.training import PlateauScheduleConfig
 from regard.data.batches import Place
 from regard.errors import FolderError, InterruptedRun, RunError
 from regard.models.weights import read_tensors, tensors_of
@@ -60,10 +60,10 @@ class Loop:
         self.processes = processes
         self.display = display or Display()
         self.network = task.network.to(processes.device)
-        objective, agreement = task.objective(), config.training.agreement
+        objective, agreement = task.objective(), config.training.rdrop
         self.objective = processes.wrap(Agreeing(objective, agreement) if agreement else objective)
         self.optimizer = optimizer_of(self.network, config.training.optimizer)
-        self.average = MovingAverage(self.network, config.training.ema) if config.training.ema else None
+        self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
         self.state = State()
         self.steps = self._last_step()
         self.rate = schedule_of(config.training.schedule, config.model.width, self.steps)
@@ -104,7 +104,9 @@ class Loop:
         training = self.config.training
         if training.epochs is None:
             return training.steps
-        return min(training.steps, math.ceil(training.epochs * self.task.batches_per_epoch / training.accumulate))
+        return min(
+            training.steps, math.ceil(training.epochs * self.task.batches_per_epoch / training.gradient_accumulation)
+        )
 
     # one step
 
@@ -114,7 +116,7 @@ class Loop:
         begun = time.perf_counter()
         if self._batches is None:
             self._batches = self.task.batches(state.place)
-        taken = list(islice(self._batches, training.accumulate))
+        taken = list(islice(self._batches, training.gradient_accumulation))
         place, batches = taken[-1][0], [batch for _, batch in taken]
         step = state.step + 1
         seed_step(training.seed, step, self.processes.rank)
@@ -125,7 +127,7 @@ class Loop:
                 self.optimizer,
                 batches,
                 self.rate(step) * state.shrunk,
-                clip=training.clip,
+                clip=training.max_grad_norm,
                 bound=self._bound(),
                 products=self.products,
                 processes=self.processes,
@@ -145,22 +147,22 @@ class Loop:
             self._log()
 
     def _flops(self, batches: list[Batch]) -> float:
-        readings = 2 if self.config.training.agreement else 1
+        readings = 2 if self.config.training.rdrop else 1
         return readings * sum(self.task.flops(batch) for batch in batches)
 
     def _bound(self) -> float:
         """The loss that is past all bounds."""
         if self.state.first is None:
             return math.inf
-        return EXPLODED * max(self.state.first, math.log(self.config.model.vocabulary))
+        return EXPLODED * max(self.state.first, math.log(self.config.model.vocab_size))
 
     def _diverged(self, step: int, error: DivergedError, place: Place, batches: list[Batch]) -> str:
-        peak = "training.schedule.peak"
-        lower = f"{peak} or training.agreement" if self.config.training.agreement else peak
+        peak = "training.schedule.learning_rate"
+        lower = f"{peak} or training.rdrop" if self.config.training.rdrop else peak
         return (
             f"step {step}: {error} ({self.task.describe(place, batches[-1])}); training was stopped and the last good "
-            f"checkpoint kept: lower {lower}, lengthen training.schedule.warmup or set "
-            "training.clip=1.0, and go on with --resume."
+            f"checkpoint kept: lower {lower}, lengthen training.schedule.warmup_steps or set "
+            "training.max_grad_norm=1.0, and go on with --resume."
         )
 
     def _log(self) -> None:
@@ -214,7 +216,7 @@ class Loop:
                 better = state.best is None or self.gain(scores, state.best) > 0
                 if better:
                     self.save_model("best", state.step, scores)
-                if self.config.training.average:
+                if self.config.training.average_checkpoints:
                     self._keep_weights()
             self._report(measured, better)
         better = self.processes.agree(better)
@@ -224,8 +226,8 @@ class Loop:
         if better:
             state.best, state.best_step = scores, state.step
         schedule = self.config.training.schedule
-        if isinstance(schedule, Plateau) and state.plateau > schedule.patience:
-            state.shrunk = max(state.shrunk * schedule.factor, schedule.floor / schedule.peak)
+        if isinstance(schedule, PlateauScheduleConfig) and state.plateau > schedule.patience:
+            state.shrunk = max(state.shrunk * schedule.factor, schedule.min_learning_rate / schedule.learning_rate)
             state.plateau = 0
 
     def save_model(self, name: str, step: int, scores: dict[str, float]) -> None:
@@ -256,7 +258,7 @@ class Loop:
         kept = self.state.kept
         self.run.keep_weights(self.state.step, tensors_of(self.network))
         kept.append(self.state.step)
-        while len(kept) > self.config.training.average:
+        while len(kept) > self.config.training.average_checkpoints:
             self.run.weights(kept.pop(0)).unlink(missing_ok=True)
 
     # the end

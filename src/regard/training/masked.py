@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import Config, Corpus
+from regard.config import Config, CorpusConfig
 from regard.data.batches import Place
 from regard.data.documents import LOSSLESS
 from regard.data.holes import show_holes
@@ -61,13 +61,13 @@ class MaskedKind:
             )
         if context_of(config) <= AROUND:
             raise ConfigError(
-                f"data.context = {context_of(config)} leaves no room for text between its start and its end; "
+                f"data.context_length = {context_of(config)} leaves no room for text between its start and its end; "
                 f"use {AROUND + 1} or more."
             )
 
-    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
         """Read the text once."""
-        return scan_documents(corpus, skip_bad, report)
+        return scan_documents(corpus, skip_invalid, report)
 
     def picks(self, scan: Scan, said: Said) -> list[Pick]:
         """Settings that suit so much text."""
@@ -192,7 +192,7 @@ class MaskedModelling:
     def _samples(self, part: Part, check: Check) -> Iterator[Sample]:
         """Places in the text, always the same ones, with tokens behind the mask, and with the best guesses instead."""
         (column,), count = part.store.columns, self.config.validation.samples
-        masked = self.config.training.masking.model_copy(update={"masked": 1.0, "random": 0.0})
+        masked = self.config.training.masking.model_copy(update={"mask_fraction": 1.0, "random_fraction": 0.0})
         masking = Masking(masked, self.tokenizer, self.config.tokens)
         for number in range(count):
             check()
@@ -209,7 +209,7 @@ class MaskedModelling:
 
     def _passages(self, part: Part, seed: int = 0) -> Passages:
         (column,) = part.store.columns
-        kind = Apart if self.config.data.documents == "apart" else Joined
+        kind = Apart if self.config.data.documents == "separate" else Joined
         return kind(column, context_of(self.config), self.config.training.batch_tokens, self.config.tokens, seed)
 
     def _check_text(self, column: Column, name: str) -> None:

@@ -80,9 +80,9 @@ def said_in(sources: Sequence[Source]) -> Said:
         steps=count("training.steps"),
         epochs=epochs if type(epochs) in (int, float) and epochs > 0 else None,
         batch_tokens=count("training.batch_tokens"),
-        accumulate=count("training.accumulate"),
+        accumulate=count("training.gradient_accumulation"),
         every=count("validation.every"),
-        context=count("data.context"),
+        context=count("data.context_length"),
         tokenizer=kind if isinstance(kind, str) else None,
         recurrent=isinstance(network, str) and network.startswith("recurrent"),
         validation=isinstance(valid, Mapping) and any(valid.values()),
@@ -126,7 +126,7 @@ RECURRENT_LANGUAGE_MODELS = [
 ]
 AS_RECURRENT = [
     Pick("training.schedule.kind", "cosine", "a rise and a long fall suit recurrent networks"),
-    Pick("training.schedule.peak", 2e-3, "what they bear while gradients are clipped"),
+    Pick("training.schedule.learning_rate", 2e-3, "what they bear while gradients are clipped"),
 ]
 BOTH_WAYS = [  # characters at most, width, dropout
     (3_000_000, 256, 0.3),
@@ -157,7 +157,7 @@ def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     tokens = scan.characters / 2 / CHARACTERS.get(kind, 3.5)  # of one side
     epochs = min(60, max(3, 4_000_000 / max(1, scan.examples)))
     share = _held_out(scan.examples)
-    held_out = [Pick("data.held_out", share, f"about {share * scan.examples:,.0f} pairs for validation")]
+    held_out = [Pick("data.validation_fraction", share, f"about {share * scan.examples:,.0f} pairs for validation")]
     return [
         *_network(size, f"{pairs}: {size.name} learns them without learning them by heart"),
         _vocabulary(scan.characters, kind),
@@ -183,7 +183,7 @@ def picks_for_both_ways(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
         _vocabulary(scan.characters, kind),
         Pick("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
         Pick("training.schedule.kind", "cosine", "falls to nothing by the last step"),
-        Pick("training.schedule.peak", 1e-3, "what small language models bear"),
+        Pick("training.schedule.learning_rate", 1e-3, "what small language models bear"),
         *_length(tokens, min(20, max(2, 60_000_000 / tokens)), said),
     ]
 
@@ -211,13 +211,13 @@ def _gpt(said: Said) -> list[Pick]:
         Pick("model.activation", "gelu", "as GPT"),
         Pick("model.norm_order", "pre", "as GPT: trains without a long warm-up"),
         Pick("model.positions.kind", "learned", "as GPT"),
-        Pick("model.positions.length", said.context or 256, "the context: what it sees at once"),
+        Pick("model.positions.max_length", said.context or 256, "the context: what it sees at once"),
         Pick("model.scale_embeddings", False, "as GPT"),
-        Pick("training.clip", 1.0, "as GPT"),
+        Pick("training.max_grad_norm", 1.0, "as GPT"),
         Pick("training.optimizer.kind", "adamw", "as GPT"),
         Pick("training.optimizer.weight_decay", 0.1, "as GPT"),
         Pick("training.schedule.kind", "cosine", "as GPT"),
-        Pick("training.schedule.peak", 1e-3, "what small language models bear"),
+        Pick("training.schedule.learning_rate", 1e-3, "what small language models bear"),
     ]
 
 
@@ -231,16 +231,16 @@ def picks_for_encoder(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
         Pick("model.activation", "gelu", "as BERT"),
         Pick("model.norm_order", "pre", "trains without a long warm-up"),
         Pick("model.positions.kind", "learned", "as BERT"),
-        Pick("model.positions.length", said.context or 128, "the passage: what it sees at once"),
+        Pick("model.positions.max_length", said.context or 128, "the passage: what it sees at once"),
         Pick("model.scale_embeddings", False, "as BERT"),
         Pick("tokenizer.kind", kind, "sub-words, which know where a word starts"),
         _vocabulary(scan.characters, kind),
         Pick("training.label_smoothing", 0.0, "a guess is judged by its probability"),
-        Pick("training.clip", 1.0, "as BERT"),
+        Pick("training.max_grad_norm", 1.0, "as BERT"),
         Pick("training.optimizer.kind", "adamw", "as BERT"),
         Pick("training.optimizer.weight_decay", 0.01, "as BERT"),
         Pick("training.schedule.kind", "cosine", "falls to zero, as BERT's rate does"),
-        Pick("training.schedule.peak", 1e-3, "what small encoders bear"),
+        Pick("training.schedule.learning_rate", 1e-3, "what small encoders bear"),
         # a pass teaches a seventh of what it teaches a language model, which predicts every token
         *_length(tokens, min(100, max(4, 200_000_000 / tokens)), said),
     ]
@@ -268,10 +268,10 @@ def _picks_for_labels(scan: Scan, said: Said, what: str) -> list[Pick]:
     kind = said.tokenizer or "bpe"
     tokens = scan.characters / CHARACTERS.get(kind, 3.5)
     share = _held_out(scan.examples, least=0.1)
-    held_out = [Pick("data.held_out", share, f"about {share * scan.examples:,.0f} {what} for validation")]
+    held_out = [Pick("data.validation_fraction", share, f"about {share * scan.examples:,.0f} {what} for validation")]
     if said.tuning:
         how = [
-            Pick("training.schedule.peak", 1e-4, "what was learned before should bend, not break"),
+            Pick("training.schedule.learning_rate", 1e-4, "what was learned before should bend, not break"),
             *_length(tokens, min(10, max(3, 300_000 / max(1, scan.examples))), said, least=200),
         ]
     else:
@@ -280,14 +280,14 @@ def _picks_for_labels(scan: Scan, said: Said, what: str) -> list[Pick]:
             Pick("model.activation", "gelu", "as BERT"),
             Pick("model.norm_order", "pre", "trains without a long warm-up"),
             _vocabulary(scan.characters, kind),
-            Pick("training.schedule.peak", 5e-4, "what small encoders bear"),
+            Pick("training.schedule.learning_rate", 5e-4, "what small encoders bear"),
             *_length(tokens, min(20, max(3, 2_000_000 / max(1, scan.examples))), said),
         ]
     return [
         *how,
         *([] if said.validation else held_out),
         Pick("training.label_smoothing", 0.0, "so that probabilities mean what they say"),
-        Pick("training.clip", 1.0, "as BERT"),
+        Pick("training.max_grad_norm", 1.0, "as BERT"),
         Pick("training.optimizer.kind", "adamw", "as BERT"),
         Pick("training.schedule.kind", "cosine", "falls to nothing, so that the end is calm"),
     ]
@@ -316,13 +316,13 @@ def _length(tokens: float, epochs: float, said: Said, least: int = 1000) -> list
     return [
         picked,
         Pick(
-            "training.schedule.warmup",
+            "training.schedule.warmup_steps",
             max(1, min(4000, _round(taken / 10))),
             "a tenth of the steps, the paper's 4,000 at most",
         ),
         Pick("validation.every", every, "once a run" if times == 1 else f"about {times} times a run"),
         Pick("training.patience", patience, f"stops when {patience} validations one after the other brought nothing"),
-        Pick("training.average", 5, "as the paper does with its last checkpoints"),
+        Pick("training.average_checkpoints", 5, "as the paper does with its last checkpoints"),
     ]
 
 
@@ -333,7 +333,7 @@ def _vocabulary(characters: int, kind: str) -> Pick:
     what = "words" if kind == "word" else "sub-words"
     use = "the tokenizer has one token for each character of the text, at most"
     why = use if kind == "character" else f"{characters:,} characters give that many {what} a use"
-    return Pick("model.vocabulary", size, why)
+    return Pick("model.vocab_size", size, why)
 
 
 def _held_out(examples: int, least: float = 0.05) -> float:

@@ -3,7 +3,13 @@
 import math
 from collections.abc import Callable
 
-from regard.config.training import Constant, Cosine, InverseSquareRoot, Plateau, ScheduleConfig
+from regard.config.training import (
+    ConstantScheduleConfig,
+    CosineScheduleConfig,
+    InverseSqrtScheduleConfig,
+    PlateauScheduleConfig,
+    ScheduleConfig,
+)
 
 Schedule = Callable[[int], float]
 
@@ -54,9 +60,12 @@ def constant(peak: float, warmup: int) -> Schedule:
 def schedule_of(settings: ScheduleConfig, width: int, steps: int) -> Schedule:
     """The schedule that the settings describe, for a network of this width and a run of so many steps."""
     match settings:
-        case InverseSquareRoot(peak=peak, warmup=warmup):
+        case InverseSqrtScheduleConfig(learning_rate=peak, warmup_steps=warmup):
             return inverse_square_root(paper_peak(width, warmup) if peak is None else peak, warmup)
-        case Cosine(peak=peak, warmup=warmup, floor=floor):
+        case CosineScheduleConfig(learning_rate=peak, warmup_steps=warmup, min_learning_rate=floor):
             return cosine(peak, warmup, steps, floor)
-        case Constant(peak=peak, warmup=warmup) | Plateau(peak=peak, warmup=warmup):
+        case (
+            ConstantScheduleConfig(learning_rate=peak, warmup_steps=warmup)
+            | PlateauScheduleConfig(learning_rate=peak, warmup_steps=warmup)
+        ):
             return constant(peak, warmup)  # what a plateau makes of it follows from validation, not from the step

@@ -73,7 +73,7 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     _look_at_what_measures(kind, data, display, report)
     picks: list[Pick] = []
     if order.pick:
-        scan = kind.scan(data.train, data.skip_bad, report)
+        scan = kind.scan(data.train, data.skip_invalid, report)
         if scan.characters == 0:
             raise DataError(f"{', '.join(config.data.train.names)}: has nothing to learn from; give more text.")
         picks = kind.picks(scan, said_in(sources))
@@ -127,7 +127,7 @@ def _look_at_what_measures(kind: Kind, data: DataConfig, display: Display, repor
                 display.note(
                     f"{name}: is training and {what} data at once; scores on it say little about text that is new."
                 )
-        if part.given and kind.scan(part, data.skip_bad, report).characters == 0:
+        if part.given and kind.scan(part, data.skip_invalid, report).characters == 0:
             raise DataError(f"{', '.join(part.names)}: has nothing to use as {what} data; give more text.")
 
 
@@ -200,7 +200,7 @@ def now() -> str:
 def _from_tokenizer(path: Path) -> Source:
     """What a tokenizer that is given settles."""
     tokenizer = load_tokenizer(path)
-    return Source(str(path), {"model": {"vocabulary": len(tokenizer)}, "tokens": special_tokens(tokenizer, path)})
+    return Source(str(path), {"model": {"vocab_size": len(tokenizer)}, "tokens": special_tokens(tokenizer, path)})
 
 
 def _place(name: str) -> str:

@@ -83,16 +83,16 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
     with processes.as_one():
         if not processes.first:
             prepared = _prepare(run, kind, config, about["key"], display, wish)
-    asked, config = config.model.vocabulary, _fitted(config, prepared)
-    if config.model.vocabulary != asked:
-        display.note(f"The tokenizer has {config.model.vocabulary:,} tokens; model.vocabulary = {asked} was the wish.")
+    asked, config = config.model.vocab_size, _fitted(config, prepared)
+    if config.model.vocab_size != asked:
+        display.note(f"The tokenizer has {config.model.vocab_size:,} tokens; model.vocab_size = {asked} was the wish.")
     seed_step(config.training.seed, 0)
     network = build(config.model)
     if config.training.start_from is not None and not run.saved:
         display.note(fill_from(network, config))
-    if config.training.embeddings is not None and not run.saved:
-        display.note(start_from_word_vectors(network, prepared.tokenizer, Path(config.training.embeddings)))
-    if config.training.frozen:
+    if config.training.pretrained_embeddings is not None and not run.saved:
+        display.note(start_from_word_vectors(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
+    if config.training.freeze_encoder:
         freeze(network)
     task = kind.begin(config, prepared, network)
     ceiling = ceiling_of(config.training.precision, about.get("environment", {}), processes)
@@ -175,22 +175,22 @@ def _fitted(config: Config, prepared: Prepared) -> Config:
     """The settings with what the data decide: the vocabulary, which is the tokenizer's, the labels, and the context."""
     model = config.model.model_dump(mode="json")
     if config.training.start_from is None:
-        model["vocabulary"] = len(prepared.tokenizer)
-    elif len(prepared.tokenizer) > config.model.vocabulary:
+        model["vocab_size"] = len(prepared.tokenizer)
+    elif len(prepared.tokenizer) > config.model.vocab_size:
         raise ConfigError(
             f"{config.training.start_from}: its tokenizer has {len(prepared.tokenizer):,} tokens, but its network "
-            f"knows {config.model.vocabulary:,}; start from a whole model."
+            f"knows {config.model.vocab_size:,}; start from a whole model."
         )
     if prepared.labels:
         model["head"] = {**model["head"], "labels": list(prepared.labels)}
-    if model.get("target_vocabulary"):
-        raise ConfigError("model.target_vocabulary cannot be trained: one tokenizer serves both sides; leave it out.")
+    if model.get("target_vocab_size"):
+        raise ConfigError("model.target_vocab_size cannot be trained: one tokenizer serves both sides; leave it out.")
     tokens = config.tokens.model_dump(mode="json")
     if config.model.task == "masked" and config.tokens.mask is None:
         tokens["mask"] = mask_of(prepared.tokenizer)
     data = config.data.model_dump(mode="json")
     if config.model.task == "language":
-        data["context"] = context_of(config)  # which may follow from others
+        data["context_length"] = context_of(config)  # which may follow from others
     values = config.model_dump(mode="json") | {"model": model, "tokens": tokens, "data": data}
     return check([Source("the tokenizer", values)])
 

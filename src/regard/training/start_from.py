@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.config import Config, Encodes, Source, check, given
+from regard.config import Config, EncoderConfig, Source, check, given
 from regard.config.complaint import origin
 from regard.config.written import leaves
 from regard.data.tokenizer import load_tokenizer
@@ -118,7 +118,7 @@ def _settings(config: Config) -> dict[tuple[str, ...], Any]:
 
 def _same_head(ours: Config, theirs: Config) -> bool:
     """Whether two heads predict the same."""
-    heads = [config.model.head if isinstance(config.model, Encodes) else None for config in (ours, theirs)]
+    heads = [config.model.head if isinstance(config.model, EncoderConfig) else None for config in (ours, theirs)]
     one, other = ((head.kind, getattr(head, "labels", ())) if head is not None else None for head in heads)
     return one == other
 
@@ -129,5 +129,5 @@ def _alike(kind: str, config: Config) -> bool:
         other = check([Source("", {"model": {"kind": kind}})])
     except ConfigError:
         return False
-    one, two = ((m.translates, m.continues, isinstance(m, Encodes)) for m in (other.model, config.model))
+    one, two = ((m.translates, m.continues, isinstance(m, EncoderConfig)) for m in (other.model, config.model))
     return one == two

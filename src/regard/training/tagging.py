@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regard.config import Config, Corpus
+from regard.config import Config, CorpusConfig
 from regard.data.framing import batch_of_framed
 from regard.data.pairs import Ids, pad
 from regard.data.prepare import Part, Prepared
@@ -33,9 +33,9 @@ class TaggingKind:
         """Tags stand beside the words."""
         check_one_sided(config, "a tagger")
 
-    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
         """Read the sentences once."""
-        return scan_tagged(corpus, skip_bad, report)
+        return scan_tagged(corpus, skip_invalid, report)
 
     def picks(self, scan: Scan, said: Said) -> list[Pick]:
         """Settings that suit so many sentences."""

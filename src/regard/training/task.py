@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from regard.config import Config, Corpus
+from regard.config import Config, CorpusConfig
 from regard.data.batches import Place
 from regard.data.prepare import Prepared
 from regard.data.scan import Report, Scan
@@ -80,7 +80,7 @@ class Kind(Protocol):
         """Complain about data that this kind cannot use."""
         ...
 
-    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
         """Read a corpus once, to see how much it is and that all of it can be used."""
         ...
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import Config, Corpus
+from regard.config import Config, CorpusConfig
 from regard.data.batches import Batches, Place
 from regard.data.bpe_dropout import BpeDropout
 from regard.data.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
@@ -61,9 +61,9 @@ class TranslationKind:
                     f"{option}parses is missing: model.positions = 'syntax' needs every sentence parsed, as CoNLL-U."
                 )
 
-    def scan(self, corpus: Corpus, skip_bad: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
         """Read the pairs once."""
-        return scan_pairs(corpus, skip_bad, report)
+        return scan_pairs(corpus, skip_invalid, report)
 
     def picks(self, scan: Scan, said: Said) -> list[Pick]:
         """Settings that suit so many pairs."""
@@ -133,7 +133,7 @@ class Translation:
         if self._test is None:
             return None
         settings, pairs = self.config.testing, self._test.pairs(None)
-        asked = together(pairs) if settings.references == "together" else apart(pairs)
+        asked = together(pairs) if settings.references == "grouped" else apart(pairs)
         search = replace(GREEDY, width=settings.beam, length_penalty=settings.length_penalty)
         return self._measure(self._test, asked, replace(AS_TRAINED, search=search), check)
 
@@ -170,7 +170,7 @@ class Translation:
         translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
         parses = [pair.parse for pair in pairs] if self.config.model.reads_parses else None
         outputs = [found.text for found in translator.translate(sources, wish, parses)]
-        counted = score(outputs, [one.references for one in asked], tokenize=settings.tokenize)
+        counted = score(outputs, [one.references for one in asked], tokenize=settings.bleu_tokenizer)
         scores |= counted.values
         shown = zip(pairs[: settings.samples], outputs, strict=False)
         samples = [Sample(pair.source, pair.target, output) for pair, output in shown]

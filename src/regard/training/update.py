@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.config.training import Adam, AdamW
+from regard.config.training import AdamConfig, AdamWConfig
 from regard.nn.precision import products_in
 from regard.training.objective import Batch
 from regard.training.processes import ALONE, Processes
@@ -33,11 +33,11 @@ class DivergedError(Exception):
     """The loss or its gradient is not a number, or past all bounds; the weights are as they were before."""
 
 
-def optimizer_of(network: nn.Module, settings: Adam | AdamW) -> torch.optim.Optimizer:
+def optimizer_of(network: nn.Module, settings: AdamConfig | AdamWConfig) -> torch.optim.Optimizer:
     """The optimiser that the settings describe; weight decay is for matrices, not for biases and norms."""
     parameters = list(network.parameters())
     betas = (settings.beta1, settings.beta2)
-    if isinstance(settings, Adam):
+    if isinstance(settings, AdamConfig):
         return torch.optim.Adam(parameters, betas=betas, eps=settings.epsilon, fused=True)
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": settings.weight_decay},

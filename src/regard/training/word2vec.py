@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard.config import Source, TokenizerConfig, to_toml
-from regard.config.word2vec import Word2VecRun
+from regard.config.word2vec import Word2VecRunConfig
 from regard.data.corpus import documents
 from regard.data.faults import Faults
 from regard.data.lines import STANDARD_INPUT
@@ -51,7 +51,7 @@ class Learned:
 
 
 def train_word2vec(
-    config: Word2VecRun,
+    config: Word2VecRunConfig,
     out: Path,
     sources: Sequence[Source] = (),
     display: Display | None = None,
@@ -66,7 +66,7 @@ def train_word2vec(
         if run.exists or (run.folder / FILE).exists():
             raise RunError(f"{run.folder}: holds the result of a training already; choose another --out.")
         run.write(run.config.name, to_toml(config, sources))
-        started, faults = now(), Faults(config.data.skip_bad)
+        started, faults = now(), Faults(config.data.skip_invalid)
         learned = learn(config, faults, lambda what, count: display.counting(what, count, None))
         _write(run.folder / FILE, learned)
         about = {
@@ -85,7 +85,7 @@ def train_word2vec(
     return learned
 
 
-def learn(config: Word2VecRun, faults: Faults, report: Report) -> Learned:
+def learn(config: Word2VecRunConfig, faults: Faults, report: Report) -> Learned:
     """The vectors of all words that come often enough."""
     settings = config.word2vec
     text = _Text(config, faults, report)
@@ -93,7 +93,7 @@ def learn(config: Word2VecRun, faults: Faults, report: Report) -> Learned:
         vector_size=settings.width,
         sg=int(settings.method == "skip-gram"),
         window=settings.window,
-        negative=settings.negative,
+        negative=settings.negative_samples,
         hs=0,
         min_count=settings.min_count,
         sample=settings.subsample,
@@ -115,7 +115,7 @@ def learn(config: Word2VecRun, faults: Faults, report: Report) -> Learned:
 class _Text:
     """The sentences of a text, which can be read again and again: a line is one."""
 
-    def __init__(self, config: Word2VecRun, faults: Faults, report: Report) -> None:
+    def __init__(self, config: Word2VecRunConfig, faults: Faults, report: Report) -> None:
         settings = config.word2vec
         self._config, self._faults, self._report = config, faults, report
         self._split = word_splitter(TokenizerConfig(kind="word", lowercase=settings.lowercase, nfkc=settings.nfkc))
@@ -124,7 +124,7 @@ class _Text:
     def __iter__(self) -> Iterator[list[str]]:
         data, epochs = self._config.data, self._config.word2vec.epochs
         what = f"epoch {self._passes} of {epochs}: reading" if self._passes else "reading"
-        faults = Faults(data.skip_bad) if self._passes else self._faults  # each is counted once
+        faults = Faults(data.skip_invalid) if self._passes else self._faults  # each is counted once
         self._passes += 1
         count = 0
         for document in documents(data.train.files, faults):
@@ -137,7 +137,7 @@ class _Text:
                             self._report(what, count)
 
 
-def _check(config: Word2VecRun) -> None:
+def _check(config: Word2VecRunConfig) -> None:
     train = config.data.train
     if train.source or train.target:
         raise ConfigError("word2vec learns from --data; --source and --target are for translation.")

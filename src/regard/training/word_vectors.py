@@ -1,4 +1,4 @@
-"""Embeddings that begin as word vectors, rather than at random: `training.embeddings = "vectors.txt"`.
+"""Embeddings that begin as word vectors, rather than at random: `training.pretrained_embeddings = "vectors.txt"`.
 
 Only first values come from there. Training changes them as it changes everything, and the model folder knows nothing
 of the file.
@@ -23,13 +23,13 @@ from regard.nn import Embedding
 
 def check_word_vectors(config: Config) -> None:
     """Complain about a file that cannot be read, or does not fit the network, before anything long begins."""
-    if config.training.embeddings is None:
+    if config.training.pretrained_embeddings is None:
         return
-    found, width = vector_width(Path(config.training.embeddings)), _tables(sketch(config.model))[0].size(1)
+    found, width = vector_width(Path(config.training.pretrained_embeddings)), _tables(sketch(config.model))[0].size(1)
     if found != width:
         remedy = found * config.model.width // width  # a network may give embeddings only a part of its width
         raise ConfigError(
-            f"{config.training.embeddings}: has vectors of {found} numbers, but the embeddings of the network have "
+            f"{config.training.pretrained_embeddings}: vectors of {found} numbers, but the embeddings have "
             f"{width}; set model.width = {remedy}, or give other vectors."
         )
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.config import DecoderOnly, ModelConfig, RecurrentLanguageModel
+from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.labs.gauges.chains import longest_chain
 from regard.labs.steps import dependent
 from regard.models import build
@@ -29,9 +29,9 @@ def test_what_needs_nothing_has_no_chain() -> None:
 @pytest.mark.parametrize(
     ("settings", "per_token"),
     [
-        (RecurrentLanguageModel(vocabulary=8, width=8, layers=1, cell="rnn"), 3),  # product, sum, tanh
-        (RecurrentLanguageModel(vocabulary=8, width=8, layers=1, cell="lstm"), 8),
-        (DecoderOnly(vocabulary=8, width=8, layers=1, heads=2, feed_forward=8), 0),
+        (RecurrentLanguageModelConfig(vocab_size=8, width=8, layers=1, cell="rnn"), 3),  # product, sum, tanh
+        (RecurrentLanguageModelConfig(vocab_size=8, width=8, layers=1, cell="lstm"), 8),
+        (DecoderOnlyConfig(vocab_size=8, width=8, layers=1, heads=2, feed_forward=8), 0),
     ],
 )
 def test_a_token_more_is_a_step_more_in_a_recurrent_network_only(settings: ModelConfig, per_token: int) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.config import EncoderOnly, ModelConfig, RecurrentLanguageModel
+from regard.config import EncoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.labs.gauges.counted_products import counted_products
 from regard.labs.gauges.turns import take_turns
 from regard.models import build
@@ -30,8 +30,8 @@ def test_a_product_and_its_gradients_are_three_products() -> None:
 @pytest.mark.parametrize(
     ("settings", "again"),
     [
-        (EncoderOnly(vocabulary=4, width=WIDTH, layers=1, heads=2, feed_forward=0, dropout=0.0), LENGTH * WIDTH),
-        (RecurrentLanguageModel(vocabulary=4, width=WIDTH, layers=1, cell="lstm", dropout=0.0), 0),
+        (EncoderOnlyConfig(vocab_size=4, width=WIDTH, layers=1, heads=2, feed_forward=0, dropout=0.0), LENGTH * WIDTH),
+        (RecurrentLanguageModelConfig(vocab_size=4, width=WIDTH, layers=1, cell="lstm", dropout=0.0), 0),
     ],
 )
 def test_a_fused_kernel_does_what_its_steps_do_and_attention_its_scores_once_more(

@@ -8,7 +8,7 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
-from regard.config.training import Adam
+from regard.config.training import AdamConfig
 from regard.models.network import Network
 from regard.training.loss import Loss, smoothed_cross_entropy
 from regard.training.objective import Batch
@@ -78,7 +78,7 @@ def fit(
 
     Without another objective, batches are `Asked`, and what is asked for is learned.
     """
-    objective, optimizer = objective or Answering(network), optimizer_of(network, Adam())
+    objective, optimizer = objective or Answering(network), optimizer_of(network, AdamConfig())
     rate, losses = cosine(peak, warmup=max(1, steps // 10), steps=steps), list[float]()
     network.train()
     for step in range(1, steps + 1):

@@ -99,7 +99,7 @@ def usual_settings(bench: Bench) -> dict[str, Any]:
     return {
         "model": {
             "kind": "encoder-decoder",
-            "vocabulary": bench.pick(2000, 1000, 2000),
+            "vocab_size": bench.pick(2000, 1000, 2000),
             "width": width,
             "layers": layers,
             "heads": 4,
@@ -113,14 +113,14 @@ def usual_settings(bench: Bench) -> dict[str, Any]:
             "seed": 1,
             "batch_tokens": tokens,
             "precision": bench.pick("float32", "float32", "bfloat16"),
-            "schedule": {"kind": "cosine", "peak": bench.pick(1e-2, 1e-2, 4e-3), "warmup": steps // 6},
+            "schedule": {"kind": "cosine", "learning_rate": bench.pick(1e-2, 1e-2, 4e-3), "warmup_steps": steps // 6},
         },
     }
 
 
 def training_for(steps: int, seed: int = 1) -> dict[str, Any]:
     """The settings of training that lasts so many steps, warm-up and all."""
-    return {"steps": steps, "seed": seed, "schedule": {"warmup": steps // 6}}
+    return {"steps": steps, "seed": seed, "schedule": {"warmup_steps": steps // 6}}
 
 
 def short(bench: Bench) -> int:

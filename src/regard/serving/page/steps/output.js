@@ -21,7 +21,7 @@ export const output = {
     const say_ = readout();
     root.append(
       say(
-        `The last vector is multiplied by a column for each of the ${model.vocabulary.toLocaleString("en")} tokens: a logit each. Softmax makes them probabilities of what comes next.`,
+        `The last vector is multiplied by a column for each of the ${model.vocab_size.toLocaleString("en")} tokens: a logit each. Softmax makes them probabilities of what comes next.`,
       ),
       formula("p = softmax(state · W)"),
       menus(
@@ -34,7 +34,7 @@ export const output = {
         ),
       ),
     );
-    const few = model.vocabulary <= MOST;
+    const few = model.vocab_size <= MOST;
     const row = few ? (await trace.tensor(`output.logits@${time}`)).values[0] : null;
     const shares = row && softmax(row);
     const choose = async (/** @type {number} */ id) => {
