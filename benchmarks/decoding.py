@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, TokenizerConfig
-from regard.data.builtin import builtin_documents, builtin_pairs
+from regard.data.readers.builtin import builtin_documents, builtin_pairs
 from regard.data.tokenizer import load_tokenizer, train_tokenizer
 from regard.decoding.engines.ctranslate2 import PATIENCE
 from regard.decoding.generator import Prompting

@@ -25,7 +25,7 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.data.builtin import builtin_pairs
+from regard.data.readers.builtin import builtin_pairs
 
 CORES = len(os.sched_getaffinity(0))
 OURS = "regard serve"

@@ -22,7 +22,7 @@ import numpy as np
 
 from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
-from regard.data.batches import Batches
+from regard.data.batching import Batches
 from regard.data.corpus import Pair
 from regard.data.pairs import Filter, batch_of_pairs, store_pairs
 from regard.data.store import open_store

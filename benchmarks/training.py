@@ -43,8 +43,8 @@ from regard.config import (
     TrainingConfig,
 )
 from regard.config.training import ConstantScheduleConfig
-from regard.data.batches import Place
-from regard.data.prepare import Part, Prepared
+from regard.data.batching import Place
+from regard.data.preparation import Part, Prepared
 from regard.data.store import TokenStore, open_store, write_store
 from regard.data.tokenizer import Tokenizer
 from regard.models import build

@@ -34,7 +34,7 @@ from regard.config import (
     TransformerConfig,
     WindowAttentionConfig,
 )
-from regard.data.trees import FACTS, places
+from regard.data.parses import FACTS, places
 from regard.models import Network, build
 from toy_trees import random_heads
 

@@ -156,7 +156,7 @@ def test_ctranslate2_translates_unless_told_otherwise(models: Path, pairs: Path)
 
 def test_a_translator_is_measured_on_what_comes_with_the_package(models: Path) -> None:
     few = [Pair("w4 w5", "w6"), Pair("w7", "w8")]  # the phrasebook itself takes its time
-    with mock.patch("regard.data.builtin.builtin_pairs", return_value=iter(few)) as read:
+    with mock.patch("regard.data.readers.builtin.builtin_pairs", return_value=iter(few)) as read:
         done = regard("evaluate", models / "translator", "--data", "builtin:phrasebook-test", "--json")
     read.assert_called_once_with("builtin:phrasebook-test")
     assert json.loads(done.out)["sentences"] == 2

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from regard import phrasebook
-from regard.data.builtin import DOCUMENTS, PAIRS, builtin_documents, builtin_pairs
 from regard.data.corpus import Pair, documents, table_pairs
-from regard.data.faults import Faults
+from regard.data.lines import Faults
+from regard.data.readers.builtin import DOCUMENTS, PAIRS, builtin_documents, builtin_pairs
 from regard.errors import DataError
 
 ALL = (

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.conllu import MOST, Sentence, Written, conllu_text, read_conllu
-from regard.data.faults import Faults
+from regard.data.lines import Faults
+from regard.data.readers.conllu import MOST, Sentence, Written, conllu_text, read_conllu
 from regard.errors import DataError
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from regard.data import lines
 from regard.data.corpus import Pair, aligned_pairs, documents, table_pairs, texts
-from regard.data.faults import Faults
+from regard.data.lines import Faults
 from regard.errors import DataError
 
 Write = Callable[[str, str | bytes], str]

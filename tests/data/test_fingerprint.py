@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.data import builtin, fingerprint
+from regard.data import fingerprint
 from regard.data.fingerprint import store_for
+from regard.data.readers import builtin
 from regard.data.store import write_store
 from regard.errors import DataError
 

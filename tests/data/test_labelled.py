@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.faults import Faults
 from regard.data.labelled import Labelled, labelled
+from regard.data.lines import Faults
 from regard.errors import DataError
 
 

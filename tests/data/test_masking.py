@@ -105,13 +105,13 @@ def test_the_shares_are_those_of_the_settings() -> None:
 
 
 def test_special_tokens_are_never_hidden_and_never_drawn() -> None:
-    _, ids, hidden = many(rate=0.9, masked=0.0, random=1.0)
+    _, ids, hidden = many(probability=0.9, mask_fraction=0.0, random_fraction=1.0)
     assert not np.isin(ids[hidden.chosen], list(NOT_TEXT)).any()
     assert not np.isin(hidden.read[hidden.chosen], list(NOT_TEXT)).any()
 
 
 def test_what_is_not_chosen_is_read_as_it_is() -> None:
-    _, ids, hidden = many(rate=0.5)
+    _, ids, hidden = many(probability=0.5)
     assert (hidden.read == ids)[~hidden.chosen].all()
 
 

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig, TokenizerConfig
-from regard.data.conllu import conllu_text
 from regard.data.corpus import Pair, aligned_pairs
-from regard.data.faults import Faults
+from regard.data.lines import Faults
 from regard.data.pairs import Filter, batch_of_pairs, store_pairs
-from regard.data.parses import Parse, as_numbers, beside, facts_of, from_numbers
+from regard.data.parses import FACTS, Parse, Place, as_numbers, beside, facts_of, from_numbers, places
+from regard.data.readers.conllu import conllu_text
 from regard.data.store import open_store
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.data.trees import FACTS, Place, places
 from regard.errors import DataError
 from toy_trees import conllu, random_heads
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.config import SpecialTokensConfig
-from regard.data.batches import Place
+from regard.data.batching import Place
 from regard.data.passages import Apart, Joined, PassageBatch
 from regard.data.store import Column
 from regard.errors import DataError

@@ -11,7 +11,7 @@ import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, LearnedPositionsConfig
 from regard.data.corpus import Pair
-from regard.data.faults import Faults
+from regard.data.lines import Faults
 from regard.errors import DataError
 from regard.evaluation import language, scoring
 from regard.evaluation.likelihood import Likelihood, Scored, together

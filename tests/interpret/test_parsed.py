@@ -11,7 +11,7 @@ from family import TOLERANCE
 from looking import TEXT, traced
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig, SyntaxPositionsConfig
-from regard.data.trees import END
+from regard.data.parses import END
 from regard.errors import ConfigError, DataError, InputError
 from regard.interpret.ablation import Change, changed
 from toy_trees import conllu

@@ -12,7 +12,7 @@ import regard
 from family import VOCABULARY, Batch, batches, make
 from regard.cli.data import is_translator
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
-from regard.data.scan import Scan
+from regard.data.stats import Scan
 from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
 from regard.training.bidirectional import BothWays, TwoWayBatch

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from regard.config import Config, Source, check
-from regard.data.scan import Scan
+from regard.data.stats import Scan
 from regard.training.picks import Said, picks_for_classes, picks_for_tags, said_in, source_of
 
 KINDS = {picks_for_classes: "classes", picks_for_tags: "tags"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from regard.config import Config, Source, check
-from regard.data.scan import Scan
+from regard.data.stats import Scan
 from regard.training.picks import (
     Pick,
     Said,

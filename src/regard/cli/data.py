@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
-    from regard.data.faults import Faults
+    from regard.data.lines import Faults
 
 Files = list[str] | None
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
     from regard.data.corpus import Pair
-    from regard.data.faults import Faults
+    from regard.data.lines import Faults
     from regard.decoding.engines.choice import Name
     from regard.decoding.engines.ctranslate2 import Precision
     from regard.decoding.translator import Wish
@@ -98,7 +98,7 @@ def run(
     """
     from regard.api import load
     from regard.config.model import LABELLING
-    from regard.data.faults import Faults
+    from regard.data.lines import Faults
     from regard.training.display import display_for
     from regard.training.measuring import MEASURED
 
@@ -147,7 +147,7 @@ def _translations(
     model: "Model", given: "CorpusConfig", options: Options, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], Evaluation]":
     """How the pairs were translated, and how well."""
-    from regard.data.scan import pairs_of
+    from regard.data.stats import pairs_of
     from regard.evaluation.scoring import readable
     from regard.evaluation.translation import evaluate, likelihood, translate
 
@@ -214,8 +214,8 @@ def _labels(
     model: "Model", given: "CorpusConfig", column: int | None, faults: "Faults", display: "Display"
 ) -> "tuple[dict[str, Any], LabelScores]":
     """How the labels of texts, or the tags of words, agree with those that are right."""
-    from regard.data.columns import tagged
     from regard.data.labelled import labelled
+    from regard.data.readers.conll import tagged
     from regard.evaluation.labelled import evaluate_tags, evaluate_texts
 
     if given.source:

@@ -10,8 +10,7 @@ import typer
 from regard.cli.data import say_skipped
 
 if TYPE_CHECKING:
-    from regard.data.faults import Faults
-    from regard.data.lines import Line
+    from regard.data.lines import Faults, Line
     from regard.reading.fill import Filled, Filler
 
 TOGETHER = 256  # lines that are filled at once where there are so many
@@ -38,9 +37,8 @@ def run(
     """
     from regard.api import load
     from regard.cli.output import lines_to
-    from regard.data.arriving import arriving
-    from regard.data.faults import Faults
-    from regard.data.lines import read_lines
+    from regard.data.lines import Faults, read_lines
+    from regard.data.prefetch import arriving
 
     filler = load(model, *(ensemble or [])).filler()
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():

@@ -17,9 +17,8 @@ def each_line(
 ) -> None:
     """Answer the lines of a file or of standard input, in their order."""
     from regard.cli.output import lines_to, progress_over
-    from regard.data.arriving import arriving
-    from regard.data.faults import Faults
-    from regard.data.lines import read_lines
+    from regard.data.lines import Faults, read_lines
+    from regard.data.prefetch import arriving
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a text and Enter; Ctrl-D ends.", file=sys.stderr)

@@ -13,7 +13,7 @@ from regard.cli.options import ModelFolder
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
-    from regard.data.faults import Faults
+    from regard.data.lines import Faults
     from regard.evaluation.likelihood import Scored
 
 # Whatever would break a line or a column, as Python writes it.
@@ -42,7 +42,7 @@ def run(
     Without files, standard input is read: pairs as TSV, or for a language model text. It may be endless.
     """
     from regard.api import load
-    from regard.data.faults import Faults
+    from regard.data.lines import Faults
 
     given = corpus(source, target, data, parses=parses, piped=True)
     faults = Faults(skip_invalid)
@@ -56,9 +56,9 @@ def _scored(
     model: "Model", given: "CorpusConfig", faults: "Faults"
 ) -> "Iterator[Iterable[tuple[dict[str, str], Scored]]]":
     """The texts with their scores, as many at a time as are scored together."""
-    from regard.data.arriving import arriving
     from regard.data.corpus import texts
-    from regard.data.scan import pairs_of
+    from regard.data.prefetch import arriving
+    from regard.data.stats import pairs_of
     from regard.data.store import chunks
     from regard.evaluation.scoring import TOGETHER, readable, score_pairs, score_texts
 

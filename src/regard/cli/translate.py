@@ -12,8 +12,7 @@ from regard.cli.options import Engine, Precision, Verbose, check_choice, check_t
 from regard.cli.output import one_line
 
 if TYPE_CHECKING:
-    from regard.data.faults import Faults
-    from regard.data.lines import Line
+    from regard.data.lines import Faults, Line
     from regard.data.parses import Parse
     from regard.decoding.translator import Translation, Wish
 
@@ -100,9 +99,8 @@ def translate_lines(
 ) -> None:
     """Translate the lines of a file or of standard input, as many at a time as have come."""
     from regard.cli.output import lines_to, progress_over
-    from regard.data.arriving import arriving
-    from regard.data.faults import Faults
-    from regard.data.lines import read_lines
+    from regard.data.lines import Faults, read_lines
+    from regard.data.prefetch import arriving
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
@@ -128,8 +126,8 @@ def _with_parses(
     """Lines, each with its parse where there are any."""
     if parses is None:
         return ((line, None) for line in lines)
-    from regard.data.conllu import read_conllu
     from regard.data.parses import with_parses
+    from regard.data.readers.conllu import read_conllu
 
     return with_parses(lines, lambda line: line, read_conllu([parses], faults), parses, faults)
 

@@ -19,8 +19,8 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
+from regard.data.fast_encoder import cut_of
 from regard.data.tokenizer import BYTES, WORD_START, Tokenizer
-from regard.data.word_by_word import cut_of
 from regard.errors import ConfigError
 
 LONG = 24  # characters from which on a word has too many spellings to remember them

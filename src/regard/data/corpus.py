@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from regard.data.conllu import read_conllu
-from regard.data.faults import Faults
-from regard.data.lines import Line, damage_first, read_lines
+from regard.data.lines import Faults, Line, damage_first, read_lines
 from regard.data.parses import Parse, with_parses
+from regard.data.readers.conllu import read_conllu
 from regard.errors import DataError
 
 
@@ -65,7 +64,7 @@ def _side_by_side(source: str, target: str, faults: Faults) -> Iterator[tuple[Li
 
 def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
     """Pairs from TSV files (the first two columns) or JSON Lines (`source` and `target`), by each file's name."""
-    from regard.data.builtin import builtin_pairs, is_builtin  # which makes pairs of its own
+    from regard.data.readers.builtin import builtin_pairs, is_builtin  # which makes pairs of its own
 
     for file in files:
         if is_builtin(file):
@@ -79,7 +78,7 @@ def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
 
 def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
     """Documents as streams of text: a plain file is one, its line ends kept; in JSON Lines each `text` is one."""
-    from regard.data.builtin import builtin_documents, is_builtin
+    from regard.data.readers.builtin import builtin_documents, is_builtin
 
     for file in files:
         if is_builtin(file):
@@ -102,7 +101,7 @@ def _text(file: str, faults: Faults) -> Iterator[str]:
 
 def texts(files: Iterable[str], faults: Faults) -> Iterator[str]:
     """Texts, each by itself: a plain file has one on every line; in JSON Lines each `text` is one."""
-    from regard.data.builtin import is_builtin
+    from regard.data.readers.builtin import is_builtin
 
     for file in files:
         if is_builtin(file) or format_of(file) == "jsonl":

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from regard.data.fast_encoder import encoder
 from regard.data.store import chunks, write_parts
 from regard.data.tokenizer import Tokenizer
-from regard.data.word_by_word import encoder
 from regard.errors import ConfigError
 
 LOSSLESS = ("byte-level", "character")

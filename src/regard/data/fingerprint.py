@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.data.builtin import is_builtin, version_of
 from regard.data.corpus import format_of
 from regard.data.lines import STANDARD_INPUT, readable
+from regard.data.readers.builtin import is_builtin, version_of
 from regard.data.store import TokenStore, check_store, open_store
 from regard.errors import DataError
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.data.corpus import format_of
-from regard.data.faults import Faults
-from regard.data.lines import Line, damage_first, read_lines
+from regard.data.lines import Faults, Line, damage_first, read_lines
 from regard.errors import DataError
 
 LABEL = ("label", "class", "category")
@@ -41,7 +40,7 @@ class Labelled:
 
 def labelled(files: Iterable[str], faults: Faults) -> Iterator[Labelled]:
     """The labelled texts of files, in order."""
-    from regard.data.builtin import builtin_labelled, is_builtin
+    from regard.data.readers.builtin import builtin_labelled, is_builtin
 
     for file in files:
         if is_builtin(file):

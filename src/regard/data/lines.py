@@ -1,20 +1,34 @@
-"""Lines of UTF-8 text from files, compressed files and standard input, one at a time, each with its place.
-
-A line ends at a newline and nowhere else: Unicode's other separators are part of a sentence, and cutting at them would
-put two aligned files out of step.
-"""
+"""What is wrong with data: the first fault ends the reading, or each is skipped and counted by its reason."""
 
 import gzip
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import UnsupportedOperation
 from typing import BinaryIO
 
-from regard.data.faults import Faults
 from regard.errors import DataError
+
+
+@dataclass
+class Faults:
+    """Faults met so far. Nothing is dropped silently: what was skipped is counted, with an example of each reason."""
+
+    skip: bool = False
+    advice: str = ", or skip such lines with --skip-invalid"  # what else a user can do about one
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, reason: str, fault: str) -> None:
+        """Note a fault, such as `a.tsv:2: has an empty source; fill it`; unless faults are skipped, it is an error."""
+        if not self.skip:
+            raise DataError(f"{fault}{self.advice}.")
+        self.counts[reason] += 1
+        self.examples.setdefault(reason, f"{fault}.")
+
 
 STANDARD_INPUT = "-"
 LONGEST = 16 * 2**20  # bytes; a longer line is no sentence, and would fill the memory

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from regard.config import SpecialTokensConfig
 from regard.config.masking import MaskingConfig
 from regard.data.tokenizer import Tokenizer
-from regard.data.word_edges import WordEdges, word_edges
+from regard.data.word_boundaries import WordEdges, word_edges
 
 Ids = NDArray[np.int64]
 Bools = NDArray[np.bool_]

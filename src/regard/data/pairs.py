@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
 from regard.data.corpus import Pair
-from regard.data.parses import Facts, facts_of
+from regard.data.fast_encoder import encoder
+from regard.data.parses import END, FACTS, PAD, Facts, facts_of
 from regard.data.store import TokenStore, chunks, write_store
 from regard.data.tokenizer import Tokenizer
-from regard.data.trees import END, FACTS, PAD
-from regard.data.word_by_word import encoder
 
 Ids = NDArray[np.int64]
 Real = NDArray[np.bool_]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batches import START, Batches, Place
-from regard.data.blocks import Blocks, LanguageBatch, pieces_of, sequential
+from regard.data.batching import START, Batches, Place
+from regard.data.language_batches import Blocks, LanguageBatch, pieces_of, sequential
 from regard.data.store import Column
 from regard.errors import DataError
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batches import Batches
+from regard.data.batching import Batches
 from regard.data.pairs import batch_of_rows, pad
 from regard.data.parses import Facts
 from regard.decoding.generator import ScoredToken

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from regard.config import Config, NetworkConfig
 from regard.data.parses import Facts, Parse, facts_of
-from regard.data.sentences import joined, split_sentences, split_tokens
+from regard.data.sentence_splitting import joined, split_sentences, split_tokens
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import Engine, Task
 from regard.decoding.settings import Hypothesis, Search

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, TagHeadConfig
-from regard.data.columns import Tagged
-from regard.data.faults import Faults
 from regard.data.labelled import Labelled
+from regard.data.lines import Faults
+from regard.data.readers.conll import Tagged
 from regard.data.store import chunks
 from regard.errors import DataError
 from regard.evaluation.labels import LabelScores, class_scores, confusion, tag_scores

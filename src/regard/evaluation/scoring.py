@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from regard.config import Config
 from regard.data.corpus import Pair
-from regard.data.faults import Faults
+from regard.data.lines import Faults
 from regard.data.pairs import encode_parsed
 from regard.data.parses import Facts
 from regard.data.tokenizer import Tokenizer

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from regard.config import ClassHeadConfig, EncoderConfig, TagHeadConfig
 from regard.config.complaint import nearest
-from regard.data.holes import encode_fillers
+from regard.data.masked_text import encode_fillers
 from regard.errors import InputError
 from regard.interpret.subject import Subject
 

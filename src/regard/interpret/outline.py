@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from regard.config import EncoderDecoderConfig, TransformerConfig
-from regard.data.sentences import split_sentences
+from regard.data.sentence_splitting import split_sentences
 from regard.interpret.matrices import matrices_of
 
 if TYPE_CHECKING:

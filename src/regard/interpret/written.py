@@ -6,9 +6,8 @@ All of it is ids here. A trace then reads the same ids again, with taps open.
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from regard.data.holes import encode_holes
-from regard.data.parses import Facts, Parse, facts_of
-from regard.data.trees import END
+from regard.data.masked_text import encode_holes
+from regard.data.parses import END, Facts, Parse, facts_of
 from regard.decoding.engines.engine import Task
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.generator import Prompting, prompt_ids

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.framing import Framed
+from regard.data.encoder_inputs import Framed
 from regard.errors import ConfigError
 from regard.nn import DensePooling, FirstPooling, MeanPooling
 from regard.reading.reader import Reader, Text

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.data.holes import encode_holes
+from regard.data.masked_text import encode_holes
 from regard.data.passages import AROUND
 from regard.data.store import chunks
 from regard.data.tokenizer import MASK, Tokenizer

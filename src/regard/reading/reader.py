@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, Config, EncoderConfig, EncoderOnlyConfig, TagHeadConfig
-from regard.data.batches import Batches
-from regard.data.framing import Frame, Framed, batch_of_framed, word_texts
+from regard.data.batching import Batches
+from regard.data.encoder_inputs import Frame, Framed, batch_of_framed, word_texts
 from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError
 from regard.models.network import EncodingNetwork, Memory, Network

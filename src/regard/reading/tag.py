@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import TagHeadConfig
-from regard.data.framing import Framed
+from regard.data.encoder_inputs import Framed
 from regard.reading.reader import Reader, labels_of
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from regard.config import Config
-from regard.data.batches import Place
-from regard.data.prepare import Part, Prepared
-from regard.data.scan import Scan
+from regard.data.batching import Place
+from regard.data.preparation import Part, Prepared
+from regard.data.stats import Scan
 from regard.evaluation.likelihood import perplexity
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import Network

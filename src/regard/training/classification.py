@@ -8,11 +8,11 @@ import torch
 
 from regard.config import Config, CorpusConfig
 from regard.data.corpus import Pair
-from regard.data.framing import batch_of_framed
+from regard.data.encoder_inputs import batch_of_framed
 from regard.data.pairs import Ids
-from regard.data.prepare import Part, Prepared
-from regard.data.prepare_labelled import prepare_labelled, scan_labelled
-from regard.data.scan import Report, Scan
+from regard.data.preparation import Part, Prepared
+from regard.data.prepare_labeled import prepare_labelled, scan_labelled
+from regard.data.stats import Report, Scan
 from regard.data.store import TokenStore
 from regard.evaluation.labels import class_scores, confusion
 from regard.models.network import Network

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
-from regard.data.batches import Batches, Place
+from regard.data.batching import Batches, Place
 from regard.data.pairs import Ids
-from regard.data.prepare import Part, Prepared
+from regard.data.preparation import Part, Prepared
 from regard.data.store import TokenStore
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network

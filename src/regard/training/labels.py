@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.data.framing import FramedBatch
+from regard.data.encoder_inputs import FramedBatch
 from regard.models.network import EncodingNetwork
 from regard.training.objective import Batch, Objective
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, CorpusConfig
-from regard.data.batches import Place
-from regard.data.blocks import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
-from regard.data.prepare import Part, Prepared, prepare_documents
-from regard.data.scan import Report, Scan, scan_documents
+from regard.data.batching import Place
+from regard.data.language_batches import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
+from regard.data.preparation import Part, Prepared, prepare_documents
+from regard.data.stats import Report, Scan, scan_documents
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling

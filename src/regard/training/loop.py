@@ -10,7 +10,7 @@ import torch
 
 from regard.config import Config
 from regard.config.training import PlateauScheduleConfig
-from regard.data.batches import Place
+from regard.data.batching import Place
 from regard.errors import FolderError, InterruptedRun, RunError
 from regard.models.weights import read_tensors, tensors_of
 from regard.training.averaging import MovingAverage, mean, swapped

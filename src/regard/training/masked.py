@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, CorpusConfig
-from regard.data.batches import Place
+from regard.data.batching import Place
 from regard.data.documents import LOSSLESS
-from regard.data.holes import show_holes
+from regard.data.masked_text import show_holes
 from regard.data.masking import Draws, Hidden, Masking
 from regard.data.passages import AROUND, Apart, Joined, PassageBatch, Passages
-from regard.data.prepare import Part, Prepared, prepare_documents
-from regard.data.scan import Report, Scan, scan_documents
+from regard.data.preparation import Part, Prepared, prepare_documents
+from regard.data.stats import Report, Scan, scan_documents
 from regard.data.store import Column
 from regard.data.tokenizer import MASKS, load_tokenizer, mask_of
 from regard.errors import ConfigError, DataError

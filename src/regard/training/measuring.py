@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.config import Config
-from regard.data.faults import Faults
-from regard.data.prepare import Prepared, documents_part
+from regard.data.lines import Faults
+from regard.data.preparation import Prepared, documents_part
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError
 from regard.models.network import Network

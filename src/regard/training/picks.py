@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import Source, given
-from regard.data.scan import Scan
+from regard.data.stats import Scan
 
 NAME = "picked for this data"
 

@@ -11,8 +11,8 @@ from typing import Any
 from regard.config import Config, DataConfig, Source, check, to_toml
 from regard.config.complaint import origin
 from regard.config.written import leaves
-from regard.data.prepare import key_of, spooled
-from regard.data.scan import Report
+from regard.data.preparation import key_of, spooled
+from regard.data.stats import Report
 from regard.data.tokenizer import load_tokenizer, special_tokens
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.models.contents import TOKENIZER

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from regard.config import Config, Source, check
-from regard.data.prepare import Prepared
+from regard.data.preparation import Prepared
 from regard.data.tokenizer import mask_of
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build

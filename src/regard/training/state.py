@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from regard.data.batches import Place
+from regard.data.batching import Place
 from regard.training.update import Update
 
 

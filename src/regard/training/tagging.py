@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from regard.config import Config, CorpusConfig
-from regard.data.framing import batch_of_framed
+from regard.data.encoder_inputs import batch_of_framed
 from regard.data.pairs import Ids, pad
-from regard.data.prepare import Part, Prepared
-from regard.data.prepare_labelled import prepare_tagged, scan_tagged
-from regard.data.scan import Report, Scan
+from regard.data.preparation import Part, Prepared
+from regard.data.prepare_labeled import prepare_tagged, scan_tagged
+from regard.data.stats import Report, Scan
 from regard.data.store import TokenStore
 from regard.evaluation.labels import confusion, tag_scores
 from regard.models.network import Network

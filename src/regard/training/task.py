@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from regard.config import Config, CorpusConfig
-from regard.data.batches import Place
-from regard.data.prepare import Prepared
-from regard.data.scan import Report, Scan
+from regard.data.batching import Place
+from regard.data.preparation import Prepared
+from regard.data.stats import Report, Scan
 from regard.models.network import Network
 from regard.training.display import Sample
 from regard.training.objective import Batch, Objective

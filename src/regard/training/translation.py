@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config, CorpusConfig
-from regard.data.batches import Batches, Place
+from regard.data.batching import Batches, Place
 from regard.data.bpe_dropout import BpeDropout
 from regard.data.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
-from regard.data.prepare import Part, Prepared, prepare_pairs
-from regard.data.scan import Report, Scan, scan_pairs
+from regard.data.preparation import Part, Prepared, prepare_pairs
+from regard.data.stats import Report, Scan, scan_pairs
 from regard.data.store import TokenStore
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY

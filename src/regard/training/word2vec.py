@@ -14,9 +14,8 @@ import numpy as np
 from regard.config import Source, TokenizerConfig, to_toml
 from regard.config.word2vec import Word2VecRunConfig
 from regard.data.corpus import documents
-from regard.data.faults import Faults
-from regard.data.lines import STANDARD_INPUT
-from regard.data.scan import Report
+from regard.data.lines import STANDARD_INPUT, Faults
+from regard.data.stats import Report
 from regard.data.tokenizer import word_splitter
 from regard.data.word_vectors import Vector, write_word_vectors
 from regard.errors import ConfigError, DataError, RunError

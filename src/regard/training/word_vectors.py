@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer
-from regard.data.whole_words import whole_words
+from regard.data.word_boundaries import whole_words
 from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_width
 from regard.errors import ConfigError, DataError
 from regard.models.assembly import sketch

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from regard.config import Config
-from regard.data.batches import Batches
+from regard.data.batching import Batches
 from regard.data.pairs import pad, pad_facts
 from regard.decoding.beam import Observer, beam_search
 from regard.decoding.engines.engine import Task, limits

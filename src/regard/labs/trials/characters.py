@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.data.builtin import builtin_documents
+from regard.data.readers.builtin import builtin_documents
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.labs.trials.fitting import Asked
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.data.sentences import joined
+from regard.data.sentence_splitting import joined
 from regard.decoding.settings import Search
 from regard.decoding.translator import Translation, Wish
 from regard.serving.answer import as_json

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from regard.data.faults import Faults
-from regard.data.lines import Line, damage_first, read_lines
+from regard.data.lines import Faults, Line, damage_first, read_lines
 
 COLUMNS = 10
 MOST = 2**16 - 3  # words of a sentence: numbers of words are stored in 16 bits

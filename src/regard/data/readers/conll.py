@@ -10,8 +10,7 @@ that begins with `# ` before a sentence's first word is a comment.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from regard.data.faults import Faults
-from regard.data.lines import Line, damage_first, read_lines
+from regard.data.lines import Faults, Line, damage_first, read_lines
 from regard.errors import DataError
 
 DOCUMENT = "-DOCSTART-"
@@ -58,7 +57,7 @@ class Format:
 
 def tagged(files: Iterable[str], column: int | None, faults: Faults) -> Iterator[Tagged]:
     """The sentences of files, in order; one with a fault is left out as a whole."""
-    from regard.data.builtin import is_builtin
+    from regard.data.readers.builtin import is_builtin
 
     for file in files:
         if is_builtin(file):

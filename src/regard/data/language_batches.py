@@ -1,10 +1,4 @@
-"""Batches for language models, out of a store of documents.
-
-All documents lie one after the other in a stream. Each has one place more than tokens: `[SOS] …` is what is read there,
-`… [EOS]` what is to be predicted, as in the decoder of a translator. A batch is a table of spans of the stream.
-
-B rows · T their length · K spans
-"""
+"""Packing: things of different lengths into as few rows of one length as may be."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,11 +9,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batches import START, Place
+from regard.data.batching import START, Place
 from regard.data.documents import check_lossless_lines, store_documents
-from regard.data.packing import pack
 from regard.data.store import Column
 from regard.errors import DataError
+
+
+def pack(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+    """The row that each thing goes into: long ones first, each where it leaves the least space (best fit decreasing).
+
+    Lengths are from 1 to `capacity`.
+
+    >>> pack(np.array([3, 5, 2, 4, 1]), capacity=5).tolist()
+    [2, 0, 2, 1, 1]
+    """
+    order = np.argsort(-lengths, kind="stable")
+    rows = np.empty(len(lengths), np.int64)
+    full = int((lengths == capacity).sum())
+    rows[order[:full]] = np.arange(full)
+    count = full
+    with_space: list[list[int]] = [[] for _ in range(capacity)]  # by how much
+    spaces = 0  # bit n is set where there is a row with space n
+    for thing, length in zip(order[full:].tolist(), lengths[order[full:]].tolist(), strict=True):
+        if fitting := spaces >> length:
+            space = length + (fitting & -fitting).bit_length() - 1  # the lowest bit: the least space that is enough
+            row = with_space[space].pop()
+            if not with_space[space]:
+                spaces ^= 1 << space
+        else:
+            row, space = count, capacity
+            count += 1
+        rows[thing] = row
+        if rest := space - length:
+            with_space[rest].append(row)
+            spaces |= 1 << rest
+    return rows
+
 
 __all__ = [
     "Blocks",

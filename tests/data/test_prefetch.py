@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.arriving import arriving
+from regard.data.prefetch import arriving
 
 
 @given(st.integers(0, 50), st.integers(1, 7))

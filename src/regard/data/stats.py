@@ -6,7 +6,7 @@ from itertools import chain
 
 from regard.config import CorpusConfig
 from regard.data.corpus import Pair, aligned_pairs, documents, table_pairs
-from regard.data.faults import Faults
+from regard.data.lines import Faults
 
 Report = Callable[[str, int], None]  # what is being done, and how many examples of it are done
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig
-from regard.data.batches import Place
-from regard.data.blocks import Blocks, LanguageBatch, Packed, Stream, sequential
-from regard.data.packing import pack
+from regard.data.batching import Place
+from regard.data.language_batches import Blocks, LanguageBatch, Packed, Stream, pack, sequential
 from regard.data.store import Column
 from regard.errors import DataError
 
@@ -218,11 +217,11 @@ def test_a_thousand_million_tokens_fit_a_small_memory() -> None:
 import resource
 from itertools import islice
 import numpy as np
-from regard.config import SpecialTokens
-from regard.data.blocks import Blocks
+from regard.config import SpecialTokensConfig
+from regard.data.language_batches import Blocks
 from regard.data.store import Column
 ids = np.broadcast_to(np.uint16(7), 10**9)  # takes no memory
-blocks = Blocks(Column(ids, np.arange(1, 1001) * 10**6), 1024, 16384, SpecialTokens())
+blocks = Blocks(Column(ids, np.arange(1, 1001) * 10**6), 1024, 16384, SpecialTokensConfig())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for place, batch in islice(blocks.after(), 100):
     assert batch.ids.shape == (16, 1024)

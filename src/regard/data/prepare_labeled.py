@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, EncoderConfig, TagHeadConfig
-from regard.data.columns import Tagged, tagged
 from regard.data.corpus import Pair
-from regard.data.faults import Faults
+from regard.data.encoder_inputs import Frame, word_texts
+from regard.data.fast_encoder import encoder
 from regard.data.fingerprint import store_for
-from regard.data.framing import Frame, word_texts
 from regard.data.held_out import is_held_out
 from regard.data.labelled import Labelled, labelled
-from regard.data.prepare import CUT, DIVIDED, Part, Prepared, held_out_share, nonempty, noted, tokenizer_for
-from regard.data.scan import Report, Scan
+from regard.data.lines import Faults
+from regard.data.preparation import CUT, DIVIDED, Part, Prepared, held_out_share, nonempty, noted, tokenizer_for
+from regard.data.readers.conll import Tagged, tagged
+from regard.data.stats import Report, Scan
 from regard.data.store import chunks, write_store
 from regard.data.tokenizer import Tokenizer
-from regard.data.word_by_word import encoder
 from regard.errors import DataError
 
 Numbers = Mapping[str, int]  # of labels

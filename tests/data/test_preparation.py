@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from regard.config import Config, resolve
 from regard.data.corpus import Pair
 from regard.data.held_out import is_held_out, split_tail
-from regard.data.prepare import key_of, prepare_documents, prepare_pairs
-from regard.data.scan import scan_pairs
+from regard.data.preparation import key_of, prepare_documents, prepare_pairs
+from regard.data.stats import scan_pairs
 from regard.data.store import Column, TokenStore
 from regard.errors import DataError
 

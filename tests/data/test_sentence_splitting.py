@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentences import joined, split_sentences, split_tokens
+from regard.data.sentence_splitting import joined, split_sentences, split_tokens
 
 SPLITS = [
     (["I love you.", "Do you love me?", "Yes!"], " "),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.columns import Tagged, tagged
-from regard.data.faults import Faults
+from regard.data.lines import Faults
+from regard.data.readers.conll import Tagged, tagged
 from regard.errors import DataError
 
 

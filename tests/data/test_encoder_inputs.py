@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.framing import Frame
+from regard.data.encoder_inputs import Frame
 
 ids = st.lists(st.integers(10, 99), max_size=20)
 words = st.lists(st.lists(st.integers(10, 99), max_size=5), max_size=12)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from regard.data.tokenizer import MASK, WORD_START, Tokenizer
-from regard.data.word_edges import SPACE
+from regard.data.word_boundaries import SPACE
 
 
 def encode_holes(tokenizer: Tokenizer, text: str, mask: int) -> list[int]:

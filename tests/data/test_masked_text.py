@@ -3,7 +3,7 @@
 import pytest
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.data.holes import encode_fillers, encode_holes, show_holes
+from regard.data.masked_text import encode_fillers, encode_holes, show_holes
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "The cat sat on the mat. No, on the dog!"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.data import word_by_word
+from regard.data import fast_encoder
+from regard.data.fast_encoder import encoder
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.data.word_by_word import encoder
 
 KINDS = ["bpe", "unigram", "word", "byte-level", "character"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text("ae lo▁\t\u00a0\u2003[<?.", max_size=40)
@@ -55,7 +55,7 @@ def test_any_texts_are_encoded_alike(kind: str, nfkc: bool, texts: list[str]) ->
 def test_sentences_are_encoded_alike_also_when_words_are_forgotten(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encode, expected = encoder(tokenizer(kind)), tokenizer(kind).encode_all(sentences())
     assert encode(sentences()) == expected
-    monkeypatch.setattr(word_by_word, "MOST", 10)
+    monkeypatch.setattr(fast_encoder, "MOST", 10)
     assert encode(sentences()[:100]) == expected[:100]
     assert encode(sentences()) == expected
 

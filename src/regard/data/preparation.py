@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
-from regard.data.blocks import store_documents
 from regard.data.corpus import Pair, documents
-from regard.data.faults import Faults
 from regard.data.fingerprint import fingerprint, store_for
 from regard.data.held_out import is_held_out, split_tail
-from regard.data.lines import STANDARD_INPUT
+from regard.data.language_batches import store_documents
+from regard.data.lines import STANDARD_INPUT, Faults
 from regard.data.pairs import Filter, store_pairs
 from regard.data.parses import as_numbers, from_numbers
-from regard.data.scan import Report, pairs_of
+from regard.data.stats import Report, pairs_of
 from regard.data.store import TokenStore, writable
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, DataError

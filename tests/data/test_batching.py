@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from regard.data.batches import PER_BATCH, Batches, Place, cut
+from regard.data.batching import PER_BATCH, Batches, Place, cut
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60).map(
     lambda rows: np.array(rows, dtype=np.int64).T
