@@ -18,6 +18,6 @@ def test_tokens_draw_together_without_residual_connections() -> None:
 
 def test_parity_is_that_of_the_bits_of_the_number() -> None:
     alone, beside = parity(companion=False), parity(companion=True)
-    assert alone.answers[:, 0].tolist() == [ODD if n.bit_count() % 2 else EVEN for n in range(8)]
+    assert alone.labels[:, 0].tolist() == [ODD if n.bit_count() % 2 else EVEN for n in range(8)]
     assert alone.targets == beside.targets == 8
-    assert torch.equal(beside.read[:, 1], alone.read[:, 0])
+    assert torch.equal(beside.inputs[:, 1], alone.inputs[:, 0])

@@ -9,7 +9,7 @@ import pytest
 
 from regard.errors import DataError
 from regard.labs import LABS
-from regard.labs.folder import carry_out, chapter_of, write_book
+from regard.labs.report import load_chapter, run_lab, write_book
 
 
 def assert_offline(page: str) -> None:
@@ -29,51 +29,51 @@ def test_a_folder_that_cannot_be_made_is_found_before_the_work(tmp_path: Path) -
     (tmp_path / "file").write_text("")
     said: list[str] = []
     with pytest.raises(DataError, match=r"file/order: cannot be written \(Not a directory\); choose another --out"):
-        carry_out(LABS["order"], "quick", tmp_path / "file", say=said.append)
+        run_lab(LABS["order"], "quick", tmp_path / "file", log=said.append)
     assert said == []
 
 
 @pytest.mark.parametrize("name", LABS)
 def test_the_numbers_support_the_claim(name: str, out: Path) -> None:
-    done = carry_out(LABS[name], "quick", out, say=lambda sentence: None)
-    assert done.outcome.holds, done.outcome.said
+    done = run_lab(LABS[name], "quick", out, log=lambda sentence: None)
+    assert done.result.holds, done.result.summary
     folder = out / name
     results = json.loads((folder / "results.json").read_text("utf-8"))
     assert results["holds"] is True
     assert results["numbers"]
-    assert done.outcome.drawings
-    for drawing in done.outcome.drawings:
+    assert done.result.figures
+    for drawing in done.result.figures:
         assert (folder / f"{drawing.name}.svg").read_text("utf-8").startswith("<?xml")
         assert (folder / f"{drawing.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert drawing.shows
+        assert drawing.alt_text
     page = (folder / "lab.html").read_text("utf-8")
-    for part in (LABS[name].title, "What was done", "What came out", "What it does not show"):
+    for part in (LABS[name].title, "Method", "Result", "Limitations"):
         assert part in page
-    assert page.count("<svg") == len(done.outcome.drawings)
+    assert page.count("<svg") == len(done.result.figures)
     assert_offline(page)
 
 
 def test_the_book_has_a_table_of_contents(out: Path) -> None:
-    done = carry_out(LABS["worked-example"], "quick", out, lambda sentence: None)
+    done = run_lab(LABS["worked-example"], "quick", out, lambda sentence: None)
     page = write_book([done.chapter, replace(done.chapter, holds=False)], out).read_text("utf-8")
     assert page.count('<a href="#worked-example">') == 2
     contents = page[: page.index("<section")]
     assert contents.count(done.chapter.lab.claim) == 2
-    assert contents.count("It holds here.") == contents.count("It does not come out here.") == 1
+    assert contents.count("The claim is supported.") == contents.count("The claim is not supported.") == 1
     assert_offline(page)
 
 
 def test_what_a_lab_has_left_is_taken_for_the_book_if_it_is_whole_and_of_the_same_effort(tmp_path: Path) -> None:
     lab = LABS["worked-example"]
-    done = carry_out(lab, "quick", tmp_path, lambda sentence: None)
-    assert chapter_of(lab, "quick", tmp_path) == done.chapter
-    assert chapter_of(lab, "full", tmp_path) is None
-    assert chapter_of(LABS["order"], "quick", tmp_path) is None
+    done = run_lab(lab, "quick", tmp_path, lambda sentence: None)
+    assert load_chapter(lab, "quick", tmp_path) == done.chapter
+    assert load_chapter(lab, "full", tmp_path) is None
+    assert load_chapter(LABS["order"], "quick", tmp_path) is None
     page = tmp_path / lab.name / "lab.html"
     page.write_text(page.read_text("utf-8")[:5000])
-    assert chapter_of(lab, "quick", tmp_path) is None
+    assert load_chapter(lab, "quick", tmp_path) is None
     page.write_bytes(b"\xff")
-    assert chapter_of(lab, "quick", tmp_path) is None
-    carry_out(lab, "quick", tmp_path, lambda sentence: None)
+    assert load_chapter(lab, "quick", tmp_path) is None
+    run_lab(lab, "quick", tmp_path, lambda sentence: None)
     (tmp_path / lab.name / "results.json").write_text("[]")
-    assert chapter_of(lab, "quick", tmp_path) is None
+    assert load_chapter(lab, "quick", tmp_path) is None

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.errors import ConfigError
-from regard.labs import LABS
+from regard.labs import LABS, all_labs
 
 if TYPE_CHECKING:
-    from regard.labs.folder import Done
     from regard.labs.lab import Effort
+    from regard.labs.report import FinishedLab
 
 ALL = "all"
 
@@ -30,54 +30,54 @@ def run(
 ) -> None:
     """Put a claim of the paper to the test, on networks of our own; with figure, numbers and a page."""
     if name is None:
-        width = max(len(lab) for lab in LABS)
-        for lab in LABS.values():
+        width = max(len(lab.name) for lab in all_labs())
+        for lab in all_labs():
             print(f"{lab.name.ljust(width)}  {lab.claim}")
         return
     if name != ALL and name not in LABS:
         from regard.config.complaint import nearest
 
-        known = [*LABS, ALL]
+        known = [*(lab.name for lab in all_labs()), ALL]
         raise ConfigError(f"there is no lab {name!r}{nearest(name, known)}; the labs are {', '.join(known)}.")
     if quick and full:
         raise ConfigError("--quick and --full contradict each other; give one of them, or neither.")
     if resume and name != ALL:
         raise ConfigError(f"--resume is for regard lab {ALL}, which goes on with its book; leave it out.")
-    from regard.labs.folder import carry_out, chapter_of, write_book
+    from regard.labs.report import load_chapter, run_lab, write_book
 
     def say(sentence: str) -> None:
         if not quiet:
             print(sentence, file=sys.stderr, flush=True)
 
-    effort: Effort = "quick" if quick else "full" if full else "usual"
+    effort: Effort = "quick" if quick else "full" if full else "default"
     chapters = []
-    for lab in LABS.values() if name == ALL else [LABS[name]]:
-        chapter = chapter_of(lab, effort, out) if resume else None
+    for lab in all_labs() if name == ALL else [LABS[name]]:
+        chapter = load_chapter(lab, effort, out) if resume else None
         if chapter is not None:
             say(f"{lab.name}: is there already, in {out / lab.name}")
         else:
             say(f"{lab.name}: {lab.claim}")
-            done = carry_out(lab, effort, out, say)
-            _show(done, out)
-            chapter = done.chapter
+            finished = run_lab(lab, effort, out, say)
+            _show(finished, out)
+            chapter = finished.chapter
         chapters.append(chapter)
     if name == ALL:
         print(f"The book: {write_book(chapters, out)}")
 
 
-def _show(done: "Done", out: Path) -> None:
+def _show(finished: "FinishedLab", out: Path) -> None:
     from regard.cli.tables import new_table, print_table
-    from regard.labs.folder import PAGE
     from regard.labs.lab import verdict
+    from regard.labs.report import LAB_PAGE
 
-    outcome = done.outcome
-    if outcome.board:
-        print(outcome.board, end="\n\n")
-    for table in outcome.tables:
+    result = finished.result
+    if result.text:
+        print(result.text, end="\n\n")
+    for table in result.tables:
         print(table.title)
-        shown = new_table(*table.head)
+        shown = new_table(*table.header)
         for row in table.rows:
             shown.add_row(*row)
         print_table(shown)
-    print(f"{verdict(outcome.holds)} {outcome.said}")
-    print(f"Page: {out / done.chapter.lab.name / PAGE}\n")
+    print(f"{verdict(result.holds)} {result.summary}")
+    print(f"Page: {out / finished.chapter.lab.name / LAB_PAGE}\n")

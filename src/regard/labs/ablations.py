@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The paper's Table 3 in small: one thing changed at a time, beside what the paper found."""
 
 from collections.abc import Mapping, Sequence
@@ -7,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from regard.drawing.palette import BLUE, FAINT, INK, ORANGE, SOFT
 from regard.drawing.style import bare, new_figure, our_style
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.translators import TAUGHT, Measured, Settings, book, compared, measured, short, usual_settings
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.translators import (
+    TRANSLATION_SETUP,
+    Settings,
+    TranslatorScores,
+    base_settings,
+    comparison_steps,
+    evaluate_translator,
+    train_for_comparison,
+    translation_data,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DONE = f"""
+METHOD = f"""
 The paper changes one thing of its base model at a time, and gives perplexity and BLEU on its development set (Table 3).
 Here the same is done to a translator that is small enough to be trained in a minute: where the paper halves or doubles,
 so do we, from where we are. Each is trained for the same number of steps, and measured on sentences that it has not
@@ -21,9 +31,9 @@ seen: perplexity of the right translations, and BLEU of greedy ones. The base mo
 so are those with other numbers of heads in a full run; a change is clear if it leads out of what the seeds of
 the base model span.
 
-{TAUGHT}
+{TRANSLATION_SETUP}
 """
-LIMITS = """
+LIMITATIONS = """
 The two columns of numbers are of different tasks: only their directions can be compared. Most of ours come from a
 single seed and all from few steps on few, simple sentences. Little is learned by heart in so short a time, so that
 dropout mostly holds learning back, where the paper's base model, after 100,000 steps, needs it. Nor is anything else
@@ -67,14 +77,16 @@ CLAIMED = {"narrower": 1, "wider": -1, "no label smoothing": -1}  # whether perp
 ALIKE = 0.01  # a change of the paper's perplexity by less than this share has no direction; it gives no spread
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train each variant, draw them beside the paper's."""
-    pairs = book(bench).test[: bench.pick(80, 200, 300)]
-    found: dict[str, list[Measured]] = {}
-    for name, settings in variants(bench).items():
-        seeds = range(1, 4) if name in (BASE, *bench.pick((), (), HEADS)) else [1]
-        found[name] = [measured(compared(bench, settings, name, seed), pairs) for seed in seeds]
-        bench.say(f"  {name}: perplexity {_each(found[name], 'perplexity', '.3f')}")
+    pairs = translation_data(context).test[: context.by_effort(80, 200, 300)]
+    found: dict[str, list[TranslatorScores]] = {}
+    for name, settings in variants(context).items():
+        seeds = range(1, 4) if name in (BASE, *context.by_effort((), (), HEADS)) else [1]
+        found[name] = [
+            evaluate_translator(train_for_comparison(context, settings, name, seed), pairs) for seed in seeds
+        ]
+        context.log(f"  {name}: perplexity {_each(found[name], 'perplexity', '.3f')}")
     middle = fmean(one.perplexity for one in found[BASE])
     changes = {name: [one.perplexity / middle - 1 for one in each] for name, each in found.items()}
     band = min(changes[BASE]), max(changes[BASE])
@@ -85,9 +97,9 @@ def run(bench: Bench) -> Outcome:
     agree = [name for name in clear if sides[name] == (1 if theirs[name] > 0 else -1)]
     other = [name for name in clear if name not in agree]
     means = {name: fmean(one.perplexity for one in each) for name, each in found.items()}
-    return Outcome(
+    return LabResult(
         holds=all(sides[name] == side for name, side in CLAIMED.items()) and not set(SIZES) & set(other),
-        said=f"After {short(bench)} steps the seeds of the base model lie between {_percent(band[0])} and "
+        summary=f"After {comparison_steps(context)} steps the seeds of the base model lie between {_percent(band[0])} and "
         f"{_percent(band[1])} from their mean (seeds: {len(changes[BASE])}). Of {len(clear)} changes that move "
         f"perplexity further than that, and in the paper by {ALIKE:.0%} or more, {len(agree)} move it in the paper's "
         f"direction{_but(other)}. A narrower model has a perplexity of {means['narrower']:.2f} and a wider one of "
@@ -100,7 +112,7 @@ def run(bench: Bench) -> Outcome:
             "agree": agree,
             "differ": other,
         },
-        drawings=[_draw({name: changes[name] for name in ours}, theirs, band)],
+        figures=[_draw({name: changes[name] for name in ours}, theirs, band)],
         tables=[_table(found)],
     )
 
@@ -114,9 +126,9 @@ def side_of(change: float, band: tuple[float, float]) -> int:
     return (change > band[1]) - (change < band[0])
 
 
-def variants(bench: Bench) -> dict[str, Settings]:
+def variants(context: LabContext) -> dict[str, Settings]:
     """What each variant changes, from where our base is."""
-    model = usual_settings(bench)["model"]
+    model = base_settings(context)["model"]
     width, heads, layers, inner = (model[name] for name in ("width", "heads", "layers", "feed_forward"))
     changed: dict[str, dict[str, Any]] = {
         BASE: {},
@@ -135,7 +147,7 @@ def variants(bench: Bench) -> dict[str, Settings]:
         "twice the smoothing": {"training": {"label_smoothing": 0.2}},
         "learned positions": {"model": {"positions": {"kind": "learned", "max_length": 128}}},
     }
-    return {name: change for name, change in changed.items() if bench.effort != "quick" or name in QUICK}
+    return {name: change for name, change in changed.items() if context.effort != "quick" or name in QUICK}
 
 
 def _but(other: Sequence[str]) -> str:
@@ -151,11 +163,11 @@ def _percent(change: float) -> str:
     return f"{100 * change:+.{1 if abs(change) < 0.1 else 0}f}%".replace("-", "−")
 
 
-def _each(several: Sequence[Measured], what: str, shape: str) -> str:
+def _each(several: Sequence[TranslatorScores], what: str, shape: str) -> str:
     return ", ".join(format(getattr(one, what), shape) for one in several)
 
 
-def _draw(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float], band: tuple[float, float]) -> Drawing:
+def _draw(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float], band: tuple[float, float]) -> LabFigure:
     with our_style():
         figure = new_figure(10, 1.4 + 0.34 * len(ours))
         left, right = figure.subplots(1, 2, sharey=True)
@@ -165,7 +177,7 @@ def _draw(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float], band
         left.set_yticks(range(len(ours)), list(ours))
         left.set_ylim(len(ours) - 0.5, -0.5)
     said = (f"{name} {_percent(fmean(each))} ({_percent(theirs[name])})" for name, each in ours.items())
-    return Drawing(
+    return LabFigure(
         "ablations",
         "One thing changed at a time: to the right it gets worse. The base model is at zero; the grey band reaches "
         "from its lowest seed to its highest.",
@@ -203,7 +215,7 @@ def _sticks(ax: "Axes", rows: Mapping[str, Sequence[float]], colour: str, mark: 
     ax.grid(axis="x", color=FAINT, linewidth=0.8)
 
 
-def _table(found: Mapping[str, Sequence[Measured]]) -> Table:
+def _table(found: Mapping[str, Sequence[TranslatorScores]]) -> LabTable:
     rows = []
     for name, several in found.items():
         paper = PAPER[name]
@@ -221,4 +233,4 @@ def _table(found: Mapping[str, Sequence[Measured]]) -> Table:
             ]
         )
     ours, theirs = ["variant", "parameters", "perplexity", "BLEU"], ["in the paper", "size", "perplexity", "BLEU"]
-    return Table("Table 3 in small, seed by seed, and the paper's own", [*ours, *theirs], rows)
+    return LabTable("Table 3 in small, seed by seed, and the paper's own", [*ours, *theirs], rows)

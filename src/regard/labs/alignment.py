@@ -9,19 +9,25 @@ import torch
 from torch import Tensor
 
 from regard.api import Model
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Wish
 from regard.drawing.style import new_figure, our_style
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
-from regard.labs.charts.cells import cells
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.translators import TAUGHT, book, trained, training_for, usual_settings
-from regard.labs.trials.word_alignment import attention_of, diagonal, error_rate, links, one_each
+from regard.labs.charts.grids import matrix
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.translators import (
+    TRANSLATION_SETUP,
+    base_settings,
+    train_translator,
+    training_settings,
+    translation_data,
+)
 from regard.phrasebook import Pair, split_words
 
 LOWER, KEPT = 0.15, 0.1  # by how much better than guessing, and how many translations stay as they were
-DONE = f"""
+METHOD = f"""
 The phrasebook is made by a grammar that knows which words of a sentence and its translation belong together. A
 Transformer and a recurrent translator with Bahdanau's attention read pairs that they were not trained on. For each
 head every target word is aligned to the source word that had the most attention at the moment at which the target word
@@ -35,9 +41,9 @@ lowest error rate. It can be read as an alignment if its error rate is lower tha
 {LOWER:.0%} or more; and what it shows need not be what the output depends on if at least {KEPT:.0%} of the
 translations stay as they were, to the last word, when this head looks everywhere alike. Both must be so for each seed.
 
-{TAUGHT}
+{TRANSLATION_SETUP}
 """
-LIMITS = """
+LIMITATIONS = """
 That a head points to the right word does not say that the network used it, nor that a head that points elsewhere is
 not needed: where even weights leave every word of the output as it was, a picture of the weights explained nothing
 about it. Nor does the opposite hold, that attention says nothing: it is one path among several, and where outputs
@@ -59,21 +65,23 @@ class Pointing:
     same: float
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Align, bend, draw."""
-    pairs = book(bench).test[: bench.pick(40, 120, 200)]
-    bent = pairs[: bench.pick(24, 40, 80)]
-    seeds = range(1, bench.pick(1, 2, 2) + 1)
-    steps, width = (usual_settings(bench)[part][what] for part, what in (("training", "steps"), ("model", "width")))
+    pairs = translation_data(context).test[: context.by_effort(40, 120, 200)]
+    bent = pairs[: context.by_effort(24, 40, 80)]
+    seeds = range(1, context.by_effort(1, 2, 2) + 1)
+    steps, width = (base_settings(context)[part][what] for part, what in (("training", "steps"), ("model", "width")))
     pointing: list[Pointing] = []
     shown: dict[str, dict[str, Tensor]] = {}
     for network, settings in ((OURS, {}), (THEIRS, {"model": _bahdanau(width)})):
         for seed in seeds:
-            model = trained(bench, {**settings, "training": training_for(steps, seed)}, f"a translator, {network}")
+            model = train_translator(
+                context, {**settings, "training": training_settings(steps, seed)}, f"a translator, {network}"
+            )
             errors = head_errors(model, pairs)
             traces = [model.look(pair.source, Wish(GREEDY, split=False)) for pair in bent]
             pointing += [Pointing(network, seed, head, error, unmoved(traces, head)) for head, error in errors.items()]
-            bench.say(f"  {network}, seed {seed}: the best head has an error rate of {min(errors.values()):.2f}")
+            context.log(f"  {network}, seed {seed}: the best head has an error rate of {min(errors.values()):.2f}")
             if seed == 1:
                 shown[network] = attention_of(model.look(pairs[0].source, target=pairs[0].target), pairs[0])
     truth = [set(pair.alignment) for pair in pairs]
@@ -82,9 +90,9 @@ def run(bench: Bench) -> Outcome:
     best = {name: [_best(pointing, name, seed) for seed in seeds] for name in (OURS, THEIRS)}
     ahead, ours = best[OURS], [one for one in pointing if one.network == OURS]
     worst, same = max(one.error for one in ours), [one.same for one in ours]
-    return Outcome(
+    return LabResult(
         holds=all(one.error < (1 - LOWER) * guess and one.same >= KEPT for one in ahead),
-        said=f"Seed by seed, the Transformer's best head is {_listed(one.head for one in ahead)}, with an alignment "
+        summary=f"Seed by seed, the Transformer's best head is {_listed(one.head for one in ahead)}, with an alignment "
         f"error rate of {_listed(f'{one.error:.2f}' for one in ahead)}; its worst has {worst:.2f}, and Bahdanau's "
         f"attention {_listed(f'{one.error:.2f}' for one in best[THEIRS])}. Words at the same place would give "
         f"{guess:.2f}, and no choice of one word for each could do better than {floor:.2f}. When the best head is made "
@@ -98,7 +106,7 @@ def run(bench: Bench) -> Outcome:
             "sentences": len(pairs),
             "bent": len(bent),
         },
-        drawings=[_draw(pairs[0], shown, {name: each[0] for name, each in best.items()})],
+        figures=[_draw(pairs[0], shown, {name: each[0] for name, each in best.items()})],
         tables=[_table(pointing, guess, floor)],
     )
 
@@ -136,7 +144,7 @@ def _bahdanau(width: int) -> dict[str, object]:
     }
 
 
-def _draw(pair: Pair, shown: dict[str, dict[str, Tensor]], best: dict[str, Pointing]) -> Drawing:
+def _draw(pair: Pair, shown: dict[str, dict[str, Tensor]], best: dict[str, Pointing]) -> LabFigure:
     source, target = split_words(pair.source), split_words(pair.target)
     true, ours = {(j, i) for i, j in pair.alignment}, shown[OURS]
     errors = {head: error_rate([links(weights)], [set(pair.alignment)]) for head, weights in ours.items()}
@@ -150,12 +158,12 @@ def _draw(pair: Pair, shown: dict[str, dict[str, Tensor]], best: dict[str, Point
         figure = new_figure(11, 4.6)
         for ax, (network, head, what) in zip(figure.subplots(1, 3), drawn, strict=True):
             title = f"{network}: {what}\n{head}"
-            cells(ax, shown[network][head].tolist(), target, source, title=title, framed=true)
+            matrix(ax, shown[network][head].tolist(), target, source, title=title, framed=true)
             ax.set_xlabel("read: English")
             ax.set_ylabel("written: Italian")
     inside = [fmean(_inside(shown[network][head], true)) for network, head, _ in drawn]
     said = ", ".join(f"{network} {head} {share:.0%}" for (network, head, _), share in zip(drawn, inside, strict=True))
-    return Drawing(
+    return LabFigure(
         "alignment",
         "Where each word looked when it was written, the darker the more; frames are the true alignment.",
         figure,
@@ -172,11 +180,81 @@ def _inside(weights: Tensor, framed: set[tuple[int, int]]) -> list[float]:
     return ((weights * right).sum(1) / weights.sum(1).clamp(min=1e-9)).tolist()
 
 
-def _table(pointing: Sequence[Pointing], guess: float, floor: float) -> Table:
+def _table(pointing: Sequence[Pointing], guess: float, floor: float) -> LabTable:
     rows = [[one.network, str(one.seed), one.head, f"{one.error:.3f}", f"{one.same:.0%}"] for one in pointing]
     rows += [
         ["words at the same place", "", "", f"{guess:.3f}", ""],
         ["one true link for each word", "", "", f"{floor:.3f}", ""],
     ]
     head = ["network", "seed", "head", "alignment error rate", "same output if it looks evenly"]
-    return Table("Every head", head, rows)
+    return LabTable("Every head", head, rows)
+
+
+Links = set[tuple[int, int]]  # (source word, target word), as the phrasebook counts them
+
+
+def error_rate(found: Iterable[Links], true: Iterable[Links]) -> float:
+    """The alignment error rate over sentences (Och and Ney, 2003), where all true links are sure.
+
+    >>> error_rate([{(0, 0), (1, 1)}], [{(0, 0), (1, 2)}])
+    0.5
+    """
+    shared = linked = 0
+    for ours, theirs in zip(found, true, strict=True):
+        shared += 2 * len(ours & theirs)
+        linked += len(ours) + len(theirs)
+    return 1 - shared / linked
+
+
+def words_of_tokens(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Which word of `split_words` each token of a text begins in."""
+    spans, start = [], 0
+    for word in split_words(text):
+        start = text.index(word, start) + len(word)
+        spans.append(start)
+    ((_, offsets),) = tokenizer.encode_placed([text])
+    owners = []
+    for begin, end in offsets:
+        inside = begin + len(text[begin:end]) - len(text[begin:end].lstrip())  # a token may carry the space before it
+        owners.append(next((n for n, stop in enumerate(spans) if inside < stop), len(spans) - 1))
+    return owners
+
+
+def merged(weights: Tensor, target: Sequence[int], source: Sequence[int]) -> Tensor:
+    """Weights of tokens (T, S) as weights of words: summed over a source word's tokens, averaged over a target word's.
+
+    What comes after the last token of a text, its end, is left out.
+    """
+    by_source = torch.zeros(weights.size(0), max(source) + 1)
+    by_source.index_add_(1, torch.tensor(source), weights[:, : len(source)].float())
+    rows = torch.zeros(max(target) + 1, by_source.size(1))
+    rows.index_add_(0, torch.tensor(target), by_source[: len(target)])
+    return rows / torch.bincount(torch.tensor(target))[:, None].clamp(min=1)
+
+
+def links(weights: Tensor) -> Links:
+    """Each target word with the source word that has the most of its weight (target words, source words)."""
+    return {(int(i), j) for j, i in enumerate(weights.argmax(1))}
+
+
+def one_each(true: Links) -> Links:
+    """The best that one link for each target word could do: any of the true ones."""
+    return set({j: (i, j) for i, j in sorted(true, reverse=True)}.values())
+
+
+def diagonal(pair: Pair) -> Links:
+    """What one would guess who cannot read: words at the same place of both sentences."""
+    source, target = len(split_words(pair.source)), len(split_words(pair.target))
+    return {(min(source - 1, round(j * (source - 1) / max(1, target - 1))), j) for j in range(target)}
+
+
+def attention_of(trace: Trace, pair: Pair) -> dict[str, Tensor]:
+    """The cross-attention of every head on a pair that was forced, as weights of words, by the head's name."""
+    source = words_of_tokens(pair.source, trace.subject.source)
+    target = words_of_tokens(pair.target, trace.subject.target)
+    found = {}
+    for point in trace.points.values():
+        if point.part == "cross_attention" and point.point == "weights":
+            for head, weights in enumerate(trace.whole(point.name)):
+                found[f"{point.name.removesuffix('.weights')}[{head}]"] = merged(weights, target, source)
+    return found

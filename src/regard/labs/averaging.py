@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Attention without feed-forward layers: linear once its weights are given, and what it can and cannot learn so.
 
 B texts · T tokens · C model width
@@ -16,16 +17,16 @@ from torch import Tensor, nn
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
 from regard.config.positions import NoPositionsConfig
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.lines import chart, over_seeds
-from regard.labs.charts.magnitudes import magnitude
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.fitting import Asked, fit
+from regard.labs.charts.lines import format_number, line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.fitting import fit
+from regard.labs.trials.tasks import SymbolBatch
 from regard.models import build
 from regard.models.network import Network
 from regard.nn import FeedForward, open_taps
 from regard.nn.taps import taps_of
 
-DONE = """
+METHOD = """
 Networks with attention alone, with feed-forward layers whose non-linearity was taken out, and with feed-forward layers
 as they are; no normalisation, which is not linear either. Three things are measured.
 
@@ -41,7 +42,7 @@ Third, by training: a token stands for three bits, whose vector is known and not
 whether their sum is even. No linear function of the bits does better at that than guessing, log 2 = 0.69 nats. Once
 the token is alone, so that attention has nothing to weigh; once a token that is always the same stands before it.
 """
-LIMITS = """
+LIMITATIONS = """
 Attention is linear in the values and not in its inputs: the weights come out of a softmax. So "only re-averages" says
 what is done to the values, not which functions can be learned: with something to look at, the weights themselves may
 compute. That tokens draw together is shown of networks before training and without normalisation, whose vectors also
@@ -76,32 +77,32 @@ COLLAPSING = {
 }
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Compare, stack, train, draw."""
     held = {name: bend(kind) for name, kind in KINDS.items()}
     free = bend(KINDS[ALONE], hold=False)
-    layers, draws = bench.pick(4, 6, 6), bench.pick(2, 5, 20)
+    layers, draws = context.by_effort(4, 6, 6), context.by_effort(2, 5, 20)
     spreads = {name: [spread(kind, layers, seed) for seed in range(draws)] for name, kind in COLLAPSING.items()}
-    steps, seeds = bench.pick(120, 300, 400), bench.pick(1, 3, 5)
-    depths = bench.pick([2], [1, 2, 4], [1, 2, 4, 8])
+    steps, seeds = context.by_effort(120, 300, 400), context.by_effort(1, 3, 5)
+    depths = context.by_effort([2], [1, 2, 4], [1, 2, 4, 8])
     tasks = [(name, False, depth) for depth in depths for name in KINDS] + [(ALONE, True, depths[0])]
     learned: dict[str, list[list[float]]] = {}
     for name, companion, depth in tasks:
         called = _called(name, companion, depth)
         learned[called] = [_learn(KINDS[name], depth, companion, steps, seed) for seed in range(seeds)]
-        bench.say(f"  {called}: a loss of {_mean_end(learned[called]):.3f} nats after {steps} steps")
+        context.log(f"  {called}: a loss of {_mean_end(learned[called]):.3f} nats after {steps} steps")
     linear = [_called(name, False, depth) for name in (ALONE, LINEAR) for depth in depths]
     whole = [_called(WHOLE, False, depth) for depth in depths]
     helped = _called(ALONE, True, depths[0])
-    drawn = {name: [magnitude(fmean(layer)) for layer in zip(*runs, strict=True)] for name, runs in spreads.items()}
-    return Outcome(
+    drawn = {name: [format_number(fmean(layer)) for layer in zip(*runs, strict=True)] for name, runs in spreads.items()}
+    return LabResult(
         holds=max(held[ALONE], held[LINEAR]) < 1e-6
         and held[WHOLE] > 0.03
         and min(run[-1] for name in linear for run in learned[name]) > 0.9 * CHANCE
         and max(run[-1] for name in whole for run in learned[name]) < 0.3 * CHANCE,
-        said=f"With the weights held, the output for a mean is off the mean of the outputs by {magnitude(held[ALONE])} "
-        f"of their distance in attention alone, by {magnitude(held[LINEAR])} with feed-forward layers that lack their "
-        f"non-linearity, and by {magnitude(held[WHOLE])} with feed-forward layers; rounding is about 10⁻¹⁶. Without "
+        summary=f"With the weights held, the output for a mean is off the mean of the outputs by {format_number(held[ALONE])} "
+        f"of their distance in attention alone, by {format_number(held[LINEAR])} with feed-forward layers that lack their "
+        f"non-linearity, and by {format_number(held[WHOLE])} with feed-forward layers; rounding is about 10⁻¹⁶. Without "
         f"residual connections tokens lie {_listed(drawn[ALONE][1:4])} of their length from their mean after one, two "
         f"and three layers of attention alone, {_listed(drawn[WHOLE][1:4])} with feed-forward layers, and with "
         f"residual connections {_listed(drawn[RESIDUAL][1:4])}. The parity of three bits of one token, of which "
@@ -116,7 +117,7 @@ def run(bench: Bench) -> Outcome:
             "spread_by_layer": spreads,
             "final_loss": {name: [run[-1] for run in runs] for name, runs in learned.items()},
         },
-        drawings=[_draw(spreads, _some(learned, depths))],
+        figures=[_draw(spreads, _some(learned, depths))],
         tables=[_bend_table(held, free), _loss_table(learned)],
     )
 
@@ -191,7 +192,7 @@ def _held(network: Network, values: dict[str, Tensor]) -> Iterator[None]:
             hook.remove()
 
 
-def parity(companion: bool) -> Asked:
+def parity(companion: bool) -> SymbolBatch:
     """Every token once, asked whether its bits have an even sum; with a companion before it, or alone."""
     ids = torch.arange(TOKENS)[:, None]
     answers = torch.where(_bits().sum(1, keepdim=True) % 2 == 0, EVEN, ODD)
@@ -200,7 +201,7 @@ def parity(companion: bool) -> Asked:
         answers = torch.cat([torch.zeros_like(answers), answers], dim=1)
     asked = torch.zeros_like(ids, dtype=torch.bool)
     asked[:, -1] = True
-    return Asked(ids, answers, asked)
+    return SymbolBatch(ids, answers, asked)
 
 
 def _learn(kind: Layers, layers: int, companion: bool, steps: int, seed: int) -> list[float]:
@@ -222,7 +223,7 @@ def _learn(kind: Layers, layers: int, companion: bool, steps: int, seed: int) ->
     network = _without_activation(build(config), kind)
     _give_bits(network)
     batch = parity(companion)
-    return fit(network, iter(lambda: batch, None), steps, peak=5e-3).losses
+    return fit(network, iter(lambda: batch, None), steps, learning_rate=5e-3).losses
 
 
 @torch.no_grad()
@@ -266,17 +267,19 @@ def _some(learned: dict[str, list[list[float]]], depths: list[int]) -> dict[str,
     return {short: learned[name] for short, name in names.items()}
 
 
-def _draw(spreads: dict[str, list[list[float]]], learned: dict[str, list[list[float]]]) -> Drawing:
+def _draw(spreads: dict[str, list[list[float]]], learned: dict[str, list[list[float]]]) -> LabFigure:
     with our_style():
         figure = new_figure(10.5, 3.4)
         left, right = figure.subplots(1, 2)
         layers = range(len(spreads[ALONE][0]))
         lines = {name: over_seeds(layers, runs) for name, runs in spreads.items()}
-        apart = chart(left, lines, title="distance of tokens from their mean", across="layers passed", y="log")
+        apart = line_chart(
+            left, lines, title="distance of tokens from their mean", xlabel="layers passed", yscale="log"
+        )
         steps = range(1, len(next(iter(learned.values()))[0]) + 1)
         curves = {name: over_seeds(steps, runs) for name, runs in learned.items()}
-        loss = chart(right, curves, title="loss of the parity of three bits, nats", across="step", markers=False)
-    return Drawing(
+        loss = line_chart(right, curves, title="loss of the parity of three bits, nats", xlabel="step", markers=False)
+    return LabFigure(
         "averaging",
         "Left: how far the vectors of tokens lie from their mean, without residual connections and with them (shares "
         "of a vector's length, before training; 10⁻¹⁶ is rounding). Right: learning a function of one token that "
@@ -286,15 +289,15 @@ def _draw(spreads: dict[str, list[list[float]]], learned: dict[str, list[list[fl
     )
 
 
-def _bend_table(held: dict[str, float], free: float) -> Table:
-    rows = [[f"{name}, weights held", magnitude(value)] for name, value in held.items()]
-    rows.append([f"{ALONE}, weights free", magnitude(free)])
-    return Table("Off the straight line: output of the mean against mean of the outputs", ["", "share"], rows)
+def _bend_table(held: dict[str, float], free: float) -> LabTable:
+    rows = [[f"{name}, weights held", format_number(value)] for name, value in held.items()]
+    rows.append([f"{ALONE}, weights free", format_number(free)])
+    return LabTable("Off the straight line: output of the mean against mean of the outputs", ["", "share"], rows)
 
 
-def _loss_table(learned: dict[str, list[list[float]]]) -> Table:
+def _loss_table(learned: dict[str, list[list[float]]]) -> LabTable:
     rows = [[name, f"{_mean_end(runs):.4f}"] for name, runs in learned.items()]
-    return Table("Parity of three bits of one token; guessing is 0.6931", ["", "loss, nats"], rows)
+    return LabTable("Parity of three bits of one token; guessing is 0.6931", ["", "loss, nats"], rows)
 
 
 def _mean_end(runs: list[list[float]]) -> float:

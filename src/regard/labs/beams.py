@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """How wide to search: the score that the model gives, BLEU, length and time against the width of the beam."""
 
 import time
@@ -11,16 +12,23 @@ from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
 from regard.drawing.palette import COLOURS
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.lines import Line, chart
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.translators import TAUGHT, book, scores_of, trained, training_for, usual_settings
+from regard.labs.charts.lines import LineSeries, line_chart
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.translators import (
+    TRANSLATION_SETUP,
+    base_settings,
+    train_translator,
+    training_settings,
+    translation_data,
+    translation_scores,
+)
 from regard.phrasebook import Pair
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MARGIN = 0.5  # BLEU by which one search is better than another
-DONE = f"""
+METHOD = f"""
 Translators that were trained for a short time only, and are not sure of themselves, translate sentences that they
 have not seen, with beams of growing width; a width of one is greedy decoding. Search is the paper's (§6.1): once with
 its length penalty α = 0.6, once without one (α = 0). Measured are the mean log-probability of the outputs under the
@@ -33,9 +41,9 @@ for each of them a beam of 4 finds what is more probable than greedy decoding do
 probable still; and if a beam of 4 is better than greedy decoding, and the widest beam worse than one of 4, with the
 penalty and, by more, without: each by {MARGIN} BLEU or more in the mean, and for most of them.
 
-{TAUGHT}
+{TRANSLATION_SETUP}
 """
-LIMITS = """
+LIMITATIONS = """
 The phrasebook has one right translation for each sentence, so that a good translator has little to search for; real
 text leaves more open. That wide beams hurt is a fault of the model, not of the search, which finds what the model
 calls probable: here a translator that was stopped early calls short sentences probable, and better models do so less
@@ -62,16 +70,19 @@ class Found:
 Curves = Mapping[float, Sequence[Sequence[float]]]  # by penalty, seed and width
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train translators, search, draw."""
-    widths = bench.pick([1, 4, 32], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64])
-    pairs = book(bench).test[:100]
-    steps = usual_settings(bench)["training"]["steps"]
-    stopped, seeds, more = bench.pick(60, 170, 300), range(1, 4), range(1, bench.pick(1, 2, 2) + 1)
-    early = [trained(bench, {"training": training_for(stopped, n)}, "a translator that stops early") for n in seeds]
-    late = [trained(bench, {"training": training_for(steps, n)}, "a translator") for n in more]
+    widths = context.by_effort([1, 4, 32], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64])
+    pairs = translation_data(context).test[:100]
+    steps = base_settings(context)["training"]["steps"]
+    stopped, seeds, more = context.by_effort(60, 170, 300), range(1, 4), range(1, context.by_effort(1, 2, 2) + 1)
+    early = [
+        train_translator(context, {"training": training_settings(stopped, n)}, "a translator that stops early")
+        for n in seeds
+    ]
+    late = [train_translator(context, {"training": training_settings(steps, n)}, "a translator") for n in more]
     found = in_turns(early, pairs, widths)
-    bench.say(f"  searched with {len(early)} translators that stopped early")
+    context.log(f"  searched with {len(early)} translators that stopped early")
     sure = [[search(model, pairs, width, 0.0) for width in widths] for model in late]
     four = widths.index(PAPER)
     bleu, likely = _curves(found, "bleu"), _curves(found, "log_probability")
@@ -87,9 +98,9 @@ def run(bench: Bench) -> Outcome:
         "that it hurts with the penalty": clearly(hurt, -1),
         "that it hurts more without the penalty than with it": fmean(worse) < fmean(hurt),
     }
-    return Outcome(
+    return LabResult(
         holds=all(parts.values()),
-        said=f"Stopped after {stopped} steps, translators come to {paper[0]:.1f} BLEU if they decode greedily and to "
+        summary=f"Stopped after {stopped} steps, translators come to {paper[0]:.1f} BLEU if they decode greedily and to "
         f"{paper[four]:.1f} with the paper's beam of {PAPER} (seed by seed: {_changes(better)}). Without a length "
         f"penalty outputs have {_true(trust[0])} nats greedily, {_true(trust[four])} with a beam of {PAPER} and "
         f"{_true(trust[-1])} with one of {widths[-1]}; these last are {length[-1]:.0%} as long as the references and "
@@ -104,7 +115,7 @@ def run(bench: Bench) -> Outcome:
             },
             "trained to the end": [[asdict(one) for one in rows] for rows in sure],
         },
-        drawings=[_draw(widths, found)],
+        figures=[_draw(widths, found)],
         tables=[_table(widths, found, certain)],
     )
 
@@ -142,7 +153,7 @@ def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> Found:
     found = model.translations([pair.source for pair in pairs], wish, engine="torch")
     seconds = time.perf_counter() - begun
     outputs = [one.text for one in found]
-    scores = scores_of(outputs, pairs)
+    scores = translation_scores(outputs, pairs)
     probable = [one.sentences[0].alternatives[0].token_scores or [] for one in found]
     return Found(
         width,
@@ -171,7 +182,7 @@ def _changes(values: Sequence[float]) -> str:
     return ", ".join(f"{round(value, 1) + 0.0:+.1f}".replace("-", "−") for value in values)
 
 
-def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -> Drawing:
+def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -> LabFigure:
     titles = {
         "log_probability": "log-probability of an output, nats",
         "bleu": "BLEU",
@@ -183,14 +194,19 @@ def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -
         for ax, (what, title) in zip(figure.subplots(2, 2).flat, titles.items(), strict=True):
             runs = _curves(found, what)
             _thin(ax, widths, runs)
-            lines = {name: Line(widths, _means(runs[alpha])) for alpha, name in PENALTIES.items()}
+            lines = {name: LineSeries(widths, _means(runs[alpha])) for alpha, name in PENALTIES.items()}
             timed = what == "seconds"
-            chart(
-                ax, lines, title=title, across="width of the beam; 1 is greedy", x="log", y="log" if timed else "linear"
+            line_chart(
+                ax,
+                lines,
+                title=title,
+                xlabel="width of the beam; 1 is greedy",
+                xscale="log",
+                yscale="log" if timed else "linear",
             )
     bleu = {alpha: _means(runs) for alpha, runs in _curves(found, "bleu").items()}
     said = "; ".join(f"{PENALTIES[alpha]}: {', '.join(f'{one:.1f}' for one in each)}" for alpha, each in bleu.items())
-    return Drawing(
+    return LabFigure(
         "beams",
         "Translators that are not sure of themselves, with wider and wider beams, with a length penalty and without; "
         "thin lines are single seeds.",
@@ -207,7 +223,7 @@ def _thin(ax: "Axes", widths: list[int], runs: Curves) -> None:
             ax.plot(widths, values, color=colour, linewidth=0.8, alpha=0.45)
 
 
-def _table(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]], sure: Sequence[float]) -> Table:
+def _table(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]], sure: Sequence[float]) -> LabTable:
     likely, bleu, length = (_curves(found, what) for what in ("log_probability", "bleu", "length"))
     columns: dict[str, list[str]] = {}
     for alpha, name in PENALTIES.items():
@@ -216,4 +232,4 @@ def _table(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]], 
         columns[f"length, {name}"] = [f"{one:.2f}" for one in _means(length[alpha])]
     columns["BLEU, trained longer"] = [f"{one:.1f}" for one in sure]
     rows = [[str(width), *(column[n] for column in columns.values())] for n, width in enumerate(widths)]
-    return Table("Beams of growing width, the mean over seeds", ["beam", *columns], rows)
+    return LabTable("Beams of growing width, the mean over seeds", ["beam", *columns], rows)

@@ -11,18 +11,17 @@ from torch import Tensor
 from regard.config import DecoderOnlyConfig
 from regard.config.positions import RotaryPositionsConfig
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.contours import contours
-from regard.labs.charts.lines import chart, over_seeds
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.fitting import Answering, accuracy, fit
-from regard.labs.trials.rates import Tried, best_rate
-from regard.labs.trials.surfaces import RISE, basin, between, not_convex, surface
-from regard.labs.trials.tasks import FIRST, copying
+from regard.labs.charts.grids import contour_map
+from regard.labs.charts.lines import line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.fitting import SymbolPrediction, TrialAccuracy, accuracy, fit, select_learning_rate
+from regard.labs.trials.loss_surface import BASIN_RISE, basin_fraction, interpolate, loss_surface, nonconvexity
+from regard.labs.trials.tasks import FIRST_SYMBOL, copy_task
 from regard.models import build
 from regard.models.initialise import initialise
 from regard.models.network import Network
 
-DONE = """
+METHOD = """
 Networks of the same width and growing depth learn, in a fixed number of steps, to copy a few symbols: with residual
 connections and layer normalisation in the paper's order (post-norm) and before each sub-layer (pre-norm), without
 normalisation, without residual connections, and without both. One layer is enough for the task, so a network that
@@ -40,7 +39,7 @@ far from convex it is (the ratio |λ_min| / |λ|_max of the curvatures where one
 Li et al. say that residual connections smooth the surface. The claim here is about the first number alone: with them
 the share is to be larger by a fifth or more, in the mean over several networks and pairs of directions.
 """
-LIMITS = """
+LIMITATIONS = """
 Small networks on a small task, trained briefly and with a short warm-up, which post-norm needs more than pre-norm does
 (Xiong et al. 2020): with more care, some of those that fail here can be trained. That normalisation is not needed where
 what is added starts small was found by Zhang et al. (2019, Fixup). Two random directions out of tens of thousands: a
@@ -82,37 +81,37 @@ SYMBOLS, LENGTH = 6, 3
 OTHERS = (10**6 + 1, 10**6)  # seeds of texts that are not trained on: those that choose a rate, those that are reported
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train at every depth, walk around what was learned, draw."""
-    depths = bench.pick([2, 8], [1, 3, 6, 12], [1, 2, 4, 8, 16])
-    rates = bench.pick([1e-2], [3e-3, 1e-2], [3e-3, 1e-2])
-    steps, seeds = bench.pick(60, 120, 160), bench.pick(1, 2, 2)
-    kinds = bench.pick([POST, NO_NORM, NO_RESIDUAL, SMALL], [*KINDS], [*KINDS])
+    depths = context.by_effort([2, 8], [1, 3, 6, 12], [1, 2, 4, 8, 16])
+    rates = context.by_effort([1e-2], [3e-3, 1e-2], [3e-3, 1e-2])
+    steps, seeds = context.by_effort(60, 120, 160), context.by_effort(1, 2, 2)
+    kinds = context.by_effort([POST, NO_NORM, NO_RESIDUAL, SMALL], [*KINDS], [*KINDS])
     right: dict[str, list[list[float]]] = {}  # by kind: for each seed, at each depth
     for name in kinds:
         best = [_best(KINDS[name], depth, rates, steps, seeds) for depth in depths]
         right[name] = [list(shares) for shares in zip(*best, strict=True)]
-        bench.say(f"  {name}: {fmean(run[-1] for run in right[name]):.0%} right at {depths[-1]} layers")
-    depth, longer, drawn, walks = bench.pick((4, 80, 2, 1), (4, 240, 2, 2), (4, 300, 3, 2))
-    places = torch.linspace(-REACH, REACH, bench.pick(11, 19, 25))
+        context.log(f"  {name}: {fmean(run[-1] for run in right[name]):.0%} right at {depths[-1]} layers")
+    depth, longer, drawn, walks = context.by_effort((4, 80, 2, 1), (4, 240, 2, 2), (4, 300, 3, 2))
+    places = torch.linspace(-REACH, REACH, context.by_effort(11, 19, 25))
     maps: dict[str, list[Tensor]] = {}
     centres: dict[str, list[float]] = {}
-    for name, kind in list(MAPS.items())[: bench.pick(2, 4, 4)]:
+    for name, kind in list(MAPS.items())[: context.by_effort(2, 4, 4)]:
         maps[name], centres[name] = _maps(kind, depth, longer, drawn, walks, places)
-        bench.say(f"  the loss around {name}: {fmean(map(basin, maps[name])):.0%} within half a nat")
+        context.log(f"  the loss around {name}: {fmean(map(basin_fraction, maps[name])):.0%} within half a nat")
     deepest = {name: fmean(run[-1] for run in runs) for name, runs in right.items()}
     shallow = min(fmean(run[0] for run in runs) for runs in right.values())
     both = [deepest[name] for name in (POST, PRE) if name in deepest]
     one = {name: deepest[name] for name in deepest if name not in (POST, PRE, SMALL)}
-    widths = {name: [basin(found) for found in surfaces] for name, surfaces in maps.items()}
-    bends = {name: [not_convex(found) for found in surfaces] for name, surfaces in maps.items()}
-    return Outcome(
+    widths = {name: [basin_fraction(found) for found in surfaces] for name, surfaces in maps.items()}
+    bends = {name: [nonconvexity(found) for found in surfaces] for name, surfaces in maps.items()}
+    return LabResult(
         holds=shallow > 0.8
         and max(both) > 0.8
         and min(both) > 1.3 * max(one.values())
-        and max(loss for losses in centres.values() for loss in losses) < RISE  # all that are mapped have learned
+        and max(loss for losses in centres.values() for loss in losses) < BASIN_RISE  # all that are mapped have learned
         and all(fmean(widths[on]) > 1.2 * fmean(widths[off]) for on, off in _pairs(widths)),
-        said=f"With {_layers(depths[0])} every network copies {_at_least(shallow)}. With {depths[-1]} layers it is "
+        summary=f"With {_layers(depths[0])} every network copies {_at_least(shallow)}. With {depths[-1]} layers it is "
         f"{' and '.join(f'{deepest[name]:.0%} ({name})' for name in (POST, PRE) if name in deepest)} with residual "
         f"connections and normalisation, and {', '.join(f'{share:.0%} ({name})' for name, share in one.items())}; "
         f"guessing is {1 / SYMBOLS:.0%} (seeds: {seeds}). Where what is added starts small, a network without "
@@ -123,30 +122,30 @@ def run(bench: Bench) -> Outcome:
             "surface_depth": depth,
             "loss_at_the_centre": centres,
             "within_half_a_nat": widths,
-            "not_convex": bends,
+            "nonconvexity": bends,
         },
-        drawings=[_draw_depths(depths, right), _draw_maps({name: found[0] for name, found in maps.items()})],
+        figures=[_draw_depths(depths, right), _draw_maps({name: found[0] for name, found in maps.items()})],
         tables=[_depth_table(depths, right), _surface_table(centres, widths, bends)],
     )
 
 
 def _best(kind: Kind, layers: int, rates: list[float], steps: int, seeds: int) -> list[float]:
     """The share of symbols copied by each seed, at the learning rate that is best for all together."""
-    return best_rate(
+    return select_learning_rate(
         {rate: [_try(kind, layers, rate, steps, seed) for seed in range(seeds)] for rate in rates}
     ).reported
 
 
-def _try(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Tried:
+def _try(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> TrialAccuracy:
     network = _learn(kind, layers, rate, steps, seed)
-    return Tried(*(accuracy(network, next(copying(SYMBOLS, LENGTH, 256, other))) for other in OTHERS))
+    return TrialAccuracy(*(accuracy(network, next(copy_task(SYMBOLS, LENGTH, 256, other))) for other in OTHERS))
 
 
 def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Network:
     """A trained network; where training diverged, the network as it was before that."""
     torch.manual_seed(seed)
     config = DecoderOnlyConfig(
-        vocab_size=SYMBOLS + FIRST,
+        vocab_size=SYMBOLS + FIRST_SYMBOL,
         width=32,
         layers=layers,
         heads=2,
@@ -159,7 +158,7 @@ def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Netwo
     )
     network = build(config)
     initialise(network, config, shrink=kind.small)
-    fit(network, copying(SYMBOLS, LENGTH, 32, seed), steps, peak=rate)
+    fit(network, copy_task(SYMBOLS, LENGTH, 32, seed), steps, learning_rate=rate)
     return network
 
 
@@ -167,18 +166,18 @@ def _maps(
     kind: Kind, layers: int, steps: int, seeds: int, walks: int, places: Tensor
 ) -> tuple[list[Tensor], list[float]]:
     """Surfaces around networks of several seeds, along several pairs of directions, and the loss in their middle."""
-    batch = next(copying(SYMBOLS, LENGTH, 64, seed=10**6))
+    batch = next(copy_task(SYMBOLS, LENGTH, 64, seed=10**6))
     found, centres = list[Tensor](), list[float]()
     for seed in range(seeds):
         network = _learn(kind, layers, 5e-3, steps, seed)
-        objective = Answering(network.eval())
+        objective = SymbolPrediction(network.eval())
 
-        def loss(objective: Answering = objective) -> float:
+        def loss(objective: SymbolPrediction = objective) -> float:
             return float(objective(batch).plain) / batch.targets
 
         with torch.no_grad():
             centres.append(loss())
-        found += [surface(network, loss, places, seed=walk) for walk in range(walks)]
+        found += [loss_surface(network, loss, places, seed=walk) for walk in range(walks)]
     return found, centres
 
 
@@ -209,16 +208,16 @@ def _pairs(maps: Iterable[str]) -> list[tuple[str, str]]:
     return list(zip(names[::2], names[1::2], strict=True))
 
 
-def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> Drawing:
+def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> LabFigure:
     with our_style():
         figure = new_figure(7, 3.6)
         lines = {name: over_seeds(depths, runs) for name, runs in right.items()}
-        chart(figure.subplots(), lines, title="share of symbols copied", across="layers", x="log")
+        line_chart(figure.subplots(), lines, title="share of symbols copied", xlabel="layers", xscale="log")
     ends = (
         f"{name}: {fmean(run[0] for run in runs):.0%}, then {fmean(run[-1] for run in runs):.0%}"
         for name, runs in right.items()
     )
-    return Drawing(
+    return LabFigure(
         "depth",
         "What networks of growing depth have learned after the same number of steps, at the best learning rate for "
         f"each; guessing is {1 / SYMBOLS:.2f}.",
@@ -228,16 +227,16 @@ def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> Draw
     )
 
 
-def _draw_maps(maps: dict[str, Tensor]) -> Drawing:
-    shares = {name: f"{basin(found):.0%} within half a nat" for name, found in maps.items()}
+def _draw_maps(maps: dict[str, Tensor]) -> LabFigure:
+    shares = {name: f"{basin_fraction(found):.0%} within half a nat" for name, found in maps.items()}
     with our_style():
         rows = len(_pairs(maps))  # residual connections on the left, none on the right
         figure = new_figure(8.4, 4.1 * rows)
         for n, (name, found) in enumerate(maps.items(), start=1):
-            edge = float(found[len(found) // 2, len(found) // 2]) + RISE
+            edge = float(found[len(found) // 2, len(found) // 2]) + BASIN_RISE
             title = f"{name}: {shares[name]}"
-            contours(figure.add_subplot(rows, 2, n), between(found), REACH, LEVELS, edge=edge, title=title)
-    return Drawing(
+            contour_map(figure.add_subplot(rows, 2, n), interpolate(found), REACH, LEVELS, highlight=edge, title=title)
+    return LabFigure(
         "surfaces",
         "The loss in nats around trained networks (+), along two random directions in which 1 is as far as the weights "
         f"are long. Within the thick line it is at most half a nat above that of the network. Measured at {len(found)} "
@@ -248,20 +247,20 @@ def _draw_maps(maps: dict[str, Tensor]) -> Drawing:
     )
 
 
-def _depth_table(depths: list[int], right: dict[str, list[list[float]]]) -> Table:
+def _depth_table(depths: list[int], right: dict[str, list[list[float]]]) -> LabTable:
     rows = [[name, *(f"{fmean(shares):.0%}" for shares in zip(*runs, strict=True))] for name, runs in right.items()]
-    return Table("Symbols copied, by layers", ["", *map(str, depths)], rows)
+    return LabTable("Symbols copied, by layers", ["", *map(str, depths)], rows)
 
 
 def _surface_table(
     centres: dict[str, list[float]], widths: dict[str, list[float]], bends: dict[str, list[float]]
-) -> Table:
+) -> LabTable:
     rows = [
         [name, f"{fmean(centres[name]):.3f}", f"{fmean(widths[name]):.0%}", f"{fmean(bends[name]):.2f}"]
         for name in centres
     ]
     head = ["", "loss at the centre", "within half a nat", "ratio of curvatures"]
-    return Table("The loss around trained networks", head, rows)
+    return LabTable("The loss around trained networks", head, rows)
 
 
 def _layers(number: int) -> str:

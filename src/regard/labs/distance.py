@@ -9,15 +9,14 @@ import torch
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.lines import Line, chart, over_seeds
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.fitting import accuracy, fit, parameters
-from regard.labs.trials.rates import Tried, best_rate
-from regard.labs.trials.tasks import FIRST, recalling
+from regard.labs.charts.lines import LineSeries, line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.fitting import TrialAccuracy, accuracy, count_parameters, fit, select_learning_rate
+from regard.labs.trials.tasks import FIRST_SYMBOL, recall_task
 from regard.models import build
 from regard.models.assembly import sketch
 
-DONE = """
+METHOD = """
 A text is one of eight symbols, then as many others, drawn from the same eight, as the distance says, and a mark; the
 network must then write the first symbol. An RNN, an LSTM, a GRU (one layer each) and a Transformer (two layers)
 learn this, a network anew for each distance, all for the same number of steps and on the same texts. The widths of the
@@ -29,7 +28,7 @@ learning rate; guessing gives an eighth. A network's reach is the longest distan
 right, on average over the seeds. The claim holds if all learn the shortest distance, the Transformer the longest too,
 not every gated network does so, and the RNN's reach is shorter than that of each of the others.
 """
-LIMITS = """
+LIMITATIONS = """
 The number of steps is what is held equal, and it is small: with more, gated networks learn longer distances, and so
 does an RNN with more care. How far a gated network gets also depends much on the learning rate; others than those tried
 might suit it better still. What is measured is how hard the task is to learn, not whether a network could hold the
@@ -45,42 +44,43 @@ OTHERS = (2000, 1000)  # seeds of texts that are not trained on: those that choo
 Runs = dict[int, list[float]]  # by distance, the accuracy of each seed
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train, draw."""
-    distances = bench.pick([2, 6, 40], [2, 4, 8, 16, 32, 64], [2, 4, 6, 8, 12, 16, 32, 64, 128])
-    rates = bench.pick([1e-2], [5e-3, 2e-2], [1e-2, 2e-2])
-    steps, seeds = bench.pick(140, 200, 200), bench.pick(1, 3, 3)
-    chosen = equally_large(_transformer(bench.pick(24, 32, 32)))
+    distances = context.by_effort([2, 6, 40], [2, 4, 8, 16, 32, 64], [2, 4, 6, 8, 12, 16, 32, 64, 128])
+    rates = context.by_effort([1e-2], [5e-3, 2e-2], [1e-2, 2e-2])
+    steps, seeds = context.by_effort(140, 200, 200), context.by_effort(1, 3, 3)
+    chosen = equally_large(_transformer(context.by_effort(24, 32, 32)))
     found: dict[str, Runs] = {}
     best: dict[str, list[float]] = {}
     by_rate: dict[str, dict[float, int]] = {}  # the reach with one rate at all distances
     for name, settings in chosen.items():
         tried = {
             distance: {
-                rate: [_recall(settings, distance, steps, rate, seed, bench) for seed in range(seeds)] for rate in rates
+                rate: [_recall(settings, distance, steps, rate, seed, context) for seed in range(seeds)]
+                for rate in rates
             }
             for distance in distances
         }
-        best[name] = [best_rate(runs).rate for runs in tried.values()]
-        found[name] = {distance: best_rate(runs).reported for distance, runs in tried.items()}
+        best[name] = [select_learning_rate(runs).learning_rate for runs in tried.values()]
+        found[name] = {distance: select_learning_rate(runs).reported for distance, runs in tried.items()}
         by_rate[name] = {
             rate: reach({distance: [one.reported for one in runs[rate]] for distance, runs in tried.items()})
             for rate in rates
         }
         told = ", ".join(f"{fmean(runs):.2f} at {distance}" for distance, runs in found[name].items())
-        bench.say(f"  {name}: {told}")
+        context.log(f"  {name}: {told}")
     far, guessing = distances[-1], 1 / SYMBOLS
     at_end = {name: fmean(runs[far]) for name, runs in found.items()}
     reached = {name: reach(runs) for name, runs in found.items()}
-    sizes = {name: parameters(sketch(settings)) for name, settings in chosen.items()}
-    return Outcome(
+    sizes = {name: count_parameters(sketch(settings)) for name, settings in chosen.items()}
+    return LabResult(
         holds=all(fmean(runs[distances[0]]) > MASTERED for runs in found.values())
         and min(found[TRANSFORMER][far]) > MASTERED
         and reached[TRANSFORMER] == far
         and max(found[RNN][far]) < 0.5
         and reached[RNN] < min(reached[name] for name in GATED)
         and min(reached[name] for name in GATED) < far,
-        said=f"With {min(sizes.values()):,} to {max(sizes.values()):,} parameters and {steps} steps "
+        summary=f"With {min(sizes.values()):,} to {max(sizes.values()):,} parameters and {steps} steps "
         f"{', '.join(f'the {name} {_reached(one, far)}' for name, one in reached.items())}. Over a distance of "
         f"{far} the RNN is right in {at_end[RNN]:.0%} of texts, the LSTM in {at_end[LSTM]:.0%}, the GRU in "
         f"{at_end[GRU]:.0%} and the Transformer in {at_end[TRANSFORMER]:.0%}, where guessing gives {guessing:.0%} "
@@ -89,19 +89,19 @@ def run(bench: Bench) -> Outcome:
             "distances": distances,
             "accuracy": {name: list(runs.values()) for name, runs in found.items()},
             "learning_rate": best,
-            "parameters": sizes,
+            "count_parameters": sizes,
             "width": {name: settings.width for name, settings in chosen.items()},
             "reach": reached,
             "reach_by_learning_rate": by_rate,
         },
-        drawings=[_draw(distances, found, reached)],
+        figures=[_draw(distances, found, reached)],
         tables=[_table(distances, found, sizes), *([_table_of_rates(by_rate)] if len(rates) > 1 else [])],
     )
 
 
 def equally_large(transformer: ModelConfig) -> dict[str, ModelConfig]:
     """A Transformer, and recurrent networks with as many parameters or just less."""
-    budget = parameters(sketch(transformer))
+    budget = count_parameters(sketch(transformer))
     cells: Mapping[str, Literal["rnn", "lstm", "gru"]] = {RNN: "rnn", LSTM: "lstm", GRU: "gru"}
     recurrent = {name: _widest(_recurrent(cell), budget) for name, cell in cells.items()}
     return {**recurrent, TRANSFORMER: transformer}
@@ -123,27 +123,33 @@ def reach(runs: Mapping[int, Sequence[float]]) -> int:
 
 def _widest(settings: Callable[[int], ModelConfig], budget: int) -> ModelConfig:
     widths = range(1, 512)
-    return settings(widths[bisect_right(widths, budget, key=lambda width: parameters(sketch(settings(width)))) - 1])
+    return settings(
+        widths[bisect_right(widths, budget, key=lambda width: count_parameters(sketch(settings(width)))) - 1]
+    )
 
 
 def _recurrent(cell: Literal["rnn", "lstm", "gru"]) -> Callable[[int], ModelConfig]:
     return lambda width: RecurrentLanguageModelConfig(
-        vocab_size=SYMBOLS + FIRST, width=width, layers=1, cell=cell, dropout=0.0
+        vocab_size=SYMBOLS + FIRST_SYMBOL, width=width, layers=1, cell=cell, dropout=0.0
     )
 
 
 def _transformer(width: int) -> ModelConfig:
     return DecoderOnlyConfig(
-        vocab_size=SYMBOLS + FIRST, width=width, layers=2, heads=2, feed_forward=2 * width, dropout=0.0
+        vocab_size=SYMBOLS + FIRST_SYMBOL, width=width, layers=2, heads=2, feed_forward=2 * width, dropout=0.0
     )
 
 
-def _recall(settings: ModelConfig, distance: int, steps: int, rate: float, seed: int, bench: Bench) -> Tried:
+def _recall(
+    settings: ModelConfig, distance: int, steps: int, rate: float, seed: int, context: LabContext
+) -> TrialAccuracy:
     """The accuracy after training over this distance."""
     torch.manual_seed(seed)
     network = build(settings)
-    fit(network, recalling(SYMBOLS, distance, bench.pick(16, 32, 32), seed), steps, peak=rate)
-    return Tried(*(accuracy(network, next(recalling(SYMBOLS, distance, 512, seed=other + seed))) for other in OTHERS))
+    fit(network, recall_task(SYMBOLS, distance, context.by_effort(16, 32, 32), seed), steps, learning_rate=rate)
+    return TrialAccuracy(
+        *(accuracy(network, next(recall_task(SYMBOLS, distance, 512, seed=other + seed))) for other in OTHERS)
+    )
 
 
 def _reached(reach: int, far: int) -> str:
@@ -160,14 +166,14 @@ def _of_rates(by_rate: Mapping[str, Mapping[float, int]]) -> str:
     )
 
 
-def _draw(distances: list[int], found: Mapping[str, Runs], reached: Mapping[str, int]) -> Drawing:
+def _draw(distances: list[int], found: Mapping[str, Runs], reached: Mapping[str, int]) -> LabFigure:
     with our_style():
         figure = new_figure(11, 4.2)
         lines = {name: over_seeds(distances, list(zip(*runs.values(), strict=True))) for name, runs in found.items()}
-        lines["guessing"] = Line(distances, [1 / SYMBOLS] * len(distances))
+        lines["guessing"] = LineSeries(distances, [1 / SYMBOLS] * len(distances))
         title = "share of texts whose first symbol is recalled"
-        chart(figure.subplots(), lines, title=title, across="distance, in tokens", x="log")
-    return Drawing(
+        line_chart(figure.subplots(), lines, title=title, xlabel="distance, in tokens", xscale="log")
+    return LabFigure(
         "distance",
         "Accuracy of recall after the same number of steps, for networks of about equal size; "
         "lines are means over seeds, bands reach from the worst to the best.",
@@ -181,14 +187,16 @@ def _draw(distances: list[int], found: Mapping[str, Runs], reached: Mapping[str,
     )
 
 
-def _table(distances: list[int], found: Mapping[str, Runs], sizes: Mapping[str, int]) -> Table:
+def _table(distances: list[int], found: Mapping[str, Runs], sizes: Mapping[str, int]) -> LabTable:
     rows = [
         [name, f"{sizes[name]:,}", *(f"{fmean(runs[distance]):.2f}" for distance in distances)]
         for name, runs in found.items()
     ]
-    return Table("Accuracy by distance", ["", "parameters", *map(str, distances)], rows)
+    return LabTable("Accuracy by distance", ["", "count_parameters", *map(str, distances)], rows)
 
 
-def _table_of_rates(by_rate: Mapping[str, Mapping[float, int]]) -> Table:
+def _table_of_rates(by_rate: Mapping[str, Mapping[float, int]]) -> LabTable:
     rows = [[name, *map(str, reached.values())] for name, reached in by_rate.items()]
-    return Table("Reach with one learning rate for all distances", ["", *(f"{rate:g}" for rate in by_rate[RNN])], rows)
+    return LabTable(
+        "Reach with one learning rate for all distances", ["", *(f"{rate:g}" for rate in by_rate[RNN])], rows
+    )

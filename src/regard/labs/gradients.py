@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The last state's gradient by each token before it: through recurrence, gates and attention."""
 
 import math
@@ -12,14 +13,13 @@ from torch import Tensor
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
 from regard.drawing.style import new_figure, our_style
 from regard.interpret.hooks import hooked
-from regard.labs.charts.lines import chart, over_seeds
-from regard.labs.charts.magnitudes import magnitude
-from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.charts.lines import format_number, line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.recurrent import RecurrentLayer
 
-DONE = """
+METHOD = """
 Networks of one layer, as they are before any training, read random tokens. What comes out at the last token is
 multiplied by random numbers and added up, and the gradient of this sum by the vector of each token before it is taken.
 Measured is its norm, as the root of the mean square over texts and random numbers, against how many steps the token
@@ -31,7 +31,7 @@ gate all but open (σ(5) = 0.99). Both are measured a second time with their rec
 gate is left between one step and the next. The factor in the table is what one step more does to the gradient: the
 slope of the straight line that fits the logarithms best, from an eighth of the way to its end.
 """
-LIMITS = """
+LIMITATIONS = """
 These are networks before training, and training moves them: an LSTM that must remember learns to open its forget gate,
 and an RNN may learn weights that keep some directions alive. Between one and four times lies a size of weights at which
 an RNN's gradient neither vanishes nor explodes for a while; it must be hit, and it differs from input to input. Through
@@ -53,13 +53,13 @@ class Subject:
     change: Callable[[RecurrentLayer], None] = lambda layer: None
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Measure, draw."""
-    length, width, seeds = bench.pick((48, 32, 2), (64, 128, 5), (128, 256, 10))
+    length, width, seeds = context.by_effort((48, 32, 2), (64, 128, 5), (128, 256, 10))
     norms: dict[str, list[list[float]]] = {}
     for name, subject in SUBJECTS.items():
         norms[name] = [gradient_norms(_network(subject, width, seed), length, seed) for seed in range(seeds)]
-        bench.say(f"  {name}: × {per_step(norms[name][0]):.2f} with each step")
+        context.log(f"  {name}: × {per_step(norms[name][0]):.2f} with each step")
     factors = {name: [per_step(run) for run in runs] for name, runs in norms.items()}
     usual = {name: geometric_mean(found) for name, found in factors.items()}
     kept = {name: geometric_mean([run[-1] / run[1] for run in runs]) for name, runs in norms.items()}
@@ -67,17 +67,17 @@ def run(bench: Bench) -> Outcome:
         name: geometric_mean([per_step(gradient_norms(_network(subject, width, n), length, n)) for n in range(seeds)])
         for name, subject in THROUGH_THE_GATE.items()
     }
-    return Outcome(
+    return LabResult(
         holds=max(factors[SMALL]) < 0.8
         and min(factors[LARGE]) > 1.2
         and min(factors[LSTM]) > max(factors[SMALL])
         and min(factors[OPEN]) > max(factors[LSTM])
         and all(0.95 < factor < 1.05 for factor in factors[TRANSFORMER]),
-        said=f"One step further back multiplies the gradient by {usual[SMALL]:.2f} in the RNN, by {usual[LARGE]:.2f} "
+        summary=f"One step further back multiplies the gradient by {usual[SMALL]:.2f} in the RNN, by {usual[LARGE]:.2f} "
         f"in the RNN with four times the weights, by {usual[LSTM]:.2f} in the LSTM, by {usual[GRU]:.2f} in the GRU, "
         f"and by {usual[TRANSFORMER]:.2f} in the Transformer. What lies {length - 1} steps back therefore has "
-        f"{magnitude(kept[SMALL])}, {magnitude(kept[LARGE])}, {magnitude(kept[LSTM])}, {magnitude(kept[GRU])} and "
-        f"{magnitude(kept[TRANSFORMER])} times the gradient of the token before the last. As it is initialised, the "
+        f"{format_number(kept[SMALL])}, {format_number(kept[LARGE])}, {format_number(kept[LSTM])}, {format_number(kept[GRU])} and "
+        f"{format_number(kept[TRANSFORMER])} times the gradient of the token before the last. As it is initialised, the "
         f"LSTM's {_course(usual[LSTM])}; through its forget gate alone the factor would be {gates[LSTM]:.2f}, and the "
         f"way through its state {'adds to' if usual[LSTM] > gates[LSTM] else 'takes from'} that. With the "
         f"gate all but open the factor is {usual[OPEN]:.2f}, and the gradient {_course(usual[OPEN])} (through the gate "
@@ -89,7 +89,7 @@ def run(bench: Bench) -> Outcome:
             "factor_per_step": factors,
             "factor_through_the_gate_alone": gates,
         },
-        drawings=[_draw(norms)],
+        figures=[_draw(norms)],
         tables=[_table(norms, usual)],
     )
 
@@ -175,14 +175,14 @@ THROUGH_THE_GATE = {
 }
 
 
-def _draw(norms: Mapping[str, list[list[float]]]) -> Drawing:
+def _draw(norms: Mapping[str, list[list[float]]]) -> LabFigure:
     with our_style():
         figure = new_figure(11, 4.6)
         places = range(len(norms[SMALL][0]))
         lines = {name: over_seeds(places, runs, mean=geometric_mean) for name, runs in norms.items()}
         title, across = "norm of the gradient of the last state by a token's vector", "steps back from the last token"
-        said = chart(figure.subplots(), lines, title=title, across=across, y="log", markers=False)
-    return Drawing(
+        said = line_chart(figure.subplots(), lines, title=title, xlabel=across, yscale="log", markers=False)
+    return LabFigure(
         "gradients",
         "By powers: how strongly the last state depends on tokens further and further back, before training. "
         "Lines are geometric means over seeds; bands reach from the lowest to the highest.",
@@ -197,11 +197,11 @@ def _course(factor: float) -> str:
     return "falls" if factor < 1 else "grows"
 
 
-def _table(norms: Mapping[str, list[list[float]]], usual: Mapping[str, float]) -> Table:
+def _table(norms: Mapping[str, list[list[float]]], usual: Mapping[str, float]) -> LabTable:
     length = len(norms[SMALL][0])
     places = [1, *(length * part // 4 for part in (1, 2, 3)), length - 1]
     rows = [
-        [name, *(magnitude(geometric_mean([run[place] for run in runs])) for place in places), f"{usual[name]:.2f}"]
+        [name, *(format_number(geometric_mean([run[place] for run in runs])) for place in places), f"{usual[name]:.2f}"]
         for name, runs in norms.items()
     ]
-    return Table("Norm of the gradient", ["steps back", *map(str, places), "× with each step"], rows)
+    return LabTable("Norm of the gradient", ["steps back", *map(str, places), "× with each step"], rows)

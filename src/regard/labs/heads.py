@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """One head or several that cost as much; and what single heads of a translator look at and are needed for."""
 
 from collections import defaultdict
@@ -11,17 +12,24 @@ from torch import Tensor
 from regard.api import Model
 from regard.config import DecoderOnlyConfig
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.cells import cells
-from regard.labs.charts.dots import dots
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.fitting import Asked, accuracy, fit
-from regard.labs.trials.tasks import FIRST
-from regard.labs.trials.translators import TAUGHT, book, compared, perplexity_on, short, trained
+from regard.labs.charts.bars import dots
+from regard.labs.charts.grids import matrix
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.fitting import accuracy, fit
+from regard.labs.trials.tasks import FIRST_SYMBOL, SymbolBatch
+from regard.labs.trials.translators import (
+    TRANSLATION_SETUP,
+    comparison_steps,
+    reference_perplexity,
+    train_for_comparison,
+    train_translator,
+    translation_data,
+)
 from regard.models import build
 from regard.phrasebook import Pair
 
 LEAST = 0.25  # how much of their attention goes elsewhere, of heads that do different things
-DONE = f"""
+METHOD = f"""
 Networks that differ in the number of their heads alone: more heads are narrower ones, so that all have the same
 parameters and do the same number of multiplications. Each number of heads is tried with several seeds, and four heads,
 a number chosen beforehand, are held against one: they are ahead if the worst seed with four is better than the best
@@ -39,9 +47,9 @@ differences of their weights: 0 if they look alike, 1 if nothing that one looks 
 how much the log-probability of right translations falls when this one head is switched off. Heads are said to do
 different things if at least {LEAST:.0%} of their attention goes elsewhere than that of another of the same sub-layer.
 
-{TAUGHT}
+{TRANSLATION_SETUP}
 """
-LIMITS = """
+LIMITATIONS = """
 How many heads are best depends on size, data and how long one trains: the paper's own differences are small as well
 (24.9 BLEU with one head, 25.8 with eight or sixteen, 25.4 with 32). That one layer needs several heads to look at two
 places does not mean that a deeper network does: it can look at them one after the other. That a head is not needed when
@@ -71,30 +79,33 @@ class Part:
         return f"{self.place}[{self.head}]"
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train with few and many heads, look at each, draw."""
-    counts, seeds = bench.pick([ONE, SEVERAL], [1, 2, 4, 8, 16], [1, 2, 4, 8, 16]), range(1, 4)
-    right = {count: [two_places(bench, count, seed) for seed in seeds] for count in counts}
-    bench.say(f"  two places at once: {_means(right, '.0%')}")
-    tried = bench.pick([], [ONE, SEVERAL, 16], [ONE, SEVERAL, 16])
-    pairs = book(bench).test[: bench.pick(80, 200, 300)]
+    counts, seeds = context.by_effort([ONE, SEVERAL], [1, 2, 4, 8, 16], [1, 2, 4, 8, 16]), range(1, 4)
+    right = {count: [two_places(context, count, seed) for seed in seeds] for count in counts}
+    context.log(f"  two places at once: {_means(right, '.0%')}")
+    tried = context.by_effort([], [ONE, SEVERAL, 16], [ONE, SEVERAL, 16])
+    pairs = translation_data(context).test[: context.by_effort(80, 200, 300)]
     worth: dict[int, list[float]] = {}
     for count in tried:
-        models = [compared(bench, {"model": {"heads": count}}, f"a translator, heads: {count}", n) for n in seeds]
-        worth[count] = [perplexity_on(model, pairs) for model in models]
+        models = [
+            train_for_comparison(context, {"model": {"heads": count}}, f"a translator, heads: {count}", n)
+            for n in seeds
+        ]
+        worth[count] = [reference_perplexity(model, pairs) for model in models]
     if worth:
-        bench.say(f"  perplexity: {_means(worth, '.3f')}")
-    parts = what_heads_do(trained(bench, {}, "a translator"), pairs[: bench.pick(16, 40, 60)])
+        context.log(f"  perplexity: {_means(worth, '.3f')}")
+    parts = what_heads_do(train_translator(context, {}, "a translator"), pairs[: context.by_effort(16, 40, 60)])
     differ = fmean(part.elsewhere for part in parts)
     costs = [part.cost for part in parts]
     needed, spare = max(parts, key=lambda part: part.cost), min(parts, key=lambda part: part.cost)
     ahead = min(right[SEVERAL]) > max(right[ONE])
     translates = not worth or max(worth[SEVERAL]) < min(worth[ONE])
-    return Outcome(
+    return LabResult(
         holds=ahead and translates and differ >= LEAST,
-        said=f"Asked for two places at once, a layer with one head is right at {fmean(right[ONE]):.0%} of the places, "
+        summary=f"Asked for two places at once, a layer with one head is right at {fmean(right[ONE]):.0%} of the places, "
         f"with {SEVERAL} at {fmean(right[SEVERAL]):.0%} (guessing: {SYMBOLS**-2:.0%}; seeds: {len(seeds)}): "
-        f"{_ahead(ahead)}.{_translated(worth, short(bench), translates)} Of the {len(parts)} heads of one translator, "
+        f"{_ahead(ahead)}.{_translated(worth, comparison_steps(context), translates)} Of the {len(parts)} heads of one translator, "
         f"two of the same sub-layer give {differ:.0%} of their attention to other places. {needed.name} is "
         f"needed most: without it a translation loses {needed.cost:.1f} nats; the median head is worth "
         f"{_signed(median(costs), 2)}, and {spare.name} {_signed(spare.cost, 2)}.",
@@ -104,21 +115,23 @@ def run(bench: Bench) -> Outcome:
             "elsewhere": differ,
             "heads": [asdict(part) for part in parts],
         },
-        drawings=[_draw(right, worth, parts)],
+        figures=[_draw(right, worth, parts)],
         tables=[_table(parts)],
     )
 
 
-def two_places(bench: Bench, heads: int, seed: int) -> float:
+def two_places(context: LabContext, heads: int, seed: int) -> float:
     """How often a layer with so many heads is right, after training, about the symbols at two places before."""
     torch.manual_seed(seed)
     settings = {"width": 32, "layers": 1, "heads": heads, "feed_forward": 64, "norm_order": "pre"}
-    network = build(DecoderOnlyConfig.model_validate({"vocab_size": SYMBOLS**2 + FIRST, "dropout": 0.0, **settings}))
-    fit(network, paired(32, seed), bench.pick(250, 400, 600), peak=1e-2)
+    network = build(
+        DecoderOnlyConfig.model_validate({"vocab_size": SYMBOLS**2 + FIRST_SYMBOL, "dropout": 0.0, **settings})
+    )
+    fit(network, paired(32, seed), context.by_effort(250, 400, 600), learning_rate=1e-2)
     return accuracy(network, next(paired(256, seed + 1000)))
 
 
-def paired(batch: int, seed: int) -> Iterator[Asked]:
+def paired(batch: int, seed: int) -> Iterator[SymbolBatch]:
     """Rows of symbols; at each the two that stood PLACES before it are asked for, in their order, as one token."""
     random = torch.Generator().manual_seed(seed)
     near, far = PLACES
@@ -127,7 +140,7 @@ def paired(batch: int, seed: int) -> Iterator[Asked]:
         wanted = given.roll(near, 1) * SYMBOLS + given.roll(far, 1)
         asked = torch.ones(batch, LENGTH, dtype=torch.bool)
         asked[:, :far] = False
-        yield Asked(FIRST + given, FIRST + wanted, asked)
+        yield SymbolBatch(FIRST_SYMBOL + given, FIRST_SYMBOL + wanted, asked)
 
 
 def what_heads_do(model: Model, pairs: Sequence[Pair]) -> list[Part]:
@@ -207,7 +220,9 @@ def _signed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def _draw(right: Mapping[int, Sequence[float]], worth: Mapping[int, Sequence[float]], parts: Sequence[Part]) -> Drawing:
+def _draw(
+    right: Mapping[int, Sequence[float]], worth: Mapping[int, Sequence[float]], parts: Sequence[Part]
+) -> LabFigure:
     places = list(dict.fromkeys(part.place for part in parts))
     costs = [[part.cost for part in parts if part.place == place] for place in places]
     most = max(max(row) for row in costs)
@@ -218,20 +233,20 @@ def _draw(right: Mapping[int, Sequence[float]], worth: Mapping[int, Sequence[flo
         figure = new_figure(11, 3.6)
         *axes, last = figure.subplots(1, len(charts) + 1, width_ratios=[1] * len(charts) + [1.4])
         for ax, (title, found, shape) in zip(axes, charts, strict=True):
-            dots(ax, {_heads(count): each for count, each in found.items()}, title=title, shape=shape)
-        cells(
+            dots(ax, {_heads(count): each for count, each in found.items()}, title=title, number_format=shape)
+        matrix(
             last,
             [[max(0.0, cost) / most for cost in row] for row in costs],
             places,
             [f"head {n}" for n in range(len(costs[0]))],
             title="nats that a translation loses without a head",
-            said=[[_signed(cost, 1) for cost in row] for row in costs],
+            texts=[[_signed(cost, 1) for cost in row] for row in costs],
         )
         last.set_aspect("auto")
         for label in last.get_xticklabels():
             label.set(rotation=0, ha="center")
     translators = "perplexity of translators by their number of heads; " if worth else ""
-    return Drawing(
+    return LabFigure(
         "heads",
         "Networks with few and many heads that cost the same, lines from the lowest seed to the highest; and each head "
         "of a translator, switched off alone.",
@@ -246,7 +261,7 @@ def _heads(count: int) -> str:
     return f"{count} head{'s' if count > 1 else ''}"
 
 
-def _table(parts: Sequence[Part]) -> Table:
+def _table(parts: Sequence[Part]) -> LabTable:
     rows = [
         [
             part.name,
@@ -258,4 +273,4 @@ def _table(parts: Sequence[Part]) -> Table:
         for part in parts
     ]
     head = ["head", "entropy, nats", "cost, nats", "looks most at", "elsewhere than others"]
-    return Table("Every head of a translator", head, rows)
+    return LabTable("Every head of a translator", head, rows)

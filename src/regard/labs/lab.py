@@ -1,7 +1,7 @@
-"""What a lab is: a claim and where it comes from, an experiment that could refute it, and what came out.
+"""Definition of a lab: a claim from the literature and the experiment that tests it.
 
-The experiment is a module of its own that says what it does (`DONE`) and what it does not show (`LIMITS`), and has a
-`run`. It is imported when it runs, so that a list of labs appears at once.
+An experiment is a module with a description of its method (`METHOD`), its limitations (`LIMITATIONS`) and a function
+`run`. It is imported on first use, so that listing the labs is fast.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,81 +13,85 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Effort = Literal["quick", "usual", "full"]
+Effort = Literal["quick", "default", "full"]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Where an experiment runs: how much effort it may make, where trained models are kept, and who is told."""
+class LabContext:
+    """Options of one lab run: the effort, the folder of trained models, and a function that logs progress."""
 
     effort: Effort
-    models: Path
-    say: Callable[[str], None] = lambda sentence: None
+    models_folder: Path
+    log: Callable[[str], None] = lambda message: None
 
-    def pick(self, quick: T, usual: T, full: T) -> T:
-        """One of three sizes, by effort: seconds, a few minutes at most, or as long as a better picture takes."""
-        return {"quick": quick, "usual": usual, "full": full}[self.effort]
+    def by_effort(self, quick: T, default: T, full: T) -> T:
+        """Return the value for this effort: quick takes seconds, default a few minutes, full up to half an hour."""
+        return {"quick": quick, "default": default, "full": full}[self.effort]
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A figure with a name for its files, a title, and what it shows for those who cannot see it."""
+class LabFigure:
+    """A figure with its file name, caption and alternative text."""
 
     name: str
-    title: str
+    caption: str
     figure: "Figure"
-    shows: str
+    alt_text: str
 
 
 @dataclass(frozen=True)
-class Table:
-    """Numbers in rows; the first column names them."""
+class LabTable:
+    """A table of results; the first column names the rows."""
 
     title: str
-    head: Sequence[str]
+    header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came out: whether the numbers support the claim, a few sentences made of them, and the numbers."""
+class LabResult:
+    """Result of an experiment: whether the numbers support the claim, a summary, the numbers, figures and tables."""
 
     holds: bool
-    said: str
+    summary: str
     numbers: Mapping[str, Any]
-    drawings: Sequence[Drawing] = ()
-    tables: Sequence[Table] = ()
-    board: str = field(default="", repr=False)
-    """What is best read in a fixed width, such as arithmetic."""
+    figures: Sequence[LabFigure] = ()
+    tables: Sequence[LabTable] = ()
+    text: str = field(default="", repr=False)
+    """Preformatted text, such as worked arithmetic."""
 
 
 def verdict(holds: bool) -> str:
-    """Whether a claim holds, as a sentence."""
-    return "It holds here." if holds else "It does not come out here."
+    """Return the verdict on a claim in words."""
+    return "The claim is supported." if holds else "The claim is not supported."
 
 
 class Experiment(Protocol):
-    """What a lab's module has."""
+    """Interface of an experiment module."""
 
-    DONE: str
-    LIMITS: str
+    METHOD: str
+    LIMITATIONS: str
 
-    def run(self, bench: Bench) -> Outcome:
-        """Do it."""
+    def run(self, context: LabContext) -> LabResult:
+        """Run the experiment."""
         ...
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab by name: what is claimed, and who claims it."""
+    """A lab: its name, title, claim, the source of the claim, and the module of its experiment.
+
+    Without `module`, the experiment is the module of the same name in `regard.labs`.
+    """
 
     name: str
     title: str
     claim: str
     source: str
+    module: str = ""
 
     @property
     def experiment(self) -> Experiment:
-        """The module that does it."""
-        return cast("Experiment", import_module(f"regard.labs.{self.name.replace('-', '_')}"))
+        """The module of the experiment, imported on first use."""
+        return cast("Experiment", import_module(self.module or f"regard.labs.{self.name.replace('-', '_')}"))

@@ -20,16 +20,15 @@ from regard.config.positions import (
     SinusoidalPositionsConfig,
 )
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.heat import heat
-from regard.labs.charts.lines import chart, over_seeds
-from regard.labs.charts.magnitudes import magnitude
-from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.charts.grids import heat_map
+from regard.labs.charts.lines import format_number, line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import fit
 from regard.models import build
 from regard.models.network import EncodingNetwork, Network
 from regard.training.labels import LabelBatch, PredictLabels
 
-DONE = """
+METHOD = """
 The four words of "man eats small dinosaur" are put into all of their 24 orders, and each order is read by an encoder
 of two layers that was not trained, once without positions and once with the paper's sinusoids. The vectors that come
 out are compared with those of the first order in two ways: word by word, wherever the word stands now (do the outputs
@@ -40,7 +39,7 @@ Then a classifier, which sees the mean over the words, learns to tell which of t
 orders are in every batch, so that there is nothing to generalise: it only has to tell them apart. Measured is the
 probability that it gives to the right order in the end.
 """
-LIMITS = """
+LIMITATIONS = """
 Four words in two small layers. That without positions outputs move along with their words follows from the arithmetic,
 for any number of words and layers, and so needs no experiment; how well the schemes of position do in practice is the
 subject of another lab. A readout that looks at a place (the first token's vector, say) can of course tell which word
@@ -64,18 +63,18 @@ SCHEMES: dict[str, PositionsConfig] = {
 Moved = dict[str, float]  # how far the outputs lie from those of the first order, by word and by place
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Read all orders, learn to tell them apart, draw."""
     vectors = {name: _vectors(name) for name in (NONE, SINUSOIDAL, MASKED)}
     moved = {name: moved_by(found) for name, found in vectors.items()}
-    schemes = bench.pick([NONE, SINUSOIDAL], [*SCHEMES], [*SCHEMES])
-    steps, seeds = bench.pick(150, 300, 600), bench.pick(1, 3, 5)
+    schemes = context.by_effort([NONE, SINUSOIDAL], [*SCHEMES], [*SCHEMES])
+    steps, seeds = context.by_effort(150, 300, 600), context.by_effort(1, 3, 5)
     told: dict[str, list[float]] = {}
     curves: dict[str, list[list[float]]] = {}
     for name in schemes:
         runs = [_learn(SCHEMES[name], steps, seed) for seed in range(seeds)]
         curves[name], told[name] = [losses for losses, _ in runs], [share for _, share in runs]
-        bench.say(f"  {name}: {fmean(told[name]):.1%} for the right order after {steps} steps")
+        context.log(f"  {name}: {fmean(told[name]):.1%} for the right order after {steps} steps")
     orders = len(ORDERS)
     alibi = (
         f" ALiBi in an encoder takes the same from scores to both sides, so that an order and its mirror image should "
@@ -83,13 +82,13 @@ def run(bench: Bench) -> Outcome:
         if ALIBI in told
         else ""
     )
-    return Outcome(
+    return LabResult(
         holds=moved[NONE]["by word"] < ROUNDING
         and min(moved[NONE]["by place"], moved[SINUSOIDAL]["by word"]) > 0.1
         and max(told[NONE]) < 2 / orders
         and min(told[SINUSOIDAL]) > 0.9,
-        said=f"Without positions a word's vector differs between the {orders} orders by at most "
-        f"{magnitude(moved[NONE]['by word'])} of its length, and what stands at a place by up to "
+        summary=f"Without positions a word's vector differs between the {orders} orders by at most "
+        f"{format_number(moved[NONE]['by word'])} of its length, and what stands at a place by up to "
         f"{moved[NONE]['by place']:.0%}{_nature(moved[NONE])}. With sinusoids a word's vector changes by up to "
         f"{moved[SINUSOIDAL]['by word']:.0%} with the order, and under a look-ahead mask without any positions by up "
         f"to {moved[MASKED]['by word']:.0%}. The classifier gives the right order {fmean(told[SINUSOIDAL]):.1%} of "
@@ -100,7 +99,7 @@ def run(bench: Bench) -> Outcome:
             "probability_of_the_right_order": told,
             "final_loss": {name: [losses[-1] for losses in runs] for name, runs in curves.items()},
         },
-        drawings=[_draw_vectors(vectors), _draw_learning(curves)],
+        figures=[_draw_vectors(vectors), _draw_learning(curves)],
         tables=[_moved_table(moved), _told_table(told, curves)],
     )
 
@@ -173,14 +172,14 @@ def _learn(positions: PositionsConfig, steps: int, seed: int) -> tuple[list[floa
     network = _encoder(positions, seed)
     batch = LabelBatch(ORDERS, torch.ones_like(ORDERS, dtype=torch.bool), torch.arange(len(ORDERS))[:, None])
     objective = PredictLabels(network, 0.0, words=False)
-    losses = fit(network, repeat(batch), steps, objective=objective, peak=5e-3).losses
+    losses = fit(network, repeat(batch), steps, objective=objective, learning_rate=5e-3).losses
     with torch.no_grad():
         states, _ = objective.states(batch)
         probabilities = network.logits(states).softmax(-1)  # of each order (rows), to be each order (columns)
     return losses, float(probabilities.diagonal().mean())
 
 
-def _draw_vectors(vectors: dict[str, Tensor]) -> Drawing:
+def _draw_vectors(vectors: dict[str, Tensor]) -> LabFigure:
     orders = [ORDERS[0].tolist(), ORDERS[SHOWN].tolist()]
     with our_style():
         figure = new_figure(9.5, 3.4)
@@ -188,8 +187,8 @@ def _draw_vectors(vectors: dict[str, Tensor]) -> Drawing:
             for m, (order, place) in enumerate(zip(orders, (0, SHOWN), strict=True)):
                 ax = figure.add_subplot(2, 2, 1 + 2 * n + m)
                 words = [WORDS[word] for word in order]
-                heat(ax, vectors[name][place], words, title=f"{name}: {' '.join(words)}", most=2.0)
-    return Drawing(
+                heat_map(ax, vectors[name][place], words, title=f"{name}: {' '.join(words)}", limit=2.0)
+    return LabFigure(
         "vectors",
         "What comes out for two orders, a row of 32 numbers for each word (dark blue above zero, light orange below): "
         "are a word's numbers the same in both?",
@@ -205,18 +204,18 @@ def _rows_said(vectors: dict[str, Tensor]) -> str:
     apart = {
         name: float((vectors[name][0, first] - vectors[name][SHOWN, second]).abs().max()) for name in (NONE, SINUSOIDAL)
     }
-    said = " and ".join(f"{magnitude(value)} ({name})" for name, value in apart.items())
+    said = " and ".join(f"{format_number(value)} ({name})" for name, value in apart.items())
     return f"Numbers of the same word differ between the two orders by at most {said}."
 
 
-def _draw_learning(curves: dict[str, list[list[float]]]) -> Drawing:
+def _draw_learning(curves: dict[str, list[list[float]]]) -> LabFigure:
     with our_style():
         figure = new_figure(7, 3.4)
         places = range(1, len(curves[NONE][0]) + 1)
         lines = {name: over_seeds(places, runs) for name, runs in curves.items()}
         title = "loss of telling 24 orders apart, nats"
-        said = chart(figure.subplots(), lines, title=title, across="step", markers=False)
-    return Drawing(
+        said = line_chart(figure.subplots(), lines, title=title, xlabel="step", markers=False)
+    return LabFigure(
         "learning",
         "A classifier learns which of the 24 orders of four words it sees; guessing costs log 24 = 3.18 nats.",
         figure,
@@ -224,15 +223,15 @@ def _draw_learning(curves: dict[str, list[list[float]]]) -> Drawing:
     )
 
 
-def _moved_table(moved: dict[str, Moved]) -> Table:
-    rows = [[name, magnitude(one["by word"]), magnitude(one["by place"])] for name, one in moved.items()]
+def _moved_table(moved: dict[str, Moved]) -> LabTable:
+    rows = [[name, format_number(one["by word"]), format_number(one["by place"])] for name, one in moved.items()]
     head = ["", "of the same word", "of the same place"]
-    return Table("The largest difference from the first order, in lengths of a vector", head, rows)
+    return LabTable("The largest difference from the first order, in lengths of a vector", head, rows)
 
 
-def _told_table(told: dict[str, list[float]], curves: dict[str, list[list[float]]]) -> Table:
+def _told_table(told: dict[str, list[float]], curves: dict[str, list[list[float]]]) -> LabTable:
     rows = [
         [name, f"{fmean(shares):.1%}", f"{fmean([losses[-1] for losses in curves[name]]):.3f}"]
         for name, shares in told.items()
     ]
-    return Table("Telling the orders apart", ["positions", "probability of the right order", "loss, nats"], rows)
+    return LabTable("Telling the orders apart", ["positions", "probability of the right order", "loss, nats"], rows)

@@ -15,21 +15,21 @@ from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.bars import bars
-from regard.labs.charts.lines import chart, over_seeds
-from regard.labs.lab import Bench, Drawing, Outcome
-from regard.labs.trials.characters import Characters, python_docs
-from regard.labs.trials.fitting import Answering, Fitted, fit
+from regard.labs.charts.lines import line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult
+from regard.labs.trials.fitting import FitResult, SymbolPrediction, fit
+from regard.labs.trials.tasks import CharacterCorpus, python_docs
 from regard.models import build
 from regard.models.network import Network
 
-DONE = """
+METHOD = """
 Two language models of characters, alike in everything but the look-ahead mask, learn from the same pieces of Python's
 own documentation. Then each predicts a held-out part of it in two ways: all at once, as in training, where every
 position is given the whole piece; and step by step, as when it writes, where what comes next is not there yet. Finally
 each goes on with beginnings from the held-out part, character by character, drawn from its own probabilities, and
 another network with the mask, which was trained from another seed, judges how probable that is.
 """
-LIMITS = """
+LIMITATIONS = """
 Small networks and short training: neither comes to write well, and only how they compare is of interest. The model is
 a decoder alone; a translator's decoder would cheat in the same way, though it could still fall back on its source. That
 a network without the mask is of no use is true of writing: an encoder has no mask, and is trained on words that are
@@ -53,19 +53,19 @@ class Sizes:
     characters: int
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train both, predict in both ways, write, judge, draw."""
-    sizes = bench.pick(
+    sizes = context.by_effort(
         Sizes(width=64, layers=1, length=32, steps=200, characters=100_000),
         Sizes(width=96, layers=2, length=48, steps=400, characters=10**6),
         Sizes(width=128, layers=2, length=64, steps=800, characters=10**6),
     )
-    seeds, tests = bench.pick(1, 3, 3), bench.pick(48, 64, 128)
+    seeds, tests = context.by_effort(1, 3, 3), context.by_effort(48, 64, 128)
     text = python_docs(sizes.characters)
     judge, _ = _learn(True, sizes, text, seed=seeds)
-    piece = text.test(sizes.length, tests)
-    begun, real = piece.read[:, :BEGINNING], piece.read[:, BEGINNING:]
-    trained: dict[str, list[Fitted]] = {name: [] for name in MASKS}
+    piece = text.validation_batch(sizes.length, tests)
+    begun, real = piece.inputs[:, :BEGINNING], piece.inputs[:, BEGINNING:]
+    trained: dict[str, list[FitResult]] = {name: [] for name in MASKS}
     at_once, stepwise = ({name: list[float]() for name in MASKS} for _ in range(2))
     judged = {REAL: [surprise(judge, begun, real)], **{name: list[float]() for name in MASKS}}
     samples: dict[str, list[str]] = {}
@@ -74,19 +74,19 @@ def run(bench: Bench) -> Outcome:
             network, fitted = _learn(mask, sizes, text, seed)
             trained[name].append(fitted)
             with torch.no_grad():
-                at_once[name].append(float(Answering(network)(piece).plain) / piece.targets)
-            stepwise[name].append(step_by_step(network, piece.read, piece.answers))
+                at_once[name].append(float(SymbolPrediction(network)(piece).plain) / piece.targets)
+            stepwise[name].append(step_by_step(network, piece.inputs, piece.labels))
             written = write(network, begun, real.size(1), seed)
             judged[name].append(surprise(judge, begun, written))
             samples.setdefault(name, [_shown(text, row) for row in written[:3]])
-        bench.say(f"  {name}: {fmean(at_once[name]):.2f} nats all at once, {fmean(stepwise[name]):.2f} step by step")
-    final = {name: [fitted.final for fitted in runs] for name, runs in trained.items()}
-    return Outcome(
+        context.log(f"  {name}: {fmean(at_once[name]):.2f} nats all at once, {fmean(stepwise[name]):.2f} step by step")
+    final = {name: [fitted.final_loss for fitted in runs] for name, runs in trained.items()}
+    return LabResult(
         holds=max(final[PEEKING]) < 0.4 * min(final[HONEST])
         and min(stepwise[PEEKING]) > max(3 * max(at_once[PEEKING]), 1.2 * max(stepwise[HONEST]))
         and max(abs(a - b) for a, b in zip(at_once[HONEST], stepwise[HONEST], strict=True)) < 0.01
         and min(judged[PEEKING]) > 1.1 * max(judged[HONEST]),
-        said=f"In the last tenth of {sizes.steps} steps the training loss is {fmean(final[PEEKING]):.3f} nats a "
+        summary=f"In the last tenth of {sizes.steps} steps the training loss is {fmean(final[PEEKING]):.3f} nats a "
         f"character without the mask and {fmean(final[HONEST]):.2f} with it. On held-out text all at once it is "
         f"{fmean(at_once[PEEKING]):.3f} and {fmean(at_once[HONEST]):.2f}; step by step, when the next character is not "
         f"there to be read, {fmean(stepwise[PEEKING]):.2f} and {fmean(stepwise[HONEST]):.2f}. To another network what "
@@ -99,16 +99,16 @@ def run(bench: Bench) -> Outcome:
             "judged": judged,
             "written": samples,
         },
-        drawings=[_draw(trained, at_once, stepwise, judged)],
-        board=_board([_shown(text, row) for row in begun[:3]], samples),
+        figures=[_draw(trained, at_once, stepwise, judged)],
+        text=_board([_shown(text, row) for row in begun[:3]], samples),
     )
 
 
-def _learn(mask: bool, sizes: Sizes, text: Characters, seed: int) -> tuple[Network, Fitted]:
+def _learn(mask: bool, sizes: Sizes, text: CharacterCorpus, seed: int) -> tuple[Network, FitResult]:
     torch.manual_seed(seed)
     network = build(
         DecoderOnlyConfig(
-            vocab_size=text.vocabulary,
+            vocab_size=text.vocab_size,
             width=sizes.width,
             layers=sizes.layers,
             heads=4,
@@ -118,7 +118,7 @@ def _learn(mask: bool, sizes: Sizes, text: Characters, seed: int) -> tuple[Netwo
             causal_mask=mask,
         )
     )
-    return network, fit(network, text.batches(sizes.length, 16, seed), sizes.steps, peak=8e-3)
+    return network, fit(network, text.batches(sizes.length, 16, seed), sizes.steps, learning_rate=8e-3)
 
 
 @torch.no_grad()
@@ -149,7 +149,7 @@ def write(network: Network, begun: Tensor, length: int, seed: int) -> Tensor:
     return torch.tensor([writer.text(row) for row in range(len(begun))])
 
 
-def _shown(text: Characters, row: Tensor) -> str:
+def _shown(text: CharacterCorpus, row: Tensor) -> str:
     return text.tokenizer.decode(row.tolist()).replace("\n", "↵")
 
 
@@ -161,17 +161,17 @@ def _board(begun: list[str], samples: dict[str, list[str]]) -> str:
 
 
 def _draw(
-    trained: dict[str, list[Fitted]],
+    trained: dict[str, list[FitResult]],
     at_once: dict[str, list[float]],
     stepwise: dict[str, list[float]],
     judged: dict[str, list[float]],
-) -> Drawing:
+) -> LabFigure:
     with our_style():
         figure = new_figure(10.5, 3.6)
         left, right = figure.subplots(1, 2)
         places = range(1, len(trained[HONEST][0].losses) + 1)
         lines = {name: over_seeds(places, [fitted.losses for fitted in runs]) for name, runs in trained.items()}
-        chart(left, lines, title="loss in training, nats a character", across="step", y="log", markers=False)
+        line_chart(left, lines, title="loss in training, nats a character", xlabel="step", yscale="log", markers=False)
         names = (*MASKS, REAL)
         groups = {
             "held out,\nall at once": at_once,
@@ -180,14 +180,14 @@ def _draw(
         }
         bars(right, groups, title="after training, nats a character")
     measured = {
-        "in training, in the end": {name: [fitted.final for fitted in runs] for name, runs in trained.items()},
+        "in training, in the end": {name: [fitted.final_loss for fitted in runs] for name, runs in trained.items()},
         **{name.replace("\n", " "): group for name, group in groups.items()},
     }
     told = (
         f"{what}: {', '.join(f'{fmean(values):.2f} {name}' for name, values in group.items())}"
         for what, group in measured.items()
     )
-    return Drawing(
+    return LabFigure(
         "peeking",
         "The same network with the look-ahead mask and without: its loss in training, what it makes of text it has not "
         "seen, and what another network makes of the text it writes.",

@@ -9,14 +9,14 @@ from regard.config import DecoderOnlyConfig
 from regard.drawing.palette import SOFT
 from regard.drawing.style import new_figure, our_style
 from regard.errors import InputError
-from regard.labs.charts.lines import chart, over_seeds
-from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.charts.lines import line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import fit
-from regard.labs.trials.tasks import FIRST, echoing
+from regard.labs.trials.tasks import FIRST_SYMBOL, delayed_copy_task
 from regard.models import build
 from regard.models.network import Network
 
-DONE = """
+METHOD = """
 Decoders of one layer that differ in their positions alone learn to write, at each of a row of random symbols, the
 symbol that stood two places before: what is where is all that matters. They are trained on rows of one length, and
 then asked on rows twice as long. Measured is how often they are right at each place of the row, with several seeds.
@@ -28,7 +28,7 @@ Learned positions are a table with a row for each place. A table as long as the 
 that is tried; to see more than a refusal, the decoder that is measured has a table of twice the length, whose second
 half training never touched.
 """
-LIMITS = """
+LIMITATIONS = """
 The task is about nearness, and one that asks for the place from the beginning would favour other schemes. A single
 layer with ALiBi, whose scores only ever fall with distance, can single out one distance only by what several heads tell
 together: how often it is right here says little about ALiBi in deeper networks. How far sinusoids and rotary positions
@@ -50,14 +50,14 @@ GO_ON = ("relative", "ALiBi")  # what is far away looks alike to the one, and ev
 KEPT = 0.8  # of what was right at the end of the trained length, by a scheme that goes on
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train at one length, ask at twice that, draw."""
-    names = bench.pick(["sinusoidal", "learned", "relative", "rotary", "ALiBi"], list(SCHEMES), list(SCHEMES))
-    length, seeds = bench.pick(12, 20, 32), bench.pick(1, 3, 4)
+    names = context.by_effort(["sinusoidal", "learned", "relative", "rotary", "ALiBi"], list(SCHEMES), list(SCHEMES))
+    length, seeds = context.by_effort(12, 20, 32), context.by_effort(1, 3, 4)
     curves: dict[str, list[list[float]]] = {}
     for name in names:
-        curves[name] = [_learn(bench, name, length, seed) for seed in range(seeds)]
-        bench.say(
+        curves[name] = [_learn(context, name, length, seed) for seed in range(seeds)]
+        context.log(
             f"  {name}: right in {_share(curves[name], BACK, length):.0%}, then {_share(curves[name], length):.0%}"
         )
     late = length - length // 4
@@ -67,13 +67,13 @@ def run(bench: Bench) -> Outcome:
     refused, guessing = _refuses(length), 1 / SYMBOLS
     goes_on = {name: last[name] > 2 * guessing and beyond[name] > KEPT * last[name] for name in names if name != NONE}
     told = ", ".join(f"{name} {last[name]:.0%} and {beyond[name]:.0%}" for name in names if name != "learned")
-    return Outcome(
+    return LabResult(
         holds=refused
         and last["learned"] > 0.9
         and beyond["learned"] < 0.5 * last["learned"]
         and last["relative"] > 0.9
         and all(goes_on[name] for name in GO_ON),
-        said=f"Trained on rows of {length}, the decoder with learned positions is right at {last['learned']:.0%} of "
+        summary=f"Trained on rows of {length}, the decoder with learned positions is right at {last['learned']:.0%} of "
         f"the places {late + 1} to {length} and at {beyond['learned']:.0%} of those from there to {2 * length} "
         f"(guessing: {guessing:.0%}); a table of {length} rows {'refuses' if refused else 'does not refuse'} a longer "
         f"text. The others, in these two parts of the row: {told} (seeds: {seeds}). {_of_those(goes_on)}",
@@ -86,9 +86,9 @@ def run(bench: Bench) -> Outcome:
             "by_place": curves,
             "refused": refused,
         },
-        drawings=[_draw(curves, length, last, beyond)],
+        figures=[_draw(curves, length, last, beyond)],
         tables=[
-            Table(
+            LabTable(
                 "How often right",
                 [
                     "positions",
@@ -123,20 +123,25 @@ def _network(name: str, longest: int, width: int) -> Network:
     settings = {"positions": positions, "width": width, "layers": 1, "heads": 4, "feed_forward": 2 * width}
     return build(
         DecoderOnlyConfig.model_validate(
-            {"vocab_size": SYMBOLS + FIRST, "norm_order": "pre", "dropout": 0.0, **settings}
+            {"vocab_size": SYMBOLS + FIRST_SYMBOL, "norm_order": "pre", "dropout": 0.0, **settings}
         )
     )
 
 
-def _learn(bench: Bench, name: str, length: int, seed: int) -> list[float]:
+def _learn(context: LabContext, name: str, length: int, seed: int) -> list[float]:
     """How often it is right at each place of a row of twice the length it was trained at."""
-    steps = bench.pick(150, 400, 700)
+    steps = context.by_effort(150, 400, 700)
     torch.manual_seed(seed)
-    network = _network(name, 2 * length, bench.pick(32, 48, 64))
-    fit(network, echoing(SYMBOLS, BACK, length, 32, seed), steps, peak=bench.pick(1e-2, 8e-3, 5e-3))
-    batch = next(echoing(SYMBOLS, BACK, 2 * length, 512, seed + 1000))
+    network = _network(name, 2 * length, context.by_effort(32, 48, 64))
+    fit(
+        network,
+        delayed_copy_task(SYMBOLS, BACK, length, 32, seed),
+        steps,
+        learning_rate=context.by_effort(1e-2, 8e-3, 5e-3),
+    )
+    batch = next(delayed_copy_task(SYMBOLS, BACK, 2 * length, 512, seed + 1000))
     with torch.no_grad():
-        right = network.logits(network.decode(batch.read)).argmax(-1) == batch.answers  # (B, T)
+        right = network.logits(network.decode(batch.inputs)).argmax(-1) == batch.labels  # (B, T)
     return right.float().mean(0)[BACK:].tolist()
 
 
@@ -144,7 +149,7 @@ def _refuses(length: int) -> bool:
     """Whether a network with learned positions says that a text is longer than its table."""
     network = _network("learned", length, 16).eval()
     try:
-        network.decode(torch.full((1, length + 1), FIRST))
+        network.decode(torch.full((1, length + 1), FIRST_SYMBOL))
     except InputError:
         return True
     return False
@@ -157,7 +162,7 @@ def _share(curves: Sequence[Sequence[float]], start: int, stop: int | None = Non
 
 def _draw(
     curves: Mapping[str, Sequence[Sequence[float]]], length: int, last: Mapping[str, float], beyond: Mapping[str, float]
-) -> Drawing:
+) -> LabFigure:
     places = range(BACK + 1, 2 * length + 1)
     with our_style():
         figure = new_figure(9, 3.8)
@@ -165,9 +170,9 @@ def _draw(
         ax.set_ylim(0, 1.03)
         lines = {name: over_seeds(places, runs) for name, runs in curves.items()}
         ax.axvline(length + 0.5, color=SOFT, linewidth=1, linestyle=":")
-        chart(ax, lines, title="share of right answers", across="place in the row", markers=False)
+        line_chart(ax, lines, title="share of right answers", xlabel="place in the row", markers=False)
         ax.annotate(f"trained up to {length}", (length + 0.2, 0.03), ha="right", color=SOFT)
-    return Drawing(
+    return LabFigure(
         "positions",
         "How often decoders are right at each place; they were trained on rows that end at the dotted line.",
         figure,

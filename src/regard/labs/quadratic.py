@@ -18,17 +18,14 @@ from regard.config import (
     WindowAttentionConfig,
 )
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.lines import Line, chart
-from regard.labs.charts.magnitudes import magnitude
-from regard.labs.gauges.counted_products import counted_products
-from regard.labs.gauges.held_memory import HeldMemory
-from regard.labs.gauges.turns import take_turns
-from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.charts.lines import LineSeries, format_number, line_chart
+from regard.labs.gauges import TensorMemory, best_times, flop_counter
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps
 
-DONE = """
+METHOD = """
 One layer reads one text of n tokens and is trained on it for a step: forward and backward. The layers are
 self-attention of an encoder (projections, residual connection and norm, but no feed-forward layer, which costs all of
 them the same) with full attention, with Linformer's mixtures, with BigBird's blocks and with a window; and an LSTM of
@@ -40,7 +37,7 @@ its tensors hold at most; then the time of the fastest of several passes, in whi
 thread the processor's, with several the clock's. Growth is from the longest text but one to the longest, which is twice
 as long.
 """
-LIMITS = """
+LIMITATIONS = """
 Cost is not quality: Linformer, BigBird and the window see less than full attention, and what they miss depends on the
 task. Their cost in proportion to n holds for a fixed number of mixtures, blocks, or neighbours. Short texts are no
 reason to leave full attention: there the projections cost more than the scores. Kernels that do several products at
@@ -66,10 +63,10 @@ class Sizes:
     reach: int
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Count, measure, draw."""
-    lengths = bench.pick([256, 512, 1024], [2**n for n in range(9, 14)], [2**n for n in range(9, 15)])
-    sizes = bench.pick(Sizes(64, 64, 16, 32), Sizes(128, 256, 64, 128), Sizes(128, 256, 64, 128))
+    lengths = context.by_effort([256, 512, 1024], [2**n for n in range(9, 14)], [2**n for n in range(9, 15)])
+    sizes = context.by_effort(Sizes(64, 64, 16, 32), Sizes(128, 256, 64, 128), Sizes(128, 256, 64, 128))
     passes = [
         Pass(name, length, _network(settings(length)))
         for length in lengths
@@ -79,18 +76,18 @@ def run(bench: Bench) -> Outcome:
     costs = [one.costs() for one in passes]
     work = _by_layer(passes, (cost.operations / 1e9 for cost in costs))
     memory = _by_layer(passes, (cost.bytes / 2**20 for cost in costs))
-    bench.say(f"  memory: {', '.join(f'{name} {_last(found):,.0f} MB' for name, found in memory.items())}")
-    seconds = _by_layer(passes, take_turns([one.go for one in passes], rounds=bench.pick(5, 3, 5)))
+    context.log(f"  memory: {', '.join(f'{name} {_last(found):,.0f} MB' for name, found in memory.items())}")
+    seconds = _by_layer(passes, best_times([one.go for one in passes], rounds=context.by_effort(5, 3, 5)))
     growth = {
         what: {name: _growth(found) for name, found in layers.items()}
         for what, layers in (("operations", work), ("memory", memory), ("time", seconds))
     }
     slowest = max(_last(seconds[name]) for name in LEAN if name != LSTM)
-    return Outcome(
+    return LabResult(
         holds=min(growth["operations"][FULL], growth["operations"][KEPT], growth["memory"][KEPT]) > 3.2
         and all(growth[what][name] < 2.4 for what in ("operations", "memory") for name in LEAN)
-        and (bench.effort == "quick" or _last(seconds[FULL]) > 1.5 * slowest),
-        said=_said(lengths[-1], growth, memory, seconds),
+        and (context.effort == "quick" or _last(seconds[FULL]) > 1.5 * slowest),
+        summary=_said(lengths[-1], growth, memory, seconds),
         numbers={
             "lengths": lengths,
             "gigaflops": work,
@@ -98,7 +95,7 @@ def run(bench: Bench) -> Outcome:
             "seconds": seconds,
             "growth_when_length_doubles": growth,
         },
-        drawings=[_draw(work, memory, seconds)],
+        figures=[_draw(work, memory, seconds)],
         tables=[_table(work, memory, seconds, growth)],
     )
 
@@ -127,7 +124,7 @@ class Pass:
 
     def costs(self) -> Costs:
         """What one pass asks for."""
-        held, products = HeldMemory(), counted_products()
+        held, products = TensorMemory(), flop_counter()
         with held, products:
             self.go()
         return Costs(products.get_total_flops(), held.peak)
@@ -209,16 +206,18 @@ def _said(longest: int, growth: Mapping[str, Mapping[str, float]], memory: Found
     )
 
 
-def _draw(work: Found, memory: Found, seconds: Found) -> Drawing:
+def _draw(work: Found, memory: Found, seconds: Found) -> LabFigure:
     ms = {name: {n: 1000 * value for n, value in found.items()} for name, found in seconds.items()}
     panels = (("operations, 10⁹", work), ("memory at most, MB", memory), ("time, ms", ms))
     said = []
     with our_style():
         figure = new_figure(12, 4)
         for ax, (title, costs) in zip(figure.subplots(1, 3), panels, strict=True):
-            lines = {name: Line(list(found), list(found.values())) for name, found in costs.items()}
-            said.append(chart(ax, lines, title=title, across="n, the length of the text", x="log", y="log"))
-    return Drawing(
+            lines = {name: LineSeries(list(found), list(found.values())) for name, found in costs.items()}
+            said.append(
+                line_chart(ax, lines, title=title, xlabel="n, the length of the text", xscale="log", yscale="log")
+            )
+    return LabFigure(
         "quadratic",
         "Both axes by powers: what one layer costs, forward and backward, as the text grows.",
         figure,
@@ -226,19 +225,19 @@ def _draw(work: Found, memory: Found, seconds: Found) -> Drawing:
     )
 
 
-def _table(work: Found, memory: Found, seconds: Found, growth: Mapping[str, Mapping[str, float]]) -> Table:
+def _table(work: Found, memory: Found, seconds: Found, growth: Mapping[str, Mapping[str, float]]) -> LabTable:
     head = ["layer", "tokens", "10⁹ operations", "×", "MB", "×", "ms", "×"]
     rows = [
         [
             name,
             f"{max(found):,}",
-            magnitude(_last(found)),
+            format_number(_last(found)),
             f"{growth['operations'][name]:.1f}",
-            magnitude(_last(memory[name])),
+            format_number(_last(memory[name])),
             f"{growth['memory'][name]:.1f}",
-            magnitude(1000 * _last(seconds[name])),
+            format_number(1000 * _last(seconds[name])),
             f"{growth['time'][name]:.1f}",
         ]
         for name, found in work.items()
     ]
-    return Table("The longest text of each, and how many times as much it costs as half of it", head, rows)
+    return LabTable("The longest text of each, and how many times as much it costs as half of it", head, rows)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Scores divided by √d_k and as they are: how sharp softmax gets, what is left of its gradient, what is learned."""
 
 import math
@@ -10,14 +11,13 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.lines import Line, chart, over_seeds
-from regard.labs.charts.magnitudes import magnitude
-from regard.labs.lab import Bench, Drawing, Outcome, Table
-from regard.labs.trials.fitting import Fitted, fit
-from regard.labs.trials.tasks import FIRST, copying
+from regard.labs.charts.lines import LineSeries, format_number, line_chart, over_seeds
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
+from regard.labs.trials.fitting import FitResult, fit
+from regard.labs.trials.tasks import FIRST_SYMBOL, copy_task
 from regard.models import build
 
-DONE = """
+METHOD = """
 Queries and keys of independent standard normal numbers, as the paper supposes, meet each other: every query looks at 32
 keys. For each length d_k of a key, softmax is applied to the scores as they are and divided by √d_k. Measured are the
 entropy of the weights (log 32 = 3.47 nats when all are alike, 0 when one takes all) and how much the weights still move
@@ -27,7 +27,7 @@ that of the query in the middle, and the band reaches over the middle half of th
 Then two networks that differ in nothing but the division learn to copy symbols, with one head whose keys are as long as
 the model is wide. Their last loss is the mean over the last tenth of the steps.
 """
-LIMITS = """
+LIMITATIONS = """
 Real queries and keys are not independent normal numbers: training can make them small where the division is missing.
 The gradient by the query is that of one softmax: how much of it a network needs to learn, and how much is too much, it
 does not say. The lab says nothing of other remedies, such as queries and keys that are normalised.
@@ -70,26 +70,26 @@ class Softmax:
         return float((self.gradient < bound).double().mean())
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Measure, train, draw."""
-    widths = bench.pick([4, 16, 64, 256, 1024], [2**n for n in range(1, 12)], [2**n for n in range(1, 12)])
-    queries = bench.pick(256, 1024, 4096)
+    widths = context.by_effort([4, 16, 64, 256, 1024], [2**n for n in range(1, 12)], [2**n for n in range(1, 12)])
+    queries = context.by_effort(256, 1024, 4096)
     found = [softmax_of(width, queries) for width in widths]
     measured = {scaled: [one[scaled] for one in found] for scaled in NAMES}
-    steps, seeds = bench.pick(250, 400, 600), bench.pick(1, 3, 5)
-    learned: dict[bool, list[Fitted]] = {}
+    steps, seeds = context.by_effort(250, 400, 600), context.by_effort(1, 3, 5)
+    learned: dict[bool, list[FitResult]] = {}
     final: dict[bool, list[float]] = {}
     for scaled in NAMES:
-        learned[scaled] = [_learn(scaled, steps, seed, bench) for seed in range(seeds)]
-        final[scaled] = [fitted.final for fitted in learned[scaled]]
-        bench.say(f"  scores {NAMES[scaled]}: a loss of {fmean(final[scaled]):.3f} nats after {steps} steps")
+        learned[scaled] = [_learn(scaled, steps, seed, context) for seed in range(seeds)]
+        final[scaled] = [fitted.final_loss for fitted in learned[scaled]]
+        context.log(f"  scores {NAMES[scaled]}: a loss of {fmean(final[scaled]):.3f} nats after {steps} steps")
     divided, plain = (measured[scaled][-1] for scaled in NAMES)
-    return Outcome(
+    return LabResult(
         holds=float(plain.entropy.mean()) < 0.25 * float(divided.entropy.mean())
         and plain.median < 0.1 * divided.median
         and max(final[True]) < 0.5 * min(final[False]),
-        said=f"{_said_of_softmax(widths, measured)} After {steps} steps of copying, by networks whose keys "
-        f"have {_task(bench)[-1]} numbers, the loss is {fmean(final[True]):.2f} nats with the division and "
+        summary=f"{_said_of_softmax(widths, measured)} After {steps} steps of copying, by networks whose keys "
+        f"have {_task(context)[-1]} numbers, the loss is {fmean(final[True]):.2f} nats with the division and "
         f"{fmean(final[False]):.2f} without (seeds: {seeds}).",
         numbers={
             "d_k": widths,
@@ -100,7 +100,7 @@ def run(bench: Bench) -> Outcome:
             "gradient_mean": _by_name(measured, lambda one: one.mean),
             "final_loss": {NAMES[scaled]: losses for scaled, losses in final.items()},
         },
-        drawings=[_draw(widths, measured, learned)],
+        figures=[_draw(widths, measured, learned)],
         tables=[_table(widths, measured)],
     )
 
@@ -141,47 +141,54 @@ def _said_of_softmax(widths: list[int], measured: dict[bool, list[Softmax]]) -> 
     return (
         f"With keys of {widths[-1]:,} numbers the weights keep {float(divided.entropy.mean()):.2f} nats of entropy if "
         f"scores are divided and {float(plain.entropy.mean()):.2f} if not. The gradient of the weights by the query in "
-        f"the middle is then {magnitude(divided.median)} with the division and {magnitude(plain.median)} without it; "
+        f"the middle is then {format_number(divided.median)} with the division and {format_number(plain.median)} without it; "
         f"{plain.below(DEAD * divided.median):.0%} of the queries get less than a hundredth of what is usual with the "
-        f"division. The mean is another matter, {magnitude(divided.mean)} and {magnitude(plain.mean)}: the quarter of "
+        f"division. The mean is another matter, {format_number(divided.mean)} and {format_number(plain.mean)}: the quarter of "
         f"the queries that gets the most, because its best two keys are about equally good, has "
         f"{plain.of_the_upper_quarter:.0%} of the sum without the division and {divided.of_the_upper_quarter:.0%} "
         f"with it.{short}"
     )
 
 
-def _task(bench: Bench) -> tuple[int, int, int]:
+def _task(context: LabContext) -> tuple[int, int, int]:
     """Symbols, how many of them are copied, and the width of the networks, which is that of their keys."""
-    return bench.pick((8, 4, 64), (16, 12, 128), (16, 12, 128))
+    return context.by_effort((8, 4, 64), (16, 12, 128), (16, 12, 128))
 
 
-def _learn(scaled: bool, steps: int, seed: int, bench: Bench) -> Fitted:
-    symbols, length, width = _task(bench)
+def _learn(scaled: bool, steps: int, seed: int, context: LabContext) -> FitResult:
+    symbols, length, width = _task(context)
     torch.manual_seed(seed)
     network = build(
         DecoderOnlyConfig(
-            vocab_size=symbols + FIRST, width=width, layers=2, heads=1, feed_forward=2 * width, scale_scores=scaled
+            vocab_size=symbols + FIRST_SYMBOL,
+            width=width,
+            layers=2,
+            heads=1,
+            feed_forward=2 * width,
+            scale_scores=scaled,
         )
     )
-    return fit(network, copying(symbols, length, 32, seed), steps, peak=2e-3)
+    return fit(network, copy_task(symbols, length, 32, seed), steps, learning_rate=2e-3)
 
 
-def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[bool, list[Fitted]]) -> Drawing:
+def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[bool, list[FitResult]]) -> LabFigure:
     across = "d_k, the length of a key"
     with our_style():
         figure = new_figure(11, 3.4)
         left, middle, right = figure.subplots(1, 3)
         lines = {
-            NAMES[scaled]: Line(widths, [float(one.entropy.mean()) for one in found])
+            NAMES[scaled]: LineSeries(widths, [float(one.entropy.mean()) for one in found])
             for scaled, found in measured.items()
         }
-        entropy = chart(left, lines, title="entropy of the weights, nats", across=across, x="log")
+        entropy = line_chart(left, lines, title="entropy of the weights, nats", xlabel=across, xscale="log")
         lines = {NAMES[scaled]: _middle_half(widths, found) for scaled, found in measured.items()}
-        gradient = chart(middle, lines, title="norm of ∂ weights / ∂ query", across=across, x="log", y="log")
+        gradient = line_chart(
+            middle, lines, title="norm of ∂ weights / ∂ query", xlabel=across, xscale="log", yscale="log"
+        )
         places = range(1, len(learned[True][0].losses) + 1)
         curves = {NAMES[on]: over_seeds(places, [one.losses for one in runs]) for on, runs in learned.items()}
-        loss = chart(right, curves, title="loss while learning to copy, nats", across="step", markers=False)
-    return Drawing(
+        loss = line_chart(right, curves, title="loss while learning to copy, nats", xlabel="step", markers=False)
+    return LabFigure(
         "scaling",
         "Softmax over 32 keys, with scores divided by √d_k and as they are (the bands: the middle half of the "
         "queries); and two networks that learn to copy.",
@@ -190,22 +197,22 @@ def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[
     )
 
 
-def _middle_half(widths: list[int], found: list[Softmax]) -> Line:
+def _middle_half(widths: list[int], found: list[Softmax]) -> LineSeries:
     low, high = ([one.quantile(share) for one in found] for share in (0.25, 0.75))
-    return Line(widths, [one.median for one in found], low, high)
+    return LineSeries(widths, [one.median for one in found], low, high)
 
 
 def _by_name(measured: dict[bool, list[Softmax]], of: Callable[[Softmax], float]) -> dict[str, list[float]]:
     return {NAMES[scaled]: [of(one) for one in found] for scaled, found in measured.items()}
 
 
-def _table(widths: list[int], measured: dict[bool, list[Softmax]]) -> Table:
+def _table(widths: list[int], measured: dict[bool, list[Softmax]]) -> LabTable:
     rows = [
         [
             f"{width:,}",
             *(f"{float(one.entropy.mean()):.2f}" for one in (divided, plain)),
             *(_quartiles(one) for one in (divided, plain)),
-            *(magnitude(one.mean) for one in (divided, plain)),
+            *(format_number(one.mean) for one in (divided, plain)),
         ]
         for width, divided, plain in zip(widths, measured[True], measured[False], strict=True)
     ]
@@ -218,8 +225,8 @@ def _table(widths: list[int], measured: dict[bool, list[Softmax]]) -> Table:
         "mean, divided",
         "mean, as it is",
     ]
-    return Table("Softmax over 32 keys; of the gradient the middle, the quartiles, and the mean", head, rows)
+    return LabTable("Softmax over 32 keys; of the gradient the middle, the quartiles, and the mean", head, rows)
 
 
 def _quartiles(one: Softmax) -> str:
-    return f"{magnitude(one.median)} ({magnitude(one.quantile(0.25))} to {magnitude(one.quantile(0.75))})"
+    return f"{format_number(one.median)} ({format_number(one.quantile(0.25))} to {format_number(one.quantile(0.75))})"

@@ -5,22 +5,22 @@ from dataclasses import asdict
 from statistics import fmean
 
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.dots import dots
-from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.charts.bars import dots
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.translators import (
-    TAUGHT,
-    Measured,
+    TRANSLATION_SETUP,
     Settings,
-    book,
-    measured,
-    overlaid,
-    short,
-    trained,
-    training_for,
+    TranslatorScores,
+    comparison_steps,
+    evaluate_translator,
+    merge_settings,
+    train_translator,
+    training_settings,
+    translation_data,
 )
 
 FEW = 60  # sentences to learn from in a quick run
-DONE = f"""
+METHOD = f"""
 Translators that differ in nothing but what they share: one matrix for the embeddings of both languages and for the
 projection before the softmax, as in the paper (§3.4); a matrix of its own for the projection; matrices of their own for
 the two languages; or three different matrices. All are trained for the same number of steps on the same batches, the
@@ -30,9 +30,9 @@ learn everything, and show no difference for that reason.
 
 Nothing is lost if by both measures the mean with all shared is no worse than the worst seed with nothing shared.
 
-{TAUGHT}
+{TRANSLATION_SETUP}
 """
-LIMITS = """
+LIMITATIONS = """
 Both languages here are written in the same letters and share names and pieces of words; one matrix for both makes less
 sense for languages that do not. Vocabularies are small here and so is what sharing saves in numbers; its share of the
 whole grows with the vocabulary and shrinks with depth: in the paper's base model, 37,000 tokens of 512 numbers are 19
@@ -51,31 +51,34 @@ VARIANTS: dict[str, Settings] = {
 SHARED, APART = "all shared", "nothing shared"
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Train, measure, draw."""
-    names = bench.pick([SHARED, APART], list(VARIANTS), list(VARIANTS))
-    pages, steps = book(bench, bench.pick(FEW, None, None)), bench.pick(140, short(bench), short(bench))
-    pairs, seeds = pages.test[: bench.pick(80, 200, 300)], range(1, 4)
-    found: dict[str, list[Measured]] = {}
+    names = context.by_effort([SHARED, APART], list(VARIANTS), list(VARIANTS))
+    pages, steps = (
+        translation_data(context, context.by_effort(FEW, None, None)),
+        context.by_effort(140, comparison_steps(context), comparison_steps(context)),
+    )
+    pairs, seeds = pages.test[: context.by_effort(80, 200, 300)], range(1, 4)
+    found: dict[str, list[TranslatorScores]] = {}
     for name in names:
         for seed in seeds if name in (SHARED, APART) else seeds[:1]:
-            own = overlaid(bench.pick({"model": {"width": 64}}, {}, {}), VARIANTS[name])
-            settings = {**own, "training": training_for(steps, seed)}
-            model = trained(bench, settings, f"a translator, {name}", pages)
-            found.setdefault(name, []).append(measured(model, pairs))
+            own = merge_settings(context.by_effort({"model": {"width": 64}}, {}, {}), VARIANTS[name])
+            settings = {**own, "training": training_settings(steps, seed)}
+            model = train_translator(context, settings, f"a translator, {name}", pages)
+            found.setdefault(name, []).append(evaluate_translator(model, pairs))
     saved = 1 - found[SHARED][0].parameters / found[APART][0].parameters
     worth, bleu = ({name: [getattr(one, what) for one in each] for name, each in found.items()} for what in MEASURES)
     as_sure = fmean(worth[SHARED]) <= max(worth[APART])
     as_good = fmean(bleu[SHARED]) >= min(bleu[APART])
-    return Outcome(
+    return LabResult(
         holds=as_sure and as_good,
-        said=f"Sharing saves {saved:.0%} of the parameters: {found[SHARED][0].parameters:,} instead of "
+        summary=f"Sharing saves {saved:.0%} of the parameters: {found[SHARED][0].parameters:,} instead of "
         f"{found[APART][0].parameters:,}. After {steps} steps the perplexity of right translations is "
         f"{_spread(worth[SHARED], '.3f')} with all shared and {_spread(worth[APART], '.3f')} with nothing shared; BLEU "
         f"is {_spread(bleu[SHARED], '.1f')} and {_spread(bleu[APART], '.1f')} (seeds: {len(seeds)}). "
         f"{_verdict(as_sure, as_good)}",
         numbers={name: [asdict(one) for one in each] for name, each in found.items()},
-        drawings=[_draw(found)],
+        figures=[_draw(found)],
         tables=[_table(found)],
     )
 
@@ -96,15 +99,15 @@ def _verdict(as_sure: bool, as_good: bool) -> str:
     return f"In {worse} the mean with all shared is worse than every seed with nothing shared."
 
 
-def _draw(found: Mapping[str, Sequence[Measured]]) -> Drawing:
+def _draw(found: Mapping[str, Sequence[TranslatorScores]]) -> LabFigure:
     titles = {"parameters": "parameters", "perplexity": "perplexity; less is better", "bleu": "BLEU; more is better"}
     shapes = {"parameters": ",.0f", "perplexity": ".4g", "bleu": ".1f"}
     with our_style():
         figure = new_figure(11, 1 + 0.55 * len(found))
         for ax, (what, title) in zip(figure.subplots(1, 3, sharey=True), titles.items(), strict=True):
             rows = {name: [float(getattr(one, what)) for one in each] for name, each in found.items()}
-            dots(ax, rows, title=title, shape=shapes[what])
-    return Drawing(
+            dots(ax, rows, title=title, number_format=shapes[what])
+    return LabFigure(
         "sharing",
         "What matrices share, and what it costs; lines go from the lowest seed to the highest.",
         figure,
@@ -118,7 +121,7 @@ def _draw(found: Mapping[str, Sequence[Measured]]) -> Drawing:
     )
 
 
-def _table(found: Mapping[str, Sequence[Measured]]) -> Table:
+def _table(found: Mapping[str, Sequence[TranslatorScores]]) -> LabTable:
     rows = [
         [
             name,
@@ -128,4 +131,4 @@ def _table(found: Mapping[str, Sequence[Measured]]) -> Table:
         ]
         for name, each in found.items()
     ]
-    return Table("By what is shared", ["shared", "parameters", "perplexity of each seed", "BLEU of each seed"], rows)
+    return LabTable("By what is shared", ["shared", "parameters", "perplexity of each seed", "BLEU of each seed"], rows)

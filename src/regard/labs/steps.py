@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """One pass through a text, by recurrence and by attention: how many operations wait for each other, and the time."""
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,15 +10,14 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, RecurrentLanguageModelConfig
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.lines import Line, chart
-from regard.labs.gauges.chains import longest_chain
-from regard.labs.gauges.turns import take_turns
-from regard.labs.lab import Bench, Drawing, Outcome, Table
+from regard.labs.charts.lines import LineSeries, line_chart
+from regard.labs.gauges import best_times, longest_chain
+from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps
 
-DONE = """
+METHOD = """
 Three language models of the same width and with one layer each read one text of n tokens in one pass, as in training:
 an RNN, an LSTM, and masked self-attention with its residual connection and norms, but without a feed-forward layer.
 Counted are the operations that must wait for each other: the longest chain, from the embeddings to the last state, in
@@ -28,7 +28,7 @@ Then the time: the same passes with the kernels that training uses, forward alon
 machine. Each time is that of the fastest of several passes, and the networks take turns; with one thread it is the
 processor's, with several the clock's.
 """
-LIMITS = """
+LIMITATIONS = """
 The count says how fast a machine with cores without end could be; a machine with few has to do one after the other what
 need not wait, and of such work attention has the more the longer the text. A sum over n tokens, as in a softmax or a
 matrix product, counts as one operation, though adding two numbers at a time takes log n of them in a row. Further
@@ -42,23 +42,23 @@ NAMES = (RNN, LSTM, ATTENTION)
 Pass = Literal["forward", "training"]
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """Count, measure, draw."""
-    lengths = bench.pick([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 13)])
-    networks = _networks(width=bench.pick(32, 256, 256))
+    lengths = context.by_effort([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 13)])
+    networks = _networks(width=context.by_effort(32, 256, 256))
     texts = {length: _text(length) for length in lengths}
     chains = {name: [dependent(network, texts[n]) for n in lengths] for name, network in networks.items()}
-    bench.say(f"  operations in a row: {', '.join(f'{name} {chains[name][-1]:,}' for name in NAMES)}")
-    rounds = bench.pick(20, 10, 20)
+    context.log(f"  operations in a row: {', '.join(f'{name} {chains[name][-1]:,}' for name in NAMES)}")
+    rounds = context.by_effort(20, 10, 20)
     times: dict[Pass, dict[str, list[float]]] = {
         "forward": _times(networks, texts, _forward, rounds),
         "training": _times(networks, texts, _forward_and_backward, rounds),
     }
     growth = {name: chains[name][-1] / chains[name][-2] for name in NAMES}  # as the length doubles
     longest, ms = lengths[-1], {name: 1000 * times["training"][name][-1] for name in NAMES}
-    return Outcome(
+    return LabResult(
         holds=len(set(chains[ATTENTION])) == 1 and all(1.8 < growth[name] < 2.2 for name in (RNN, LSTM)),
-        said=f"In a text of {longest:,} tokens {chains[RNN][-1]:,} operations of the RNN and {chains[LSTM][-1]:,} of "
+        summary=f"In a text of {longest:,} tokens {chains[RNN][-1]:,} operations of the RNN and {chains[LSTM][-1]:,} of "
         f"the LSTM wait for each other, {growth[RNN]:.2f} and {growth[LSTM]:.2f} times as many as in a text of half "
         f"that length; of attention {chains[ATTENTION][-1]:,}, and {chains[ATTENTION][0]:,} in a text of "
         f"{lengths[0]:,}. On this machine ({_cores()}) a training pass over {longest:,} tokens took {ms[RNN]:,.0f} ms, "
@@ -68,7 +68,7 @@ def run(bench: Bench) -> Outcome:
             "longest_chain": chains,
             "seconds": times,
         },
-        drawings=[_draw(lengths, chains, times)],
+        figures=[_draw(lengths, chains, times)],
         tables=[_table(lengths, chains, times)],
     )
 
@@ -99,7 +99,7 @@ def _times(
     """The fewest seconds of each network for each text."""
     passes = [(name, partial(go, network, text)) for text in texts.values() for name, network in networks.items()]
     seconds: dict[str, list[float]] = {name: [] for name in networks}
-    for (name, _), fewest in zip(passes, take_turns([one for _, one in passes], rounds), strict=True):
+    for (name, _), fewest in zip(passes, best_times([one for _, one in passes], rounds), strict=True):
         seconds[name].append(fewest)
     return seconds
 
@@ -116,7 +116,7 @@ def _forward_and_backward(network: Network, text: Tensor) -> None:
 
 def _draw(
     lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[Pass, Mapping[str, list[float]]]
-) -> Drawing:
+) -> LabFigure:
     with our_style():
         figure = new_figure(11, 3.4)
         left, middle, right = figure.subplots(1, 3)
@@ -127,9 +127,11 @@ def _draw(
         ]
         said = []
         for ax, (title, found) in zip((left, middle, right), panels, strict=True):
-            lines = {name: Line(lengths, found[name]) for name in NAMES}
-            said.append(chart(ax, lines, title=title, across="n, the length of the text", x="log", y="log"))
-    return Drawing(
+            lines = {name: LineSeries(lengths, found[name]) for name in NAMES}
+            said.append(
+                line_chart(ax, lines, title=title, xlabel="n, the length of the text", xscale="log", yscale="log")
+            )
+    return LabFigure(
         "steps",
         "Both axes by powers: the longest chain of operations, and the time on this machine, against the length.",
         figure,
@@ -143,7 +145,7 @@ def _milliseconds(seconds: Mapping[str, list[float]]) -> dict[str, list[float]]:
 
 def _table(
     lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[Pass, Mapping[str, list[float]]]
-) -> Table:
+) -> LabTable:
     head = ["n", *(f"{name}, chain" for name in NAMES), *(f"{name}, ms" for name in NAMES)]
     rows = [
         [
@@ -153,7 +155,7 @@ def _table(
         ]
         for place, length in enumerate(lengths)
     ]
-    return Table("Operations in the longest chain, and milliseconds of a training pass", head, rows)
+    return LabTable("Operations in the longest chain, and milliseconds of a training pass", head, rows)
 
 
 def _cores() -> str:

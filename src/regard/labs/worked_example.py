@@ -5,23 +5,22 @@ through the taps of the kernel that networks run; nothing is computed for displa
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.blackboard import beside, matrix, number
-from regard.labs.charts.cells import cells
-from regard.labs.lab import Bench, Drawing, Outcome
+from regard.labs.charts.grids import matrix as draw_matrix
+from regard.labs.lab import LabContext, LabFigure, LabResult
 from regard.nn import FullAttention, lay_out, open_taps
 
-DONE = """
+METHOD = """
 Three inputs of width 4 meet three weight matrices with entries from 0 to 3. Query, key, value, score, scaled score,
 weight and output are read from the taps of the attention kernel, and written as one would on a board. Then the
 look-ahead mask on the scaled scores of four words.
 """
-LIMITS = """
+LIMITATIONS = """
 Three tokens and one head show the arithmetic, and nothing of what a trained network does with it.
 """
 
@@ -71,16 +70,16 @@ def look_ahead() -> dict[str, Tensor]:
     return {"scores": scores, "mask": mask, "masked": masked, "weights": seen["weights"][0, 0]}
 
 
-def run(bench: Bench) -> Outcome:
+def run(context: LabContext) -> LabResult:
     """The whole example on the board."""
     names = ("Q", "K", "V", "scores", "scaled", "weights", "output")
     scaled, plain, ahead = self_attention(), self_attention(scaled=False), look_ahead()
     largest = [one["weights"].max(-1).values for one in (scaled, plain)]
     with_it, without = (", ".join(f"{value:.2f}" for value in one.tolist()) for one in largest)
     unseen = float(ahead["weights"].triu(1).max())
-    return Outcome(
+    return LabResult(
         holds=bool((largest[1] >= largest[0]).all()) and unseen == 0,
-        said="Every number on the board comes from the kernel that networks run, and can be checked with a pencil. "
+        summary="Every number on the board comes from the kernel that networks run, and can be checked with a pencil. "
         f"The largest weights of the rows are {with_it} with the division by √d_k and {without} without it; under the "
         f"look-ahead mask what is ahead weighs {number(unseen)}.",
         numbers={
@@ -89,8 +88,8 @@ def run(bench: Bench) -> Outcome:
             "unscaled_output": plain["output"].tolist(),
             "look_ahead_weights": ahead["weights"].tolist(),
         },
-        drawings=[_draw({"softmax(Q Kᵀ / √d_k)": scaled, "softmax(Q Kᵀ)": plain, "with the look-ahead mask": ahead})],
-        board=board(),
+        figures=[_draw({"softmax(Q Kᵀ / √d_k)": scaled, "softmax(Q Kᵀ)": plain, "with the look-ahead mask": ahead})],
+        text=board(),
     )
 
 
@@ -102,7 +101,7 @@ def board() -> str:
 _WEIGHTS = {"W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE}
 
 
-def _draw(examples: Mapping[str, Mapping[str, Tensor]]) -> Drawing:
+def _draw(examples: Mapping[str, Mapping[str, Tensor]]) -> LabFigure:
     said = []
     with our_style():
         figure = new_figure(9.5, 3.4)
@@ -110,9 +109,9 @@ def _draw(examples: Mapping[str, Mapping[str, Tensor]]) -> Drawing:
             weights = example["weights"].tolist()
             names = WORDS if len(weights) == len(WORDS) else [f"token {n}" for n in range(1, len(weights) + 1)]
             texts = [[number(value, decimals=2) for value in row] for row in weights]
-            cells(ax, weights, names, names, title=title, said=texts)
+            draw_matrix(ax, weights, names, names, title=title, texts=texts)
             said.append(f"{title}: {'; '.join(' '.join(row) for row in texts)}.")
-    return Drawing(
+    return LabFigure(
         "weights",
         "The weights, the darker the larger, a row for each token that looks: of three tokens with the division and "
         "without it, and of four words that see only themselves and what is before them.",
@@ -172,3 +171,66 @@ def _dot(a: Tensor, b: Tensor, name: str) -> str:
     """One entry of a product, written out."""
     terms = " + ".join(f"{number(x)}·{number(y)}" for x, y in zip(a.tolist(), b.tolist(), strict=True))
     return f"{name} = {terms} = {number(float(a @ b))}"
+
+
+def number(value: float, decimals: int = 4) -> str:
+    """Whole numbers bare, others with all their decimals, so that a column lines up.
+
+    >>> number(2.0), number(0.5), number(-1.0), number(float("-inf"))
+    ('2', '0.5000', '−1', '−∞')
+    """
+    if value == -math.inf:
+        return "−∞"
+    text = str(round(value)) if value == round(value) else f"{value:.{decimals}f}"
+    return text.replace("-", "−")
+
+
+def matrix(values: Tensor, rows: Sequence[str] = (), columns: Sequence[str] = (), decimals: int = 4) -> list[str]:
+    """The lines of a matrix (R, C) in brackets, optionally with names for rows and columns.
+
+    >>> import torch
+    >>> print(*matrix(torch.tensor([[1.0, 0.5], [12.0, 0.0]])), sep="\\n")
+    ⎡  1  0.5000 ⎤
+    ⎣ 12       0 ⎦
+    """
+    matrix = [[number(value, decimals) for value in row] for row in values.tolist()]
+    heads = list(columns) or [""] * values.size(1)
+    widths = [max(len(heads[j]), *(len(row[j]) for row in matrix)) for j in range(values.size(1))]
+    names = list(rows) or [""] * len(matrix)
+    margin = max(len(name) for name in names)
+    gap = " " if margin else ""
+    lines = []
+    if columns:
+        lines.append(" " * (margin + len(gap) + 2) + "  ".join(h.rjust(w) for h, w in zip(heads, widths, strict=True)))
+    for i, row in enumerate(matrix):
+        left, right = _bracket(i, len(matrix))
+        inside = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"{names[i].rjust(margin)}{gap}{left} {inside} {right}")
+    return lines
+
+
+def beside(*parts: list[str] | str) -> list[str]:
+    """Matrices and signs next to each other, middles aligned.
+
+    >>> print(*beside(["[1]", "[2]", "[3]"], "·", ["[4]"]), sep="\\n")
+    [1]
+    [2] · [4]
+    [3]
+    """
+    columns = [[part] if isinstance(part, str) else part for part in parts]
+    height = max(len(column) for column in columns)
+    padded = []
+    for column in columns:
+        width = max(len(line) for line in column)
+        above = (height - len(column)) // 2
+        below = height - len(column) - above
+        padded.append([" " * width] * above + [line.ljust(width) for line in column] + [" " * width] * below)
+    return [" ".join(line).rstrip() for line in zip(*padded, strict=True)]
+
+
+def _bracket(row: int, height: int) -> tuple[str, str]:
+    if height == 1:
+        return "[", "]"
+    if row == 0:
+        return "⎡", "⎤"
+    return ("⎣", "⎦") if row == height - 1 else ("⎢", "⎥")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.labs.gauges.chains import longest_chain
+from regard.labs.gauges import longest_chain
 from regard.labs.steps import dependent
 from regard.models import build
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from regard.config import EncoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.labs.gauges.counted_products import counted_products
-from regard.labs.gauges.turns import take_turns
+from regard.labs.gauges import best_times, flop_counter
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps
@@ -15,14 +14,14 @@ LENGTH, WIDTH = 256, 16  # long enough for the fused kernel
 
 def operations(network: Network) -> int:
     ids = torch.zeros(2, LENGTH, dtype=torch.long)
-    with counted_products() as counted:
+    with flop_counter() as counted:
         (network.encode(ids).states if network.encodes else network.decode(ids)).sum().backward()
     return int(counted.get_total_flops())
 
 
 def test_a_product_and_its_gradients_are_three_products() -> None:
     x, y = torch.ones(2, 3, requires_grad=True), torch.ones(3, 5, requires_grad=True)
-    with counted_products() as counted:
+    with flop_counter() as counted:
         (x @ y).sum().backward()
     assert counted.get_total_flops() == 3 * 2 * (2 * 3 * 5)
 
@@ -46,7 +45,7 @@ def test_a_fused_kernel_does_what_its_steps_do_and_attention_its_scores_once_mor
 
 def test_those_who_take_turns_go_equally_often() -> None:
     gone: list[str] = []
-    seconds = take_turns([lambda: gone.append("one"), lambda: gone.append("other")], rounds=3)
+    seconds = best_times([lambda: gone.append("one"), lambda: gone.append("other")], rounds=3)
     assert gone == ["one", "other"] * 3
     assert len(seconds) == 2
     assert min(seconds) >= 0

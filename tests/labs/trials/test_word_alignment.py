@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from regard.labs.trials.handful import handful
-from regard.labs.trials.word_alignment import diagonal, error_rate, links, merged, one_each
+from regard.labs.alignment import diagonal, error_rate, links, merged, one_each
+from regard.labs.trials.translators import toy_pairs
 from regard.phrasebook import Pair, split_words
 
 
@@ -31,7 +31,7 @@ def test_the_diagonal_reaches_from_the_first_word_to_the_last() -> None:
 
 
 def test_a_handful_of_sentences_is_aligned_word_for_word() -> None:
-    pairs = handful()
+    pairs = toy_pairs()
     assert len({pair.source for pair in pairs}) == len(pairs)
     for pair in pairs[:50]:
         source, target = len(split_words(pair.source)), len(split_words(pair.target))

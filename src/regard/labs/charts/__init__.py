@@ -1,1 +1,1 @@
-"""What the figures of the labs are made of: lines, bars, dots, maps and matrices, drawn by one hand."""
+"""Charts of the labs: lines, bars and dots, and grids (matrices, heat maps, contour maps)."""

@@ -1,4 +1,4 @@
-"""The charts of the labs: lines with their names at their ends, and how far seeds lie apart as a band."""
+"""Line charts: each line labeled at its end, the range over seeds as a band, readable numbers on log axes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.drawing.names import name_ends
 from regard.drawing.palette import COLOURS, DASHES, MARKERS
 from regard.drawing.style import bare
-from regard.labs.charts.magnitudes import magnitude, magnitudes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-Scale = Literal["linear", "log"]
+AxisScale = Literal["linear", "log"]
 
-
-FEW = 12  # places that can each have a number at the axis
-LETTER = 0.085  # how wide a letter is, in inches
+MAX_TICKS = 12  # more measured points than this do not get a tick each
+CHARACTER_WIDTH = 0.085  # inches
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A value at each place, and how far single ones lie around it: those of several seeds, say."""
+class LineSeries:
+    """Points of a line, optionally with a lower and an upper bound at each x (such as the range over seeds)."""
 
     xs: Sequence[float]
     ys: Sequence[float]
@@ -34,136 +33,182 @@ class Line:
 
 def over_seeds(
     xs: Sequence[float], runs: Sequence[Sequence[float]], mean: Callable[[Sequence[float]], float] = fmean
-) -> Line:
-    """The mean of several runs, with the lowest and the highest.
+) -> LineSeries:
+    """Return the mean of several runs with their minimum and maximum.
 
     >>> over_seeds([1, 2], [[0.0, 1.0], [1.0, 3.0]])
-    Line(xs=[1, 2], ys=[0.5, 2.0], low=[0.0, 1.0], high=[1.0, 3.0])
+    LineSeries(xs=[1, 2], ys=[0.5, 2.0], low=[0.0, 1.0], high=[1.0, 3.0])
     """
     columns = list(zip(*runs, strict=True))
     means = [mean(column) for column in columns]
-    return Line(xs, means, [min(column) for column in columns], [max(column) for column in columns])
+    return LineSeries(xs, means, [min(column) for column in columns], [max(column) for column in columns])
 
 
-def chart(
+def line_chart(
     ax: "Axes",
-    lines: Mapping[str, Line],
+    lines: Mapping[str, LineSeries],
     *,
     title: str,
-    across: str,
-    x: Scale = "linear",
-    y: Scale = "linear",
+    xlabel: str,
+    xscale: AxisScale = "linear",
+    yscale: AxisScale = "linear",
     markers: bool = True,
 ) -> str:
-    """Draw lines by name, each with a colour, a dash and a mark of its own, and its name at its end.
+    """Draw lines by name, each with its own color, dash and marker, and its name at its end.
 
-    The title says what the height means and in which unit, so that no one must turn the head. Returned is the same in
-    words, for those who cannot see it.
+    The title names the quantity of the y-axis and its unit. Returns a description of the chart for its alternative
+    text.
     """
-    ax.set_xscale(x)
-    ax.set_yscale(y)
+    ax.set_xscale(xscale)
+    ax.set_yscale(yscale)
     for n, line in enumerate(lines.values()):
-        colour, dashes, mark = COLOURS[n % len(COLOURS)], DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]
-        dots: Any = {"marker": mark, "markersize": 4} if markers else {}
-        ax.plot(line.xs, line.ys, color=colour, linestyle=dashes, linewidth=1.8, **dots)
+        color, dashes, marker = COLOURS[n % len(COLOURS)], DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]
+        marker_options: Any = {"marker": marker, "markersize": 4} if markers else {}
+        ax.plot(line.xs, line.ys, color=color, linestyle=dashes, linewidth=1.8, **marker_options)
         if line.low is not None and line.high is not None:
-            ax.fill_between(line.xs, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+            ax.fill_between(line.xs, line.low, line.high, color=color, alpha=0.15, linewidth=0)
     ax.set_title(title)
-    ax.set_xlabel(across)
+    ax.set_xlabel(xlabel)
     bare(ax)
     ax.autoscale_view()
-    for axis, scale in ((ax.xaxis, x), (ax.yaxis, y)):
+    for axis, scale in ((ax.xaxis, xscale), (ax.yaxis, yscale)):
         if scale == "log":
-            _plain_numbers(axis)
-    _places(ax, sorted({place for line in lines.values() for place in line.xs}), x)
+            _format_log_axis(axis)
+    _set_x_ticks(ax, sorted({x for line in lines.values() for x in line.xs}), xscale)
     ends = [(line.xs[-1], line.ys[-1]) for line in lines.values()]
-    colours = [COLOURS[n % len(COLOURS)] for n in range(len(lines))]
-    name_ends(ax, ends, list(lines), colours, gap=0.07)
-    return in_words(lines, title=title, across=across)
+    colors = [COLOURS[n % len(COLOURS)] for n in range(len(lines))]
+    name_ends(ax, ends, list(lines), colors, gap=0.07)
+    return describe_lines(lines, title=title, xlabel=xlabel)
 
 
-def in_words(lines: Mapping[str, Line], *, title: str, across: str) -> str:
-    """Where each line begins and ends, and between what it lies if it goes beyond that.
+def describe_lines(lines: Mapping[str, LineSeries], *, title: str, xlabel: str) -> str:
+    """Return a description: first and last value of each line, and its extremes where they lie beyond those.
 
-    >>> lines = {"RNN": Line([1, 2, 4], [8, 1, 2]), "GRU": Line([1, 2, 4], [3, 2, 1])}
-    >>> in_words(lines, title="loss", across="step")
-    'Loss, against step: RNN from 8 at 1 to 2 at 4 (at least 1), GRU from 3 at 1 to 1 at 4.'
+    >>> lines = {"RNN": LineSeries([1, 2, 4], [8, 1, 2]), "GRU": LineSeries([1, 2, 4], [3, 2, 1])}
+    >>> describe_lines(lines, title="loss", xlabel="step")
+    'Loss by step: RNN from 8 at 1 to 2 at 4 (min 1), GRU from 3 at 1 to 1 at 4.'
     """
-    said = ", ".join(f"{name} {_course(line)}".strip() for name, line in lines.items())
-    return f"{title[:1].upper()}{title[1:]}, against {across}: {said}."
+    descriptions = ", ".join(f"{name} {_describe_line(line)}".strip() for name, line in lines.items())
+    return f"{title[:1].upper()}{title[1:]} by {xlabel}: {descriptions}."
 
 
-def _course(line: Line) -> str:
-    first, last, low, high = (magnitude(value) for value in (line.ys[0], line.ys[-1], min(line.ys), max(line.ys)))
-    beyond = [f"at least {low}"] if low not in (first, last) else []
-    beyond += [f"at most {high}"] if high not in (first, last) else []
-    between = f" ({', '.join(beyond)})" if beyond else ""
-    return f"from {first} at {line.xs[0]:,} to {last} at {line.xs[-1]:,}{between}"
+def _describe_line(line: LineSeries) -> str:
+    first, last, low, high = (format_number(y) for y in (line.ys[0], line.ys[-1], min(line.ys), max(line.ys)))
+    extremes = [f"min {low}"] if low not in (first, last) else []
+    extremes += [f"max {high}"] if high not in (first, last) else []
+    suffix = f" ({', '.join(extremes)})" if extremes else ""
+    return f"from {first} at {line.xs[0]:,} to {last} at {line.xs[-1]:,}{suffix}"
 
 
-def _places(ax: "Axes", places: Sequence[float], scale: Scale) -> None:
-    """Numbers at the places that were measured, if they are few and lie by powers; else at whole ones, if they are."""
+# --- ticks ------------------------------------------------------------------------------------------------------------
+
+
+def _set_x_ticks(ax: "Axes", xs: Sequence[float], scale: AxisScale) -> None:
+    """Put ticks at the measured points of a log axis if they are few, and at integers of a linear axis of integers."""
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-    if scale == "log" and len(places) <= FEW:
-        ax.xaxis.set_major_locator(FixedLocator(_thinned(places, ax)))
+    if scale == "log" and len(xs) <= MAX_TICKS:
+        ax.xaxis.set_major_locator(FixedLocator(_thin_ticks(xs, ax)))
         ax.xaxis.set_minor_locator(NullLocator())
-    elif scale == "linear" and all(place == int(place) for place in places):
+    elif scale == "linear" and all(x == int(x) for x in xs):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _thinned(places: Sequence[float], ax: "Axes") -> Sequence[float]:
-    """Every place, or every second, third and so on up to the last, so that their numbers have room side by side."""
+def _thin_ticks(xs: Sequence[float], ax: "Axes") -> Sequence[float]:
+    """Return every point, or every second, third, ... up to the last, such that the labels do not overlap."""
     figure = ax.get_figure()
-    if len(places) < 2 or figure is None:
-        return places
-    logs = [math.log(place) for place in places]
-    width = ax.bbox.width / figure.dpi / (1.1 * (logs[-1] - logs[0]))  # inches for each e-fold
+    if len(xs) < 2 or figure is None:
+        return xs
+    logs = [math.log(x) for x in xs]
+    inches = ax.bbox.width / figure.dpi / (1.1 * (logs[-1] - logs[0]))  # per unit of the logarithm
 
-    def crowded(kept: Sequence[int]) -> bool:
-        wide = [LETTER * (len(text) + 1) for text in magnitudes([places[n] for n in kept])]
-        middles = [logs[n] * width for n in kept]
-        return any(middles[n + 1] - middles[n] < (wide[n] + wide[n + 1]) / 2 for n in range(len(kept) - 1))
+    def overlap(indices: Sequence[int]) -> bool:
+        widths = [CHARACTER_WIDTH * (len(text) + 1) for text in format_numbers([xs[n] for n in indices])]
+        centers = [logs[n] * inches for n in indices]
+        return any(centers[n + 1] - centers[n] < (widths[n] + widths[n + 1]) / 2 for n in range(len(indices) - 1))
 
-    for every in range(1, len(places)):
-        kept = range(len(places) - 1, -1, -every)[::-1]
-        if not crowded(kept):
-            return [places[n] for n in kept]
-    return places[-1:]
+    for step in range(1, len(xs)):
+        indices = range(len(xs) - 1, -1, -step)[::-1]
+        if not overlap(indices):
+            return [xs[n] for n in indices]
+    return xs[-1:]
 
 
-def _between(low: float, high: float) -> list[float]:
-    """Round numbers between two: powers of ten with 2 and 5, and more if these are but one or two.
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return round numbers in a range: 1, 2 and 5 times powers of ten, and more if these are only one or two.
 
-    >>> _between(3, 150), _between(0.4, 0.9)
+    >>> _round_numbers(3, 150), _round_numbers(0.4, 0.9)
     ([5.0, 10.0, 20.0, 50.0, 100.0], [0.4, 0.5, 0.6, 0.8])
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
-        round_ones = (float(f"{n}e{power}") for power in powers for n in digits)
-        found = [value for value in round_ones if low <= value <= high]
-        if len(found) > 2:
+        candidates = (float(f"{n}e{power}") for power in powers for n in digits)
+        inside = [value for value in candidates if low <= value <= high]
+        if len(inside) > 2:
             break
-    return found
+    return inside
 
 
-def _plain_numbers(axis: "Axis") -> None:
-    """Write 1,000 and 0.01 at an axis by powers rather than 10³ and 10⁻² if all can be; on a short one also 2 and 5."""
+def _format_log_axis(axis: "Axis") -> None:
+    """Label a log axis with 1,000 and 0.01 instead of 10³ and 10⁻² where possible; a short one also at 2 and 5."""
     from matplotlib.ticker import FixedLocator, Formatter, NullFormatter, NullLocator
 
-    class InOneNotation(Formatter):
+    class UniformFormatter(Formatter):
         def __call__(self, value: float, pos: int | None = None) -> str:
-            return magnitude(value)
+            return format_number(value)
 
         def format_ticks(self, values: Sequence[float]) -> list[str]:
             low, high = axis.get_view_interval()
-            seen = [value for value in values if 0.999 * low <= value <= 1.001 * high]
-            texts = dict(zip(seen, magnitudes(seen), strict=True))
+            visible = [value for value in values if 0.999 * low <= value <= 1.001 * high]
+            texts = dict(zip(visible, format_numbers(visible), strict=True))
             return [texts.get(value, "") for value in values]
 
     low, high = axis.get_view_interval()
-    if high < 200 * low and len(_between(low, high)) > 1:
-        axis.set_major_locator(FixedLocator(_between(low, high)))
+    if high < 200 * low and len(_round_numbers(low, high)) > 1:
+        axis.set_major_locator(FixedLocator(_round_numbers(low, high)))
         axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(InOneNotation())
+    axis.set_major_formatter(UniformFormatter())
     axis.set_minor_formatter(NullFormatter())
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def format_number(value: float) -> str:
+    """Format a number with about two significant digits; very small or large ones as a power of ten.
+
+    >>> [format_number(value) for value in (0.517, 5, 286.6, 1000, 65_536, 3.2e-7, 1e-12, 1e9)]
+    ['0.52', '5', '287', '1,000', '65,536', '3×10⁻⁷', '10⁻¹²', '10⁹']
+    >>> format_number(-12.3), format_number(math.nan)
+    ('−12', 'nan')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    if value < 0:
+        return f"−{format_number(-value)}"
+    if not _fits_decimal(value):
+        return _power_of_ten(value)
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def format_numbers(values: Sequence[float]) -> list[str]:
+    """Format several numbers in the same notation.
+
+    >>> format_numbers([0.01, 1, 100])
+    ['0.01', '1', '100']
+    >>> format_numbers([1, 1000, 10_000_000])
+    ['1', '10³', '10⁷']
+    """
+    if all(_fits_decimal(value) for value in values):
+        return [format_number(value) for value in values]
+    return ["1" if value == 1 else _power_of_ten(value) for value in values]
+
+
+def _fits_decimal(value: float) -> bool:
+    return value == 0 or 1e-3 <= value < 1e6
+
+
+def _power_of_ten(value: float) -> str:
+    digit, exponent = f"{value:.0e}".split("e")
+    power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
+    return power if digit == "1" else f"{digit}×{power}"

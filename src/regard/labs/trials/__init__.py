@@ -1,1 +1,1 @@
-"""What the experiments of several labs share: networks that fit in minutes, what they learn, how well they do."""
+"""Shared parts of experiments: synthetic tasks, short training runs, loss surfaces and translation models."""

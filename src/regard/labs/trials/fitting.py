@@ -1,7 +1,7 @@
-"""Training a network on examples that are made as it goes: our objectives and our update, without a run's folder."""
+"""Short training runs on generated batches, without a run folder, and the selection of a learning rate."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config.training import AdamConfig
+from regard.labs.trials.tasks import SymbolBatch
 from regard.models.network import Network
 from regard.training.loss import Loss, smoothed_cross_entropy
 from regard.training.objective import Batch
@@ -16,49 +17,31 @@ from regard.training.schedule import cosine
 from regard.training.update import DivergedError, optimizer_of, update
 
 
-@dataclass(frozen=True)
-class Asked(Batch):
-    """Texts of equal length of which all is read, and some tokens are to be predicted."""
-
-    read: Tensor  # (B, T)
-    answers: Tensor  # (B, T) the token that follows each
-    asked: Tensor  # (B, T) True where the answer counts
-
-    @property
-    def examples(self) -> int:
-        """How many texts."""
-        return len(self.read)
-
-    @property
-    def targets(self) -> int:
-        """How many answers count."""
-        return int(self.asked.sum())
-
-
-class Answering(nn.Module):
-    """Predict what is asked for, and nothing else."""
+class SymbolPrediction(nn.Module):
+    """Objective of a `SymbolBatch`: cross entropy of the labels that count."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, batch: Asked) -> Loss:
-        """The loss of a batch, summed over what is asked."""
-        return smoothed_cross_entropy(_logits(self.network, batch), batch.answers[batch.asked], 0.0)
+    def forward(self, batch: SymbolBatch) -> Loss:
+        """Return the loss of a batch, summed over the labels that count."""
+        return smoothed_cross_entropy(_masked_logits(self.network, batch), batch.labels[batch.label_mask], 0.0)
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """The loss in nats a target at each step, and whether training came to its end."""
+class FitResult:
+    """Cross entropy in nats per target at each step, and whether training diverged."""
 
     losses: list[float]
     diverged: bool = False
 
     @property
-    def final(self) -> float:
-        """The mean over the last tenth of the steps, for a single batch may be an easy one; infinite if it diverged.
+    def final_loss(self) -> float:
+        """The mean over the last tenth of the steps; infinite if training diverged.
 
-        >>> Fitted([3.0, 2.0, 1.0]).final, Fitted([9.0] * 18 + [1.0, 2.0]).final, Fitted([3.0], diverged=True).final
+        >>> losses = [9.0] * 18 + [1.0, 2.0]
+        >>> FitResult([3.0, 2.0, 1.0]).final_loss, FitResult(losses).final_loss, FitResult([3.0], True).final_loss
         (1.0, 1.5, inf)
         """
         return math.inf if self.diverged else fmean(self.losses[-max(1, len(self.losses) // 10) :])
@@ -70,44 +53,74 @@ def fit(
     steps: int,
     *,
     objective: nn.Module | None = None,
-    peak: float = 3e-3,
-    clip: float = 1.0,
-    watch: Callable[[int], None] = lambda step: None,
-) -> Fitted:
-    """Train for so many steps, with a warm-up of a tenth and a cosine to zero; `watch` is called after each.
+    learning_rate: float = 3e-3,
+) -> FitResult:
+    """Train with Adam, linear warmup over a tenth of the steps, cosine decay to zero and gradients clipped at 1.
 
-    Without another objective, batches are `Asked`, and what is asked for is learned.
+    Without another objective, batches are `SymbolBatch` and their labels are learned.
     """
-    objective, optimizer = objective or Answering(network), optimizer_of(network, AdamConfig())
-    rate, losses = cosine(peak, warmup=max(1, steps // 10), steps=steps), list[float]()
+    objective, optimizer = objective or SymbolPrediction(network), optimizer_of(network, AdamConfig())
+    schedule, losses = cosine(learning_rate, warmup=max(1, steps // 10), steps=steps), list[float]()
     network.train()
     for step in range(1, steps + 1):
         try:
-            seen = update(objective, optimizer, [next(batches)], rate(step), clip=clip)
+            done = update(objective, optimizer, [next(batches)], schedule(step), clip=1.0)
         except DivergedError:
-            return Fitted(losses, diverged=True)
-        losses.append(seen.plain / seen.targets)
-        watch(step)
+            return FitResult(losses, diverged=True)
+        losses.append(done.plain / done.targets)
     network.eval()
-    return Fitted(losses)
+    return FitResult(losses)
 
 
 @torch.no_grad()
-def accuracy(network: Network, batch: Asked) -> float:
-    """How often the most probable token is the one that was asked for."""
+def accuracy(network: Network, batch: SymbolBatch) -> float:
+    """Return the fraction of labels that are the most probable token."""
     network.eval()
-    right = _logits(network, batch).argmax(-1) == batch.answers[batch.asked]
-    return float(right.float().mean())
+    correct = _masked_logits(network, batch).argmax(-1) == batch.labels[batch.label_mask]
+    return float(correct.float().mean())
 
 
-def parameters(network: nn.Module) -> int:
-    """How many numbers a network learns.
+def _masked_logits(network: Network, batch: SymbolBatch) -> Tensor:
+    return network.logits(network.decode(batch.inputs)[batch.label_mask])  # (N, V)
 
-    >>> parameters(nn.Linear(3, 2))
+
+def count_parameters(network: nn.Module) -> int:
+    """Return the number of parameters.
+
+    >>> count_parameters(nn.Linear(3, 2))
     8
     """
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def _logits(network: Network, batch: Asked) -> Tensor:
-    return network.logits(network.decode(batch.read)[batch.asked])  # (N, V)
+# --- learning rate ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialAccuracy:
+    """Accuracy of a trained network on the data that select the learning rate and on the data that are reported.
+
+    They are kept separate because the maximum over learning rates is biased on the data that selected it.
+    """
+
+    selection: float
+    reported: float
+
+
+@dataclass(frozen=True)
+class SelectedLearningRate:
+    """The best learning rate and the reported accuracy of each seed with it."""
+
+    learning_rate: float
+    reported: list[float]
+
+
+def select_learning_rate(trials: Mapping[float, Sequence[TrialAccuracy]]) -> SelectedLearningRate:
+    """Return the learning rate with the highest mean selection accuracy over seeds; the first of equals.
+
+    >>> low, high = [TrialAccuracy(0.5, 0.9)] * 2, [TrialAccuracy(1.0, 0.7), TrialAccuracy(0.6, 0.6)]
+    >>> select_learning_rate({1e-3: low, 1e-2: high})
+    SelectedLearningRate(learning_rate=0.01, reported=[0.7, 0.6])
+    """
+    best = max(trials, key=lambda rate: fmean(trial.selection for trial in trials[rate]))
+    return SelectedLearningRate(best, [trial.reported for trial in trials[best]])

@@ -1,13 +1,14 @@
-"""Translators for experiments: trained on the phrasebook as anyone's would be, kept for the labs that come after.
+"""Translation models for labs: trained on the phrasebook, and kept in the models folder for other labs.
 
-A run's folder is named by all that it depends on, so that labs which ask for the same translator share it, and a second
-run of a lab finds it finished.
+The run folder of a model is named by a hash of its settings, data and version, so that labs that need the same model
+share it and a second run of a lab finds it trained.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,183 +19,250 @@ from regard.decoding.settings import GREEDY
 from regard.decoding.translator import Wish
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.scores import score
-from regard.labs.lab import Bench
-from regard.labs.trials.fitting import parameters
-from regard.labs.trials.handful import HELD_OUT, handful
+from regard.labs.lab import LabContext
+from regard.labs.trials.fitting import count_parameters
+from regard.phrasebook import Pair
 from regard.phrasebook.splits import Split
+from regard.phrasebook.words import Word, align, spell
 from regard.training.run import Run
 from regard.training.start import Order, carry_out
 from regard.version import __version__
 
 Settings = Mapping[str, Any]
-TAUGHT = """Translators learn English to Italian: in a full run from the whole phrasebook that comes with regard, in a
-usual one from its chapter on people, and in a quick one from a handful of sentences like them. In a full run matrices
-are multiplied in bfloat16 where the processor is faster so. In the others translators are small, and their norms come
-before the sub-layers: so they bear the high rates at which little time is enough."""
+TRANSLATION_SETUP = """The models translate English to Italian. With full effort they are trained on the whole
+phrasebook that comes with regard and use bfloat16 matrix products where the processor supports them; with default
+effort on its people topic; with quick effort on a generated toy corpus. With default and quick effort they are smaller,
+and pre-norm so that they tolerate a higher learning rate."""
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Book:
-    """What translators learn from, and what they are tested on, with true alignments."""
+class TranslationData:
+    """Training and test pairs with gold alignments, the files that training reads, and a hash of their content."""
 
     files: Mapping[str, str]
-    train: list[phrasebook.Pair]
-    test: list[phrasebook.Pair]
-    digest: str  # of all that training reads
+    train: list[Pair]
+    test: list[Pair]
+    digest: str
+
+
+def translation_data(context: LabContext, max_train: int | None = None) -> TranslationData:
+    """Return the pairs for this effort; `max_train` limits the training pairs, except with full effort."""
+    splits = context.by_effort(_toy_splits, lambda: _topic_splits("people"), _phrasebook_splits)()
+    splits = {**splits, "train": splits["train"][:max_train]}
+    texts = {split: "".join(f"{p.source}\t{p.target}\n" for p in splits[split]) for split in ("train", "dev")}
+    digest = hashlib.sha256("\n".join(texts.values()).encode()).hexdigest()
+    if context.effort == "full":
+        files = {"train": "builtin:phrasebook", "dev": "builtin:phrasebook-dev"}
+    else:
+        folder = context.models_folder / f"pairs-{context.effort}{'' if max_train is None else f'-{max_train}'}"
+        files = {split: str(folder / f"{split}.tsv") for split in texts}
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, file in files.items():
+            _write_if_changed(Path(file), texts[split])
+    return TranslationData({"train": files["train"], "valid": files["dev"]}, splits["train"], splits["test"], digest)
+
+
+def _write_if_changed(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
+
+
+def _toy_splits() -> dict[str, list[Pair]]:
+    pairs = toy_pairs()
+    train = [pair for n, pair in enumerate(pairs) if n % HELD_OUT_EVERY]
+    return {"train": train, "dev": pairs[:: 2 * HELD_OUT_EVERY], "test": pairs[HELD_OUT_EVERY :: 2 * HELD_OUT_EVERY]}
+
+
+def _topic_splits(topic: str) -> dict[str, list[Pair]]:
+    return {split: [pair for pair in pairs if pair.topic == topic] for split, pairs in _phrasebook_splits().items()}
+
+
+def _phrasebook_splits() -> dict[str, list[Pair]]:
+    splits: list[Split] = ["train", "dev", "test"]
+    return {split: phrasebook.split(split) for split in splits}
+
+
+# --- toy corpus -------------------------------------------------------------------------------------------------------
+
+NAMES = ("Marco", "Anna", "Luca", "Maria", "Paolo", "Chiara")
+VERBS = {"see": "vede", "find": "trova", "want": "vuole", "love": "ama", "draw": "disegna", "describe": "descrive"}
+NOUNS = {
+    "house": "casa",
+    "car": "macchina",
+    "door": "porta",
+    "book": "libro",
+    "garden": "giardino",
+    "letter": "lettera",
+}
+ADJECTIVES = {"red": "ross", "white": "bianc", "small": "piccol", "new": "nuov", "old": "vecchi", "yellow": "giall"}
+HELD_OUT_EVERY = 8  # every eighth pair is not trained on
+
+
+def toy_pairs() -> list[Pair]:
+    """Return all pairs of a toy grammar (26 words, 3 sentence patterns) with gold alignments, in a fixed mixed order.
+
+    As in the phrasebook, Italian adjectives follow their nouns, articles and endings agree, and `does` is aligned with
+    the verb.
+
+    >>> pair = toy_pairs()[0]
+    >>> pair.source, pair.target
+    ('Marco sees the red house.', 'Marco vede la casa rossa.')
+    >>> pair.alignment
+    ((0, 0), (1, 1), (2, 2), (3, 4), (4, 3), (5, 5))
+    """
+    parts = product(NAMES, VERBS, NOUNS, ADJECTIVES, ("statement", "negation", "question"))
+    pairs = [_toy_pair(*choice) for choice in parts]
+    stride = 1399  # coprime to the number of pairs, so that every pair occurs once
+    return [pairs[n * stride % len(pairs)] for n in range(len(pairs))]
+
+
+def _toy_pair(name: str, verb: str, noun: str, adjective: str, mood: str) -> Pair:
+    """Return a pair; words of the same role are aligned."""
+    ending = "a" if NOUNS[noun].endswith("a") else "o"
+    subject, auxiliary, infinitive = (name, "subject"), ("does", "verb"), (verb, "verb")
+    openings = {
+        "statement": [subject, (f"{verb}s", "verb")],
+        "negation": [subject, auxiliary, ("not", "not"), infinitive],
+        "question": [auxiliary, subject, infinitive],
+    }
+    mark = ("?" if mood == "question" else ".", "mark")
+    english = [*openings[mood], ("the", "article"), (adjective, "adjective"), (noun, "noun"), mark]
+    article = ("la" if ending == "a" else "il", "article")
+    negation = [("non", "not")] if mood == "negation" else []
+    predicate = [(VERBS[verb], "verb"), article, (NOUNS[noun], "noun"), (ADJECTIVES[adjective] + ending, "adjective")]
+    italian = [subject, *negation, *predicate, mark]
+    sides = [[Word(text, (role,)) for text, role in side] for side in (english, italian)]
+    return Pair(spell(sides[0]), spell(sides[1]), align(*sides))
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def base_settings(context: LabContext) -> dict[str, Any]:
+    """Return the settings that labs vary: the size of `regard demo` with full effort, smaller otherwise."""
+    width, layers, steps, tokens = context.by_effort((32, 1, 200, 512), (64, 2, 500, 2048), (128, 2, 1000, 1024))
+    return {
+        "model": {
+            "kind": "encoder-decoder",
+            "vocab_size": context.by_effort(2000, 1000, 2000),
+            "width": width,
+            "layers": layers,
+            "heads": 4,
+            "feed_forward": 4 * width,
+            "norm_order": context.by_effort("pre", "pre", "post"),  # post-norm diverges at the higher learning rate
+            "dropout": context.by_effort(0.0, 0.1, 0.1),
+        },
+        "tokenizer": {"kind": context.by_effort("word", "bpe", "bpe")},
+        "training": {
+            "steps": steps,
+            "seed": 1,
+            "batch_tokens": tokens,
+            "precision": context.by_effort("float32", "float32", "bfloat16"),
+            "schedule": {
+                "kind": "cosine",
+                "learning_rate": context.by_effort(1e-2, 1e-2, 4e-3),
+                "warmup_steps": steps // 6,
+            },
+        },
+    }
+
+
+def training_settings(steps: int, seed: int = 1) -> dict[str, Any]:
+    """Return the training settings for a number of steps, with warmup in proportion."""
+    return {"steps": steps, "seed": seed, "schedule": {"warmup_steps": steps // 6}}
+
+
+def comparison_steps(context: LabContext) -> int:
+    """Return the steps of labs that compare many models; too few for convergence."""
+    return context.by_effort(100, 250, 450)
+
+
+def train_for_comparison(context: LabContext, settings: Settings, name: str, seed: int = 1) -> Model:
+    """Return a model trained for `comparison_steps`; labs that use the same settings share it."""
+    training = merge_settings(training_settings(comparison_steps(context), seed), settings.get("training", {}))
+    return train_translator(context, {**settings, "training": training}, name)
+
+
+def train_translator(context: LabContext, settings: Settings, name: str, data: TranslationData | None = None) -> Model:
+    """Return the model with these settings over the base settings, trained now or loaded from the models folder.
+
+    `settings` are nested like a TOML file, such as `{"model": {"heads": 1}}`. With another `model.kind`, the settings
+    that both kinds have are kept. `name` describes the model in the log; `data` defaults to all pairs of this effort.
+    """
+    data = data or translation_data(context)
+    steps = merge_settings(base_settings(context), settings)["training"]["steps"]
+    run_settings = {
+        "data": {
+            **{split: {"files": [file]} for split, file in data.files.items()},
+            "store": str(context.models_folder / "data"),
+        },
+        "validation": {"every": steps, "sentences": 0},
+    }
+    sources = [
+        *gather("phrasebook"),
+        Source("base settings of the labs", base_settings(context)),
+        Source("settings of the lab", settings),
+        Source("run settings of the lab", run_settings),
+    ]
+    run = Run(context.models_folder / _folder_name(check(sources), data.digest))
+    if not _is_finished(run):
+        carry_out(Order(sources, run.folder, resume=True, command=["regard", "lab"]))
+        context.log(f"  trained {name} for {steps:,} steps")
+    return load(run.folder)
+
+
+def _folder_name(config: Config, digest: str) -> str:
+    """Return a name by a hash of settings, content of the data files and version."""
+    settings = config.model_dump(mode="json", exclude={"data": {"train", "valid", "test", "store"}})
+    identity = json.dumps([__version__, digest, settings], sort_keys=True)
+    return f"{config.model.kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+
+
+def _is_finished(run: Run) -> bool:
+    return run.about.exists() and bool(run.read_about().get("finished"))
+
+
+def merge_settings(base: Settings, changes: Settings) -> dict[str, Any]:
+    """Return nested settings with changes applied.
+
+    >>> merge_settings({"model": {"heads": 4, "width": 64}}, {"model": {"heads": 1}})
+    {'model': {'heads': 1, 'width': 64}}
+    """
+    merged = dict(base)
+    for key, value in changes.items():
+        nested = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge_settings(merged[key], value) if nested else value
+    return merged
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A translator on what it has not seen: perplexity of the right translations, and BLEU of greedy ones."""
+class TranslatorScores:
+    """Size of a model, perplexity of the reference translations, and BLEU of its greedy translations."""
 
     parameters: int
     perplexity: float
     bleu: float
 
 
-def book(bench: Bench, first: int | None = None) -> Book:
-    """The phrasebook in a full run, its chapter on people in a usual one; in a quick one, a handful of sentences.
-
-    With `first`, except in a full run, only so many of its sentences are learned from.
-    """
-    splits = bench.pick(_handful, lambda: _chapter("people"), _whole)()
-    splits = {**splits, "train": splits["train"][:first]}
-    texts = {part: "".join(f"{p.source}\t{p.target}\n" for p in splits[part]) for part in ("train", "dev")}
-    digest = hashlib.sha256("\n".join(texts.values()).encode()).hexdigest()
-    if bench.effort == "full":
-        files = {"train": "builtin:phrasebook", "dev": "builtin:phrasebook-dev"}
-    else:
-        folder = bench.models / f"pairs-{bench.effort}{'' if first is None else f'-{first}'}"
-        files = {part: str(folder / f"{part}.tsv") for part in texts}
-        folder.mkdir(parents=True, exist_ok=True)
-        for part, file in files.items():
-            _keep(Path(file), texts[part])
-    return Book({"train": files["train"], "valid": files["dev"]}, splits["train"], splits["test"], digest)
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write a file, unless it says the same already."""
-    if not path.exists() or path.read_text("utf-8") != text:
-        path.write_text(text, "utf-8")
-
-
-def _handful() -> dict[str, list[phrasebook.Pair]]:
-    pairs = handful()
-    train = [pair for n, pair in enumerate(pairs) if n % HELD_OUT]
-    return {"train": train, "dev": pairs[:: 2 * HELD_OUT], "test": pairs[HELD_OUT :: 2 * HELD_OUT]}
-
-
-def _chapter(topic: str) -> dict[str, list[phrasebook.Pair]]:
-    return {split: [pair for pair in pairs if pair.topic == topic] for split, pairs in _whole().items()}
-
-
-def _whole() -> dict[str, list[phrasebook.Pair]]:
-    splits: list[Split] = ["train", "dev", "test"]
-    return {split: phrasebook.split(split) for split in splits}
-
-
-def usual_settings(bench: Bench) -> dict[str, Any]:
-    """The translator that labs change one thing of: of the demo's size in a full run, smaller before."""
-    width, layers, steps, tokens = bench.pick((32, 1, 200, 512), (64, 2, 500, 2048), (128, 2, 1000, 1024))
-    return {
-        "model": {
-            "kind": "encoder-decoder",
-            "vocab_size": bench.pick(2000, 1000, 2000),
-            "width": width,
-            "layers": layers,
-            "heads": 4,
-            "feed_forward": 4 * width,
-            "norm_order": bench.pick("pre", "pre", "post"),  # the paper's order does not bear the others' peaks
-            "dropout": bench.pick(0.0, 0.1, 0.1),
-        },
-        "tokenizer": {"kind": bench.pick("word", "bpe", "bpe")},
-        "training": {
-            "steps": steps,
-            "seed": 1,
-            "batch_tokens": tokens,
-            "precision": bench.pick("float32", "float32", "bfloat16"),
-            "schedule": {"kind": "cosine", "learning_rate": bench.pick(1e-2, 1e-2, 4e-3), "warmup_steps": steps // 6},
-        },
-    }
-
-
-def training_for(steps: int, seed: int = 1) -> dict[str, Any]:
-    """The settings of training that lasts so many steps, warm-up and all."""
-    return {"steps": steps, "seed": seed, "schedule": {"warmup_steps": steps // 6}}
-
-
-def short(bench: Bench) -> int:
-    """The steps of labs that train many translators, to compare them: too few to learn all there is."""
-    return bench.pick(100, 250, 450)
-
-
-def compared(bench: Bench, settings: Settings, name: str, seed: int = 1) -> Model:
-    """A translator of those that labs compare, trained for a short time: whichever lab asks, it is the same."""
-    training = overlaid(training_for(short(bench), seed), settings.get("training", {}))
-    return trained(bench, {**settings, "training": training}, name)
-
-
-def trained(bench: Bench, settings: Settings, name: str, pages: Book | None = None) -> Model:
-    """The translator with these settings on top of the usual ones; trained now, or found where it was trained before.
-
-    `settings` are tables as a TOML file has them: `{"model": {"heads": 1}}`. Where they name another kind of network,
-    it keeps what both kinds have. `name` is what it is called while it is trained, `pages` what it learns from, where
-    that is not the whole book.
-    """
-    pages = pages or book(bench)
-    steps = overlaid(usual_settings(bench), settings)["training"]["steps"]
-    around = {
-        "data": {
-            **{part: {"files": [file]} for part, file in pages.files.items()},
-            "store": str(bench.models / "data"),
-        },
-        "validation": {"every": steps, "sentences": 0},
-    }
-    own = [Source("the lab's usual settings", usual_settings(bench)), Source("the lab", settings)]
-    sources = [*gather("phrasebook"), *own, Source("the bench", around)]
-    run = Run(bench.models / _folder_name(check(sources), pages.digest))
-    if not _finished(run):
-        carry_out(Order(sources, run.folder, resume=True, command=["regard", "lab"]))
-        bench.say(f"  trained {name} for {steps:,} steps")
-    return load(run.folder)
-
-
-def _folder_name(config: Config, digest: str) -> str:
-    """A name by all that a run depends on: settings, what is in its data files, wherever they are, and our version."""
-    settings = config.model_dump(mode="json", exclude={"data": {"train", "valid", "test", "store"}})
-    said = json.dumps([__version__, digest, settings], sort_keys=True)
-    return f"{config.model.kind}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
-
-
-def overlaid(usual: Settings, changes: Settings) -> dict[str, Any]:
-    """Tables with changes laid over them.
-
-    >>> overlaid({"model": {"heads": 4, "width": 64}}, {"model": {"heads": 1}})
-    {'model': {'heads': 1, 'width': 64}}
-    """
-    laid = dict(usual)
-    for key, value in changes.items():
-        both = isinstance(value, Mapping) and isinstance(laid.get(key), Mapping)
-        laid[key] = overlaid(laid[key], value) if both else value
-    return laid
-
-
-def _finished(run: Run) -> bool:
-    return run.about.exists() and bool(run.read_about().get("finished"))
-
-
-def measured(model: Model, pairs: list[phrasebook.Pair]) -> Measured:
-    """A translator's size, and how good it is on these pairs."""
+def evaluate_translator(model: Model, pairs: list[Pair]) -> TranslatorScores:
+    """Return size, perplexity and BLEU of a model on these pairs."""
     outputs = model.translate([pair.source for pair in pairs], Wish(GREEDY, split=False), engine="torch")
-    return Measured(parameters(model.network), perplexity_on(model, pairs), scores_of(outputs, pairs)["bleu"])
+    bleu = translation_scores(outputs, pairs)["bleu"]
+    return TranslatorScores(count_parameters(model.network), reference_perplexity(model, pairs), bleu)
 
 
-def perplexity_on(model: Model, pairs: list[phrasebook.Pair]) -> float:
-    """How many tokens it wavers between, at each token of the right translations."""
+def reference_perplexity(model: Model, pairs: list[Pair]) -> float:
+    """Return the perplexity per token of the reference translations."""
     scores = [one for row in model.score([p.source for p in pairs], [p.target for p in pairs]) for one in row]
     return perplexity(-sum(scores) / len(scores))
 
 
-def scores_of(outputs: list[str], pairs: list[phrasebook.Pair]) -> dict[str, float]:
-    """BLEU, chrF and the share that is exactly right."""
+def translation_scores(outputs: list[str], pairs: list[Pair]) -> dict[str, float]:
+    """Return BLEU, chrF and exact match of translations."""
     return score(outputs, [[pair.target] for pair in pairs]).values

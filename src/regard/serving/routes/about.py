@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from regard.labs import LABS
+from regard.labs import all_labs
 from regard.serving.answer import as_json
 from regard.serving.languages import name_of
 from regard.serving.schema import BOOLEAN, TEXT, WHOLE, answers, listed, obj
@@ -34,7 +34,7 @@ def router(service: Service) -> APIRouter:
             "beam": service.beam,
             "limits": {name: getattr(service.limits, name) for name in ("characters", "look", "beam")},
             "models": [_about(model) for model in service.models],
-            "labs": {lab.name: lab.claim for lab in LABS.values()},
+            "labs": {lab.name: lab.claim for lab in all_labs()},
         }
 
     @routes.get(

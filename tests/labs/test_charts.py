@@ -8,17 +8,19 @@ from regard.drawing.files import drawn
 from regard.drawing.names import apart, together
 from regard.drawing.palette import COLOURS, DASHES
 from regard.drawing.style import new_figure, our_style
-from regard.labs.charts.lines import Line, Scale, chart
+from regard.labs.charts.lines import AxisScale, LineSeries, line_chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def charted(xs: list[int], ys: list[float], *, x: Scale = "linear", y: Scale = "linear", width: float = 6) -> "Axes":
+def charted(
+    xs: list[int], ys: list[float], *, x: AxisScale = "linear", y: AxisScale = "linear", width: float = 6
+) -> "Axes":
     with our_style():
         figure = new_figure(width, 3)
         ax = figure.subplots()
-        chart(ax, {"one": Line(xs, ys)}, title="height", across="place", x=x, y=y)
+        line_chart(ax, {"one": LineSeries(xs, ys)}, title="height", xlabel="place", xscale=x, yscale=y)
         drawn(figure, "svg")
     return ax
 

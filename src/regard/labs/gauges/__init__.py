@@ -1,1 +1,0 @@
-"""What labs count and time: dependent operations, products, memory and seconds."""

@@ -1,0 +1,184 @@
+"""Run labs and write their results: figures (SVG, PNG), `results.json`, a self-contained page; and a book of all."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from regard.drawing.files import drawn, write
+from regard.errors import DataError
+from regard.labs.lab import Effort, Lab, LabContext, LabResult, verdict
+from regard.training.report.markup import Markup, joined, table, tag
+from regard.training.report.page import document
+
+RESULTS, LAB_PAGE, BOOK_PAGE = "results.json", "lab.html", "book.html"
+ENVIRONMENT = ("regard", "torch", "python", "processor", "cores", "threads")  # what results.json records of it
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """The HTML section of a lab, and whether its claim is supported."""
+
+    lab: Lab
+    holds: bool
+    section: Markup
+
+
+@dataclass(frozen=True)
+class FinishedLab:
+    """A lab that has run: its result and its chapter of the book."""
+
+    result: LabResult
+    chapter: Chapter
+
+
+def run_lab(lab: Lab, effort: Effort, out: Path, log: Callable[[str], None]) -> FinishedLab:
+    """Run a lab and write its results to a folder of its name in `out`."""
+    from regard.training.environment import environment
+
+    folder = out / lab.name
+    _make_folder(folder)  # fail before the experiment runs, not after
+    start = time.perf_counter()
+    result = lab.experiment.run(LabContext(effort, out / "models", log))
+    seconds = time.perf_counter() - start
+    full_environment = environment(1)
+    machine = {key: full_environment[key] for key in ENVIRONMENT}
+    svgs = {figure.name: drawn(figure.figure, "svg").decode() for figure in result.figures}
+    chapter = Chapter(lab, result.holds, lab_section(lab, result, svgs, effort, seconds, machine))
+    for figure in result.figures:
+        for suffix in ("svg", "png"):
+            write(figure.figure, folder / f"{figure.name}.{suffix}")
+    _write_text(folder / RESULTS, results_json(lab, result, effort, seconds, machine))
+    _write_text(folder / LAB_PAGE, lab_page(lab.title, [chapter]))
+    return FinishedLab(result, chapter)
+
+
+def results_json(lab: Lab, result: LabResult, effort: Effort, seconds: float, machine: Mapping[str, Any]) -> str:
+    """Return the content of `results.json`."""
+    record = {
+        "lab": lab.name,
+        "claim": lab.claim,
+        "source": lab.source,
+        "effort": effort,
+        "holds": result.holds,
+        "summary": result.summary,
+        "numbers": result.numbers,
+        "seconds": round(seconds, 1),
+        "environment": dict(machine),
+    }
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+
+
+def load_chapter(lab: Lab, effort: Effort, out: Path) -> Chapter | None:
+    """Return the chapter of a lab that was run earlier with the same effort, or None."""
+    try:
+        page = (out / lab.name / LAB_PAGE).read_text("utf-8")
+        holds = json.loads((out / lab.name / RESULTS).read_text("utf-8"))["holds"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    section = re.search(f'<section id="{lab.name}" data-effort="{effort}">.*</section>', page, re.DOTALL)
+    return None if section is None else Chapter(lab, bool(holds), Markup(section.group()))
+
+
+def write_book(chapters: Sequence[Chapter], out: Path) -> Path:
+    """Write all chapters to one page with a table of contents; return its path."""
+    _make_folder(out)
+    path = out / BOOK_PAGE
+    _write_text(path, lab_page("Labs", chapters))
+    return path
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def lab_page(title: str, chapters: Sequence[Chapter]) -> str:
+    """Return a page of one or more labs; more than one get a table of contents."""
+    contents = tag("nav", tag("ol", *(_contents_entry(chapter) for chapter in chapters)))
+    header = [tag("header", tag("h1", title)), contents] if len(chapters) > 1 else []
+    style = Markup((resources.files(__package__) / "lab.css").read_text("utf-8"))
+    return document(f"{title} · regard", style, tag("main", *header, *(chapter.section for chapter in chapters)))
+
+
+def lab_section(
+    lab: Lab, result: LabResult, svgs: Mapping[str, str], effort: Effort, seconds: float, machine: Mapping[str, Any]
+) -> Markup:
+    """Return the HTML section of a lab; `svgs` has the SVG of each figure by its name."""
+    figures = [
+        tag("figure", Markup(_inline_svg(svgs[figure.name], figure.alt_text)), tag("figcaption", figure.caption))
+        for figure in result.figures
+    ]
+    tables = [
+        joined(tag("h3", lab_table.title), table(list(lab_table.header), [list(row) for row in lab_table.rows]))
+        for lab_table in result.tables
+    ]
+    return tag(
+        "section",
+        tag("h2", lab.title),
+        tag("p", lab.claim, class_="claim"),
+        tag("p", f"Source: {lab.source}.", class_="source"),
+        tag("h3", "Method"),
+        *_paragraphs(lab.experiment.METHOD),
+        *figures,
+        tag("h3", "Result"),
+        tag("p", _verdict_markup(result.holds), " ", result.summary),
+        *tables,
+        tag("pre", result.text) if result.text else "",
+        tag("h3", "Limitations"),
+        *_paragraphs(lab.experiment.LIMITATIONS),
+        tag(
+            "p",
+            f"Effort: {effort}; regard {machine['regard']}, torch {machine['torch']}; {seconds:,.0f} seconds on "
+            f"{machine['processor']}, threads: {machine['threads']}.",
+            class_="source",
+        ),
+        id=lab.name,
+        data_effort=effort,
+    )
+
+
+def _contents_entry(chapter: Chapter) -> Markup:
+    lab = chapter.lab
+    return tag("li", tag("a", lab.title, href=f"#{lab.name}"), tag("p", lab.claim, " ", _verdict_markup(chapter.holds)))
+
+
+def _verdict_markup(holds: bool) -> Markup:
+    return tag("strong", verdict(holds), class_="holds" if holds else "fails")
+
+
+def _paragraphs(text: str) -> list[Markup]:
+    return [tag("p", " ".join(part.split())) for part in text.strip().split("\n\n")]
+
+
+def _inline_svg(svg: str, alt_text: str) -> str:
+    """Return an SVG for inclusion in HTML: without its XML prologue, with a title for screen readers."""
+    element = svg[svg.index("<svg") :]
+    title = tag("title", alt_text)
+    return re.sub(r"<svg\b", '<svg role="img"', element, count=1).replace("<metadata>", f"{title}<metadata>", 1)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+
+
+def _write_text(path: Path, content: str) -> None:
+    draft = path.with_name(f".{path.name}")
+    try:
+        draft.write_text(content, "utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot be written ({error.strerror}); choose another --out.")
