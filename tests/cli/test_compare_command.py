@@ -41,7 +41,7 @@ def test_what_is_given_is_trained_and_stands_in_one_table(arguments: list[str]) 
     done = regard("compare", *arguments)
     assert done.code == 0, done.err
     table = [line.split() for line in done.out.splitlines() if line.split()]
-    assert " ".join(table[0]) == "model network parameters steps trained tokens/s loss BLEU written tokens/s"
+    assert " ".join(table[0]) == "model network parameters steps training tokens/s loss BLEU decoding tokens/s"
     assert [line[0] for line in table[2:4]] == ["transformer", "gru"]
     out = Path(arguments[3])
     assert done.out.splitlines()[-1] == f"Curves: {out / 'compare.svg'}"
@@ -53,9 +53,9 @@ def test_what_is_given_is_trained_and_stands_in_one_table(arguments: list[str]) 
         run = json.loads((out / row["name"] / "run.json").read_text("utf-8"))
         assert row["parameters"] == run["parameters"]
         assert row["scores"]["loss"] == run["results"]["best"]["loss"]
-        assert [step for step, _ in row["curve"]] == [2, 4]
-        assert row["training_speed"] > 0
-        assert row["writing_speed"] > 0
+        assert [step for step, _ in row["validation_curve"]] == [2, 4]
+        assert row["train_tokens_per_second"] > 0
+        assert row["decode_tokens_per_second"] > 0
     assert (out / "compare.md").read_text("utf-8").count("\n") == 4
 
 
@@ -92,7 +92,7 @@ def test_runs_and_models_can_be_compared_without_training(arguments: list[str], 
     [
         (
             ["tinny"],
-            "'tinny' is nothing to compare (did you mean tiny?); give TOML files, presets or runs' folders.",
+            "'tinny' cannot be compared (did you mean tiny?); pass TOML files, presets, run or model folders.",
         ),
         (
             ["tiny", "--plot", "a.gif"],
@@ -104,7 +104,7 @@ def test_runs_and_models_can_be_compared_without_training(arguments: list[str], 
         ),
         (
             ["a/x.toml", "b/x.toml"],
-            "a/x.toml and b/x.toml: would both be called 'x' in the table; rename one.",
+            "a/x.toml and b/x.toml: both would be called 'x' in the table; rename one.",
         ),
     ],
 )

@@ -33,27 +33,32 @@ def run(
     What is trained already is not trained again; what was stopped goes on.
     """
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
-    from regard.comparison.entrant import entrants
-    from regard.comparison.measure import measure, sentences_of
-    from regard.comparison.plot import draw
-    from regard.comparison.table import as_dicts, markdown, table
+    from regard.compare import (
+        comparison_table,
+        load_or_train,
+        markdown_table,
+        measure,
+        plot_curves,
+        rows_as_dicts,
+        sample_sentences,
+    )
     from regard.drawing.files import check as check_picture
     from regard.training.display import display_for
 
     picture = plot or out / "compare.svg"
     check_picture(picture, "--plot")
     with closing(display_for(sys.stderr, quiet)) as display:
-        found = entrants(given, settings or [], out, display)
-    rows = measure(found, sentences_of(found, sentences), engine)  # type: ignore[arg-type]  # checked above
+        models = load_or_train(given, settings or [], out, display)
+    rows = measure(models, sample_sentences(models, sentences), engine)  # type: ignore[arg-type]  # checked above
     out.mkdir(parents=True, exist_ok=True)
-    (out / "compare.json").write_text(json.dumps(as_dicts(rows), indent=2, ensure_ascii=False) + "\n", "utf-8")
-    (out / "compare.md").write_text(markdown(rows), "utf-8")
-    drawn = draw(rows, picture)
+    (out / "compare.json").write_text(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (out / "compare.md").write_text(markdown_table(rows), "utf-8")
+    drawn = plot_curves(rows, picture)
     if as_json:
-        print(json.dumps(as_dicts(rows), indent=2, ensure_ascii=False))
+        print(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False))
         return
-    head, cells = table(rows)
-    shown = new_table(*head, words="network")
+    header, cells = comparison_table(rows)
+    shown = new_table(*header, words="network")
     for line in cells:
         shown.add_row(*line)
     print_table(shown)
