@@ -16,7 +16,7 @@ from regard.config import (
 )
 
 if TYPE_CHECKING:  # what other tests need not wait for
-    from regard.serving.served import Served
+    from regard.serving.loaded_models import LoadedModel
     from servers import Running
 
 LABELS = ("bad", "good", "so-so")
@@ -25,8 +25,8 @@ MASK = VOCABULARY - 1  # w28 stands for a hole
 
 
 @pytest.fixture(scope="session")
-def encoders(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Served]":
-    from regard.serving.served import load_all
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, LoadedModel]":
+    from regard.serving.loaded_models import load_models
 
     home = tmp_path_factory.mktemp("encoders")
     saved(
@@ -44,14 +44,14 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Served]":
     )
     saved(home / "vectors", EncoderOnlyConfig(**SMALL, positions=LearnedPositionsConfig(max_length=12)))
     saved(home / "elmo", BidirectionalLanguageModelConfig(vocab_size=VOCABULARY, width=32, layers=2))
-    found = load_all([str(home / name) for name in ("mood", "names", "holes", "vectors", "elmo")])
+    found = load_models([str(home / name) for name in ("mood", "names", "holes", "vectors", "elmo")])
     for model in found:
         model.warm_up()
     return {model.name: model for model in found}
 
 
 @pytest.fixture(scope="session")
-def reading(encoders: "dict[str, Served]", models: "list[Served]") -> "Iterator[Running]":
+def reading(encoders: "dict[str, LoadedModel]", models: "list[LoadedModel]") -> "Iterator[Running]":
     """All kinds of models at once."""
     from regard.serving.service import Service
     from servers import running

@@ -19,7 +19,7 @@ from regard.config import (
 )
 
 if TYPE_CHECKING:  # what other tests need not wait for
-    from regard.serving.served import Served
+    from regard.serving.loaded_models import LoadedModel
     from servers import Running
 
 
@@ -37,24 +37,24 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def models(folders: dict[str, Path]) -> "list[Served]":
-    from regard.serving.served import load_all
+def models(folders: dict[str, Path]) -> "list[LoadedModel]":
+    from regard.serving.loaded_models import load_models
 
-    found = load_all([str(folders[name]) for name in ("en-it", "it-en", "writer")])
+    found = load_models([str(folders[name]) for name in ("en-it", "it-en", "writer")])
     for model in found:
         model.warm_up()
     return found
 
 
 @pytest.fixture(scope="session")
-def recurrent(folders: dict[str, Path]) -> "dict[str, Served]":
-    from regard.serving.served import load_all
+def recurrent(folders: dict[str, Path]) -> "dict[str, LoadedModel]":
+    from regard.serving.loaded_models import load_models
 
-    return {name: load_all([str(folders[name])])[0] for name in ("seq2seq", "lstm")}
+    return {name: load_models([str(folders[name])])[0] for name in ("seq2seq", "lstm")}
 
 
 @pytest.fixture(scope="session")
-def server(models: "list[Served]") -> "Iterator[Running]":
+def server(models: "list[LoadedModel]") -> "Iterator[Running]":
     from regard.serving.service import Service
     from servers import running
 

@@ -11,8 +11,8 @@ import httpx
 import uvicorn
 
 from regard.decoding.translator import Translation, Wish
-from regard.serving.served import Served
-from regard.serving.server import build_server, take_port, url_of
+from regard.serving.loaded_models import LoadedModel
+from regard.serving.server import bind_socket, build_server, socket_url
 from regard.serving.service import Service
 
 PATIENCE = 20.0  # seconds after which a test has failed
@@ -38,8 +38,8 @@ class Running:
 @contextmanager
 def running(service: Service) -> Iterator[Running]:
     """A server, until the block ends; then it shuts down as it would on a signal."""
-    taken = take_port("127.0.0.1", 0)
-    url, server = url_of(taken), build_server(service)
+    taken = bind_socket("127.0.0.1", 0)
+    url, server = socket_url(taken), build_server(service)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
     thread.start()
     until(lambda: server.started)
@@ -60,10 +60,10 @@ def until(holds: Any) -> None:
         time.sleep(0.005)
 
 
-class Echo(Served):
+class Echo(LoadedModel):
     """A translator that gives texts back in capitals, once it is let."""
 
-    def __init__(self, model: Served) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         super().__init__(model.name, model.model, (model.source, model.target))
         self.gate = threading.Event()
         self.gate.set()

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from browsers import browser
 from pages import arrived, walk
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from servers import Running
 
 TEXT = "w16 w22 w17 w5"
@@ -57,7 +57,7 @@ def visit(page: Page, place: str, model: str, text: str | None = None) -> None:
     arrived(page)
 
 
-def test_labels_appear_while_one_types(page: Page, encoders: dict[str, Served]) -> None:
+def test_labels_appear_while_one_types(page: Page, encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "mood", "")
     expect(page.locator("#target")).to_have_text("It knows 3 labels: bad, good, so-so.")
     page.locator("#source").press_sequentially(TEXT)
@@ -77,7 +77,7 @@ def test_labels_appear_while_one_types(page: Page, encoders: dict[str, Served]) 
     assert quote(f"{TEXT}\tw9").replace("%20", "+") in page.url, "the link has both texts"
 
 
-def test_words_stand_with_their_tags(page: Page, encoders: dict[str, Served]) -> None:
+def test_words_stand_with_their_tags(page: Page, encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "names", "(w16 w22)")
     shown = page.locator("[data-tag]").evaluate_all("all => all.map(one => [one.textContent, one.dataset.tag])")
     assert shown == [list(pair) for pair in encoders["names"].model.tag([["(", "w16", "w22", ")"]])[0]]
@@ -85,7 +85,7 @@ def test_words_stand_with_their_tags(page: Page, encoders: dict[str, Served]) ->
     expect(page.locator("[data-tag]")).to_have_count(2)
 
 
-def test_a_hole_gives_its_candidates_and_takes_one(page: Page, encoders: dict[str, Served]) -> None:
+def test_a_hole_gives_its_candidates_and_takes_one(page: Page, encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "holes")
     theirs = encoders["holes"].model.fill(TEXTS["holes"], best=10)
     expect(page.locator(".filled")).to_have_text([hole[0].text for hole in theirs.holes])
@@ -99,7 +99,7 @@ def test_a_hole_gives_its_candidates_and_takes_one(page: Page, encoders: dict[st
 
 
 @pytest.mark.parametrize("model", ["vectors", "elmo"])
-def test_two_texts_are_as_near_as_their_vectors(page: Page, encoders: dict[str, Served], model: str) -> None:
+def test_two_texts_are_as_near_as_their_vectors(page: Page, encoders: dict[str, LoadedModel], model: str) -> None:
     visit(page, "use", model)
     one, other = encoders[model].model.embed(["w16 w22", "w17"], normalise=True)
     shown = float(page.locator("[data-cosine]").get_attribute("data-cosine") or "nan")

@@ -13,9 +13,9 @@ import openai
 import pytest
 
 from command_line import COMMAND, ENVIRONMENT
-from regard.serving.errands import Classifying, Embedding, Tagging, reader
+from regard.serving.encoder_jobs import ClassifyJob, EmbedJob, TagJob, limited_encoder
 from regard.serving.limits import Limits
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import Running, running, until
 
@@ -34,7 +34,7 @@ class TestClassify:
     """`/v1/classify`."""
 
     def test_labels_come_with_their_probabilities_the_most_probable_first(
-        self, reading: Running, encoders: dict[str, Served]
+        self, reading: Running, encoders: dict[str, LoadedModel]
     ) -> None:
         answer = found(reading, "/v1/classify", {"text": TEXT})
         (one,) = answer["classifications"]
@@ -49,7 +49,7 @@ class TestClassify:
         )
         assert answer["timings"]["together"] == 1
 
-    def test_pairs_are_read_as_pairs(self, reading: Running, encoders: dict[str, Served]) -> None:
+    def test_pairs_are_read_as_pairs(self, reading: Running, encoders: dict[str, LoadedModel]) -> None:
         pairs = [("w5 w6", "w7"), ("w7", "w5 w6")]
         firsts, seconds = ([pair[side] for pair in pairs] for side in (0, 1))
         several = found(reading, "/v1/classify", {"text": firsts, "second": seconds})["classifications"]
@@ -96,7 +96,7 @@ class TestClassify:
 class TestTag:
     """`/v1/tag`."""
 
-    def test_every_word_has_its_tag(self, reading: Running, encoders: dict[str, Served]) -> None:
+    def test_every_word_has_its_tag(self, reading: Running, encoders: dict[str, LoadedModel]) -> None:
         text = "w5  w6 w7 w8 w9 w10 w11 w12 w13 w14"  # more than the network reads at a time
         answer = found(reading, "/v1/tag", {"text": ["", text]})
         empty, one = answer["sentences"]
@@ -129,7 +129,7 @@ class TestTag:
 class TestFill:
     """`/v1/fill`."""
 
-    def test_holes_are_filled_as_in_python(self, reading: Running, encoders: dict[str, Served]) -> None:
+    def test_holes_are_filled_as_in_python(self, reading: Running, encoders: dict[str, LoadedModel]) -> None:
         answer = found(reading, "/v1/fill", {"text": HOLES, "best": 3})
         (one,) = answer["filled"]
         theirs = encoders["holes"].model.fill(HOLES, best=3)
@@ -161,7 +161,7 @@ class TestFill:
         assert (answer.status_code, answer.json()) == (400, {"error": sentence})
 
     def test_a_text_with_holes_is_not_cut(self, reading: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("regard.serving.routes.fill.READ", 3)
+        monkeypatch.setattr("regard.serving.routes.fill.MAX_READ_TOKENS", 3)
         answer = reading.post("/v1/fill", {"text": ["[MASK]", HOLES]})
         sentence = "text 2: has 4 tokens, and up to 3 are read here; shorten it."
         assert (answer.status_code, answer.json()) == (400, {"error": sentence})
@@ -176,7 +176,7 @@ class TestEmbeddings:
 
     @pytest.mark.parametrize("name", ["vectors", "mood", "names", "holes", "elmo"])
     def test_its_client_gets_vectors_of_length_one(
-        self, client: openai.OpenAI, encoders: dict[str, Served], name: str
+        self, client: openai.OpenAI, encoders: dict[str, LoadedModel], name: str
     ) -> None:
         texts = [TEXT, "w7", ""]
         answer = client.embeddings.create(model=name, input=texts)  # which asks for base64 by itself
@@ -193,7 +193,7 @@ class TestEmbeddings:
         packed = found(reading, "/v1/embeddings", asked)["data"][0]["embedding"]
         assert np.frombuffer(base64.b64decode(packed), "<f4").tolist() == plain.data[0].embedding
 
-    def test_pooling_and_length_can_be_chosen(self, reading: Running, encoders: dict[str, Served]) -> None:
+    def test_pooling_and_length_can_be_chosen(self, reading: Running, encoders: dict[str, LoadedModel]) -> None:
         asked = {"model": "vectors", "input": TEXT, "pooling": "first", "normalise": False, "dimensions": 24}
         vector = found(reading, "/v1/embeddings", asked)["data"][0]["embedding"]
         assert np.allclose(vector, encoders["vectors"].model.embed(TEXT, pooling="first"), atol=CLOSE)
@@ -300,14 +300,14 @@ def test_where_no_model_can_that_is_said(server: Running) -> None:
         assert (answer.status_code, answer.json()) == (404, {"error": f"No model here {what}."})
 
 
-def test_an_encoder_alone_is_a_server(encoders: dict[str, Served]) -> None:
+def test_an_encoder_alone_is_a_server(encoders: dict[str, LoadedModel]) -> None:
     with running(Service([encoders["mood"]])) as server:
         assert found(server, "/v1/classify", {"text": "w4"})["model"] == "mood"
         assert server.get("/languages").json() == []
         assert server.post("/v1/translate", {"text": "w4"}).json() == {"error": "No model here translates."}
 
 
-def test_the_command_serves_it(encoders: dict[str, Served]) -> None:
+def test_the_command_serves_it(encoders: dict[str, LoadedModel]) -> None:
     folder = str(encoders["mood"].model.folder)
     process = subprocess.Popen(
         [*COMMAND, "serve", folder, "--port", "0"], stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
@@ -324,22 +324,22 @@ def test_the_command_serves_it(encoders: dict[str, Served]) -> None:
 class TestCompany:
     """Requests share batches, and get what they would have got alone."""
 
-    def test_a_batched_answer_is_the_solo_answer(self, encoders: dict[str, Served]) -> None:
+    def test_a_batched_answer_is_the_solo_answer(self, encoders: dict[str, LoadedModel]) -> None:
         texts = [" ".join(f"w{4 + (n * m) % 24}" for m in range(1, n)) for n in range(2, 12)]
         mood, names = encoders["mood"], encoders["names"]
-        for one, text in zip(mood.read(texts, Classifying()), texts, strict=True):
-            (alone,) = mood.read([text], Classifying())
+        for one, text in zip(mood.read(texts, ClassifyJob()), texts, strict=True):
+            (alone,) = mood.read([text], ClassifyJob())
             assert one.label == alone.label
             assert one.probabilities == pytest.approx(alone.probabilities, abs=CLOSE)
-        for tags, text in zip(names.read([text.split() for text in texts], Tagging()), texts, strict=True):
-            (alone,) = names.read([text.split()], Tagging())
+        for tags, text in zip(names.read([text.split() for text in texts], TagJob()), texts, strict=True):
+            (alone,) = names.read([text.split()], TagJob())
             assert [one.tag for one in tags] == [one.tag for one in alone]
-        for vector, text in zip(mood.read(texts, Embedding()), texts, strict=True):
-            (alone,) = mood.read([text], Embedding())
+        for vector, text in zip(mood.read(texts, EmbedJob()), texts, strict=True):
+            (alone,) = mood.read([text], EmbedJob())
             assert np.allclose(vector.values, alone.values, atol=CLOSE)
 
     def test_what_waits_is_read_together_and_a_full_queue_says_when_to_come_back(
-        self, encoders: dict[str, Served]
+        self, encoders: dict[str, LoadedModel]
     ) -> None:
         mood = encoders["mood"]
         alone = [one.label for one in mood.model.classifications([f"w{n}" for n in range(4, 12)])]
@@ -361,19 +361,19 @@ class TestCompany:
         assert [one["classifications"][0]["label"] for one in answers] == alone
         assert {one["timings"]["together"] for one in answers} == {8}
 
-    def test_a_deadline_that_passes_is_told(self, encoders: dict[str, Served]) -> None:
+    def test_a_deadline_that_passes_is_told(self, encoders: dict[str, LoadedModel]) -> None:
         with running(Service([encoders["mood"]])) as server, encoders["mood"].torch:
             answer = server.post("/v1/classify", {"text": "w4", "deadline": 0.05})
             sentence = "The answer was not ready within 0.05 s; ask for less, or try again later."
             assert (answer.status_code, answer.json()) == (504, {"error": sentence})
 
 
-def test_no_more_is_read_than_a_server_can_bear(encoders: dict[str, Served]) -> None:
-    (row,) = reader(encoders["mood"].model).framed(["w4 " * 5000])
+def test_no_more_is_read_than_a_server_can_bear(encoders: dict[str, LoadedModel]) -> None:
+    (row,) = limited_encoder(encoders["mood"].model).framed(["w4 " * 5000])
     assert (len(row.ids), row.cut) == (2048, True)
 
 
-def test_an_encoder_is_looked_into(reading: Running, encoders: dict[str, Served]) -> None:
+def test_an_encoder_is_looked_into(reading: Running, encoders: dict[str, LoadedModel]) -> None:
     outline = found(reading, "/v1/look", {"text": TEXT, "model": "mood"})
     assert outline["kind"] == "encoding"
     best = outline["head"]["readings"][0]["candidates"][0]

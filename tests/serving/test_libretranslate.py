@@ -9,13 +9,13 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 from starlette.requests import Request
 
-from regard.serving.detection import Detected
-from regard.serving.html import Page
+from regard.serving.html_text import Page
+from regard.serving.languages import Detected
 from regard.serving.limits import Limits
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.routes import libretranslate
-from regard.serving.served import Served
 from regard.serving.service import Service
-from regard.serving.waiting import while_wanted
+from regard.serving.streaming import wait_for_answer
 from servers import Echo, Running, running
 
 
@@ -23,7 +23,7 @@ def asked(q: Any = "w4 w5", source: Any = "en", target: Any = "it", **more: Any)
     return {"q": q, "source": source, "target": target, **more}
 
 
-def test_its_python_client_works(server: Running, models: list[Served]) -> None:
+def test_its_python_client_works(server: Running, models: list[LoadedModel]) -> None:
     client = LibreTranslateAPI(server.url)
     (alone,) = models[0].model.translate(["w4 w5 w6"])
     assert client.translate("w4 w5 w6", "en", "it") == alone
@@ -47,7 +47,7 @@ def test_a_list_is_answered_with_a_list(server: Running) -> None:
     assert both == [server.post("/translate", asked(q)).json()["translatedText"] for q in ("w4 w5", "w20")]
 
 
-def test_each_pair_of_languages_has_its_model(server: Running, models: list[Served]) -> None:
+def test_each_pair_of_languages_has_its_model(server: Running, models: list[LoadedModel]) -> None:
     for model in models[:2]:
         (alone,) = model.model.translate(["w7 w8"])
         found = server.post("/translate", asked("w7 w8", model.source, model.target)).json()
@@ -93,7 +93,7 @@ def test_no_page_keeps_the_server_busy(piece: str) -> None:
     assert time.thread_time() - began < 5  # where it took time that grows with the square, it was minutes
 
 
-def test_all_models_of_a_request_share_its_deadline(models: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_models_of_a_request_share_its_deadline(models: list[LoadedModel], monkeypatch: pytest.MonkeyPatch) -> None:
     german, english = Echo(models[0]), Echo(models[1])
     german.source, english.source, english.target = "de", "en", "it"
     given: list[float] = []
@@ -101,9 +101,9 @@ def test_all_models_of_a_request_share_its_deadline(models: list[Served], monkey
     async def watched(request: Request, answer: Awaitable[Any], deadline: float, told: float) -> Any:
         given.append(deadline)
         assert told == 5
-        return await while_wanted(request, answer, deadline, told)
+        return await wait_for_answer(request, answer, deadline, told)
 
-    monkeypatch.setattr(libretranslate, "while_wanted", watched)
+    monkeypatch.setattr(libretranslate, "wait_for_answer", watched)
     monkeypatch.setattr(libretranslate, "detect", lambda text, _: [Detected(text[:2], 100.0)])
     with running(Service([german, english], Limits(deadline=5))) as server:
         found = server.post("/translate", asked(["de w4", "en w5"], "auto")).json()
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_in_its_words(server: Running, content: Any, sente
     assert (found.status_code, found.json()) == (400, {"error": sentence})
 
 
-def test_where_nothing_translates_no_language_is_supported(models: list[Served]) -> None:
+def test_where_nothing_translates_no_language_is_supported(models: list[LoadedModel]) -> None:
     with running(Service(models[2:])) as writing:
         for source in ("auto", "en"):
             found = writing.post("/translate", asked(source=source))

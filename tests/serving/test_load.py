@@ -13,9 +13,9 @@ from regard.decoding.generator import Continuation, Part, Prompting
 from regard.decoding.settings import Search
 from regard.decoding.translator import Wish
 from regard.serving.limits import Limits
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
-from regard.serving.traces import Question
+from regard.serving.trace_store import TraceRequest
 from servers import PATIENCE, Echo, Running, running, until
 
 ASKED = {"q": "w4", "source": "en", "target": "it"}
@@ -23,7 +23,7 @@ SLOWDOWN = "Slowdown: 2 requests are waiting already; try again in 1 s."
 
 
 @pytest.fixture
-def echo(models: list[Served]) -> Echo:
+def echo(models: list[LoadedModel]) -> Echo:
     return Echo(models[0])
 
 
@@ -109,7 +109,7 @@ class TestLooking:
 
     def test_whose_client_leaves_is_not_looked_at(self, echo: Echo) -> None:
         service = Service([echo])
-        ids = [Question(echo.name, text, None, service.beam, 0.6, None).id for text in ("w4", "w5")]
+        ids = [TraceRequest(echo.name, text, None, service.beam, 0.6, None).id for text in ("w4", "w5")]
         with running(service) as server:
 
             async def scene() -> httpx.Response:
@@ -128,10 +128,10 @@ class TestLooking:
             assert kept == [200, 404]
 
 
-class Endless(Served):
+class Endless(LoadedModel):
     """A writer that writes until it is stopped."""
 
-    def __init__(self, model: Served) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         super().__init__("endless", model.model, ("", ""))
         self.stopped = threading.Event()
         self.steps = 0
@@ -147,7 +147,7 @@ class Endless(Served):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_whose_client_leaves_is_no_longer_written_for(models: list[Served], stream: bool) -> None:
+def test_whose_client_leaves_is_no_longer_written_for(models: list[LoadedModel], stream: bool) -> None:
     endless = Endless(models[2])
     with running(Service([endless])) as server:
 
@@ -164,7 +164,7 @@ def test_whose_client_leaves_is_no_longer_written_for(models: list[Served], stre
 
 
 @pytest.mark.parametrize(("stream", "status"), [(True, 200), (False, 504)])
-def test_writing_past_the_deadline_is_told_and_ends(models: list[Served], stream: bool, status: int) -> None:
+def test_writing_past_the_deadline_is_told_and_ends(models: list[LoadedModel], stream: bool, status: int) -> None:
     endless = Endless(models[2])
     with running(Service([endless], Limits(deadline=0.2))) as server:
         found = server.post("/v1/completions", {"model": "endless", "prompt": "w4", "stream": stream})
@@ -173,7 +173,7 @@ def test_writing_past_the_deadline_is_told_and_ends(models: list[Served], stream
     assert endless.stopped.is_set()
 
 
-def test_writers_have_a_queue_too(models: list[Served]) -> None:
+def test_writers_have_a_queue_too(models: list[LoadedModel]) -> None:
     service = Service([Endless(models[2])], Limits(queue=1, deadline=2))
     with running(service) as server:
         desk = service.desks["endless"]
@@ -198,10 +198,10 @@ def test_a_shutdown_finishes_what_was_accepted(echo: Echo) -> None:
         assert [one.result().json() for one in accepted] == [{"translatedText": "W4"}] * 3
 
 
-class Pausing(Served):
+class Pausing(LoadedModel):
     """A writer that stops in the middle, until it is let."""
 
-    def __init__(self, model: Served) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         super().__init__("pausing", model.model, ("", ""))
         self.gate = threading.Event()
 
@@ -212,7 +212,7 @@ class Pausing(Served):
         yield Part(0, "two")
 
 
-def test_a_shutdown_lets_a_stream_come_to_its_end(models: list[Served]) -> None:
+def test_a_shutdown_lets_a_stream_come_to_its_end(models: list[LoadedModel]) -> None:
     pausing = Pausing(models[2])
     asked = {"model": "pausing", "prompt": "w4", "stream": True}
     with running(Service([pausing])) as server:
@@ -228,7 +228,7 @@ def test_a_shutdown_lets_a_stream_come_to_its_end(models: list[Served]) -> None:
         assert end == "[DONE]"
 
 
-def test_many_clients_at_once_get_their_own_answers(server: Running, models: list[Served]) -> None:
+def test_many_clients_at_once_get_their_own_answers(server: Running, models: list[LoadedModel]) -> None:
     texts = [f"w{4 + n % 25} w{4 + n * 7 % 25} w{4 + n * 3 % 25}" for n in range(120)]
     alone = {text: models[0].translate([text], _wish(server))[0].text for text in texts}
 

@@ -10,7 +10,7 @@ from regard.decoding.translator import Wish
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.serving.limits import Limits
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import Running, running
 
@@ -18,7 +18,7 @@ TEXT = "w5 w9 w12"
 
 
 @pytest.fixture(scope="module")
-def trace(models: list[Served]) -> Trace:
+def trace(models: list[LoadedModel]) -> Trace:
     return models[0].model.look(TEXT, Wish(Search(width=4)))
 
 
@@ -99,7 +99,7 @@ def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], tra
     assert heads[0]["name"] == "encoder.0.attention[0]"
 
 
-def test_attention_can_be_told_a_weight_for_each_key_of_a_long_text(server: Running, models: list[Served]) -> None:
+def test_attention_can_be_told_a_weight_for_each_key_of_a_long_text(server: Running, models: list[LoadedModel]) -> None:
     text = " ".join(f"w{4 + n % 25}" for n in range(59))
     found = server.post("/v1/look", {"text": text, "target": "w20 w21"}).json()
     weights = ",".join(["0.0166667"] * 60)  # of its words, and its end
@@ -125,7 +125,7 @@ def test_words_are_aligned(server: Running, outline: dict[str, Any], trace: Trac
     assert [(pair["target"], pair["source"]) for pair in found["pairs"]] == [pair[:2] for pair in theirs.pairs]
 
 
-def test_a_target_can_be_forced(server: Running, models: list[Served]) -> None:
+def test_a_target_can_be_forced(server: Running, models: list[LoadedModel]) -> None:
     found = server.post("/v1/look", {"text": TEXT, "target": "w20 w21"}).json()
     assert (found["forced"], found["given"]) == (True, "w20 w21")
     assert found["target"]["tokens"] == ["w20", "w21", "[EOS]"]
@@ -144,7 +144,7 @@ def test_a_writer_can_be_looked_into(server: Running) -> None:
     assert (refused.status_code, refused.json()) == (400, {"error": sentence})
 
 
-def test_few_traces_are_kept(models: list[Served]) -> None:
+def test_few_traces_are_kept(models: list[LoadedModel]) -> None:
     with running(Service(models[:1], Limits(traces=2))) as small:
         ids = [small.post("/v1/look", {"text": text}).json()["id"] for text in ("w4", "w5", "w4", "w6")]
         assert ids[0] == ids[2]

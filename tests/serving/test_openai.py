@@ -8,7 +8,7 @@ import pytest
 
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import Running, running
 
@@ -18,7 +18,7 @@ def client(server: Running) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
-def test_a_text_is_gone_on_with(client: openai.OpenAI, models: list[Served]) -> None:
+def test_a_text_is_gone_on_with(client: openai.OpenAI, models: list[LoadedModel]) -> None:
     found = client.completions.create(model="writer", prompt="w4 w5", max_tokens=8, temperature=0)
     wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=8)))
     assert found.choices[0].text == models[2].model.generate("w4 w5", wish)
@@ -93,7 +93,7 @@ class TestLogprobs:
             tokens, scores = told.tokens or [], told.token_logprobs or []
             assert told.top_logprobs == [{token: score} for token, score in zip(tokens, scores, strict=True)]
 
-    def test_a_prompt_can_be_scored_without_writing(self, client: openai.OpenAI, models: list[Served]) -> None:
+    def test_a_prompt_can_be_scored_without_writing(self, client: openai.OpenAI, models: list[LoadedModel]) -> None:
         asked: dict[str, Any] = {"model": "writer", "prompt": ["w4 w5 w6", ""], "max_tokens": 0, "echo": True}
         first, empty = client.completions.create(**asked, logprobs=1).choices
         assert (first.text, first.finish_reason, empty.text) == ("w4 w5 w6", "length", "")
@@ -133,7 +133,7 @@ class TestLogprobs:
             assert told["text_offset"][-1] < len(choice.text)
 
 
-def test_a_recurrent_network_writes_streams_and_scores_too(recurrent: dict[str, Served]) -> None:
+def test_a_recurrent_network_writes_streams_and_scores_too(recurrent: dict[str, LoadedModel]) -> None:
     asked: dict[str, Any] = {"model": "lstm", "prompt": "w4 w5", "temperature": 0, "logprobs": 2, "echo": True}
     with (
         running(Service([recurrent["lstm"]])) as server,

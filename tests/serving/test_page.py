@@ -30,9 +30,9 @@ from regard.interpret.trace import Trace
 from regard.labs import LABS
 from regard.models.activations import ACTIVATIONS
 from regard.models.initialise import initialise
-from regard.serving.access import Access
+from regard.serving.access import AccessPolicy
 from regard.serving.app import PAGE
-from regard.serving.served import Served, load_all
+from regard.serving.loaded_models import LoadedModel, load_models
 from regard.serving.service import Service
 from servers import Running, running
 
@@ -49,19 +49,21 @@ PATIENCE = 20_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> Served:
+def translator(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("translator") / "en-it"
     whole = partial(initialise, shrink=False)  # the stream changes more, so that it does not only repeat what it reads
     with patch("regard.models.assembly.initialise", whole):
         saved(folder, EncoderDecoderConfig(**SMALL), seed=6)
-    return load_all([str(folder)])[0]
+    return load_models([str(folder)])[0]
 
 
 @pytest.fixture(scope="module")
-def site(translator: Served, models: list[Served], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def site(
+    translator: LoadedModel, models: list[LoadedModel], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("recurrent") / "rnn"
     saved(folder, RecurrentEncoderDecoderConfig(vocab_size=VOCABULARY, width=16, layers=2, cell="gru"))
-    with running(Service([translator, models[2], *load_all([f"rnn[en-it]={folder}"])])) as found:
+    with running(Service([translator, models[2], *load_models([f"rnn[en-it]={folder}"])])) as found:
         yield found
 
 
@@ -92,7 +94,7 @@ def _bad(kind: str, text: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def trace(translator: Served) -> Trace:
+def trace(translator: LoadedModel) -> Trace:
     return translator.model.look(TEXT, Wish(Search(width=4)))
 
 
@@ -128,7 +130,7 @@ def number(text: str) -> float:
     return float(text.replace("−∞", "-inf").replace("−", "-"))
 
 
-def test_a_translation_appears_while_one_types(page: Page, translator: Served) -> None:
+def test_a_translation_appears_while_one_types(page: Page, translator: LoadedModel) -> None:
     page.goto("/")
     page.locator("#source").press_sequentially(TEXT)
     (expected,) = translator.model.translate([TEXT])
@@ -413,7 +415,7 @@ def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Tr
     expect(page.locator(".written")).to_have_text(trace.steps[2].chosen)
 
 
-def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: Served, site: Running) -> None:
+def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: LoadedModel, site: Running) -> None:
     visit(page, "use")
     search = Search(width=max(site.service.beam, 3), hypotheses=3)
     (line,) = translator.translate([TEXT], Wish(search, scored=True))
@@ -475,7 +477,7 @@ def test_the_kinds_of_attention_stand_side_by_side(page: Page) -> None:
     assert max(tops) - min(tops) < 1
 
 
-def test_a_word_that_comes_twice_is_explained_where_it_was_chosen(page: Page, translator: Served) -> None:
+def test_a_word_that_comes_twice_is_explained_where_it_was_chosen(page: Page, translator: LoadedModel) -> None:
     visit(page, "use")
     page.evaluate(
         """() => {
@@ -508,7 +510,7 @@ def test_tokens_in_bytes_are_shown_as_text(page: Page) -> None:
     assert page.evaluate(spell, ["▁", "<0xC3>", "<0xA8>"]) == [" ", "", "è"]
 
 
-def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, models: list[Served]) -> None:
+def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, models: list[LoadedModel]) -> None:
     page = chromium.new_page()
     with running(Service(models[:1])) as soon_gone:
         page.goto(f"{soon_gone.url}/#look/projection?text=w5+w6")
@@ -595,9 +597,9 @@ def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: Running,
     context.close()
 
 
-def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, models: list[Served]) -> None:
+def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, models: list[LoadedModel]) -> None:
     key = "a key that nobody guesses"
-    with running(Service(models[:1], access=Access(key.encode()))) as locked:
+    with running(Service(models[:1], access=AccessPolicy(key.encode()))) as locked:
         page = chromium.new_page()
         page.goto(locked.url)
         page.get_by_label("This server asks for an API key").fill(key)
@@ -613,7 +615,7 @@ def test_what_cannot_be_looked_into_is_said(page: Page) -> None:
 
 def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Browser, tmp_path: Path) -> None:
     saved(tmp_path / "seer", EncoderDecoderConfig(**SMALL, causal_mask=False))
-    with running(Service(load_all([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
+    with running(Service(load_models([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
         page = chromium.new_page()
         page.goto(f"{site.url}/#look?text=w5+w6")
         expect(page.get_by_role("alert")).to_contain_text(

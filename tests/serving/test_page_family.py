@@ -23,7 +23,7 @@ from regard.config import (
     RelativePositionsConfig,
     RotaryPositionsConfig,
 )
-from regard.serving.served import load_all
+from regard.serving.loaded_models import load_models
 from regard.serving.service import Service
 from servers import Running, running
 
@@ -58,7 +58,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         saved(home / name, config, seed=SEEDS.get(name, 0))
         words = home / name / "tokenizer.json"
         words.write_text(words.read_text("utf-8").replace('"w5"', json.dumps(MARKUP)), "utf-8")
-    with running(Service(load_all([f"{name}[en-it]={home / name}" for name in NETWORKS], engine="torch"))) as found:
+    with running(Service(load_models([f"{name}[en-it]={home / name}" for name in NETWORKS], engine="torch"))) as found:
         yield found
 
 

@@ -14,11 +14,11 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from regard.errors import ConfigError, DataError
-from regard.serving import connection
-from regard.serving.access import Access, decide_access, read_key
+from regard.serving import server as server_module
+from regard.serving.access import AccessPolicy, read_api_key, resolve_access
 from regard.serving.app import build_app
 from regard.serving.limits import Limits
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import PATIENCE, Echo, Running, running, until
 
@@ -48,8 +48,8 @@ def answer(raw: socket.socket) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def locked(models: list[Served]) -> Iterator[Running]:
-    access = Access(KEY.encode(), origins=frozenset({PAGE}))
+def locked(models: list[LoadedModel]) -> Iterator[Running]:
+    access = AccessPolicy(KEY.encode(), origins=frozenset({PAGE}))
     with running(Service(models, Limits(body=2000), access)) as found:
         yield found
 
@@ -91,35 +91,35 @@ class TestKey:
     def test_it_comes_from_a_file_or_from_the_environment(self, tmp_path: Path) -> None:
         file = tmp_path / "key"
         file.write_text(f"{KEY}\n")
-        assert read_key(file, "another one that is long enough") == KEY.encode()
+        assert read_api_key(file, "another one that is long enough") == KEY.encode()
         file.write_text(f"\ufeff{KEY}\r\n")  # as an editor on Windows saves it
-        assert read_key(file, None) == KEY.encode()
-        assert read_key(None, KEY) == KEY.encode()
-        assert read_key(None, None) is None
+        assert read_api_key(file, None) == KEY.encode()
+        assert read_api_key(None, KEY) == KEY.encode()
+        assert read_api_key(None, None) is None
 
     def test_keys_that_cannot_be_used_get_a_sentence(self, tmp_path: Path) -> None:
         file = tmp_path / "key"
         with pytest.raises(DataError) as error:
-            read_key(file, None)
+            read_api_key(file, None)
         assert str(error.value) == (
             f"{file}: cannot be read (No such file or directory); give the path of a file with a key."
         )
         file.write_bytes(b"\xff")
         with pytest.raises(DataError) as error:
-            read_key(file, None)
+            read_api_key(file, None)
         assert str(error.value) == f"{file}: is not UTF-8 text; give the path of a file with a key."
         file.write_text("\n")
         with pytest.raises(ConfigError) as refused:
-            read_key(file, None)
+            read_api_key(file, None)
         assert str(refused.value) == f"{file}: holds no key; put one of 16 characters or more there."
         file.write_text(f"{KEY}\n{KEY}\n")
         with pytest.raises(ConfigError) as refused:
-            read_key(file, None)
+            read_api_key(file, None)
         assert str(refused.value) == (
             f"{file}: a key is one line of characters that can be typed; take out the others."
         )
         with pytest.raises(ConfigError) as refused:
-            read_key(None, "short")
+            read_api_key(None, "short")
         assert str(refused.value) == "REGARD_API_KEY: a key of 5 characters is easily guessed; take 16 or more."
 
 
@@ -129,16 +129,16 @@ class TestWhoCanReachIt:
     @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "::", "example.org"])
     def test_another_address_needs_a_key_or_a_word(self, host: str) -> None:
         with pytest.raises(ConfigError) as error:
-            decide_access(host, key=None)
+            resolve_access(host, key=None)
         assert str(error.value) == (
             f"--host {host}: others can reach this address; give --api-key-file or REGARD_API_KEY, or say --no-auth."
         )
-        assert decide_access(host, key=b"k").key == b"k"
-        assert decide_access(host, key=None, open_to_all=True).key is None
+        assert resolve_access(host, key=b"k").key == b"k"
+        assert resolve_access(host, key=None, open_to_all=True).key is None
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
     def test_this_machine_needs_none(self, host: str) -> None:
-        assert decide_access(host, key=None).key is None
+        assert resolve_access(host, key=None).key is None
 
     @pytest.mark.parametrize(
         "host",
@@ -163,9 +163,9 @@ class TestWhoCanReachIt:
             assert said(server, b"GET /health HTTP/1.1\r\n" + head + b"\r\n\r\n").startswith(b"HTTP/1.1 421")
 
     def test_more_names_can_be_given(self) -> None:
-        access = decide_access("127.0.0.1", key=None, names=("Translate.Example",))
+        access = resolve_access("127.0.0.1", key=None, names=("Translate.Example",))
         assert access.addresses("translate.example:443")
-        assert decide_access("0.0.0.0", key=b"k").addresses(socket.gethostname())
+        assert resolve_access("0.0.0.0", key=b"k").addresses(socket.gethostname())
 
 
 class TestOtherPages:
@@ -203,9 +203,9 @@ class TestOtherPages:
     @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "https://example.org/page"])
     def test_what_is_no_origin_gets_a_sentence(self, origin: str) -> None:
         with pytest.raises(ConfigError) as error:
-            decide_access("127.0.0.1", key=None, origins=(origin,))
+            resolve_access("127.0.0.1", key=None, origins=(origin,))
         assert str(error.value) == f"--cors {origin}: should be a page's origin such as https://example.org, or *."
-        assert Access(origins=frozenset("*")).allows("null")
+        assert AccessPolicy(origins=frozenset("*")).allows("null")
 
 
 class TestLimits:
@@ -224,7 +224,7 @@ class TestLimits:
         head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999999999\r\n\r\n"
         assert said(locked, head).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
 
-    def test_a_body_that_never_ends_is_given_up(self, models: list[Served]) -> None:
+    def test_a_body_that_never_ends_is_given_up(self, models: list[LoadedModel]) -> None:
         with running(Service(models[:1], Limits(deadline=0.2))) as slow:
             head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nq"
             sentence = "The request did not come to its end in time; send it again."
@@ -235,9 +235,9 @@ class TestLimits:
 
     @pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nHost: loc"])
     def test_a_head_that_never_ends_is_given_up(
-        self, models: list[Served], monkeypatch: pytest.MonkeyPatch, head: bytes
+        self, models: list[LoadedModel], monkeypatch: pytest.MonkeyPatch, head: bytes
     ) -> None:
-        monkeypatch.setattr(connection, "SECONDS", 0.1)
+        monkeypatch.setattr(server_module, "MAX_HEAD_SECONDS", 0.1)
         with running(Service(models[:1])) as impatient:
             assert said(impatient, head) == b""
             assert impatient.get("/health").is_success
@@ -260,11 +260,11 @@ class TestLimits:
             raw.settimeout(PATIENCE)
             raw.sendall(head + b"\r\n" + head + b"x: ")
             assert answer(raw) == (200, '{"status":"ok"}')  # so the next head has begun
-            raw.sendall(b"a" * (connection.BYTES + 1))
+            raw.sendall(b"a" * (server_module.MAX_HEAD_BYTES + 1))
             assert answer(raw) == (400, "The head of a request has at most 65,536 bytes.")
 
     def test_who_leaves_before_the_end_of_a_body_is_no_failure(
-        self, models: list[Served], caplog: pytest.LogCaptureFixture
+        self, models: list[LoadedModel], caplog: pytest.LogCaptureFixture
     ) -> None:
         with running(Service(models[:1])) as fresh, caplog.at_level(logging.INFO, "regard.serving"):
             with socket.create_connection(address(fresh)) as raw:
@@ -278,7 +278,7 @@ class TestNothingLeaks:
     """Failures are told in the log, not to clients."""
 
     @pytest.mark.parametrize("path", ["/translate", "/v1/translate"])
-    def test_no_traceback_leaves(self, models: list[Served], caplog: pytest.LogCaptureFixture, path: str) -> None:
+    def test_no_traceback_leaves(self, models: list[LoadedModel], caplog: pytest.LogCaptureFixture, path: str) -> None:
         model = Echo(models[0])
         model.failure = RuntimeError("secret detail in /home/someone/model.bin")
         with running(Service([model])) as broken, caplog.at_level(logging.ERROR, "regard"):
@@ -293,7 +293,7 @@ class TestNothingLeaks:
         assert "secret detail" in caplog.text
 
     def test_a_failure_in_a_stream_is_its_last_event(
-        self, models: list[Served], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, models: list[LoadedModel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         from regard.decoding.generator import Continuation, Part
 
@@ -312,7 +312,7 @@ class TestNothingLeaks:
         assert "[DONE]" not in found.text
 
     def test_the_log_has_a_line_for_a_request_and_no_text(
-        self, models: list[Served], caplog: pytest.LogCaptureFixture
+        self, models: list[LoadedModel], caplog: pytest.LogCaptureFixture
     ) -> None:
         with running(Service(models[:1])) as fresh, caplog.at_level(logging.INFO, "regard.serving"):
             fresh.post("/translate", ASKED, params={"q": "secret"})
@@ -366,13 +366,13 @@ class TestPages:
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in page.headers["content-security-policy"]
 
-    def test_without_a_page_the_docs_are_shown(self, models: list[Served], tmp_path: Path) -> None:
+    def test_without_a_page_the_docs_are_shown(self, models: list[LoadedModel], tmp_path: Path) -> None:
         from starlette.testclient import TestClient
 
         client = TestClient(build_app(Service(models[:1]), tmp_path), base_url="http://localhost")
         assert client.get("/", follow_redirects=False).headers["location"] == "/docs"
 
-    def test_files_of_a_page_are_served_at_the_root(self, models: list[Served], tmp_path: Path) -> None:
+    def test_files_of_a_page_are_served_at_the_root(self, models: list[LoadedModel], tmp_path: Path) -> None:
         from starlette.testclient import TestClient
 
         (tmp_path / "index.html").write_text("<h1>Hello</h1>")

@@ -17,12 +17,12 @@ from command_line import COMMAND, ENVIRONMENT
 from commands import regard
 from regard.serving.languages import guess
 from regard.serving.limits import Limits
-from regard.serving.served import Served, load_all, parse
+from regard.serving.loaded_models import LoadedModel, load_models, parse_model_argument
 from regard.serving.service import Service
 from servers import PATIENCE, until
 
 
-def test_it_says_where_it_is_answers_and_ends_quietly(folders: dict[str, Path], models: list[Served]) -> None:
+def test_it_says_where_it_is_answers_and_ends_quietly(folders: dict[str, Path], models: list[LoadedModel]) -> None:
     asked = [*COMMAND, "serve", f"mine[de-fr]={folders['en-it']}", str(folders["writer"]), "--port", "0"]
     process = subprocess.Popen(
         asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
@@ -205,15 +205,15 @@ class TestLanguages:
     """Which languages a translator has."""
 
     def test_they_can_be_given(self, folders: dict[str, Path]) -> None:
-        assert parse("mine=a/b")[::2] == ("mine", None)
-        assert parse("[en-it]=a/b") == ("b", Path("a/b"), ("en", "it"))
-        assert parse("m[zh-Hans:en]=b").pair == ("zh-Hans", "en")
-        (given,) = load_all([str(folders["en-it"])], pair=("de", None))
+        assert parse_model_argument("mine=a/b")[::2] == ("mine", None)
+        assert parse_model_argument("[en-it]=a/b") == ("b", Path("a/b"), ("en", "it"))
+        assert parse_model_argument("m[zh-Hans:en]=b").pair == ("zh-Hans", "en")
+        (given,) = load_models([str(folders["en-it"])], pair=("de", None))
         assert (given.source, given.target) == ("de", "it")
 
     def test_a_folder_with_an_equals_sign_is_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "a=b").mkdir()
-        assert parse(str(tmp_path / "a=b")).folder == tmp_path / "a=b"
+        assert parse_model_argument(str(tmp_path / "a=b")).folder == tmp_path / "a=b"
 
     @pytest.mark.parametrize(
         ("name", "pair"),

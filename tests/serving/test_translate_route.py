@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from servers import Running
 
 
-def test_it_tells_tokens_scores_alignments_and_alternatives(server: Running, models: list[Served]) -> None:
+def test_it_tells_tokens_scores_alignments_and_alternatives(server: Running, models: list[LoadedModel]) -> None:
     found = server.post("/v1/translate", {"text": "w4 w5 w6", "nbest": 3, "scores": True, "alignment": True}).json()
     assert found["model"] == "en-it"
     (translation,) = found["translations"]

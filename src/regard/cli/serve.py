@@ -49,18 +49,18 @@ def run(
 ) -> None:
     """Serve models over HTTP: LibreTranslate's protocol, OpenAI's completions, and our own; see docs/serving.md."""
     from regard.errors import ConfigError
-    from regard.serving.access import decide_access, read_key
+    from regard.serving.access import read_api_key, resolve_access
     from regard.serving.limits import Limits
-    from regard.serving.served import load_all
-    from regard.serving.server import serve, take_port
+    from regard.serving.loaded_models import load_models
+    from regard.serving.server import bind_socket, serve
     from regard.serving.service import Service
 
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
     if beam > max_beam:
         raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; raise that, or lower this.")
-    key = read_key(api_key_file, os.environ.get("REGARD_API_KEY"))
-    access = decide_access(
+    key = read_api_key(api_key_file, os.environ.get("REGARD_API_KEY"))
+    access = resolve_access(
         host, key=key, open_to_all=open_to_all, names=tuple(allow_host or ()), origins=tuple(cors or ())
     )
     limits = Limits(
@@ -72,13 +72,13 @@ def run(
         queue=queue,
         deadline=deadline,
     )
-    served = load_all(
+    served = load_models(
         models,
         pair=(source_language, target_language),
         engine=engine,  # type: ignore[arg-type]  # checked above
         precision=precision,  # type: ignore[arg-type]
     )
-    taken = take_port(host, port)
+    taken = bind_socket(host, port)
     names = ", ".join(_described(model.name, model.source, model.target, model.translates) for model in served)
 
     def say(url: str) -> None:

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from regard.serving.guard import Guard
-from regard.serving.refusal import Refusal
+from regard.serving.access import AccessMiddleware
+from regard.serving.errors import ApiError
 from regard.serving.routes import ROUTERS
 from regard.serving.service import Service
 from regard.serving.shortcut import Shortcut
@@ -40,7 +40,7 @@ def build_app(service: Service, page: Path = PAGE) -> FastAPI:
     for one in routers:
         app.include_router(one)
     app.add_middleware(Shortcut, routes=[route for one in routers for route in one.routes])
-    app.add_middleware(Guard, access=service.access, metrics=service.metrics)
+    app.add_middleware(AccessMiddleware, access=service.access, metrics=service.metrics)
     app.add_exception_handler(HTTPException, _refused)
     if (page / "index.html").is_file():
         _show(app, page)
@@ -72,5 +72,5 @@ async def _refused(request: Request, error: Exception) -> Response:
         404: f"There is nothing at {path}; see /docs.",
         405: f"{method} is not for {path}; see /docs.",
     }.get(error.status_code, f"{error.detail}.")
-    content = Refusal(error.status_code, sentence).body(path)
+    content = ApiError(error.status_code, sentence).body(path)
     return Response(content, error.status_code, dict(error.headers or {}), "application/json")

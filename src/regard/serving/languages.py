@@ -1,9 +1,13 @@
 """The languages of a translator: by name, as its run tells them, or as its folder is called."""
 
+import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from regard.serving.loaded_models import LoadedModel
 
 NAMES = {
     "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali", "bs": "Bosnian",
@@ -60,3 +64,30 @@ def _of_run(path: Path) -> tuple[str, str] | None:
 
 def _suffix(name: str) -> str:
     return Path(name.removesuffix(".gz")).suffix.removeprefix(".").lower()
+
+
+class Detected(NamedTuple):
+    """A language, and how sure that is, in percent."""
+
+    language: str
+    confidence: float
+
+
+def detect(text: str, models: "list[LoadedModel]") -> list[Detected]:
+    """The languages that the models translate from, the most probable first."""
+    costs: dict[str, float] = {}
+    known: dict[str, float] = {}
+    for model in models:
+        tokenizer, unknown = model.model.tokenizer, model.model.config.tokens.unknown
+        ids = tokenizer.encode(text)
+        cost = len(ids) * math.log(max(2, len(tokenizer)))
+        if cost < costs.get(model.source, math.inf):
+            costs[model.source] = cost
+            known[model.source] = 1 - sum(number == unknown for number in ids) / len(ids) if ids else 0.0
+    least = min(costs.values(), default=0.0)
+    total = sum(math.exp(least - cost) for cost in costs.values())
+    found = [
+        Detected(language, round(100 * known[language] * math.exp(least - cost) / total, 1))
+        for language, cost in costs.items()
+    ]
+    return sorted(found, key=lambda one: -one.confidence)

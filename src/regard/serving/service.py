@@ -6,35 +6,34 @@ from typing import Any
 
 from regard.config.complaint import nearest
 from regard.decoding.engines.ctranslate2 import cores
-from regard.serving.abilities import WORDS, Ability, told
-from regard.serving.access import Access
-from regard.serving.batcher import Batcher
-from regard.serving.desk import Desk
-from regard.serving.errands import cost_of_reading
+from regard.serving.access import AccessPolicy
+from regard.serving.batching import Batcher
+from regard.serving.encoder_jobs import encoder_cost
+from regard.serving.errors import ApiError
+from regard.serving.generation_pool import GenerationPool
 from regard.serving.limits import Limits
+from regard.serving.loaded_models import ABILITY_PHRASES, Ability, LoadedModel, describe_abilities
 from regard.serving.metrics import Metrics
-from regard.serving.refusal import Refusal
-from regard.serving.served import Served
-from regard.serving.traces import Traces
+from regard.serving.trace_store import TraceStore
 
 
 @dataclass(frozen=True)
 class Service:
     """Models, and everyone who works for them."""
 
-    models: Sequence[Served]
+    models: Sequence[LoadedModel]
     limits: Limits = field(default_factory=Limits)
-    access: Access = field(default_factory=Access)
+    access: AccessPolicy = field(default_factory=AccessPolicy)
     beam: int = 4
     """Hypotheses that are followed where a request does not say."""
     metrics: Metrics = field(default_factory=Metrics)
     batchers: dict[str, Batcher[Any, Any, Any]] = field(default_factory=dict)
-    desks: dict[str, Desk] = field(default_factory=dict)
-    traces: Traces = field(init=False)
+    desks: dict[str, GenerationPool] = field(default_factory=dict)
+    traces: TraceStore = field(init=False)
 
     def __post_init__(self) -> None:
         queue = self.limits.queue
-        object.__setattr__(self, "traces", Traces(self.limits.traces, queue))
+        object.__setattr__(self, "traces", TraceStore(self.limits.traces, queue))
         for model in self.models:
             if model.translates:
                 self.batchers[model.name] = Batcher(
@@ -45,42 +44,42 @@ class Service:
                     model.name,
                     model.read,
                     self.metrics,
-                    cost=cost_of_reading,
+                    cost=encoder_cost,
                     workers=1,  # who reads holds the network
                     queue=queue,
                     budget=self.limits.budget,
                 )
             else:
-                self.desks[model.name] = Desk(model.name, self.metrics, seats=cores(), queue=queue)
+                self.desks[model.name] = GenerationPool(model.name, self.metrics, seats=cores(), queue=queue)
 
     @property
-    def translators(self) -> list[Served]:
+    def translators(self) -> list[LoadedModel]:
         """The models that translate."""
         return self.able("translates")
 
-    def able(self, ability: Ability | None) -> list[Served]:
+    def able(self, ability: Ability | None) -> list[LoadedModel]:
         """The models that can do something."""
         return [model for model in self.models if ability is None or ability in model.does]
 
-    def named(self, name: str | None, ability: Ability | None = None) -> Served:
+    def named(self, name: str | None, ability: Ability | None = None) -> LoadedModel:
         """The model of this name; without one, the first that can do what is asked."""
         able = self.able(ability)
-        does = "is served" if ability is None else WORDS[ability]
+        does = "is served" if ability is None else ABILITY_PHRASES[ability]
         if name is None and able:
             return able[0]
         found = next((model for model in self.models if model.name == name), None)
         if found is None:
             hint = nearest(name or "", [model.name for model in able])
             what = f"There is no model {name!r} here{hint}." if name is not None else f"No model here {does}."
-            raise Refusal(404, what, code="model_not_found")
+            raise ApiError(404, what, code="model_not_found")
         if found not in able:
-            which = f", which {told(found.does)}" if found.encodes else ""
+            which = f", which {describe_abilities(found.does)}" if found.encodes else ""
             kind = f"{found.model.config.model.family}{which}"
-            raise Refusal(400, f"The model {name} is of the kind {kind}: none that {does}.")
+            raise ApiError(400, f"The model {name} is of the kind {kind}: none that {does}.")
         return found
 
     @property
-    def workers(self) -> dict[str, Batcher[Any, Any, Any] | Desk]:
+    def workers(self) -> dict[str, Batcher[Any, Any, Any] | GenerationPool]:
         """Who works for each model."""
         return {**self.batchers, **self.desks}
 

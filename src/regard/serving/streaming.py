@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Generic, TypeVar
 
-from regard.serving.waiting import too_late
+from starlette.requests import Request
+
+from regard.serving.errors import ApiError
 
 Item = TypeVar("Item")
 
@@ -40,7 +42,7 @@ class Stream(Generic[Item]):
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise too_late(deadline - began) from None
+                raise timeout_error(deadline - began) from None
             yield part
 
     async def close(self) -> None:
@@ -48,3 +50,43 @@ class Stream(Generic[Item]):
         closing = getattr(self._parts, "aclose", None)
         if closing is not None:
             await closing()
+
+
+Answer = TypeVar("Answer")
+
+
+class ClientDisconnectedError(Exception):  # nothing went wrong here
+    """Nobody waits for the answer any more."""
+
+
+async def wait_for_answer(
+    request: Request, answer: Awaitable[Answer], deadline: float, told: float | None = None
+) -> Answer:
+    """An answer, which is cancelled if the client leaves or the deadline passes. The request's body was read before.
+
+    `told` is the deadline that the client is told of, where a part of it has passed already.
+    """
+    work = asyncio.ensure_future(answer)
+    left = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((work, left), timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        if left.done():
+            raise ClientDisconnectedError
+        raise timeout_error(deadline if told is None else told)
+    finally:
+        left.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait((work,))
+
+
+def timeout_error(deadline: float) -> ApiError:
+    """The answer to a request whose deadline has passed."""
+    return ApiError(504, f"The answer was not ready within {deadline:g} s; ask for less, or try again later.")
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -6,15 +6,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
-from regard.serving.abilities import Ability
 from regard.serving.asked import STRICT, check_limits
-from regard.serving.batcher import Done
-from regard.serving.errands import Errand
+from regard.serving.batching import BatchResult
+from regard.serving.encoder_jobs import EncoderJob
 from regard.serving.limits import Limits
+from regard.serving.loaded_models import Ability, LoadedModel
 from regard.serving.schema import TEXT, WHOLE, Schema, listed, obj, takes
-from regard.serving.served import Served
 from regard.serving.service import Service
-from regard.serving.waiting import while_wanted
+from regard.serving.streaming import wait_for_answer
 
 DIGITS = 6  # of a probability
 
@@ -70,15 +69,15 @@ def check_size(limits: Limits, texts: Sequence[str], **counted: int) -> None:
 async def carried_out(
     request: Request,
     service: Service,
-    model: Served,
+    model: LoadedModel,
     texts: Sequence[Any],
-    errand: Errand,
+    errand: EncoderJob,
     deadline: float | None = None,
-) -> Done[Any]:
+) -> BatchResult[Any]:
     """What a model makes of texts, in batches with those of others."""
     latest = service.limits.deadline
     answer = service.batchers[model.name].submit(texts, errand)
-    return await while_wanted(request, answer, min(deadline or latest, latest))
+    return await wait_for_answer(request, answer, min(deadline or latest, latest))
 
 
 def shown(probability: float) -> float:

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from regard.labs import all_labs
 from regard.serving.answer import as_json
 from regard.serving.languages import name_of
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schema import BOOLEAN, TEXT, WHOLE, answers, listed, obj
-from regard.serving.served import Served
 from regard.serving.service import Service
 from regard.version import __version__
 
@@ -48,7 +48,7 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _about(served: Served) -> dict[str, Any]:
+def _about(served: LoadedModel) -> dict[str, Any]:
     settings = served.model.config.model
     languages = {
         side: {"code": code, "name": name_of(code)}
@@ -67,7 +67,7 @@ def _about(served: Served) -> dict[str, Any]:
     }
 
 
-def _card(served: Served) -> str:
+def _card(served: LoadedModel) -> str:
     """The model's own description; none where there is no file."""
     try:
         return (served.model.folder / "README.md").read_text("utf-8")[:LONGEST]

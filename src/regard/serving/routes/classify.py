@@ -10,8 +10,8 @@ from regard.reading.classify import Classified
 from regard.reading.reader import Text
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
-from regard.serving.errands import Classifying
-from regard.serving.refusal import Refusal
+from regard.serving.encoder_jobs import ClassifyJob
+from regard.serving.errors import ApiError
 from regard.serving.schema import BOOLEAN, TEXT, answers, listed, obj
 from regard.serving.service import Service
 from regard.serving.texts import (
@@ -60,7 +60,7 @@ def router(service: Service) -> APIRouter:
         model = service.named(asked.model, "classifies")
         check_size(limits, [*asked.texts, *_seconds(asked)], text=len(asked.texts))
         texts = _texts(asked)
-        done = await carried_out(request, service, model, texts, Classifying(), asked.deadline)
+        done = await carried_out(request, service, model, texts, ClassifyJob(), asked.deadline)
         found = [_described(*each) for each in zip(texts, done.answers, strict=True)]
         return as_json({"model": model.name, "classifications": found, "timings": done.timings})
 
@@ -80,9 +80,9 @@ def _texts(asked: Asked) -> list[Text]:
         return list(firsts)
     if isinstance(asked.text, list) != isinstance(asked.second, list):
         names = ("text", "second") if isinstance(asked.text, list) else ("second", "text")
-        raise Refusal(400, f"{names[0]} is a list, and {names[1]} is one text; give two texts, or two lists of them.")
+        raise ApiError(400, f"{names[0]} is a list, and {names[1]} is one text; give two texts, or two lists of them.")
     if len(firsts) != len(seconds):
-        raise Refusal(400, f"second: there are {len(seconds):,} for {len(firsts):,} texts; give one for each.")
+        raise ApiError(400, f"second: there are {len(seconds):,} for {len(firsts):,} texts; give one for each.")
     return list(zip(firsts, seconds, strict=True))
 
 

@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
-from regard.serving.errands import Embedding, Vector
-from regard.serving.refusal import Refusal
+from regard.serving.encoder_jobs import EmbedJob, TextVector
+from regard.serving.errors import ApiError
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schema import BOOLEAN, OPENAI_ERROR, TEXT, WHOLE, answers, listed, obj
-from regard.serving.served import Served
 from regard.serving.service import Service
 from regard.serving.texts import carried_out, check_size, offered
 
@@ -64,30 +64,30 @@ def router(service: Service) -> APIRouter:
         texts = asked.input if isinstance(asked.input, list) else [asked.input]
         check_size(service.limits, texts, input=len(texts))
         _check(asked, texts, model)
-        errand = Embedding(asked.pooling, asked.normalise)
+        errand = EmbedJob(asked.pooling, asked.normalise)
         done = await carried_out(request, service, model, texts, errand)
         return await asyncio.to_thread(_answer, done.answers, asked, model.name)  # there may be many numbers
 
     return routes
 
 
-def _check(asked: Asked, texts: list[str], served: Served) -> None:
+def _check(asked: Asked, texts: list[str], served: LoadedModel) -> None:
     settings: Any = served.model.config.model
     if not texts:
-        raise Refusal(400, "input is empty; give a text, or several.")
+        raise ApiError(400, "input is empty; give a text, or several.")
     if asked.dimensions not in (None, settings.width):
-        raise Refusal(
+        raise ApiError(
             400,
             f"dimensions = {asked.dimensions:,}: the vectors of {served.name} have {settings.width:,} numbers; "
             "leave it out.",
         )
     if asked.pooling == "first-dense" != settings.pooling:
-        raise Refusal(
+        raise ApiError(
             400, f"pooling = first-dense: {served.name} has learned no dense layer for it; use mean or first."
         )
 
 
-def _answer(vectors: list[Vector], asked: Asked, name: str) -> Response:
+def _answer(vectors: list[TextVector], asked: Asked, name: str) -> Response:
     read = sum(vector.tokens for vector in vectors)
     data = [
         {
@@ -102,7 +102,7 @@ def _answer(vectors: list[Vector], asked: Asked, name: str) -> Response:
     return as_json({"object": "list", "data": data, "model": name, "usage": usage})
 
 
-def _written(vector: Vector, how: str | None) -> list[float] | str:
+def _written(vector: TextVector, how: str | None) -> list[float] | str:
     if how != "base64":
         numbers: list[float] = vector.values.tolist()
         return numbers

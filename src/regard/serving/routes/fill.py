@@ -11,10 +11,10 @@ from starlette.responses import Response
 from regard.reading.fill import Filled
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
-from regard.serving.errands import READ, Filling
-from regard.serving.refusal import Refusal
+from regard.serving.encoder_jobs import MAX_READ_TOKENS, FillJob
+from regard.serving.errors import ApiError
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schema import TEXT, answers, listed, obj
-from regard.serving.served import Served
 from regard.serving.service import Service
 from regard.serving.texts import (
     PROBABILITY,
@@ -55,23 +55,25 @@ def router(service: Service) -> APIRouter:
         check_size(limits, asked.texts, text=len(asked.texts))
         holes = await asyncio.to_thread(_holes, asked, model)
         check_size(limits, (), holes=holes)  # each has a probability for the whole vocabulary
-        done = await carried_out(request, service, model, asked.texts, Filling(asked.best), asked.deadline)
+        done = await carried_out(request, service, model, asked.texts, FillJob(asked.best), asked.deadline)
         found = [_described(one) for one in done.answers]
         return as_json({"model": model.name, "filled": found, "timings": done.timings})
 
     return routes
 
 
-def _holes(asked: Asked, model: Served) -> int:
+def _holes(asked: Asked, model: LoadedModel) -> int:
     """How many holes there are in all texts; each must have one, and be short enough."""
     filler, count = model.model.filler(), 0
     for number, text in enumerate(asked.texts, start=1):
         if (why := filler.why_not(text)) is not None:
-            raise Refusal(400, f"{asked.place(number)}: {why}.")
+            raise ApiError(400, f"{asked.place(number)}: {why}.")
         ids = filler.ids(text)
-        if len(ids) > READ:
-            raise Refusal(
-                400, f"{asked.place(number)}: has {len(ids):,} tokens, and up to {READ:,} are read here; shorten it."
+        if len(ids) > MAX_READ_TOKENS:
+            raise ApiError(
+                400,
+                f"{asked.place(number)}: has {len(ids):,} tokens, and up to {MAX_READ_TOKENS:,} are read here; "
+                "shorten it.",
             )
         count += ids.count(filler.mask)
     return count

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from regard.serving import metrics
 from regard.serving.answer import as_json
-from regard.serving.refusal import Refusal
+from regard.serving.errors import ApiError
 from regard.serving.schema import ERROR, TEXT, Schema, answers, obj
 from regard.serving.service import Service
 
@@ -27,7 +27,7 @@ def router(service: Service) -> APIRouter:
     async def readyz() -> Response:
         busy = [name for name, worker in service.workers.items() if worker.full]
         if busy:
-            raise Refusal(503, f"The queue of {', '.join(busy)} is full.", headers={"retry-after": "1"})
+            raise ApiError(503, f"The queue of {', '.join(busy)} is full.", headers={"retry-after": "1"})
         return as_json({"status": "ready"})
 
     @routes.get("/metrics", summary="Counts and times, for Prometheus", responses=answers(TEXT, kind="text/plain"))

@@ -13,15 +13,14 @@ from regard.data.sentence_splitting import joined
 from regard.decoding.settings import Search
 from regard.decoding.translator import Translation, Wish
 from regard.serving.answer import as_json
-from regard.serving.detection import Detected, detect
-from regard.serving.html import Page
-from regard.serving.languages import name_of
-from regard.serving.reading import read_fields
-from regard.serving.refusal import Refusal
+from regard.serving.errors import ApiError
+from regard.serving.html_text import Page
+from regard.serving.languages import Detected, detect, name_of
+from regard.serving.limits import read_fields
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schema import TEXT, TEXTS, WHOLE, answers, listed, obj, takes
-from regard.serving.served import Served
 from regard.serving.service import Service
-from regard.serving.waiting import while_wanted
+from regard.serving.streaming import wait_for_answer
 
 DETECTED = obj("confidence", "language", confidence={"type": "number"}, language=TEXT)
 ASKED = obj(
@@ -71,7 +70,7 @@ def router(service: Service) -> APIRouter:
         for name, those in by_model.items():
             lines = [line for work in those for line in work.lines]
             left = max(0.0, end - time.monotonic())  # of the time that all models have together
-            done = await while_wanted(request, service.batchers[name].submit(lines, wish), left, limits.deadline)
+            done = await wait_for_answer(request, service.batchers[name].submit(lines, wish), left, limits.deadline)
             found = iter(done.answers)
             for work in those:
                 work.take(found)
@@ -128,11 +127,11 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/translate_file", include_in_schema=False)
     async def translate_file() -> Response:
-        raise Refusal(403, "Files translation are disabled on this server.")
+        raise ApiError(403, "Files translation are disabled on this server.")
 
     @routes.post("/suggest", include_in_schema=False)
     async def suggest() -> Response:
-        raise Refusal(403, "Suggestions are disabled on this server.")
+        raise ApiError(403, "Suggestions are disabled on this server.")
 
     return routes
 
@@ -144,7 +143,7 @@ class _Order:
     texts: list[str]
     several: bool
     """Whether they came as a list, and the answer is one."""
-    models: list[Served]
+    models: list[LoadedModel]
     detected: list[Detected] | None
     html: bool
     alternatives: int
@@ -158,10 +157,10 @@ def _order(asked: dict[str, Any], service: Service) -> _Order:
     codes = _codes(service)
     for code in (*sources, target):
         if code not in codes:
-            raise Refusal(400, f"{code[:60]} is not supported")
+            raise ApiError(400, f"{code[:60]} is not supported")
     kind = asked.get("format") or "text"
     if kind not in ("text", "html"):
-        raise Refusal(400, f"{str(kind)[:60]} format is not supported")
+        raise ApiError(400, f"{str(kind)[:60]} format is not supported")
     models = [_model(source, target, service) for source in sources]
     return _Order(texts, several, models, detected, kind == "html", _alternatives(asked, service))
 
@@ -170,21 +169,21 @@ def _texts(asked: dict[str, Any], service: Service) -> tuple[list[str], bool]:
     """The texts of a request, and whether there were brackets around them."""
     q, limits = asked.get("q"), service.limits
     if not q:
-        raise Refusal(400, "Invalid request: missing q parameter")
+        raise ApiError(400, "Invalid request: missing q parameter")
     several = isinstance(q, list)
     texts = q if isinstance(q, list) else [q]
     if not all(isinstance(text, str) for text in texts):
-        raise Refusal(400, "Invalid request: q parameter is not a text or a list of texts")
+        raise ApiError(400, "Invalid request: q parameter is not a text or a list of texts")
     for size, limit in ((len(texts), limits.texts), (sum(map(len, texts)), limits.characters)):
         if size > limit:
-            raise Refusal(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
+            raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
     return texts, several
 
 
 def _code(asked: dict[str, Any], name: str) -> str:
     code = asked.get(name)
     if not code:
-        raise Refusal(400, f"Invalid request: missing {name} parameter")
+        raise ApiError(400, f"Invalid request: missing {name} parameter")
     return str(code)
 
 
@@ -193,25 +192,25 @@ def _alternatives(asked: dict[str, Any], service: Service) -> int:
     try:
         number = int(given)
     except (TypeError, ValueError, OverflowError):
-        raise Refusal(400, "Invalid request: alternatives parameter is not a number") from None
+        raise ApiError(400, "Invalid request: alternatives parameter is not a number") from None
     if number > most:
-        raise Refusal(400, f"Invalid request: alternatives parameter must be <= {most}")
+        raise ApiError(400, f"Invalid request: alternatives parameter must be <= {most}")
     return max(0, number)
 
 
 def _detected(text: str, service: Service) -> Detected:
     found = detect(text, service.translators)
     if not found:
-        raise Refusal(400, "auto is not supported")
+        raise ApiError(400, "auto is not supported")
     return found[0]
 
 
-def _model(source: str, target: str, service: Service) -> Served:
+def _model(source: str, target: str, service: Service) -> LoadedModel:
     for model in service.translators:
         if (model.source, model.target) == (source, target):
             return model
     to, of = (f"{name_of(code)} ({code})" for code in (target, source))
-    raise Refusal(400, f"{to} is not available as a target language from {of}")
+    raise ApiError(400, f"{to} is not available as a target language from {of}")
 
 
 def _codes(service: Service) -> list[str]:
@@ -230,9 +229,9 @@ def _check_key(asked: dict[str, Any], request: Request, service: Service) -> Non
         asked.get("api_key") or request.query_params.get("api_key") or (bearer if scheme.lower() == "bearer" else "")
     )
     if not given:
-        raise Refusal(400, "Please contact the server operator to get an API key")
+        raise ApiError(400, "Please contact the server operator to get an API key")
     if not isinstance(given, str) or not service.access.knows(given.strip()):
-        raise Refusal(403, "Invalid API key")
+        raise ApiError(403, "Invalid API key")
 
 
 class _Work:

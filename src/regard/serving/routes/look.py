@@ -21,8 +21,8 @@ from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, Fields, check_limits, read_asked
 from regard.serving.schema import NUMBER, TEXT, WHOLE, Schema, answers, listed, obj, takes
 from regard.serving.service import Service
-from regard.serving.traces import Question
-from regard.serving.waiting import while_wanted
+from regard.serving.streaming import wait_for_answer
+from regard.serving.trace_store import TraceRequest
 
 Index = Annotated[int, Field(ge=0, lt=2**31)]
 Span = Annotated[list[Index], Field(min_length=2, max_length=2)]
@@ -131,7 +131,7 @@ def router(service: Service) -> APIRouter:
         model = service.named(asked.model)
         question = _question(asked, model.name, service)
         found = service.traces.make(question, model, lambda trace: finite({"id": question.id, **trace.outline()}))
-        return as_json(await while_wanted(request, found, limits.deadline))
+        return as_json(await wait_for_answer(request, found, limits.deadline))
 
     def about(
         path: str, summary: str, body: type[Fields], schema: Schema, tell: Callable[[Trace, Fields], Any]
@@ -142,7 +142,7 @@ def router(service: Service) -> APIRouter:
             asked = await read_asked(body, request, limits)
             id_ = asked.trace  # type: ignore[attr-defined]  # every body about a trace has it
             found = service.traces.ask(id_, lambda trace: finite(tell(trace, asked)))
-            return as_json(await while_wanted(request, found, limits.deadline))
+            return as_json(await wait_for_answer(request, found, limits.deadline))
 
         route.__name__ = path.rpartition("/")[2]
         routes.post(path, summary=summary, responses=answers(schema), openapi_extra=takes(body))(route)
@@ -224,11 +224,11 @@ def _span(given: list[int] | None) -> tuple[int, int] | None:
     return None if given is None else (given[0], given[1])
 
 
-def _question(asked: Asked, model: str, service: Service) -> Question:
+def _question(asked: Asked, model: str, service: Service) -> TraceRequest:
     limits, beam = service.limits, asked.beam or service.beam
     check_limits(
         ("characters", max(len(asked.text), len(asked.target or "")), limits.look),
         ("beam", beam, limits.beam),
         ("max_length", asked.max_length or 0, limits.tokens),
     )
-    return Question(model, asked.text, asked.target, beam, asked.length_penalty, asked.max_length)
+    return TraceRequest(model, asked.text, asked.target, beam, asked.length_penalty, asked.max_length)

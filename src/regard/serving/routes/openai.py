@@ -14,13 +14,12 @@ from regard.decoding.generator import Part
 from regard.errors import ConfigError, InputError
 from regard.serving.answer import as_json, written
 from regard.serving.asked import read_asked
-from regard.serving.completion import Asked, Completion
-from regard.serving.refusal import Refusal
+from regard.serving.completions import Asked, Completion
+from regard.serving.errors import ApiError
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schema import NUMBER, OPENAI_ERROR, TEXT, WHOLE, answers, listed, obj, takes
-from regard.serving.served import Served
 from regard.serving.service import Service
-from regard.serving.streaming import Stream
-from regard.serving.waiting import while_wanted
+from regard.serving.streaming import Stream, wait_for_answer
 
 STARTED = int(time.time())
 log = logging.getLogger(__name__)
@@ -62,13 +61,13 @@ def router(service: Service) -> APIRouter:
         parts = Stream(service.desks[model.name].write(work.write, len(work.prompts) * work.samples))
         if not asked.stream:
             try:
-                await while_wanted(request, parts.exhaust(), limits.deadline)
+                await wait_for_answer(request, parts.exhaust(), limits.deadline)
             finally:
                 await parts.close()
             return as_json(await asyncio.to_thread(work.whole))
         # whatever can be refused is refused with the first part, while the status can still say so
         try:
-            await while_wanted(request, parts.peek(), limits.deadline)
+            await wait_for_answer(request, parts.peek(), limits.deadline)
         except BaseException:
             await parts.close()
             raise
@@ -86,7 +85,7 @@ def router(service: Service) -> APIRouter:
     async def one_model(name: str) -> Response:
         found = next((model for model in service.models if model.name == name), None)
         if found is None:
-            raise Refusal(404, f"There is no model {name[:60]!r} here.", code="model_not_found")
+            raise ApiError(404, f"There is no model {name[:60]!r} here.", code="model_not_found")
         return as_json(_about(found))
 
     return routes
@@ -107,10 +106,10 @@ async def _events(work: Completion, parts: Stream[Part], deadline: float) -> Asy
             yield b"data: " + written({**work.head(), "choices": [], "usage": work.usage()}) + b"\n\n"
         yield b"data: [DONE]\n\n"
     except Exception as error:
-        known = isinstance(error, Refusal | ConfigError | InputError)
+        known = isinstance(error, ApiError | ConfigError | InputError)
         if not known:
             log.exception("a stream failed")
-        refusal = Refusal(500, str(error) if known else "Something failed here; the server's log has it.")
+        refusal = ApiError(500, str(error) if known else "Something failed here; the server's log has it.")
         yield b"data: " + refusal.body("/v1/completions") + b"\n\n"
     finally:
         await parts.close()
@@ -120,7 +119,7 @@ def _event(work: Completion, choice: dict[str, Any]) -> bytes:
     return b"data: " + written({**work.head(), "choices": [choice]}) + b"\n\n"
 
 
-def _about(model: Served) -> dict[str, Any]:
+def _about(model: LoadedModel) -> dict[str, Any]:
     return {"id": model.name, "object": "model", "created": STARTED, "owned_by": "regard"}
 
 

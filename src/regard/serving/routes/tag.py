@@ -11,7 +11,7 @@ from regard.evaluation.labels import spans
 from regard.reading.words import Word, words_of
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
-from regard.serving.errands import Tagged, Tagging
+from regard.serving.encoder_jobs import TagJob, TagPrediction
 from regard.serving.schema import TEXT, WHOLE, answers, listed, obj
 from regard.serving.service import Service
 from regard.serving.texts import (
@@ -66,14 +66,14 @@ def router(service: Service) -> APIRouter:
         check_size(limits, asked.texts, text=len(asked.texts))
         words = [words_of(text, split_signs=asked.split_signs) for text in asked.texts]
         sentences = [tuple(word.text for word in some) for some in words]
-        done = await carried_out(request, service, model, sentences, Tagging(), asked.deadline)
+        done = await carried_out(request, service, model, sentences, TagJob(), asked.deadline)
         found = [_described(*each) for each in zip(asked.texts, words, done.answers, strict=True)]
         return as_json({"model": model.name, "sentences": found, "timings": done.timings})
 
     return routes
 
 
-def _described(text: str, words: Sequence[Word], found: Sequence[Tagged]) -> dict[str, Any]:
+def _described(text: str, words: Sequence[Word], found: Sequence[TagPrediction]) -> dict[str, Any]:
     tags = [one.tag for one in found]
     return {
         "text": text,

@@ -12,10 +12,10 @@ from regard.decoding.settings import Bounds, Search
 from regard.decoding.translator import LONGEST, Wish
 from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, check_limits, read_asked
-from regard.serving.refusal import Refusal
+from regard.serving.errors import ApiError
 from regard.serving.schema import BOOLEAN, NUMBER, TEXT, WHOLE, answers, listed, obj, takes
 from regard.serving.service import Service
-from regard.serving.waiting import while_wanted
+from regard.serving.streaming import wait_for_answer
 
 Count = Annotated[int, Field(ge=0, le=10**6)]
 
@@ -84,7 +84,7 @@ def router(service: Service) -> APIRouter:
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
         wish = _wish(asked, texts, service)
         deadline = min(asked.deadline or limits.deadline, limits.deadline)
-        done = await while_wanted(request, service.batchers[model.name].submit(texts, wish), deadline)
+        done = await wait_for_answer(request, service.batchers[model.name].submit(texts, wish), deadline)
         found = [described(translation) for translation in done.answers]
         return as_json({"model": model.name, "translations": found, "timings": done.timings})
 
@@ -102,7 +102,7 @@ def _wish(asked: Asked, texts: list[str], service: Service) -> Wish:
         ("min_length", asked.min_length, limits.tokens),
     )
     if asked.patience is not None and asked.nbest > int(beam * asked.patience):
-        raise Refusal(
+        raise ApiError(
             400,
             f"patience: {asked.patience:g} times a beam of {beam} ends the search before nbest = {asked.nbest} are "
             "found; raise it.",

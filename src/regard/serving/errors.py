@@ -15,7 +15,7 @@ SHOWN = 60  # characters of a wrong value that are repeated
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
-class Refusal(Exception):  # noqa: N818  # it is an answer
+class ApiError(Exception):  # it is an answer
     """The answer to a request that cannot be granted."""
 
     def __init__(
@@ -29,30 +29,30 @@ class Refusal(Exception):  # noqa: N818  # it is an answer
 
     def body(self, path: str) -> bytes:
         """The answer's JSON, as the clients of this path expect it."""
-        if not is_openai(path):
+        if not is_openai_path(path):
             return json.dumps({"error": self.sentence}, ensure_ascii=False).encode()
         kind = KINDS.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         error = {"message": self.sentence, "type": kind, "param": None, "code": self.code}
         return json.dumps({"error": error}, ensure_ascii=False).encode()
 
 
-def is_openai(path: str) -> bool:
+def is_openai_path(path: str) -> bool:
     """Whether a path is of OpenAI's protocol."""
     return path.startswith(("/v1/completions", "/v1/embeddings", "/v1/models"))
 
 
-def wrong_fields(error: ValidationError, known: Sequence[str]) -> Refusal:
+def invalid_fields(error: ValidationError, known: Sequence[str]) -> ApiError:
     """The first thing that is wrong with the fields of a request."""
     found = error.errors(include_url=False, include_context=False)
     first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])  # why another may be missing
     name = ".".join(str(part) for part in first["loc"] if not _is_variant(part))
     match first["type"]:
         case "missing":
-            return Refusal(400, f"{name} is missing.")
+            return ApiError(400, f"{name} is missing.")
         case "extra_forbidden":
-            return Refusal(400, f"{_short(name)} is not known here{nearest(name, known)}.")
+            return ApiError(400, f"{_short(name)} is not known here{nearest(name, known)}.")
     fault = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
-    return Refusal(400, f"{name} = {_short(_written(first['input']))} {fault}.")
+    return ApiError(400, f"{name} = {_short(_written(first['input']))} {fault}.")
 
 
 def _is_variant(part: int | str) -> bool:

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from regard.serving.served import Served
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import PATIENCE, Running, running
 
@@ -56,7 +56,7 @@ def test_nothing_that_is_sent_breaks_encoders(reading: Running, route: str, mode
 
 @pytest.fixture(scope="module")
 def looking(
-    models: list[Served], recurrent: dict[str, Served], encoders: dict[str, Served]
+    models: list[LoadedModel], recurrent: dict[str, LoadedModel], encoders: dict[str, LoadedModel]
 ) -> Iterator[tuple[Running, Known]]:
     """A server that keeps a trace of every kind of model, and what can be asked about them."""
     kinds = [models[0], models[2], *recurrent.values(), *(encoders[name] for name in ("mood", "names", "elmo"))]

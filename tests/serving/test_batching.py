@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from regard.decoding.settings import Bounds, Search
 from regard.decoding.translator import Translation, Wish
-from regard.serving import batcher as batching
-from regard.serving.batcher import Batcher as AnyBatcher
-from regard.serving.batcher import Done as AnyDone
+from regard.serving import batching
+from regard.serving.batching import Batcher as AnyBatcher
+from regard.serving.batching import BatchResult as AnyDone
+from regard.serving.errors import ApiError
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.metrics import Metrics
-from regard.serving.refusal import Refusal
-from regard.serving.served import Served
 
 Batcher = AnyBatcher[str, Wish, Translation]
-Done = AnyDone[Translation]
+BatchResult = AnyDone[Translation]
 FOREVER = 1e6  # seconds
 GREEDY, BEAM = Wish(Search(width=1)), Wish(Search(width=4))
 
@@ -44,14 +44,14 @@ def batcher(carry_out: Any, *, workers: int = 1, queue: int = 100, budget: int =
     return Batcher("model", carry_out, Metrics(), workers=workers, queue=queue, budget=budget)
 
 
-def texts(done: Done) -> list[str]:
+def texts(done: BatchResult) -> list[str]:
     return [translation.text for translation in done.answers]
 
 
 def test_a_lone_request_is_begun_at_once() -> None:
     shouting = Shouting()
 
-    async def scene() -> Done:
+    async def scene() -> BatchResult:
         return await batcher(shouting).submit(["a", "b"], GREEDY)
 
     done = asyncio.run(scene())
@@ -64,7 +64,7 @@ def test_what_arrives_while_all_are_busy_is_translated_together() -> None:
     shouting = Shouting()
     shouting.gate.clear()
 
-    async def scene() -> list[Done]:
+    async def scene() -> list[BatchResult]:
         one = batcher(shouting)
         waiting = [one.submit([text], GREEDY) for text in "abcde"]
         shouting.gate.set()
@@ -84,7 +84,7 @@ class TestGrace:
         shouting = Shouting()
         shouting.gate.clear()
 
-        async def scene() -> list[Done]:
+        async def scene() -> list[BatchResult]:
             one = batcher(shouting, budget=10)
             waiting = [one.submit([text], GREEDY) for text in "abc"]
             shouting.gate.set()
@@ -103,7 +103,7 @@ class TestGrace:
         shouting = Shouting()
         shouting.gate.clear()
 
-        async def scene() -> list[Done]:
+        async def scene() -> list[BatchResult]:
             one = batcher(shouting, workers=2)
             one._shared = True
             waiting = [one.submit(["a"], GREEDY)]
@@ -119,7 +119,7 @@ class TestGrace:
         shouting = Shouting()
         shouting.gate.clear()
 
-        async def scene() -> Done:
+        async def scene() -> BatchResult:
             one = batcher(shouting)
             waiting = [one.submit([text], GREEDY) for text in "abc"]
             shouting.gate.set()
@@ -161,7 +161,7 @@ def test_only_equal_wishes_go_together_and_the_oldest_goes_first() -> None:
 def test_a_batch_holds_about_its_budget_and_at_least_one_text() -> None:
     shouting = Shouting()
 
-    async def scene() -> Done:
+    async def scene() -> BatchResult:
         # by the rough count a token has four characters: these are 2, 2, 2, 26 and 2 tokens
         return await batcher(shouting, budget=4).submit(["aaaa", "bbbb", "cccc", "d" * 100, "eeee"], GREEDY)
 
@@ -170,7 +170,7 @@ def test_a_batch_holds_about_its_budget_and_at_least_one_text() -> None:
 
 
 def test_no_texts_are_answered_with_none() -> None:
-    async def scene() -> Done:
+    async def scene() -> BatchResult:
         return await batcher(Shouting()).submit([], GREEDY)
 
     assert texts(asyncio.run(scene())) == []
@@ -180,11 +180,11 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     shouting = Shouting()
     shouting.gate.clear()
 
-    async def scene() -> Refusal:
+    async def scene() -> ApiError:
         one = batcher(shouting, queue=2)
         waiting = [one.submit([text], GREEDY) for text in "ab"]
         assert one.full
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(ApiError) as refusal:
             one.submit(["c"], GREEDY)
         shouting.gate.set()
         await asyncio.gather(*waiting)
@@ -234,7 +234,7 @@ def test_closing_finishes_what_was_accepted() -> None:
     shouting = Shouting()
     shouting.gate.clear()
 
-    async def scene() -> Done:
+    async def scene() -> BatchResult:
         one = batcher(shouting)
         waiting = [one.submit([text], GREEDY) for text in "abc"]
         closing = asyncio.ensure_future(one.close())
@@ -255,11 +255,11 @@ REQUESTS = st.lists(st.tuples(st.lists(WORDS, max_size=4), WISHES), min_size=1, 
 @settings(max_examples=20)
 @given(requests=REQUESTS, budget=st.integers(1, 200), workers=st.integers(1, 2))
 def test_a_batched_answer_equals_the_solo_answer(
-    models: list[Served], requests: list[tuple[list[str], Wish]], budget: int, workers: int
+    models: list[LoadedModel], requests: list[tuple[list[str], Wish]], budget: int, workers: int
 ) -> None:
     model = models[0]
 
-    async def scene() -> list[Done]:
+    async def scene() -> list[BatchResult]:
         one = batcher(model.translate, budget=budget, workers=workers)
         found = await asyncio.gather(*(one.submit(texts, wish) for texts, wish in requests))
         await one.close()
@@ -279,7 +279,7 @@ def test_a_batched_answer_equals_the_solo_answer(
 def test_who_wants_long_answers_to_short_texts_is_not_taken_for_modest() -> None:
     shouting = Shouting()
 
-    async def scene() -> Done:
+    async def scene() -> BatchResult:
         return await batcher(shouting, budget=100).submit(["a", "b"], Wish(Search(1, bounds=Bounds(shortest=60))))
 
     assert texts(asyncio.run(scene())) == ["A", "B"]

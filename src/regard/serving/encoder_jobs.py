@@ -17,13 +17,15 @@ from regard.reading.embed import Pooling, embed_framed
 from regard.reading.fill import Filled
 from regard.reading.reader import Reader, Text, labels_of
 from regard.reading.tag import tag_probabilities
-from regard.serving.batcher import CHARACTERS
+from regard.serving.batching import CHARACTERS
 
-READ = 2_048  # tokens of a text that are read, where the network itself has no bound: attention grows with their square
+MAX_READ_TOKENS = (
+    2_048  # tokens of a text that are read, where the network itself has no bound: attention grows with their square
+)
 
 
 @dataclass(frozen=True)
-class Vector:
+class TextVector:
     """A text as one vector."""
 
     values: NDArray[np.float32]  # (C,)
@@ -32,7 +34,7 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TagPrediction:
     """A word's tag."""
 
     tag: str
@@ -40,30 +42,30 @@ class Tagged:
 
 
 @dataclass(frozen=True)
-class Classifying:
+class ClassifyJob:
     """The labels of texts, or of pairs of them."""
 
     def __call__(self, model: Model, texts: Sequence[Text]) -> list[Classified]:
         """Label them."""
-        return classify(reader(model), texts)
+        return classify(limited_encoder(model), texts)
 
 
 @dataclass(frozen=True)
-class Tagging:
+class TagJob:
     """The tags of sentences, which are given as their words."""
 
-    def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[Tagged]]:
+    def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[TagPrediction]]:
         """Tag them."""
-        who = reader(model)
+        who = limited_encoder(model)
         labels = labels_of(who, TagHeadConfig, "the model")
         return [
-            [Tagged(labels[int(row.argmax())], float(row.max())) for row in rows]
+            [TagPrediction(labels[int(row.argmax())], float(row.max())) for row in rows]
             for rows in tag_probabilities(who, sentences)
         ]
 
 
 @dataclass(frozen=True)
-class Filling:
+class FillJob:
     """What may stand in the holes of texts."""
 
     best: int
@@ -74,29 +76,29 @@ class Filling:
 
 
 @dataclass(frozen=True)
-class Embedding:
+class EmbedJob:
     """The vectors of texts."""
 
     pooling: Pooling | None = None
     normalise: bool = True
 
-    def __call__(self, model: Model, texts: Sequence[Text]) -> list[Vector]:
+    def __call__(self, model: Model, texts: Sequence[Text]) -> list[TextVector]:
         """Read them."""
-        who = reader(model)
+        who = limited_encoder(model)
         rows = who.framed(texts)
         vectors = embed_framed(who, rows, self.pooling, normalise=self.normalise)
-        return [Vector(vector, len(row.ids) - AROUND, row.cut) for vector, row in zip(vectors, rows, strict=True)]
+        return [TextVector(vector, len(row.ids) - AROUND, row.cut) for vector, row in zip(vectors, rows, strict=True)]
 
 
-Errand = Classifying | Tagging | Filling | Embedding
+EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
 
 
-def reader(model: Model) -> Reader:
+def limited_encoder(model: Model) -> Reader:
     """The reader of an encoder, which reads no more of a text than a server can bear."""
-    return replace(model.reader, most=READ)
+    return replace(model.reader, most=MAX_READ_TOKENS)
 
 
-def cost_of_reading(text: Text | Sequence[str], _errand: Errand) -> int:
+def encoder_cost(text: Text | Sequence[str], _errand: EncoderJob) -> int:
     """Roughly how many tokens a text has, or a pair of texts, or the words of a sentence.
 
     >>> cost_of_reading("a short text", Classifying()), cost_of_reading(("a short", "text"), Classifying())

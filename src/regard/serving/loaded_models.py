@@ -8,9 +8,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from regard.api import Model, load
+from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
 from regard.decoding.engines.choice import Name
 from regard.decoding.engines.ctranslate2 import Precision
 from regard.decoding.generator import Continuation, Part, Prompting, ScoredToken
@@ -18,14 +19,56 @@ from regard.decoding.settings import Bounds, Sampling
 from regard.decoding.translator import Translation, Wish
 from regard.errors import ConfigError
 from regard.serving import languages
-from regard.serving.abilities import Ability, abilities
-from regard.serving.errands import Embedding, Errand
+from regard.serving.encoder_jobs import EmbedJob, EncoderJob
+
+Ability = Literal["translates", "continues", "classifies", "tags", "fills", "embeds"]
+ABILITY_PHRASES: dict[Ability, str] = {
+    "translates": "translates",
+    "continues": "continues text",
+    "classifies": "labels texts",
+    "tags": "labels words",
+    "fills": "fills holes",
+    "embeds": "gives vectors",
+}
+
+
+def abilities(config: Config) -> tuple[Ability, ...]:
+    """What a model can do, the thing that it was trained for first.
+
+    >>> from regard.config import EncoderOnly
+    >>> abilities(Config(model=EncoderOnly(vocabulary=300, head=ClassHead(labels=("bad", "good")))))
+    ('classifies', 'embeds')
+    """
+    model = config.model
+    if model.translates:
+        return ("translates",)
+    if model.continues:
+        return ("continues",)
+    if not isinstance(model, EncoderConfig):
+        return ()
+    if isinstance(model.head, ClassHeadConfig):
+        return ("classifies", "embeds")
+    if isinstance(model.head, TagHeadConfig):
+        return ("tags", "embeds")
+    if model.task == "masked" and config.tokens.mask is not None:
+        return ("fills", "embeds")
+    return ("embeds",)
+
+
+def describe_abilities(some: Sequence[Ability]) -> str:
+    """Abilities in a sentence.
+
+    >>> told(("classifies", "embeds"))
+    'labels texts and gives vectors'
+    """
+    return " and ".join(ABILITY_PHRASES[ability] for ability in some)
+
 
 _WRITTEN = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
 _NAME = re.compile(r"[\w.@:-]{1,100}")
 
 
-class Asked(NamedTuple):
+class ModelArgument(NamedTuple):
     """A model as the command line names it."""
 
     name: str
@@ -33,7 +76,7 @@ class Asked(NamedTuple):
     pair: tuple[str, str] | None
 
 
-def parse(text: str) -> Asked:
+def parse_model_argument(text: str) -> ModelArgument:
     """Read `folder`, `name=folder` or `name[en-it]=folder`; `[zh-Hans:en]` where a code has a hyphen.
 
     >>> parse("mine[en-it]=runs/demo")
@@ -43,13 +86,13 @@ def parse(text: str) -> Asked:
     if match is None and "]=" in text and not Path(text).exists():
         raise ConfigError(f"{text}: two languages should stand in the brackets, as in mine[en-it]=folder.")
     if match is None:
-        return Asked(Path(text).resolve().name, Path(text), None)
+        return ModelArgument(Path(text).resolve().name, Path(text), None)
     folder = Path(match["folder"])
     pair = (match["source"], match["target"]) if match["source"] else None
-    return Asked(match["name"] or folder.resolve().name, folder, pair)
+    return ModelArgument(match["name"] or folder.resolve().name, folder, pair)
 
 
-class Served:
+class LoadedModel:
     """A model with a name; for a translator, its languages too."""
 
     def __init__(
@@ -92,7 +135,7 @@ class Served:
         with self.held(ready.engine.name):
             return ready.translate(texts, wish)
 
-    def read(self, texts: Sequence[Any], errand: Errand) -> list[Any]:
+    def read(self, texts: Sequence[Any], errand: EncoderJob) -> list[Any]:
         """What an encoder makes of texts; several threads may ask, and take turns."""
         with self.torch:
             return errand(self.model, texts)
@@ -124,7 +167,7 @@ class Served:
             self.translate(["."], Wish())
             return
         if self.encodes:
-            self.read(["."], Embedding())
+            self.read(["."], EmbedJob())
             return
         sampling = Sampling(temperature=0.0, bounds=Bounds(longest=1))
         for _ in self.write([""], Prompting(sampling), [], True):
@@ -140,17 +183,17 @@ class Served:
             yield
 
 
-def load_all(
+def load_models(
     asked: Iterable[str],
     *,
     pair: tuple[str | None, str | None] = (None, None),
     engine: Name = "auto",
     precision: Precision = "int8",
-) -> list[Served]:
+) -> list[LoadedModel]:
     """The models that a command line names; `pair` is the languages of those that say none."""
-    found: dict[str, Served] = {}
+    found: dict[str, LoadedModel] = {}
     for text in asked:
-        name, folder, own = parse(text)
+        name, folder, own = parse_model_argument(text)
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{text}: {name!r} is no name for a model; give one, as in en-it={folder}.")
         if name in found:
@@ -158,5 +201,5 @@ def load_all(
         model = load(folder)
         guessed = own or languages.guess(folder)
         languages_ = own or (pair[0] or guessed[0], pair[1] or guessed[1])
-        found[name] = Served(name, model, languages_, engine, precision)
+        found[name] = LoadedModel(name, model, languages_, engine, precision)
     return list(found.values())

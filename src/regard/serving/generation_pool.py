@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from regard.decoding.generator import Part
+from regard.serving.errors import ApiError
 from regard.serving.metrics import Metrics
-from regard.serving.refusal import Refusal
 
 Write = Callable[[], Iterator[Part]]
 """Goes on with prompts, and gives out parts."""
 
 
-class Desk:
+class GenerationPool:
     """Lets `seats` requests write at a time; up to `queue` more wait."""
 
     def __init__(self, name: str, metrics: Metrics, *, seats: int, queue: int) -> None:
@@ -34,7 +34,7 @@ class Desk:
         if self.full:
             self._metrics.refused.add(model=self._name)
             sentence = f"Slowdown: {self._queue:,} requests are waiting already; try again in 1 s."
-            raise Refusal(429, sentence, code="rate_limit_exceeded", headers={"retry-after": "1"})
+            raise ApiError(429, sentence, code="rate_limit_exceeded", headers={"retry-after": "1"})
         self._requests += 1
         writing = _Writing(asyncio.get_running_loop())
         done = self._pool.submit(writing.run, write)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Generic, TypeVar
 
+from regard.serving.errors import ApiError
 from regard.serving.metrics import Metrics
-from regard.serving.refusal import Refusal
 
 GRACE = 0.003  # seconds that a batch waits for company, under load only
 CHARACTERS = 4  # of a token, roughly
@@ -28,13 +28,13 @@ Wish = TypeVar("Wish")  # what is to be done with it; those that are equal go to
 Found = TypeVar("Found")
 
 
-def cost_of_search(text: str, wish: Any) -> int:
+def search_cost(text: str, wish: Any) -> int:
     """Roughly how many tokens a search follows, in all hypotheses."""
     return int(max(len(text) // CHARACTERS + 1, wish.search.bounds.shortest) * wish.search.width)
 
 
 @dataclass(frozen=True)
-class Done(Generic[Found]):
+class BatchResult(Generic[Found]):
     """What was found for the texts of a request, and how that came about."""
 
     answers: list[Found]
@@ -58,7 +58,7 @@ class Done(Generic[Found]):
 @dataclass(eq=False)
 class _Request(Generic[Wish, Found]):
     wish: Wish
-    answer: "asyncio.Future[Done[Found]]"
+    answer: "asyncio.Future[BatchResult[Found]]"
     found: dict[int, Found]
     missing: int
     arrived: float = field(default_factory=time.perf_counter)
@@ -83,7 +83,7 @@ class Batcher(Generic[Text, Wish, Found]):
         carry_out: Callable[[Sequence[Text], Wish], list[Found]],
         metrics: Metrics,
         *,
-        cost: Callable[[Any, Any], int] = cost_of_search,
+        cost: Callable[[Any, Any], int] = search_cost,
         workers: int = 2,
         queue: int,
         budget: int,
@@ -110,15 +110,15 @@ class Batcher(Generic[Text, Wish, Found]):
         """Whether the next request would be refused."""
         return self._requests >= self._queue
 
-    def submit(self, texts: Sequence[Text], wish: Wish) -> "asyncio.Future[Done[Found]]":
+    def submit(self, texts: Sequence[Text], wish: Wish) -> "asyncio.Future[BatchResult[Found]]":
         """What will be found for texts; whoever no longer wants it cancels it."""
         if self.full:
             self._metrics.refused.add(model=self._name)
             raise self._later()
-        answer: asyncio.Future[Done[Found]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[BatchResult[Found]] = asyncio.get_running_loop().create_future()
         request = _Request(wish, answer, {}, len(texts))
         if not texts:
-            request.answer.set_result(Done([], 0.0, 0.0, 0))
+            request.answer.set_result(BatchResult([], 0.0, 0.0, 0))
             return request.answer
         self._requests += 1
         request.answer.add_done_callback(self._leave)
@@ -136,14 +136,14 @@ class Batcher(Generic[Text, Wish, Found]):
             await asyncio.sleep(0.01)
         await asyncio.to_thread(self._pool.shutdown)
 
-    def _leave(self, answer: "asyncio.Future[Done[Found]]") -> None:
+    def _leave(self, answer: "asyncio.Future[BatchResult[Found]]") -> None:
         self._requests -= 1
         if answer.cancelled():
             self._metrics.cancelled.add(model=self._name)
 
-    def _later(self) -> Refusal:
+    def _later(self) -> ApiError:
         seconds = min(60, max(1, math.ceil(self._cost / self._speed))) if self._speed else 1
-        return Refusal(
+        return ApiError(
             429,
             f"Slowdown: {self._queue:,} requests are waiting already; try again in {seconds} s.",
             code="rate_limit_exceeded",
@@ -227,7 +227,7 @@ class Batcher(Generic[Text, Wish, Found]):
             request.missing -= 1
             if not request.missing:
                 answers = [request.found[place] for place in range(len(request.found))]
-                request.answer.set_result(Done(answers, outcome.began - request.arrived, worked, len(batch)))
+                request.answer.set_result(BatchResult(answers, outcome.began - request.arrived, worked, len(batch)))
         self._begin()
 
 

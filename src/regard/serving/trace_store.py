@@ -18,14 +18,14 @@ from regard.decoding.translator import Wish
 from regard.interpret.subject import Subject
 from regard.interpret.trace import Trace, look
 from regard.interpret.written import LENGTH
-from regard.serving.refusal import Refusal
-from regard.serving.served import Served
+from regard.serving.errors import ApiError
+from regard.serving.loaded_models import LoadedModel
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Question:
+class TraceRequest:
     """What makes one trace another than the next."""
 
     model: str
@@ -42,24 +42,26 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredTrace:
     """A trace, and whose it is."""
 
-    model: Served
+    model: LoadedModel
     trace: Trace
 
 
-class Traces:
+class TraceStore:
     """At most `most` traces; up to `queue` requests wait."""
 
     def __init__(self, most: int, queue: int) -> None:
         self._most = most
         self._queue = queue
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, StoredTrace] = OrderedDict()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="look")
         self._requests = 0
 
-    def make(self, question: Question, model: Served, what: Callable[[Trace], Found]) -> "asyncio.Future[Found]":
+    def make(
+        self, question: TraceRequest, model: LoadedModel, what: Callable[[Trace], Found]
+    ) -> "asyncio.Future[Found]":
         """Something about the trace that answers a question, which may be kept from before."""
         return self._in_turn(lambda: self._made(question, model, what))
 
@@ -74,7 +76,7 @@ class Traces:
     def _in_turn(self, work: Callable[[], Found]) -> "asyncio.Future[Found]":
         if self._requests >= self._queue:
             sentence = f"Slowdown: {self._queue:,} requests are waiting already; try again in 1 s."
-            raise Refusal(429, sentence, headers={"retry-after": "1"})
+            raise ApiError(429, sentence, headers={"retry-after": "1"})
         loop, done = asyncio.get_running_loop(), self._pool.submit(work)
         self._requests += 1
         done.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
@@ -83,24 +85,24 @@ class Traces:
     def _leave(self) -> None:
         self._requests -= 1
 
-    def _made(self, question: Question, model: Served, what: Callable[[Trace], Found]) -> Found:
+    def _made(self, question: TraceRequest, model: LoadedModel, what: Callable[[Trace], Found]) -> Found:
         if question.id not in self._kept:
             with model.torch:
-                self._kept[question.id] = Kept(model, _looked(question, model))
+                self._kept[question.id] = StoredTrace(model, _looked(question, model))
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         return self._asked(question.id, what)
 
     def _asked(self, id_: str, what: Callable[[Trace], Found]) -> Found:
         if id_ not in self._kept:
-            raise Refusal(404, f"The trace {id_[:24]!r} is not kept here; ask /v1/look for it again.")
+            raise ApiError(404, f"The trace {id_[:24]!r} is not kept here; ask /v1/look for it again.")
         self._kept.move_to_end(id_)
         kept = self._kept[id_]
         with kept.model.torch:
             return what(kept.trace)
 
 
-def _looked(question: Question, served: Served) -> Trace:
+def _looked(question: TraceRequest, served: LoadedModel) -> Trace:
     """Decode and keep the way to every number; the trace is called as the model is here, not by its folder."""
     model = served.model
     subject = Subject(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
