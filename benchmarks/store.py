@@ -22,9 +22,9 @@ import numpy as np
 
 from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
-from regard.data.batching import Batches
+from regard.data.batching import BatchSampler
 from regard.data.corpus import Pair
-from regard.data.pairs import Filter, batch_of_pairs, store_pairs
+from regard.data.pairs import LengthFilter, make_pair_batch, store_pairs
 from regard.data.store import open_store
 from regard.data.tokenizer import train_tokenizer
 
@@ -61,7 +61,7 @@ def measure(count: int, folder: Path) -> dict[str, float]:
     tokenizer = train_tokenizer(texts, TokenizerConfig(), vocabulary=8000)
     learned = peak()
     clock = time.perf_counter()
-    store_pairs(folder / "pairs", pairs(count), tokenizer, Filter(ratio=100), {})
+    store_pairs(folder / "pairs", pairs(count), tokenizer, LengthFilter(ratio=100), {})
     written, writing = time.perf_counter() - clock, peak()
 
     clock = time.perf_counter()
@@ -70,12 +70,12 @@ def measure(count: int, folder: Path) -> dict[str, float]:
     lengths = np.stack([column.lengths for column in store.columns]) + 1
     opened = time.perf_counter() - clock
     clock = time.perf_counter()
-    batches = Batches(lengths, TOKENS).after()
+    batches = BatchSampler(lengths, TOKENS).after()
     next(batches)
     planned, planning = time.perf_counter() - clock, peak()
     clock, tokens = time.perf_counter(), 0
     for _, examples in islice(batches, BATCHES):
-        batch = batch_of_pairs(store, examples, SpecialTokensConfig())
+        batch = make_pair_batch(store, examples, SpecialTokensConfig())
         tokens += int(batch.source_real.sum() + batch.target_real.sum())
     drawn = time.perf_counter() - clock
     size = sum(path.stat().st_size for path in (folder / "pairs").iterdir())

@@ -43,8 +43,8 @@ from regard.config import (
     TrainingConfig,
 )
 from regard.config.training import ConstantScheduleConfig
-from regard.data.batching import Place
-from regard.data.preparation import Part, Prepared
+from regard.data.batching import DataPosition
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore, open_store, write_store
 from regard.data.tokenizer import Tokenizer
 from regard.models import build
@@ -135,7 +135,7 @@ def task_of(model: str, store: TokenStore) -> Translation | LanguageModelling:
         log_every=10**6,
     )
     config = Config(model=MODELS[model], training=training)
-    prepared = Prepared(cast(Tokenizer, Unused()), Part(store), Part(store), None)
+    prepared = PreparedData(cast(Tokenizer, Unused()), PreparedSplit(store), PreparedSplit(store), None)
     kind = Translation if MODELS[model].kind == "encoder-decoder" else LanguageModelling
     return kind(config, prepared, build(MODELS[model]))
 
@@ -354,7 +354,7 @@ def measure(model: str, name: str, steps: int, warmup: int) -> Measured:
         keep_freed_memory()
     with TemporaryDirectory() as folder:
         task = task_of(model, corpus(Path(folder) / "store", config))
-        batches = [batch for _, batch in islice(task.batches(Place()), warmup + steps)]
+        batches = [batch for _, batch in islice(task.batches(DataPosition()), warmup + steps)]
         if name in OURS:
             contender: Contender = Ours(task, Path(folder) / "run", OURS[name])
         else:

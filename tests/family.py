@@ -34,7 +34,7 @@ from regard.config import (
     TransformerConfig,
     WindowAttentionConfig,
 )
-from regard.data.parses import FACTS, places
+from regard.data.parses import SYNTAX_FEATURES, tree_positions
 from regard.models import Network, build
 from toy_trees import random_heads
 
@@ -197,11 +197,11 @@ class Batch:
 
 def facts_of(real: Tensor) -> dict[str, Tensor]:
     """Where real tokens (B, S) stand in trees: those of as many tokens have the same, every third word has two."""
-    found = {name: torch.zeros_like(real, dtype=torch.long) for name in FACTS}
+    found = {name: torch.zeros_like(real, dtype=torch.long) for name in SYNTAX_FEATURES}
     for row, here in enumerate(real):
         words = [token - token // 4 for token in range(int(here.sum()))]
-        tree = places(random_heads(words[-1] + 1, random.Random(len(words))))
-        for n, name in enumerate(FACTS):
+        tree = tree_positions(random_heads(words[-1] + 1, random.Random(len(words))))
+        for n, name in enumerate(SYNTAX_FEATURES):
             found[name][row, here] = torch.tensor([tree[word][n] for word in words])
     return found
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from family import DECODERS, FAMILY, make
 from random_models import words
 from regard.config import Config, ModelConfig, TransformerConfig
-from regard.data.parses import Parse, beside
+from regard.data.parses import Parse, attach_parses
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.generator import Prompting
 from regard.decoding.settings import Bounds, Sampling, Search
@@ -49,7 +49,7 @@ def traced(name: str, text: str = TEXT, seed: int = 0, **options: Any) -> Trace:
 def parsed(text: str) -> Parse | None:
     """A parse of a text whose words are apart by spaces; texts of as many words have the same tree."""
     words = text.split()
-    ((_, parse),) = beside([text], [conllu(words, random_heads(len(words), random.Random(len(words))))])
+    ((_, parse),) = attach_parses([text], [conllu(words, random_heads(len(words), random.Random(len(words))))])
     return parse
 
 

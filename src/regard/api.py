@@ -18,7 +18,7 @@ from regard.config import Config
 from regard.data.corpus import Pair
 from regard.data.given import given_texts
 from regard.data.pairs import encode_parsed
-from regard.data.parses import Parses, beside
+from regard.data.parses import ParseSource, attach_parses
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, hindrance_to_search
 from regard.decoding.engines.ctranslate2 import Precision
@@ -97,7 +97,7 @@ class Model:
         texts: Iterable[str],
         wish: Wish = Wish(),  # noqa: B008  # frozen
         *,
-        parses: Parses | None = None,
+        parses: ParseSource | None = None,
         engine: Name = "auto",
         precision: Precision = "int8",
     ) -> Any:
@@ -118,14 +118,16 @@ class Model:
         texts: Sequence[str],
         wish: Wish = Wish(),  # noqa: B008
         *,
-        parses: Parses | None = None,
+        parses: ParseSource | None = None,
         engine: Name = "auto",
         precision: Precision = "int8",
     ) -> list[Translation]:
         """Translate texts, with everything that is known about each translation."""
         texts = list(given_texts("translate", texts))
         ready = self.translator(wish, engine=engine, precision=precision)
-        return ready.translate(texts, wish, None if parses is None else [parse for _, parse in beside(texts, parses)])
+        return ready.translate(
+            texts, wish, None if parses is None else [parse for _, parse in attach_parses(texts, parses)]
+        )
 
     def translator(self, wish: Wish, *, engine: Name = "auto", precision: Precision = "int8") -> Translator:
         """What carries out such wishes."""
@@ -212,7 +214,7 @@ class Model:
         return decide(engine, self.config, hindrance)
 
     def score(
-        self, texts: Sequence[str], targets: Sequence[str] | None = None, *, parses: Parses | None = None
+        self, texts: Sequence[str], targets: Sequence[str] | None = None, *, parses: ParseSource | None = None
     ) -> list[list[float]]:
         """The log-probability of each token of texts, their ends included; of `targets`, as translations of them.
 
@@ -233,7 +235,7 @@ class Model:
         ids = self.target_tokenizer.encode_all(targets)
         if parses is None:
             return score_pairs(self.networks, self.tokenizer.encode_all(texts), ids, tokens)
-        pairs = [Pair(text.strip(), "", parse=parse) for text, parse in beside(texts, parses)]
+        pairs = [Pair(text.strip(), "", parse=parse) for text, parse in attach_parses(texts, parses)]
         sources, facts = encode_parsed(pairs, self.tokenizer)
         return score_pairs(self.networks, sources, ids, tokens, facts)
 
@@ -259,7 +261,7 @@ class Model:
         wish: Wish | Prompting | None = None,
         *,
         target: str | None = None,
-        parses: Parses | None = None,
+        parses: ParseSource | None = None,
     ) -> "Trace":
         """Everything between a text and what the model makes of it: tokens, every number inside, every step.
 
@@ -274,7 +276,7 @@ class Model:
         check_parses(self.config.model, given=parses is not None)
         parse = None
         if parses is not None:
-            ((_, parse),) = beside([text], parses)
+            ((_, parse),) = attach_parses([text], parses)
         return look(
             Subject(self.network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder)),
             text,
@@ -322,11 +324,11 @@ class Model:
         return found[0] if one else found
 
     def _translate_stream(
-        self, texts: Iterator[str], wish: Wish, parses: Parses | None, engine: Name, precision: Precision
+        self, texts: Iterator[str], wish: Wish, parses: ParseSource | None, engine: Name, precision: Precision
     ) -> Iterator[str]:
         ready = self.translator(wish, engine=engine, precision=precision)
         if parses is not None:
-            rows = beside(texts, parses)
+            rows = attach_parses(texts, parses)
             while pairs := list(islice(rows, TOGETHER)):
                 found = ready.translate([text for text, _ in pairs], wish, [parse for _, parse in pairs])
                 yield from (one.text for one in found)

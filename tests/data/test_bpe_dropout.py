@@ -93,7 +93,7 @@ def test_long_words_are_merged_like_short_ones(kind: str, text: str, rate: float
     expected = BpeDropout(tokenizer(kind), rate).encode(text, random(seed))
     with pytest.MonkeyPatch.context() as patch:
         for long in (0, 10**6):  # all are long, none is
-            patch.setattr(bpe_dropout, "LONG", long)
+            patch.setattr(bpe_dropout, "MIN_UNCACHED_LENGTH", long)
             assert BpeDropout(tokenizer(kind), rate).encode(text, random(seed)) == expected
 
 
@@ -103,7 +103,7 @@ def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return [subject.encode(text, generator) for text in sentences()[:200]]
 
     remembered = all_of_them()
-    monkeypatch.setattr(bpe_dropout, "MOST", 50)
+    monkeypatch.setattr(bpe_dropout, "MAX_CACHED_SPELLINGS", 50)
     assert all_of_them() == remembered
 
 
@@ -120,7 +120,7 @@ def algorithm_1(word: tuple[str, ...], ranks: dict[tuple[str, str], int], rate: 
 
 @pytest.mark.parametrize("long", [0, 24])
 def test_spellings_come_as_often_as_algorithm_1_says(monkeypatch: pytest.MonkeyPatch, long: int) -> None:
-    monkeypatch.setattr(bpe_dropout, "LONG", long)
+    monkeypatch.setattr(bpe_dropout, "MIN_UNCACHED_LENGTH", long)
     subject, generator, count = BpeDropout(tokenizer("bpe"), 0.3), random(), 20_000
     pieces = tokenizer("bpe").pieces
     ranks = {(pieces([left])[0], pieces([right])[0]): rank for (left, right), (rank, _) in subject._merges.items()}

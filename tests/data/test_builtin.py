@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from regard import phrasebook
-from regard.data.corpus import Pair, documents, table_pairs
-from regard.data.lines import Faults
+from regard.data.corpus import Pair, read_documents, read_pair_files
+from regard.data.lines import InvalidLines
 from regard.data.readers.builtin import DOCUMENTS, PAIRS, builtin_documents, builtin_pairs
 from regard.errors import DataError
 
@@ -20,11 +20,11 @@ ALL = (
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_phrasebook_is_read_like_a_table(name: str) -> None:
     expected = [Pair(pair.source, pair.target) for pair in phrasebook.split(PAIRS[name])]
-    assert list(table_pairs([name], Faults())) == expected
+    assert list(read_pair_files([name], InvalidLines())) == expected
 
 
 def test_the_documentation_of_python_is_read_like_a_file() -> None:
-    train, dev = (["".join(text) for text in documents([name], Faults())] for name in DOCUMENTS)
+    train, dev = (["".join(text) for text in read_documents([name], InvalidLines())] for name in DOCUMENTS)
     assert len(train) > 50
     assert len(train) // 20 <= len(dev) <= len(train) // 20 + 1
     assert not set(train) & set(dev)
@@ -40,10 +40,10 @@ def complaint(read: object) -> str:
 
 
 def test_wrong_names_get_a_sentence() -> None:
-    assert complaint(table_pairs(["builtin:phrasebok"], Faults())) == (
+    assert complaint(read_pair_files(["builtin:phrasebok"], InvalidLines())) == (
         f"builtin:phrasebok: does not come with regard (did you mean builtin:phrasebook?); there is {ALL}."
     )
-    assert complaint(documents(["builtin:xyz"], Faults())) == (
+    assert complaint(read_documents(["builtin:xyz"], InvalidLines())) == (
         f"builtin:xyz: does not come with regard; there is {ALL}."
     )
 

@@ -4,21 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.lines import Faults
-from regard.data.readers.conll import Tagged, tagged
+from regard.data.lines import InvalidLines
+from regard.data.readers.conll import TaggedExample, read_tagged
 from regard.errors import DataError
 
 
-def read(path: Path, content: str, column: int | None = None) -> list[Tagged]:
+def read(path: Path, content: str, column: int | None = None) -> list[TaggedExample]:
     path.write_text(content, "utf-8")
-    return list(tagged([str(path)], column, Faults()))
+    return list(read_tagged([str(path)], column, InvalidLines()))
 
 
 def test_word_and_tag_are_the_first_and_the_last_column(tmp_path: Path) -> None:
     content = "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nPeter NNP I-NP B-PER\n"
     assert read(tmp_path / "a.conll", content) == [
-        Tagged(("EU", "rejects"), ("B-ORG", "O")),
-        Tagged(("Peter",), ("B-PER",)),
+        TaggedExample(("EU", "rejects"), ("B-ORG", "O")),
+        TaggedExample(("Peter",), ("B-PER",)),
     ]
     assert read(tmp_path / "a.conll", content, column=2)[0].tags == ("NNP", "VBZ")
 
@@ -26,7 +26,7 @@ def test_word_and_tag_are_the_first_and_the_last_column(tmp_path: Path) -> None:
 def test_tabs_keep_spaces_in_words_and_comments_stand_before_sentences(tmp_path: Path) -> None:
     content = "# a comment\nNew York\tPLACE\n# is\tSIGN\n\n#\tSIGN\n"
     found = read(tmp_path / "a.tsv", content)
-    assert found == [Tagged(("New York", "# is"), ("PLACE", "SIGN")), Tagged(("#",), ("SIGN",))]
+    assert found == [TaggedExample(("New York", "# is"), ("PLACE", "SIGN")), TaggedExample(("#",), ("SIGN",))]
     assert found[0].texts == ("New\u00a0York #\u00a0is",)
 
 
@@ -35,8 +35,8 @@ def test_universal_dependencies_are_read_as_they_are(tmp_path: Path) -> None:
         "# sent_id = 1\n# text = vámonos\n1-2\tvámonos\t_\t_\n1\tvamos\tir\tVERB\t_\n2\tnos\tnosotros\tPRON\t_\n"
         "2.1\tvamos\tir\tVERB\t_\n\n"
     )
-    assert read(tmp_path / "a.conllu", content) == [Tagged(("vamos", "nos"), ("VERB", "PRON"))]
-    assert read(tmp_path / "a.conllu", content, column=3) == [Tagged(("vamos", "nos"), ("ir", "nosotros"))]
+    assert read(tmp_path / "a.conllu", content) == [TaggedExample(("vamos", "nos"), ("VERB", "PRON"))]
+    assert read(tmp_path / "a.conllu", content, column=3) == [TaggedExample(("vamos", "nos"), ("ir", "nosotros"))]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,6 @@ def test_what_is_wrong_is_one_sentence(
 def test_a_sentence_with_a_fault_is_skipped_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\nb\nc O\n\nd O\n", "utf-8")
-    faults = Faults(skip=True)
-    assert [one.words for one in tagged([str(path)], None, faults)] == [("d",)]
+    faults = InvalidLines(skip=True)
+    assert [one.words for one in read_tagged([str(path)], None, faults)] == [("d",)]
     assert dict(faults.counts) == {"too few columns": 1}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.lines import Faults
-from regard.data.readers.conllu import MOST, Sentence, Written, conllu_text, read_conllu
+from regard.data.lines import InvalidLines
+from regard.data.readers.conllu import MAX_WORDS, ConlluSentence, SurfaceToken, parse_conllu, read_conllu
 from regard.errors import DataError
 
 
@@ -13,8 +13,8 @@ def row(number: str, form: str = "w", head: str = "0") -> str:
     return "\t".join([number, form, "_", "_", "_", "_", head, "_", "_", "_"])
 
 
-def sentences(*lines: str, skip: bool = False) -> list[Sentence]:
-    return list(conllu_text("\n".join(lines), "a.conllu", Faults(skip)))
+def sentences(*lines: str, skip: bool = False) -> list[ConlluSentence]:
+    return list(parse_conllu("\n".join(lines), "a.conllu", InvalidLines(skip)))
 
 
 def complaint(*lines: str) -> str:
@@ -39,15 +39,19 @@ def test_words_written_together_empty_nodes_and_comments() -> None:
         row("1", "Sì"),
     )
     assert found == [
-        Sentence("a.conllu:4", (Written("Vado", 1, 1), Written("nel", 2, 3), Written("parco", 4, 4)), (0, 4, 4, 1)),
-        Sentence("a.conllu:12", (Written("Sì", 1, 1),), (0,)),
+        ConlluSentence(
+            "a.conllu:4",
+            (SurfaceToken("Vado", 1, 1), SurfaceToken("nel", 2, 3), SurfaceToken("parco", 4, 4)),
+            (0, 4, 4, 1),
+        ),
+        ConlluSentence("a.conllu:12", (SurfaceToken("Sì", 1, 1),), (0,)),
     ]
 
 
 def test_files_are_read_one_after_the_other_with_any_line_ends(tmp_path: Path) -> None:
     for name, ends in (("a", "\n"), ("b", "\r\n")):
         (tmp_path / name).write_bytes(f"{row('1', name)}{ends}{ends}{row('1', name)}".encode())
-    found = read_conllu([str(tmp_path / "a"), str(tmp_path / "b")], Faults())
+    found = read_conllu([str(tmp_path / "a"), str(tmp_path / "b")], InvalidLines())
     assert [sentence.written[0].form for sentence in found] == ["a", "a", "b", "b"]
 
 
@@ -98,8 +102,8 @@ def test_every_fault_gets_a_sentence_with_its_line(lines: list[str], sentence: s
 
 
 def test_a_sentence_that_is_too_long_is_refused() -> None:
-    lines = [row("1"), *(row(str(n), "w", "1") for n in range(2, MOST + 2))]
-    assert complaint(*lines) == f"a.conllu:1: begins a sentence of more than {MOST:,} words; break it up"
+    lines = [row("1"), *(row(str(n), "w", "1") for n in range(2, MAX_WORDS + 2))]
+    assert complaint(*lines) == f"a.conllu:1: begins a sentence of more than {MAX_WORDS:,} words; break it up"
 
 
 def test_what_is_skipped_keeps_its_place() -> None:
@@ -110,6 +114,6 @@ def test_what_is_skipped_keeps_its_place() -> None:
 def test_a_line_that_is_not_utf8_spoils_its_sentence_only(tmp_path: Path) -> None:
     file = tmp_path / "a.conllu"
     file.write_bytes(row("1").encode() + b"\n\n\xff\n\n" + row("1").encode())
-    faults = Faults(skip=True)
+    faults = InvalidLines(skip=True)
     assert [sentence.usable for sentence in read_conllu([str(file)], faults)] == [True, False, True]
     assert dict(faults.counts) == {"not UTF-8": 1}

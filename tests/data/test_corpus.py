@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import lines
-from regard.data.corpus import Pair, aligned_pairs, documents, table_pairs, texts
-from regard.data.lines import Faults
+from regard.data.corpus import Pair, read_aligned, read_documents, read_pair_files, read_texts
+from regard.data.lines import InvalidLines
 from regard.errors import DataError
 
 Write = Callable[[str, str | bytes], str]
@@ -36,8 +36,8 @@ def write(tmp_path: Path) -> Write:
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_aligned_files(write: Write, ending: str) -> None:
     source, target = write(f"a.en{ending}", "I love you\nGood day\n"), write(f"a.it{ending}", "Ti amo\nBuongiorno")
-    assert list(aligned_pairs([source], [target], Faults())) == PAIRS
-    assert list(aligned_pairs([source, source], [target, target], Faults())) == PAIRS * 2
+    assert list(read_aligned([source], [target], InvalidLines())) == PAIRS
+    assert list(read_aligned([source, source], [target, target], InvalidLines())) == PAIRS * 2
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -45,27 +45,27 @@ def test_tables(write: Write, ending: str) -> None:
     tsv = write(f"a.tsv{ending}", "I love you\tTi amo\tmore\r\nGood day\tBuongiorno\r\n")
     rows = [{"source": pair.source, "target": pair.target, "id": 7} for pair in PAIRS]
     jsonl = write(f"a.jsonl{ending}", "\n".join(json.dumps(row) for row in rows))
-    assert list(table_pairs([tsv, jsonl], Faults())) == PAIRS * 2
+    assert list(read_pair_files([tsv, jsonl], InvalidLines())) == PAIRS * 2
 
 
 def test_documents(write: Write) -> None:
     book = write("book.txt", "One.\n\n  Two.\nlast")
     articles = write("articles.jsonl", '{"text": "A\\nB"}\n{"text": ""}\n')
-    read = ["".join(document) for document in documents([book, articles], Faults())]
+    read = ["".join(document) for document in read_documents([book, articles], InvalidLines())]
     assert read == ["One.\n\n  Two.\nlast\n", "A\nB", ""]
 
 
 def test_each_line_of_plain_text_can_be_a_text_by_itself(write: Write) -> None:
     plain, table = write("a.txt", "one\n\n two \n"), write("a.jsonl", '{"text": "a\\nb"}\n{"text": ""}\n')
-    assert list(texts([plain, table], Faults())) == ["one", "", " two ", "a\nb", ""]
-    assert next(texts(["builtin:python-docs-dev"], Faults())) == "".join(
-        next(documents(["builtin:python-docs-dev"], Faults()))
+    assert list(read_texts([plain, table], InvalidLines())) == ["one", "", " two ", "a\nb", ""]
+    assert next(read_texts(["builtin:python-docs-dev"], InvalidLines())) == "".join(
+        next(read_documents(["builtin:python-docs-dev"], InvalidLines()))
     )
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"I love you\tTi amo\nGood day\tBuongiorno\n")))
-    assert list(table_pairs(["-"], Faults())) == PAIRS
+    assert list(read_pair_files(["-"], InvalidLines())) == PAIRS
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t\r")), min_size=1))
@@ -76,7 +76,7 @@ def test_a_line_ends_at_a_newline_and_nowhere_else(texts: list[str]) -> None:
 
 def test_a_byte_order_mark_is_no_text(write: Write) -> None:
     tsv = write("a.tsv", b"\xef\xbb\xbfI love you\tTi amo\n")
-    assert list(table_pairs([tsv], Faults())) == PAIRS[:1]
+    assert list(read_pair_files([tsv], InvalidLines())) == PAIRS[:1]
 
 
 FAULTY = [
@@ -120,28 +120,28 @@ FAULTY = [
 def test_a_faulty_line_is_a_sentence_or_is_skipped_and_counted(
     write: Write, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, reason: str, sentence: str
 ) -> None:
-    monkeypatch.setattr(lines, "LONGEST", 40)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 40)
     file = write(name, content)
     with pytest.raises(DataError) as error:
-        list(table_pairs([file], Faults()))
+        list(read_pair_files([file], InvalidLines()))
     assert str(error.value) == sentence.format(file) + SKIP
     assert error.value.exit_code == 3
-    faults = Faults(skip=True)
-    assert list(table_pairs([file], faults)) == [Pair("a", "b"), Pair("c", "d")]
+    faults = InvalidLines(skip=True)
+    assert list(read_pair_files([file], faults)) == [Pair("a", "b"), Pair("c", "d")]
     assert dict(faults.counts) == {reason: 1}
     assert faults.examples == {reason: f"{sentence.format(file)}."}
 
 
 def test_a_skipped_line_keeps_aligned_files_aligned(write: Write) -> None:
     source, target = write("a.en", b"a\n\xff\nc\n\ne\n"), write("a.it", b"A\nB\nC\nD\nE\n")
-    faults = Faults(skip=True)
-    assert list(aligned_pairs([source], [target], faults)) == [Pair("a", "A"), Pair("c", "C"), Pair("e", "E")]
+    faults = InvalidLines(skip=True)
+    assert list(read_aligned([source], [target], faults)) == [Pair("a", "A"), Pair("c", "C"), Pair("e", "E")]
     assert dict(faults.counts) == {"not UTF-8": 1, "empty": 1}
 
 
 def complaint(sources: list[str], targets: list[str]) -> str:
     with pytest.raises(DataError) as error:
-        list(aligned_pairs(sources, targets, Faults(skip=True)))
+        list(read_aligned(sources, targets, InvalidLines(skip=True)))
     return str(error.value)
 
 
@@ -177,9 +177,9 @@ def test_nonsense_from_a_damaged_gzip_file_is_blamed_on_the_file(write: Write, n
 
     def read() -> None:
         if name.startswith("a.txt"):
-            list(chain.from_iterable(documents([file], Faults())))
+            list(chain.from_iterable(read_documents([file], InvalidLines())))
         else:
-            list(table_pairs([file], Faults()))
+            list(read_pair_files([file], InvalidLines()))
 
     with pytest.raises(DataError) as error:
         read()
@@ -191,8 +191,8 @@ def test_nonsense_from_a_damaged_gzip_file_is_blamed_on_the_file(write: Write, n
 def test_half_a_character_in_json_is_a_fault(write: Write) -> None:
     file = write("pairs.jsonl", '{"source": "a", "target": "b"}\n{"source": "\\ud800", "target": "b"}\n')
     with pytest.raises(DataError) as error:
-        list(table_pairs([file], Faults()))
+        list(read_pair_files([file], InvalidLines()))
     assert str(error.value) == f"{file}:2: has half of a character (a lone surrogate); mend it{SKIP}"
-    faults = Faults(skip=True)
-    assert list(table_pairs([file], faults)) == [Pair("a", "b")]
+    faults = InvalidLines(skip=True)
+    assert list(read_pair_files([file], faults)) == [Pair("a", "b")]
     assert faults.counts == {"broken Unicode": 1}

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.data import fast_encoder
-from regard.data.fast_encoder import encoder
+from regard.data import fast_encoder as fast_encoder_module
+from regard.data.fast_encoder import fast_encoder
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 
 KINDS = ["bpe", "unigram", "word", "byte-level", "character"]
@@ -48,14 +48,14 @@ def tokenizer(kind: str, nfkc: bool = False, lowercase: bool = False) -> Tokeniz
 @pytest.mark.parametrize("nfkc", [False, True])
 @given(texts=st.lists(TEXT | BYTES | st.sampled_from(ODD), max_size=6))
 def test_any_texts_are_encoded_alike(kind: str, nfkc: bool, texts: list[str]) -> None:
-    assert encoder(tokenizer(kind, nfkc, nfkc))(texts) == tokenizer(kind, nfkc, nfkc).encode_all(texts)
+    assert fast_encoder(tokenizer(kind, nfkc, nfkc))(texts) == tokenizer(kind, nfkc, nfkc).encode_all(texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sentences_are_encoded_alike_also_when_words_are_forgotten(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode, expected = encoder(tokenizer(kind)), tokenizer(kind).encode_all(sentences())
+    encode, expected = fast_encoder(tokenizer(kind)), tokenizer(kind).encode_all(sentences())
     assert encode(sentences()) == expected
-    monkeypatch.setattr(fast_encoder, "MOST", 10)
+    monkeypatch.setattr(fast_encoder_module, "MAX_CACHED_WORDS", 10)
     assert encode(sentences()[:100]) == expected[:100]
     assert encode(sentences()) == expected
 
@@ -65,14 +65,14 @@ def test_a_tokenizer_that_normalises_nothing(text: str) -> None:
     fast = tokenizers.Tokenizer.from_str(tokenizer("bpe").to_json().decode())
     fast.normalizer = None
     subject = Tokenizer(fast)
-    assert encoder(subject)([text]) == subject.encode_all([text])
+    assert fast_encoder(subject)([text]) == subject.encode_all([text])
 
 
 def test_tokens_that_were_added_are_found_across_words() -> None:
     fast = tokenizers.Tokenizer.from_str(tokenizer("bpe").to_json().decode())
     fast.add_tokens(["New York"])
     subject = Tokenizer(fast)
-    assert encoder(subject)(["New York is"]) == subject.encode_all(["New York is"])
+    assert fast_encoder(subject)(["New York is"]) == subject.encode_all(["New York is"])
 
 
 def test_every_sort_of_character_is_cut_alike_among_bytes() -> None:
@@ -81,4 +81,4 @@ def test_every_sort_of_character_is_cut_alike_among_bytes() -> None:
         "".join(f"a{chr(code)}1{chr(code)}! {chr(code)} {chr(code)}\n" for code in codes if chr(code).isprintable())
     ]
     texts += [f"a{chr(code)}  {chr(code)}b" for code in range(0x100)]
-    assert encoder(tokenizer("byte-level"))(texts) == tokenizer("byte-level").encode_all(texts)
+    assert fast_encoder(tokenizer("byte-level"))(texts) == tokenizer("byte-level").encode_all(texts)

@@ -6,40 +6,40 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.labelled import Labelled, labelled
-from regard.data.lines import Faults
+from regard.data.labelled import LabeledExample, read_labeled
+from regard.data.lines import InvalidLines
 from regard.errors import DataError
 
 
-def read(path: Path, content: str, *, skip: bool = False) -> list[Labelled]:
+def read(path: Path, content: str, *, skip: bool = False) -> list[LabeledExample]:
     path.write_text(content, "utf-8")
-    return list(labelled([str(path)], Faults(skip)))
+    return list(read_labeled([str(path)], InvalidLines(skip)))
 
 
 def test_columns_are_found_by_their_names_in_any_order(tmp_path: Path) -> None:
     for header in ("label\tsentence", "Label\tcontent", "class\ttext"):
-        assert read(tmp_path / "a.tsv", f"{header}\n0\ta b\n") == [Labelled("0", "a b")]
+        assert read(tmp_path / "a.tsv", f"{header}\n0\ta b\n") == [LabeledExample("0", "a b")]
     rows = "id\tsentence1\tsentence2\tlabel\n7\tone\ttwo\tsame\n"
-    assert read(tmp_path / "a.tsv", rows) == [Labelled("same", "one", "two")]
+    assert read(tmp_path / "a.tsv", rows) == [LabeledExample("same", "one", "two")]
 
 
 def test_without_names_a_line_is_label_text_and_perhaps_a_second(tmp_path: Path) -> None:
     found = read(tmp_path / "a.tsv", "good\ta b\nbad\tc\td\n")
-    assert found == [Labelled("good", "a b"), Labelled("bad", "c", "d")]
+    assert found == [LabeledExample("good", "a b"), LabeledExample("bad", "c", "d")]
     assert [one.place for one in found] == [f"{tmp_path / 'a.tsv'}:{n}" for n in (1, 2)]
 
 
 def test_json_lines_and_compressed_files_are_read(tmp_path: Path) -> None:
     lines = [{"label": 1, "text": "a"}, {"label": "no", "sentence1": "b", "sentence2": "c"}]
     content = "".join(json.dumps(line) + "\n" for line in lines)
-    expected = [Labelled("1", "a"), Labelled("no", "b", "c")]
+    expected = [LabeledExample("1", "a"), LabeledExample("no", "b", "c")]
     assert read(tmp_path / "a.jsonl", content) == expected
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content.encode()))
-    assert list(labelled([str(tmp_path / "b.jsonl.gz")], Faults())) == expected
+    assert list(read_labeled([str(tmp_path / "b.jsonl.gz")], InvalidLines())) == expected
 
 
 def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
-    examples = list(labelled(["builtin:phrasebook-topics-dev"], Faults()))
+    examples = list(read_labeled(["builtin:phrasebook-topics-dev"], InvalidLines()))
     assert len({one.label for one in examples}) == 13
     assert len(examples) > 1000
 
@@ -99,14 +99,14 @@ def test_what_is_wrong_is_one_sentence(
 def test_faulty_lines_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("good\ta\nbad\n\tb\ngood\tc\n", "utf-8")
-    faults = Faults(skip=True)
-    assert [one.text for one in labelled([str(path)], faults)] == ["a", "c"]
+    faults = InvalidLines(skip=True)
+    assert [one.text for one in read_labeled([str(path)], faults)] == ["a", "c"]
     assert dict(faults.counts) == {"too few columns": 1, "empty": 1}
 
 
 def test_a_builtin_without_labels_says_which_has_them() -> None:
     with pytest.raises(DataError) as error:
-        list(labelled(["builtin:python-docs"], Faults()))
+        list(read_labeled(["builtin:python-docs"], InvalidLines()))
     assert str(error.value) == (
         "builtin:python-docs: holds documents, not labelled texts; for such there is builtin:phrasebook-topics, "
         "builtin:phrasebook-topics-dev and builtin:phrasebook-topics-test."

@@ -12,23 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import Place
-from regard.data.language_batches import Blocks, LanguageBatch, Packed, Stream, pack, sequential
-from regard.data.store import Column
+from regard.data.batching import DataPosition
+from regard.data.language_batches import (
+    BlockBatches,
+    LanguageBatch,
+    PackedBatches,
+    TokenStream,
+    pack_sequences,
+    validation_batches,
+)
+from regard.data.store import TokenColumn
 from regard.errors import DataError
 
 SPECIAL = SpecialTokensConfig()
-KINDS = [Blocks, Packed]
+KINDS = [BlockBatches, PackedBatches]
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=12)
-Kind = type[Blocks] | type[Packed]
+Kind = type[BlockBatches] | type[PackedBatches]
 
 
-def column(lengths: list[int]) -> Column:
+def column(lengths: list[int]) -> TokenColumn:
     """Documents of these lengths in which no token comes twice."""
-    return Column(np.arange(4, 4 + sum(lengths), dtype=np.uint16), np.array(list(accumulate(lengths)), np.int64))
+    return TokenColumn(np.arange(4, 4 + sum(lengths), dtype=np.uint16), np.array(list(accumulate(lengths)), np.int64))
 
 
-def documents(of: Column) -> list[list[int]]:
+def documents(of: TokenColumn) -> list[list[int]]:
     return [of[n].tolist() for n in range(len(of.ends))]
 
 
@@ -45,7 +52,7 @@ def predictions(batches: Iterator[LanguageBatch]) -> Counter[tuple[int, int]]:
     )
 
 
-def expected(of: Column) -> Counter[tuple[int, int]]:
+def expected(of: TokenColumn) -> Counter[tuple[int, int]]:
     return Counter(pair for text in documents(of) for pair in zip([2, *text], [*text, 3], strict=True))
 
 
@@ -69,7 +76,7 @@ def test_every_token_is_predicted_once_an_epoch(
 @pytest.mark.parametrize("apart", [False, True])
 @given(lengths=LENGTHS, length=st.integers(1, 40), tokens=st.integers(1, 100))
 def test_validation_predicts_every_token_once(apart: bool, lengths: list[int], length: int, tokens: int) -> None:
-    batches = list(sequential(column(lengths), length, tokens, SPECIAL, apart=apart))
+    batches = list(validation_batches(column(lengths), length, tokens, SPECIAL, apart=apart))
     assert predictions(iter(batches)) == expected(column(lengths))
     if not apart:
         read = [n for batch in batches for n in batch.predicted[... if batch.real is None else batch.real].ravel()]
@@ -78,7 +85,7 @@ def test_validation_predicts_every_token_once(apart: bool, lengths: list[int], l
 
 @given(lengths=LENGTHS, data=st.data())
 def test_a_span_of_the_stream_is_what_the_documents_say(lengths: list[int], data: st.DataObject) -> None:
-    stream = Stream(column(lengths), SPECIAL)
+    stream = TokenStream(column(lengths), SPECIAL)
     read = [n for text in documents(stream.column) for n in [2, *text]]
     predicted = [n for text in documents(stream.column) for n in [*text, 3]]
     assert len(stream) == len(read)
@@ -91,7 +98,7 @@ def test_a_span_of_the_stream_is_what_the_documents_say(lengths: list[int], data
 def test_packed_documents_never_mix(lengths: list[int], length: int, tokens: int, epoch: int) -> None:
     texts = column(lengths)
     owner = {token: n for n, text in enumerate(documents(texts)) for token in text}
-    for batch in Packed(texts, length, tokens, SPECIAL).epoch(epoch):
+    for batch in PackedBatches(texts, length, tokens, SPECIAL).epoch(epoch):
         assert batch.documents is not None
         real = np.ones_like(batch.ids, np.bool_) if batch.real is None else batch.real
         assert ((batch.documents > 0) == real).all()
@@ -107,7 +114,7 @@ def test_packed_documents_never_mix(lengths: list[int], length: int, tokens: int
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
 def test_packing_keeps_the_capacity(lengths: list[int]) -> None:
-    rows = pack(np.array(lengths), 20)
+    rows = pack_sequences(np.array(lengths), 20)
     filled = np.bincount(rows, lengths)
     assert filled.max() <= 20
     assert filled.min() > 0
@@ -116,7 +123,7 @@ def test_packing_keeps_the_capacity(lengths: list[int]) -> None:
 
 def test_few_tokens_of_packed_rows_are_pads() -> None:
     lengths = np.random.default_rng(0).gamma(2, 60, 5_000).astype(np.int64) % 400
-    batches = list(Packed(column(lengths.tolist()), 512, 8192, SPECIAL).epoch(0))
+    batches = list(PackedBatches(column(lengths.tolist()), 512, 8192, SPECIAL).epoch(0))
     size = sum(batch.ids.size for batch in batches)
     assert 1 - (lengths.sum() + len(lengths)) / size < 0.01
 
@@ -135,16 +142,18 @@ def test_epochs_differ_and_seeds_differ_and_each_repeats(kind: Kind) -> None:
 
 def test_the_borders_of_blocks_move() -> None:
     texts = column([1000])
-    first = [{int(row[0]) for b in Blocks(texts, 50, 100, SPECIAL).epoch(epoch) for row in b.ids} for epoch in (0, 1)]
+    first = [
+        {int(row[0]) for b in BlockBatches(texts, 50, 100, SPECIAL).epoch(epoch) for row in b.ids} for epoch in (0, 1)
+    ]
     assert not first[0] & first[1] - {SPECIAL.start}
 
 
 def test_records_of_one_width_are_met_at_many_places_in_one_epoch() -> None:
     width, length = 16, 64
     places = np.arange(200_000) % width  # each token is its place in its record
-    texts = Column(places.astype(np.uint16), np.array([200_000]))
+    texts = TokenColumn(places.astype(np.uint16), np.array([200_000]))
     for epoch in range(2):
-        first = [int(row[0]) for batch in Blocks(texts, length, 1024, SPECIAL).epoch(epoch) for row in batch.ids]
+        first = [int(row[0]) for batch in BlockBatches(texts, length, 1024, SPECIAL).epoch(epoch) for row in batch.ids]
         met = np.bincount(first, minlength=width)
         assert met.min() > 0
         assert met.max() < 0.2 * len(first)
@@ -152,7 +161,7 @@ def test_records_of_one_width_are_met_at_many_places_in_one_epoch() -> None:
 
 def test_segments_do_not_cost_a_block() -> None:
     texts = column([50_000])
-    rows = [row for batch in Blocks(texts, 64, 1024, SPECIAL).epoch(0) for row in batch.ids]
+    rows = [row for batch in BlockBatches(texts, 64, 1024, SPECIAL).epoch(0) for row in batch.ids]
     assert len(rows) == -(-50_001 // 64)
 
 
@@ -161,7 +170,7 @@ def test_segments_do_not_cost_a_block() -> None:
 def test_a_place_is_enough_to_go_on(kind: Kind, start: int) -> None:
     batches = kind(column([7, 30, 0, 12, 90, 3]), 16, 40, SPECIAL, seed=3)
     whole = list(islice(batches.after(), 50))
-    place = whole[start - 1][0] if start else Place()
+    place = whole[start - 1][0] if start else DataPosition()
     assert whole[-1][0].epoch > 1
     for (here, expected), (there, resumed) in zip(whole[start:], batches.after(place), strict=False):
         assert here == there
@@ -171,10 +180,10 @@ def test_a_place_is_enough_to_go_on(kind: Kind, start: int) -> None:
 
 def test_one_large_document() -> None:
     texts = column([10_000])
-    blocks = list(Blocks(texts, 64, 1024, SPECIAL).epoch(0))
+    blocks = list(BlockBatches(texts, 64, 1024, SPECIAL).epoch(0))
     assert [batch.ids.shape for batch in blocks[:-1]] == [(16, 64)] * 9
     assert predictions(iter(blocks)) == expected(texts)
-    packed = list(Packed(texts, 64, 1024, SPECIAL).epoch(0))
+    packed = list(PackedBatches(texts, 64, 1024, SPECIAL).epoch(0))
     assert predictions(iter(packed)) == expected(texts)
 
 
@@ -188,7 +197,7 @@ def test_a_text_that_is_shorter_than_a_block_is_read_whole() -> None:
 
 
 def test_empty_documents_still_end() -> None:
-    (batch,) = Packed(column([0, 2, 0]), 8, 8, SPECIAL).epoch(0)
+    (batch,) = PackedBatches(column([0, 2, 0]), 8, 8, SPECIAL).epoch(0)
     assert batch.ids.tolist() == [[2, 2, 2, 4, 5]]
     assert batch.predicted.tolist() == [[3, 3, 4, 5, 3]]
     assert batch.documents is not None
@@ -196,7 +205,7 @@ def test_empty_documents_still_end() -> None:
 
 
 def test_processes_share_the_rows_of_a_batch() -> None:
-    (batch,) = Packed(column([3, 5, 2, 5]), 6, 100, SPECIAL).epoch(0)
+    (batch,) = PackedBatches(column([3, 5, 2, 5]), 6, 100, SPECIAL).epoch(0)
     shares = [batch.rows(rank, 2) for rank in range(2)]
     assert batch.real is not None
     for name in ("ids", "predicted", "real", "documents"):
@@ -218,10 +227,10 @@ import resource
 from itertools import islice
 import numpy as np
 from regard.config import SpecialTokensConfig
-from regard.data.language_batches import Blocks
-from regard.data.store import Column
+from regard.data.language_batches import BlockBatches
+from regard.data.store import TokenColumn
 ids = np.broadcast_to(np.uint16(7), 10**9)  # takes no memory
-blocks = Blocks(Column(ids, np.arange(1, 1001) * 10**6), 1024, 16384, SpecialTokensConfig())
+blocks = BlockBatches(TokenColumn(ids, np.arange(1, 1001) * 10**6), 1024, 16384, SpecialTokensConfig())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for place, batch in islice(blocks.after(), 100):
     assert batch.ids.shape == (16, 1024)

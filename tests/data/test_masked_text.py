@@ -3,7 +3,7 @@
 import pytest
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.data.masked_text import encode_fillers, encode_holes, show_holes
+from regard.data.masked_text import encode_fillers, encode_masked, format_masked
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 
 TEXT = "The cat sat on the mat. No, on the dog!"
@@ -21,7 +21,7 @@ def test_only_the_hidden_word_is_missing(kind: str) -> None:
     for word in ("The", "sat", "mat", "No", "dog"):
         start = TEXT.index(word)
         holed = f"{TEXT[:start]}[MASK]{TEXT[start + len(word) :]}"
-        found, whole = encode_holes(tokenizer, holed, HOLE), tokenizer.encode(TEXT)
+        found, whole = encode_masked(tokenizer, holed, HOLE), tokenizer.encode(TEXT)
         place = found.index(HOLE)
         rest = len(found) - place - 1
         assert found[:place] == whole[:place]
@@ -43,7 +43,7 @@ def test_what_fills_holes_has_the_tokens_that_were_hidden(kind: str, words: list
 
 def hidden_ids(tokenizer: Tokenizer, word: str) -> list[int]:
     """The ids that a text of ours has, and the same with a hole in the place of a word has not."""
-    ids, whole = encode_holes(tokenizer, TEXT.replace(word, "[MASK]", 1), HOLE), tokenizer.encode(TEXT)
+    ids, whole = encode_masked(tokenizer, TEXT.replace(word, "[MASK]", 1), HOLE), tokenizer.encode(TEXT)
     place = ids.index(HOLE)
     return whole[place : place + 1 + len(whole) - len(ids)]
 
@@ -68,24 +68,24 @@ def test_one_word_may_fill_several_holes() -> None:
 
 def test_in_characters_a_hole_is_one_of_them() -> None:
     tokenizer = tokenizer_of("character")
-    assert encode_holes(tokenizer, "c[MASK]t", HOLE) == [*tokenizer.encode("c"), HOLE, *tokenizer.encode("t")]
+    assert encode_masked(tokenizer, "c[MASK]t", HOLE) == [*tokenizer.encode("c"), HOLE, *tokenizer.encode("t")]
 
 
 def test_a_hole_beside_a_hole_and_at_the_ends() -> None:
     tokenizer = tokenizer_of("bpe")
-    assert encode_holes(tokenizer, "[MASK] [MASK] cat [MASK]", HOLE) == [HOLE, HOLE, *tokenizer.encode("cat"), HOLE]
-    assert encode_holes(tokenizer, "the cat", HOLE) == tokenizer.encode("the cat")
+    assert encode_masked(tokenizer, "[MASK] [MASK] cat [MASK]", HOLE) == [HOLE, HOLE, *tokenizer.encode("cat"), HOLE]
+    assert encode_masked(tokenizer, "the cat", HOLE) == tokenizer.encode("the cat")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "word", "character"])
 def test_holes_are_shown_where_they_are(kind: str) -> None:
     tokenizer = tokenizer_of(kind)
     ids = tokenizer.encode("The cat sat")
-    shown = show_holes(tokenizer, ids, [len(ids) - 1])
+    shown = format_masked(tokenizer, ids, [len(ids) - 1])
     assert shown.endswith("[MASK]")
     if kind == "word":
         assert shown == "The cat [MASK]"
-        assert encode_holes(tokenizer, shown, HOLE) == [*ids[:-1], HOLE]
+        assert encode_masked(tokenizer, shown, HOLE) == [*ids[:-1], HOLE]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "character", "word"])

@@ -13,8 +13,8 @@ from tokenizers import models
 from regard.config import SpecialTokensConfig
 from regard.config.masking import MaskingConfig
 from regard.config.tokenizer import TokenizerConfig
-from regard.data.masking import Draws, Hidden, Masking
-from regard.data.tokenizer import MASK, Tokenizer, train_tokenizer
+from regard.data.masking import MaskedTokens, MaskingDraws, TokenMasker
+from regard.data.tokenizer import MASK_TOKEN, Tokenizer, train_tokenizer
 
 TEXTS = ["the cat sat on the mat", "unbelievable cats, unthinkable dogs!", "don't [EOS] me: è così", "a"]
 SPECIAL = SpecialTokensConfig(mask=4)
@@ -29,7 +29,7 @@ TOKENIZERS = {
 Ids = NDArray[np.int64]
 
 
-def by_definition(masking: Masking, ids: Ids, draws: Draws) -> Hidden:
+def by_definition(masking: TokenMasker, ids: Ids, draws: MaskingDraws) -> MaskedTokens:
     """Token after token, as one would do it by hand."""
     read, chosen = ids.copy(), np.zeros(ids.shape, np.bool_)
     rate, masked, random = (
@@ -56,7 +56,7 @@ def by_definition(masking: Masking, ids: Ids, draws: Draws) -> Hidden:
                 read[row, place] = masking.mask
             elif draws.fate[row, place] < masked + random:
                 read[row, place] = masking.text[int(draws.token[row, place] * len(masking.text))]
-    return Hidden(read, chosen)
+    return MaskedTokens(read, chosen)
 
 
 @given(
@@ -75,19 +75,19 @@ def test_hiding_many_at_once_equals_the_definition(
         probability=rate, mask_fraction=masked, random_fraction=(1 - masked) / 2, whole_words=whole_words
     )
     random = np.random.default_rng(seed)
-    masking = Masking(wish, TOKENIZERS[kind], SPECIAL)
+    masking = TokenMasker(wish, TOKENIZERS[kind], SPECIAL)
     ids = random.integers(0, len(TOKENIZERS[kind]), shape)
-    draws = Draws.of(ids.shape, random)
+    draws = MaskingDraws.of(ids.shape, random)
     quick, slow = masking.hide(ids, draws), by_definition(masking, ids, draws)
     assert (quick.read == slow.read).all()
     assert (quick.chosen == slow.chosen).all()
 
 
-def many(seed: int = 0, **wish: float) -> tuple[Masking, Ids, Hidden]:
+def many(seed: int = 0, **wish: float) -> tuple[TokenMasker, Ids, MaskedTokens]:
     """A large batch, as it was and with tokens hidden."""
-    masking = Masking(MaskingConfig(**wish), TOKENIZERS["byte-level"], SPECIAL)  # type: ignore[arg-type]
+    masking = TokenMasker(MaskingConfig(**wish), TOKENIZERS["byte-level"], SPECIAL)  # type: ignore[arg-type]
     ids = np.random.default_rng(1).integers(0, len(TOKENIZERS["byte-level"]), (200, 200))
-    return masking, ids, masking.hide(ids, Draws.of(ids.shape, np.random.default_rng(seed)))
+    return masking, ids, masking.hide(ids, MaskingDraws.of(ids.shape, np.random.default_rng(seed)))
 
 
 def assert_share(found: int, of: int, share: float) -> None:
@@ -123,16 +123,16 @@ def test_the_same_seed_hides_the_same() -> None:
 
 
 def test_something_is_hidden_in_every_text_that_has_something_to_hide() -> None:
-    masking = Masking(MaskingConfig(probability=0.001), TOKENIZERS["character"], SPECIAL)
+    masking = TokenMasker(MaskingConfig(probability=0.001), TOKENIZERS["character"], SPECIAL)
     ids = np.array([[2, 7, 8, 3], [2, 1, 1, 3]])
-    hidden = masking.hide(ids, Draws.of(ids.shape, np.random.default_rng(0)))
+    hidden = masking.hide(ids, MaskingDraws.of(ids.shape, np.random.default_rng(0)))
     assert hidden.chosen.sum(1).tolist() == [1, 0]
 
 
 def words_of(tokenizer: Tokenizer, text: str) -> list[list[str]]:
     """The tokens of a text, those of a word together."""
     ids = np.array([tokenizer.encode(text)])
-    starts = Masking(MaskingConfig(whole_words=True), tokenizer, SPECIAL).starts(ids)[0]
+    starts = TokenMasker(MaskingConfig(whole_words=True), tokenizer, SPECIAL).starts(ids)[0]
     words: list[list[str]] = []
     for piece, begins in zip(tokenizer.pieces(ids[0].tolist()), starts, strict=True):
         words = [*words, [piece]] if begins else [*words[:-1], [*words[-1], piece]]
@@ -158,17 +158,17 @@ def test_a_heading_of_byte_level_tokens_is_not_taken_for_pieces_of_bert() -> Non
 
 
 def test_pieces_of_bert_that_go_on_with_a_word_are_part_of_it() -> None:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK, "un", "##believ", "##able", ","]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK_TOKEN, "un", "##believ", "##able", ","]
     library = Library(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    masking = Masking(MaskingConfig(whole_words=True), Tokenizer(library), SPECIAL)
+    masking = TokenMasker(MaskingConfig(whole_words=True), Tokenizer(library), SPECIAL)
     assert masking.starts(np.array([[2, 5, 6, 7, 8, 5, 3]])).tolist() == [[True, True, False, False, True, True, True]]
 
 
 def test_all_tokens_of_a_word_are_hidden_together() -> None:
     tokenizer = TOKENIZERS["character"]
     ids = np.array([tokenizer.encode("the cat sat on the mat " * 20)])
-    masking = Masking(MaskingConfig(probability=0.3, whole_words=True), tokenizer, SPECIAL)
-    hidden = masking.hide(ids, Draws.of(ids.shape, np.random.default_rng(0)))
+    masking = TokenMasker(MaskingConfig(probability=0.3, whole_words=True), tokenizer, SPECIAL)
+    hidden = masking.hide(ids, MaskingDraws.of(ids.shape, np.random.default_rng(0)))
     starts = np.flatnonzero(masking.starts(ids)[0])
     for word in np.split(hidden.chosen[0], starts[1:]):
         assert word.all() or not word.any()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.data.corpus import Pair
-from regard.data.pairs import Filter, batch_of_pairs, pad, store_pairs
+from regard.data.pairs import LengthFilter, make_pair_batch, pad_sequences, store_pairs
 from regard.data.store import TokenStore, open_store
 from regard.data.tokenizer import train_tokenizer
 
@@ -20,7 +20,7 @@ TOKENIZER = train_tokenizer(["abc"], TokenizerConfig(kind="character"))  # a, b,
 
 @pytest.fixture
 def store(tmp_path: Path) -> TokenStore:
-    store_pairs(tmp_path / "pairs", PAIRS, TOKENIZER, Filter(longest=20, ratio=2, lenient=6), {"made": "here"})
+    store_pairs(tmp_path / "pairs", PAIRS, TOKENIZER, LengthFilter(longest=20, ratio=2, lenient=6), {"made": "here"})
     store = open_store(tmp_path / "pairs")
     assert store is not None
     return store
@@ -32,12 +32,12 @@ def test_what_is_left_out_is_counted_by_reason(store: TokenStore) -> None:
 
 
 def test_a_pair_that_becomes_empty_is_counted() -> None:
-    assert Filter().fault([], [1]) == "empty"
-    assert Filter().fault([1], [1]) is None
+    assert LengthFilter().fault([], [1]) == "empty"
+    assert LengthFilter().fault([1], [1]) is None
 
 
 def test_the_target_is_shifted_right(store: TokenStore) -> None:
-    batch = batch_of_pairs(store, np.array([0, 2]), SpecialTokensConfig())
+    batch = make_pair_batch(store, np.array([0, 2]), SpecialTokensConfig())
     assert batch.source.tolist() == [[4, 5, 6, 3], [5, 3, 0, 0]]
     assert batch.source_real.tolist() == [[True] * 4, [True, True, False, False]]
     assert batch.target.tolist() == [[2, 4, 5], [2, 6, 0]]
@@ -51,7 +51,7 @@ def test_the_target_is_shifted_right(store: TokenStore) -> None:
     after=st.lists(st.just(3), max_size=2),
 )
 def test_padding_is_as_if_row_by_row(rows: list[list[int]], before: list[int], after: list[int]) -> None:
-    ids, real = pad([np.array(row, np.uint16) for row in rows], before=before, after=after, pad_id=0)
+    ids, real = pad_sequences([np.array(row, np.uint16) for row in rows], before=before, after=after, pad_id=0)
     whole = [[*before, *row, *after] for row in rows]
     assert ids.dtype == np.int64
     assert [row[keep].tolist() for row, keep in zip(ids, real, strict=True)] == whole
@@ -61,5 +61,5 @@ def test_padding_is_as_if_row_by_row(rows: list[list[int]], before: list[int], a
 
 def test_progress_counts_pairs(tmp_path: Path) -> None:
     seen: list[int] = []
-    store_pairs(tmp_path / "pairs", PAIRS * 1000, TOKENIZER, Filter(), {}, seen.append)
+    store_pairs(tmp_path / "pairs", PAIRS * 1000, TOKENIZER, LengthFilter(), {}, seen.append)
     assert seen == [4096, 5000]

@@ -12,11 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig, TokenizerConfig
-from regard.data.corpus import Pair, aligned_pairs
-from regard.data.lines import Faults
-from regard.data.pairs import Filter, batch_of_pairs, store_pairs
-from regard.data.parses import FACTS, Parse, Place, as_numbers, beside, facts_of, from_numbers, places
-from regard.data.readers.conllu import conllu_text
+from regard.data.corpus import Pair, read_aligned
+from regard.data.lines import InvalidLines
+from regard.data.pairs import LengthFilter, make_pair_batch, store_pairs
+from regard.data.parses import (
+    SYNTAX_FEATURES,
+    Parse,
+    TreePosition,
+    attach_parses,
+    parse_from_json,
+    parse_to_json,
+    token_features,
+    tree_positions,
+)
+from regard.data.readers.conllu import parse_conllu
 from regard.data.store import open_store
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import DataError
@@ -43,35 +52,35 @@ def test_sub_words_have_the_place_of_the_word_they_begin_in(
 ) -> None:
     heads = random_heads(len(words), random.Random(seed))
     text = "".join(word + space for word, space in zip(words, spaces, strict=False)).strip()
-    ((_, parse),) = beside([text], [conllu(words, heads)])
+    ((_, parse),) = attach_parses([text], [conllu(words, heads)])
     assert parse is not None
     ((ids, offsets),) = tokenizer(kind).encode_placed([text])
     assert ids == tokenizer(kind).encode(text)
-    facts = facts_of(parse, offsets)
-    found = [Place(*place) for place in zip(*facts.values(), strict=True)]
+    facts = token_features(parse, offsets)
+    found = [TreePosition(*place) for place in zip(*facts.values(), strict=True)]
     ends = [word.end for word in parse]
     for (start, end), place in zip(offsets, found, strict=True):
         first = next((n for n in range(start, end) if not text[n].isspace()), start)
-        assert place == places(heads)[sum(end <= first for end in ends)]
+        assert place == tree_positions(heads)[sum(end <= first for end in ends)]
     in_order = [place.preorder for place, _ in groupby(found)]
-    expected = [place.preorder for place in places(heads)]
+    expected = [place.preorder for place in tree_positions(heads)]
     assert [number for number in expected if number in in_order] == in_order  # each word's pieces stand together
 
 
 def test_words_written_as_one_have_the_place_of_the_highest() -> None:
     rows = [("1-3", "dammelo", "_"), ("1", "da", "0"), ("2", "me", "1"), ("3", "lo", "1"), ("4", "!", "1")]
     block = "\n".join("\t".join([n, form, *"____", head, *"___"]) for n, form, head in rows)
-    ((_, parse),) = beside(["dammelo!"], [block])
+    ((_, parse),) = attach_parses(["dammelo!"], [block])
     assert parse is not None
     assert [(word.end, word.place.depth) for word in parse] == [(7, 0), (8, 1)]
-    assert from_numbers(as_numbers(parse)) == parse
+    assert parse_from_json(parse_to_json(parse)) == parse
 
 
 def files(folder: Path, source: str, target: str, parses: str) -> Iterator[Pair]:
     named = {"s.en": source, "s.it": target, "s.conllu": parses}
     for name, content in named.items():
         (folder / name).write_text(content, "utf-8")
-    return aligned_pairs([str(folder / "s.en")], [str(folder / "s.it")], Faults(), [str(folder / "s.conllu")])
+    return read_aligned([str(folder / "s.en")], [str(folder / "s.it")], InvalidLines(), [str(folder / "s.conllu")])
 
 
 TWO = conllu(["I", "look"], [2, 0]) + conllu(["Look", "!"], [0, 1])
@@ -109,28 +118,28 @@ def test_a_pair_whose_parse_is_wrong_can_be_skipped_and_is_counted(tmp_path: Pat
     list(files(tmp_path, "I look\nLook!\n", "x\nx\n", TWO))
     (tmp_path / "s.en").write_text("I see\nLook!\n")
     paths = [[str(tmp_path / f"s.{end}")] for end in ("en", "it", "conllu")]
-    faults = Faults(skip=True)
-    (pair,) = aligned_pairs(paths[0], paths[1], faults, paths[2])
+    faults = InvalidLines(skip=True)
+    (pair,) = read_aligned(paths[0], paths[1], faults, paths[2])
     assert pair.source == "Look!"
     assert dict(faults.counts) == {"parse of another text": 1}
 
 
 def test_there_is_one_file_of_parses_for_each_source(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
-        list(aligned_pairs(["a", "b"], ["c", "d"], Faults(), ["e"]))
+        list(read_aligned(["a", "b"], ["c", "d"], InvalidLines(), ["e"]))
     assert str(error.value) == "there are 2 source files and 1 of parses; give one for each source."
 
 
 def test_texts_in_memory_have_parses_beside_them() -> None:
     blocks = [conllu(["I", "look"], [2, 0]), conllu(["Look", "!"], [0, 1])]
-    assert [parse is None for _, parse in beside(["I look", " ", "Look!"], blocks)] == [False, True, False]
+    assert [parse is None for _, parse in attach_parses(["I look", " ", "Look!"], blocks)] == [False, True, False]
     with pytest.raises(DataError) as error:
-        list(beside(["I see"], blocks))
+        list(attach_parses(["I see"], blocks))
     assert str(error.value) == (
         "text:1: has 'see' where the parse has 'look' (parse 1:2); give the parse of this very line."
     )
     with pytest.raises(DataError) as error:
-        list(beside(["I look"] * 2, blocks[:1]))
+        list(attach_parses(["I look"] * 2, blocks[:1]))
     assert (
         str(error.value) == "text:2: has no parse, because the list of parses ends before it; give one for every line."
     )
@@ -139,16 +148,16 @@ def test_texts_in_memory_have_parses_beside_them() -> None:
 def test_a_store_keeps_what_the_parses_tell(tmp_path: Path) -> None:
     pairs = list(files(tmp_path, "I look\nLook!\n", "Guardo\nGuarda!\n", TWO))
     subject = tokenizer("character")
-    store_pairs(tmp_path / "store", pairs, subject, Filter(), {}, parsed=True)
+    store_pairs(tmp_path / "store", pairs, subject, LengthFilter(), {}, parsed=True)
     store = open_store(tmp_path / "store")
     assert store is not None
-    batch = batch_of_pairs(store, np.array([1, 0]), SpecialTokensConfig())
+    batch = make_pair_batch(store, np.array([1, 0]), SpecialTokensConfig())
     assert batch.source_facts["depth"].tolist() == [[0, 0, 0, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0, 1]]
-    assert set(batch.source_facts) == set(FACTS)
+    assert set(batch.source_facts) == set(SYNTAX_FEATURES)
     assert all(fact.shape == batch.source.shape for fact in batch.source_facts.values())
 
 
 def test_sentences_without_words_are_no_parses() -> None:
-    assert list(conllu_text("# only a comment\n\n\n", "x", Faults())) == []
+    assert list(parse_conllu("# only a comment\n\n\n", "x", InvalidLines())) == []
     none: Parse = ()
-    assert facts_of(none, []) == {name: [] for name in FACTS}
+    assert token_features(none, []) == {name: [] for name in SYNTAX_FEATURES}

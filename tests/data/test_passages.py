@@ -4,23 +4,25 @@ import numpy as np
 import pytest
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import Place
-from regard.data.passages import Apart, Joined, PassageBatch
-from regard.data.store import Column
+from regard.data.batching import DataPosition
+from regard.data.passages import JoinedPassages, PassageBatch, SeparatePassages
+from regard.data.store import TokenColumn
 from regard.errors import DataError
 
 SPECIAL = SpecialTokensConfig()
 LENGTHS = [5, 1, 12, 7, 30, 2, 9]
-COLUMN = Column(np.arange(10, 10 + sum(LENGTHS), dtype=np.uint16), np.cumsum(LENGTHS))
+COLUMN = TokenColumn(np.arange(10, 10 + sum(LENGTHS), dtype=np.uint16), np.cumsum(LENGTHS))
 
 
 def rows(batch: PassageBatch) -> list[list[int]]:
     return [row[real].tolist() for row, real in zip(batch.ids, batch.real, strict=True)]
 
 
-@pytest.mark.parametrize("kind", [Joined, Apart])
+@pytest.mark.parametrize("kind", [JoinedPassages, SeparatePassages])
 @pytest.mark.parametrize("length", [3, 8, 100])
-def test_every_token_comes_once_an_epoch_between_start_and_end(kind: type[Joined | Apart], length: int) -> None:
+def test_every_token_comes_once_an_epoch_between_start_and_end(
+    kind: type[JoinedPassages | SeparatePassages], length: int
+) -> None:
     plan = kind(COLUMN, length, tokens=40, special=SPECIAL, seed=3)
     epoch = [batch for _, (_, batch) in zip(range(plan.batches_per_epoch), plan.after(), strict=False)]
     for batches in (epoch, list(plan.in_order())):
@@ -33,28 +35,28 @@ def test_every_token_comes_once_an_epoch_between_start_and_end(kind: type[Joined
 
 def test_documents_that_are_apart_share_no_passage() -> None:
     document = {number: n for n in range(len(LENGTHS)) for number in COLUMN[n].tolist()}
-    for batch in Apart(COLUMN, 8, 40, SPECIAL).in_order():
+    for batch in SeparatePassages(COLUMN, 8, 40, SPECIAL).in_order():
         for row in rows(batch):
             assert len({document[number] for number in row[1:-1]}) == 1
 
 
 def test_joined_documents_have_an_end_between_them() -> None:
-    (batch,) = Joined(COLUMN, 100, 200, SPECIAL).in_order()
+    (batch,) = JoinedPassages(COLUMN, 100, 200, SPECIAL).in_order()
     (row,) = rows(batch)
     assert row[:10] == [2, 10, 11, 12, 13, 14, 3, 15, 3, 16]
 
 
-@pytest.mark.parametrize("kind", [Joined, Apart])
-def test_a_place_in_the_middle_gives_the_same_batches(kind: type[Joined | Apart]) -> None:
+@pytest.mark.parametrize("kind", [JoinedPassages, SeparatePassages])
+def test_a_place_in_the_middle_gives_the_same_batches(kind: type[JoinedPassages | SeparatePassages]) -> None:
     plan = kind(COLUMN, 8, 20, SPECIAL, seed=5)
     whole = [rows(batch) for _, (_, batch) in zip(range(12), plan.after(), strict=False)]
     places = [place for _, (place, _) in zip(range(12), plan.after(), strict=False)]
     again = [rows(batch) for _, (_, batch) in zip(range(8), plan.after(places[3]), strict=False)]
     assert again == whole[4:]
-    assert places[0] == Place(0, 1)
+    assert places[0] == DataPosition(0, 1)
 
 
 def test_no_text_is_a_sentence() -> None:
     with pytest.raises(DataError) as error:
-        Joined(Column(np.empty(0, np.uint16), np.empty(0, np.int64)), 8, 20, SPECIAL)
+        JoinedPassages(TokenColumn(np.empty(0, np.uint16), np.empty(0, np.int64)), 8, 20, SPECIAL)
     assert str(error.value) == "there is no text to make batches of; give some."

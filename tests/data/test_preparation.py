@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from regard.config import Config, resolve
 from regard.data.corpus import Pair
 from regard.data.held_out import is_held_out, split_tail
-from regard.data.preparation import key_of, prepare_documents, prepare_pairs
-from regard.data.stats import scan_pairs
-from regard.data.store import Column, TokenStore
+from regard.data.preparation import data_key, prepare_documents, prepare_pairs
+from regard.data.stats import pair_stats
+from regard.data.store import TokenColumn, TokenStore
 from regard.errors import DataError
 
 
@@ -81,29 +81,29 @@ def test_too_few_pairs_to_hold_some_out_is_a_sentence(tmp_path: Path) -> None:
 def test_the_key_follows_content_and_settings_but_not_the_place(data: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved.tsv"
     moved.write_bytes(data.read_bytes())
-    key = key_of(config(data))
-    assert key_of(config(moved)) == key
-    assert key_of(config(data, "training.steps=7", "model.width=64", "tokenizer.dropout=0.1")) == key
+    key = data_key(config(data))
+    assert data_key(config(moved)) == key
+    assert data_key(config(data, "training.steps=7", "model.width=64", "tokenizer.dropout=0.1")) == key
     for setting in (
         "model.vocab_size=299",
         "tokenizer.lowercase=true",
         "data.max_length=9",
         "data.validation_fraction=0.2",
     ):
-        assert key_of(config(data, setting)) != key
+        assert data_key(config(data, setting)) != key
     moved.write_text("x\ty\n")
-    assert key_of(config(moved)) != key
+    assert data_key(config(moved)) != key
 
 
 def test_scanning_counts_pairs_and_characters(data: Path) -> None:
-    scan = scan_pairs(config(data).data.train, False, quiet)
+    scan = pair_stats(config(data).data.train, False, quiet)
     assert (scan.examples, scan.characters) == (300, data.stat().st_size - 2 * 300)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.floats(0.05, 0.95))
 def test_the_tail_and_the_rest_are_all_of_the_text(lengths: list[int], share: float) -> None:
     ends = np.cumsum(lengths)
-    column = Column(np.arange(ends[-1], dtype=np.uint16), ends)
+    column = TokenColumn(np.arange(ends[-1], dtype=np.uint16), ends)
     first, last = split_tail(TokenStore(Path(), (column,), {}), share)
 
     def tokens(store: TokenStore) -> Iterator[int]:

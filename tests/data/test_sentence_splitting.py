@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentence_splitting import joined, split_sentences, split_tokens
+from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
 
 SPLITS = [
     (["I love you.", "Do you love me?", "Yes!"], " "),
@@ -44,7 +44,7 @@ def spell(text: str) -> list[int]:
 
 @given(st.text(alphabet="abc ,;.é", max_size=120), st.integers(1, 12))
 def test_long_sentences_become_parts_that_fit_and_lose_nothing(text: str, longest: int) -> None:
-    parts = split_tokens(text, longest, spell)
+    parts = split_to_fit(text, longest, spell)
     assert all(len(ids) <= longest and ids == spell(part) for part, ids in parts)
     assert "".join("".join(part for part, _ in parts).split()) == "".join(text.split())
 
@@ -54,16 +54,16 @@ def test_long_sentences_are_cut_at_the_best_mark() -> None:
         return [1] * len(text.split())
 
     text = "one two, three four; five six, seven eight"
-    assert [part for part, _ in split_tokens(text, 4, words)] == ["one two, three four;", "five six, seven eight"]
-    assert [part for part, _ in split_tokens("one two, three four", 3, words)] == ["one two,", "three four"]
-    assert [part for part, _ in split_tokens("a b c d", 2, words)] == ["a b", "c d"]
+    assert [part for part, _ in split_to_fit(text, 4, words)] == ["one two, three four;", "five six, seven eight"]
+    assert [part for part, _ in split_to_fit("one two, three four", 3, words)] == ["one two,", "three four"]
+    assert [part for part, _ in split_to_fit("a b c d", 2, words)] == ["a b", "c d"]
 
 
 def test_a_character_that_takes_more_tokens_than_there_is_room_for_is_cut_off() -> None:
-    assert split_tokens("字", 2, lambda text: list(text.encode())) == [("字", list("字".encode())[:2])]
+    assert split_to_fit("字", 2, lambda text: list(text.encode())) == [("字", list("字".encode())[:2])]
 
 
 def test_parts_are_joined_with_spaces_where_the_writing_has_them() -> None:
-    assert joined(["a.", "", "b."]) == "a. b."
-    assert joined(["你好。", "再见。"]) == "你好。再见。"
-    assert joined([]) == ""
+    assert join_sentences(["a.", "", "b."]) == "a. b."
+    assert join_sentences(["你好。", "再见。"]) == "你好。再见。"
+    assert join_sentences([]) == ""

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.draft import new_draft
-from regard.data.store import Column, check_store, open_store, write_parts, write_store
+from regard.data.store import TokenColumn, open_store, verify_store, write_document_store, write_store
 from regard.errors import DataError
 
 ROWS = st.lists(st.integers(0, 90_000), max_size=6)
@@ -69,7 +69,7 @@ def test_an_example_may_come_in_parts(
 ) -> None:
     parts = [*parts, ([7], True)]
     folder = tmp_path_factory.mktemp("store") / "corpus"
-    write_parts(folder, parts, vocabulary=90_001, about={})
+    write_document_store(folder, parts, vocabulary=90_001, about={})
     store = open_store(folder)
     assert store is not None
     examples: list[list[int]] = [[]]
@@ -82,7 +82,7 @@ def test_an_example_may_come_in_parts(
 
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=12), data=st.data())
 def test_examples_are_gathered_like_one_by_one(lengths: list[int], data: st.DataObject) -> None:
-    column = Column(np.arange(sum(lengths), dtype=np.uint16), np.cumsum(lengths))
+    column = TokenColumn(np.arange(sum(lengths), dtype=np.uint16), np.cumsum(lengths))
     examples = data.draw(st.lists(st.integers(0, len(lengths) - 1)).map(lambda chosen: np.array(chosen, np.int64)))
     ids, sizes = column.gather(examples)
     assert ids.tolist() == [number for n in examples for number in column[n]]
@@ -170,12 +170,12 @@ def test_a_flipped_bit_is_found(tmp_path: Path, file: str) -> None:
     write_store(folder, [[[1, 2, 3], [4]], [[5], []]], columns=2, vocabulary=10, about={})
     store = open_store(folder)
     assert store is not None
-    check_store(store)
+    verify_store(store)
     content = bytearray((folder / file).read_bytes())
     content[0] ^= 1
     (folder / file).write_bytes(content)
     with pytest.raises(DataError) as error:
-        check_store(store)
+        verify_store(store)
     assert str(error.value) == (
         f"{folder / file}: is damaged, its bytes are not those that were written; "
         f"remove the folder {folder}, and it is made again."

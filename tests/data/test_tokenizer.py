@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config.tokenizer import TokenizerConfig
-from regard.data.tokenizer import SPECIALS, Tokenizer, load_tokenizer, train_tokenizer
+from regard.data.tokenizer import SPECIAL_TOKENS, Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import DataError
 
 TEXTS = ["I love you very much.", "Ti amo molto.", "Where is the café?", "Dov'è il caffè?", "low lower lowest"] * 4
@@ -73,7 +73,7 @@ def test_normalisation_is_what_the_settings_ask_for(kind: str, text: str) -> Non
 @pytest.mark.parametrize("kind", [*SUB_WORDS, "byte-level", "character", "word"])
 def test_special_tokens_come_first_and_never_from_a_text(kind: str) -> None:
     subject = tokenizer(kind)
-    assert subject.pieces(range(4)) == SPECIALS
+    assert subject.pieces(range(4)) == SPECIAL_TOKENS
     assert not {0, 2, 3} & set(subject.encode("[PAD] [SOS] [EOS]"))
     assert subject.decode([2, *subject.encode("Ti amo"), 3, 0, 0]) == "Ti amo"
 

@@ -9,7 +9,7 @@ import pytest
 from regard.config import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.data.word_boundaries import whole_words
-from regard.data.word_vectors import read_word_vectors, vector_width, write_word_vectors
+from regard.data.word_vectors import read_word_vectors, vector_size, write_word_vectors
 from regard.errors import DataError
 
 GLOVE = "the 0.1 -0.2 3e-1\ncat 1 2 3\n"
@@ -24,7 +24,7 @@ def written(path: Path, content: str | bytes) -> Path:
 @pytest.mark.parametrize("content", [GLOVE, WORD2VEC, WORD2VEC.replace("\n", " \n"), GLOVE.replace("\n", "\r\n")])
 def test_every_text_format_is_read(content: str, tmp_path: Path) -> None:
     path = written(tmp_path / "vectors.txt", content)
-    assert vector_width(path) == 3
+    assert vector_size(path) == 3
     found = read_word_vectors(path, {"cat", "the"})
     assert {word: vector.tolist() for word, vector in found.vectors.items()} == {
         "the": pytest.approx([0.1, -0.2, 0.3]),
@@ -35,7 +35,7 @@ def test_every_text_format_is_read(content: str, tmp_path: Path) -> None:
 
 def test_packed_files_are_unpacked(tmp_path: Path) -> None:
     path = written(tmp_path / "vectors.txt.gz", gzip.compress(WORD2VEC.encode()))
-    assert vector_width(path) == 3
+    assert vector_size(path) == 3
     assert read_word_vectors(path, {"cat"}).vectors["cat"].tolist() == [1, 2, 3]
 
 
@@ -85,7 +85,7 @@ def test_a_broken_file_gets_a_sentence(content: str, sentence: str, tmp_path: Pa
 
 def test_a_file_that_cannot_be_opened_gets_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
-        vector_width(tmp_path / "missing.txt")
+        vector_size(tmp_path / "missing.txt")
     assert str(error.value) == (
         f"{tmp_path / 'missing.txt'}: cannot be read (No such file or directory); "
         "give the path of word vectors in text format."

@@ -11,7 +11,7 @@ import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, LearnedPositionsConfig
 from regard.data.corpus import Pair
-from regard.data.lines import Faults
+from regard.data.lines import InvalidLines
 from regard.errors import DataError
 from regard.evaluation import language, scoring
 from regard.evaluation.likelihood import Likelihood, Scored, together
@@ -114,12 +114,12 @@ def test_a_pair_past_the_learned_positions_is_a_fault(tmp_path: Path) -> None:
     model = regard.load(tmp_path / "short")
     fits, too_long = Pair("w4 w5 w6 w7", "w4"), Pair("w4", "w4 w5 w6 w7 w8")
     with pytest.raises(DataError) as refused:
-        list(readable(model, [fits, too_long], "a.tsv", Faults()))
+        list(readable(model, [fits, too_long], "a.tsv", InvalidLines()))
     assert str(refused.value) == (
         "a.tsv: pair 2 has a target of 6 tokens with its end, but this network learned 5 positions; shorten it, "
         "or skip such lines with --skip-invalid."
     )
-    skipping = Faults(skip=True)
+    skipping = InvalidLines(skip=True)
     assert list(readable(model, [too_long, fits], "a.tsv", skipping)) == [fits]
     assert skipping.counts == {"too long": 1}
     assert score_pairs(model, [fits])[0].scores
@@ -127,7 +127,7 @@ def test_a_pair_past_the_learned_positions_is_a_fault(tmp_path: Path) -> None:
 
 def test_a_pair_that_would_fill_the_memory_is_a_fault(translator: regard.Model) -> None:
     with mock.patch.object(scoring, "LONGEST", 4), pytest.raises(DataError) as refused:
-        list(readable(translator, [Pair("w4 w5 w6 w7", "w4")], "a.tsv", Faults()))
+        list(readable(translator, [Pair("w4 w5 w6 w7", "w4")], "a.tsv", InvalidLines()))
     assert str(refused.value) == (
         "a.tsv: pair 1 has a source of 5 tokens with its end, but at most 4 can be scored; shorten it, "
         "or skip such lines with --skip-invalid."

@@ -11,7 +11,7 @@ from family import TOLERANCE
 from looking import TEXT, traced
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig, SyntaxPositionsConfig
-from regard.data.parses import END
+from regard.data.parses import END_POSITION
 from regard.errors import ConfigError, DataError, InputError
 from regard.interpret.ablation import Change, changed
 from toy_trees import conllu
@@ -42,7 +42,7 @@ def test_a_forced_target_is_scored_as_score_scores_it(model: regard.Model, tmp_p
 
 def test_the_facts_are_those_of_the_words_and_of_the_end(model: regard.Model) -> None:
     facts = model.look(TEXT, target="w4", parses=[TREE]).written.facts
-    assert facts["depth"] == [1, 0, 1, 2, END.depth]
+    assert facts["depth"] == [1, 0, 1, 2, END_POSITION.depth]
     assert [len(fact) for fact in facts.values()] == [5, 5, 5]
 
 
@@ -93,4 +93,4 @@ def test_the_page_shows_the_depth_of_each_word(model: regard.Model) -> None:
     page = model.look(TEXT, target="w4", parses=[TREE]).as_html()
     assert "the depth of each piece's word in the tree" in page.replace("&#x27;", "'")
     shown = re.findall(r"<i>depth (\d+)</i>", page)
-    assert [int(depth) for depth in shown] == [1, 0, 1, 2, END.depth]
+    assert [int(depth) for depth in shown] == [1, 0, 1, 2, END_POSITION.depth]

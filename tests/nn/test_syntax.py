@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from regard.config import Config, EncoderDecoderConfig, SyntaxPositionsConfig
 from regard.data import parses as trees
-from regard.data.pairs import pad_facts
+from regard.data.pairs import pad_features
 from regard.errors import InputError
 from regard.models import build
 from regard.nn import Positions, lay_out
@@ -23,12 +23,12 @@ from toy_trees import distance, random_heads, up
 
 def facts(heads: list[int], words: list[int]) -> dict[str, list[int]]:
     """What a network is told of tokens that belong to these words, numbered from 1."""
-    tree = trees.places(heads)
+    tree = trees.tree_positions(heads)
     return {name: [tree[word - 1][n] for word in words] for n, name in enumerate(FACTS)}
 
 
 def as_tensors(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(fact) for name, fact in pad_facts(rows).items()}
+    return {name: torch.from_numpy(fact) for name, fact in pad_features(rows).items()}
 
 
 @st.composite
@@ -64,7 +64,7 @@ def test_the_distances_of_a_sentence_by_hand() -> None:
 
 
 def test_the_names_of_the_facts_are_the_same_for_text_and_network() -> None:
-    assert FACTS == trees.FACTS
+    assert FACTS == trees.SYNTAX_FEATURES
 
 
 def test_a_network_without_its_facts_says_so() -> None:

@@ -12,7 +12,7 @@ import regard
 from family import VOCABULARY, Batch, batches, make
 from regard.cli.data import is_translator
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
-from regard.data.stats import Scan
+from regard.data.stats import CorpusStats
 from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
 from regard.training.bidirectional import BothWays, TwoWayBatch
@@ -99,7 +99,7 @@ def test_it_reads_text_and_not_pairs(text: Path, tmp_path: Path) -> None:
 
 def test_sizes_suit_the_amount_of_text() -> None:
     def picked(characters: int) -> dict[str, object]:
-        return {pick.setting: pick.value for pick in picks_for_both_ways(Scan(characters // 50, characters))}
+        return {pick.setting: pick.value for pick in picks_for_both_ways(CorpusStats(characters // 50, characters))}
 
     assert picked(100_000)["model.width"] == 256
     assert picked(100_000)["tokenizer.kind"] == "character"

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from regard.config import Config, Source, check
-from regard.data.stats import Scan
+from regard.data.stats import CorpusStats
 from regard.training.picks import Said, picks_for_classes, picks_for_tags, said_in, source_of
 
 KINDS = {picks_for_classes: "classes", picks_for_tags: "tags"}
@@ -15,7 +15,7 @@ SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
 def settled(examples: int, picks: object, said: Said | None = None, *more: Source) -> Config:
     for known, head in KINDS.items():
         if known is picks:
-            found = known(Scan(examples, 60 * examples), said or Said())
+            found = known(CorpusStats(examples, 60 * examples), said or Said())
             return check([Source("", {"model": {"kind": "encoder-only", "head": head}}), source_of(found), *more])
     raise AssertionError(picks)
 
@@ -44,20 +44,22 @@ def test_what_has_learned_before_is_trained_shorter_and_more_gently() -> None:
         fresh, tuned = settled(5000, picks), settled(5000, picks, Said(tuning=True))
         assert tuned.training.steps < fresh.training.steps
         assert (tuned.training.schedule.learning_rate or 0) < (fresh.training.schedule.learning_rate or 0)
-        settings = {pick.setting for pick in picks(Scan(5000, 300_000), Said(tuning=True))}
+        settings = {pick.setting for pick in picks(CorpusStats(5000, 300_000), Said(tuning=True))}
         assert not settings & {"model.width", "model.vocab_size", "model.layers"}
 
 
 def test_every_pick_says_why() -> None:
     for picks in KINDS:
-        for pick in picks(Scan(29_000, 3_600_000), Said()):
+        for pick in picks(CorpusStats(29_000, 3_600_000), Said()):
             assert pick.why
             assert not pick.why.endswith(".")
 
 
 def test_nothing_is_held_out_where_there_is_validation_data() -> None:
     for picks in KINDS:
-        assert "data.validation_fraction" not in {pick.setting for pick in picks(Scan(9, 90), Said(validation=True))}
+        assert "data.validation_fraction" not in {
+            pick.setting for pick in picks(CorpusStats(9, 90), Said(validation=True))
+        }
 
 
 def test_a_model_to_start_from_is_noticed() -> None:

@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
-    from regard.data.lines import Faults
+    from regard.data.lines import InvalidLines
 
 Files = list[str] | None
 
@@ -93,7 +93,7 @@ def an(what: str) -> str:
     return f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
 
 
-def say_skipped(faults: "Faults") -> None:
+def say_skipped(faults: "InvalidLines") -> None:
     """Nothing is dropped silently: how much was skipped and why, on standard error."""
     for reason, count in faults.counts.items():
         print(f"{count:,} skipped: {reason} ({faults.examples[reason].removesuffix('.')}).", file=sys.stderr)

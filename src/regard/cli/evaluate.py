@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
     from regard.data.corpus import Pair
-    from regard.data.lines import Faults
+    from regard.data.lines import InvalidLines
     from regard.decoding.engines.choice import Name
     from regard.decoding.engines.ctranslate2 import Precision
     from regard.decoding.translator import Wish
@@ -98,12 +98,12 @@ def run(
     """
     from regard.api import load
     from regard.config.model import LABELLING
-    from regard.data.lines import Faults
+    from regard.data.lines import InvalidLines
     from regard.training.display import display_for
     from regard.training.measuring import MEASURED
 
     given = corpus(source, target, data, parses=parses)
-    loaded, faults = load(model), Faults(skip_invalid)
+    loaded, faults = load(model), InvalidLines(skip_invalid)
     options = Options(beam, length_penalty, engine, precision, output, tokenize, references)
     found: Evaluation | Likelihood | LabelScores | TextScores
     if loaded.config.model.task != "tagging":
@@ -144,10 +144,10 @@ def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> 
 
 
 def _translations(
-    model: "Model", given: "CorpusConfig", options: Options, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", options: Options, faults: "InvalidLines", display: "Display"
 ) -> "tuple[dict[str, Any], Evaluation]":
     """How the pairs were translated, and how well."""
-    from regard.data.stats import pairs_of
+    from regard.data.stats import read_pairs
     from regard.evaluation.scoring import readable
     from regard.evaluation.translation import evaluate, likelihood, translate
 
@@ -155,7 +155,7 @@ def _translations(
     engine = cast("Name", options.engine or "auto")  # who chooses complains of another
     translator = model.translator(wish, engine=engine, precision=precision)
     name = ", ".join(given.names)
-    pairs = list(readable(model, pairs_of(given, faults), name, faults))
+    pairs = list(readable(model, read_pairs(given, faults), name, faults))
     if not pairs:
         raise DataError(f"{name}: has no pairs to evaluate a model on; give some.")
     asked = _asked(pairs, options.references)
@@ -169,20 +169,20 @@ def _translations(
 
 
 def _text(
-    model: "Model", given: "CorpusConfig", context: int | None, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "Display"
 ) -> "tuple[dict[str, Any], Likelihood]":
     """How the text was read, and how probable it is."""
-    from regard.data.corpus import documents
+    from regard.data.corpus import read_documents
     from regard.evaluation.language import evaluate
     from regard.training.language import CONTEXT
 
     context = _context(model, context) or model.config.model.longest or CONTEXT
-    texts = documents(given.files, faults)
+    texts = read_documents(given.files, faults)
     return {"context": context}, evaluate(model, texts, ", ".join(given.names), context, display.counting)
 
 
 def _predictions(
-    model: "Model", given: "CorpusConfig", context: int | None, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "Display"
 ) -> "tuple[dict[str, Any], TextScores]":
     """How the text was read, and how well its tokens are predicted."""
     from regard.training.kinds import kind_of
@@ -211,20 +211,20 @@ def _context(model: "Model", said: int | None) -> int | None:
 
 
 def _labels(
-    model: "Model", given: "CorpusConfig", column: int | None, faults: "Faults", display: "Display"
+    model: "Model", given: "CorpusConfig", column: int | None, faults: "InvalidLines", display: "Display"
 ) -> "tuple[dict[str, Any], LabelScores]":
     """How the labels of texts, or the tags of words, agree with those that are right."""
-    from regard.data.labelled import labelled
-    from regard.data.readers.conll import tagged
+    from regard.data.labelled import read_labeled
+    from regard.data.readers.conll import read_tagged
     from regard.evaluation.labelled import evaluate_tags, evaluate_texts
 
     if given.source:
         raise ConfigError(f"{model.folder} predicts labels, and reads --data, not --source and --target.")
     name = ", ".join(given.names)
     if model.config.model.task == "tagging":
-        sentences = tagged(given.files, column, faults)
+        sentences = read_tagged(given.files, column, faults)
         return {}, evaluate_tags(model.reader, sentences, name, faults, display.counting)
-    return {}, evaluate_texts(model.reader, labelled(given.files, faults), name, faults, display.counting)
+    return {}, evaluate_texts(model.reader, read_labeled(given.files, faults), name, faults, display.counting)
 
 
 def _wish(options: Options) -> "Wish":

@@ -10,7 +10,7 @@ import typer
 from regard.cli.data import say_skipped
 
 if TYPE_CHECKING:
-    from regard.data.lines import Faults, Line
+    from regard.data.lines import InvalidLines, Line
     from regard.reading.fill import Filled, Filler
 
 TOGETHER = 256  # lines that are filled at once where there are so many
@@ -37,23 +37,23 @@ def run(
     """
     from regard.api import load
     from regard.cli.output import lines_to
-    from regard.data.lines import Faults, read_lines
-    from regard.data.prefetch import arriving
+    from regard.data.lines import InvalidLines, read_lines
+    from regard.data.prefetch import prefetch
 
     filler = load(model, *(ensemble or [])).filler()
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence with [MASK] in it and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = Faults(skip_invalid)
+    faults = InvalidLines(skip_invalid)
     write = _as_json if as_json else _as_text
     with lines_to(output) as put:
-        for several in arriving(read_lines(input, faults), TOGETHER):
+        for several in prefetch(read_lines(input, faults), TOGETHER):
             fit = [line.text for line in several if _fits(filler, line, faults) and line.text is not None]
             found = {filled.source: write(filled) for filled in filler.fill(fit, best)}
             put(found.get(line.text or "", "") for line in several)
     say_skipped(faults)
 
 
-def _fits(filler: "Filler", line: "Line", faults: "Faults") -> bool:
+def _fits(filler: "Filler", line: "Line", faults: "InvalidLines") -> bool:
     """Whether a line was read and can be filled; one that cannot is a fault."""
     why = filler.why_not(line.text) if line.text is not None else None
     if why is not None:

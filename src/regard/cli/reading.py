@@ -17,14 +17,14 @@ def each_line(
 ) -> None:
     """Answer the lines of a file or of standard input, in their order."""
     from regard.cli.output import lines_to, progress_over
-    from regard.data.lines import Faults, read_lines
-    from regard.data.prefetch import arriving
+    from regard.data.lines import InvalidLines, read_lines
+    from regard.data.prefetch import prefetch
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a text and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = Faults(skip_invalid)
+    faults = InvalidLines(skip_invalid)
     with lines_to(output) as put, progress_over(input, output, what) as went:
-        for several in arriving(read_lines(input, faults), TOGETHER):
+        for several in prefetch(read_lines(input, faults), TOGETHER):
             put(answer(several))
             went(several)
     for reason, count in faults.counts.items():

@@ -13,7 +13,7 @@ from regard.cli.options import ModelFolder
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
-    from regard.data.lines import Faults
+    from regard.data.lines import InvalidLines
     from regard.evaluation.likelihood import Scored
 
 # Whatever would break a line or a column, as Python writes it.
@@ -42,10 +42,10 @@ def run(
     Without files, standard input is read: pairs as TSV, or for a language model text. It may be endless.
     """
     from regard.api import load
-    from regard.data.lines import Faults
+    from regard.data.lines import InvalidLines
 
     given = corpus(source, target, data, parses=parses, piped=True)
-    faults = Faults(skip_invalid)
+    faults = InvalidLines(skip_invalid)
     for several in _scored(load(model), given, faults):
         lines = [_json(*one) if as_json else _line(one[1], tokens) for one in several]
         print("\n".join(lines), flush=True)
@@ -53,24 +53,24 @@ def run(
 
 
 def _scored(
-    model: "Model", given: "CorpusConfig", faults: "Faults"
+    model: "Model", given: "CorpusConfig", faults: "InvalidLines"
 ) -> "Iterator[Iterable[tuple[dict[str, str], Scored]]]":
     """The texts with their scores, as many at a time as are scored together."""
-    from regard.data.corpus import texts
-    from regard.data.prefetch import arriving
-    from regard.data.stats import pairs_of
-    from regard.data.store import chunks
+    from regard.data.corpus import read_texts
+    from regard.data.prefetch import prefetch
+    from regard.data.stats import read_pairs
+    from regard.data.store import chunked
     from regard.evaluation.scoring import TOGETHER, readable, score_pairs, score_texts
 
     # Someone may wait for the score of a line before the next is written. Of files, the same lines are always scored
     # together, so that the last digit of a score, too, is the same each time.
-    parted = arriving if any(map(_arrives, given.names)) else chunks
+    parted = prefetch if any(map(_arrives, given.names)) else chunked
     if is_translator(model, given):
-        for pairs in parted(readable(model, pairs_of(given, faults), ", ".join(given.names), faults), TOGETHER):
+        for pairs in parted(readable(model, read_pairs(given, faults), ", ".join(given.names), faults), TOGETHER):
             named = [{"source": pair.source, "target": pair.target} for pair in pairs]
             yield zip(named, score_pairs(model, pairs), strict=True)
     else:
-        for several in parted(texts(given.files, faults), TOGETHER):
+        for several in parted(read_texts(given.files, faults), TOGETHER):
             yield zip([{"text": text} for text in several], score_texts(model, several), strict=True)
 
 

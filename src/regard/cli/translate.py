@@ -12,7 +12,7 @@ from regard.cli.options import Engine, Precision, Verbose, check_choice, check_t
 from regard.cli.output import one_line
 
 if TYPE_CHECKING:
-    from regard.data.lines import Faults, Line
+    from regard.data.lines import InvalidLines, Line
     from regard.data.parses import Parse
     from regard.decoding.translator import Translation, Wish
 
@@ -99,15 +99,15 @@ def translate_lines(
 ) -> None:
     """Translate the lines of a file or of standard input, as many at a time as have come."""
     from regard.cli.output import lines_to, progress_over
-    from regard.data.lines import Faults, read_lines
-    from regard.data.prefetch import arriving
+    from regard.data.lines import InvalidLines, read_lines
+    from regard.data.prefetch import prefetch
 
     if input == "-" and sys.stdin is not None and sys.stdin.isatty():
         print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = Faults(skip_invalid)
+    faults = InvalidLines(skip_invalid)
     parts = 0
     with lines_to(output) as put, progress_over(input, output) as went:
-        for rows in arriving(_with_parses(read_lines(input, faults), parses, faults), TOGETHER):
+        for rows in prefetch(_with_parses(read_lines(input, faults), parses, faults), TOGETHER):
             several = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None
             found: list[Translation] = ready.translate([line.text or "" for line in several], wish, trees)
@@ -121,15 +121,15 @@ def translate_lines(
 
 
 def _with_parses(
-    lines: "Iterator[Line]", parses: str | None, faults: "Faults"
+    lines: "Iterator[Line]", parses: str | None, faults: "InvalidLines"
 ) -> "Iterator[tuple[Line, Parse | None]]":
     """Lines, each with its parse where there are any."""
     if parses is None:
         return ((line, None) for line in lines)
-    from regard.data.parses import with_parses
+    from regard.data.parses import zip_parses
     from regard.data.readers.conllu import read_conllu
 
-    return with_parses(lines, lambda line: line, read_conllu([parses], faults), parses, faults)
+    return zip_parses(lines, lambda line: line, read_conllu([parses], faults), parses, faults)
 
 
 def _as_text(translation: "Translation", number: int) -> str:

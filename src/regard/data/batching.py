@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Place:
+class DataPosition:
     """Where training stands in the data: the next batch of an epoch."""
 
     epoch: int = 0
     batch: int = 0
 
 
-START = Place()
-PER_BATCH = 0.2  # what a batch costs besides its tokens, as a share of a full one
+DATA_START = DataPosition()
+BATCH_OVERHEAD = 0.2  # what a batch costs besides its tokens, as a share of a full one
 
 
 @dataclass(frozen=True)
-class Batches:
+class BatchSampler:
     """Batches of examples whose lengths are known, one row per column: (columns, examples).
 
     A batch holds at most `tokens` in its longest column, pads included; an example that is longer by itself makes a
@@ -42,19 +42,19 @@ class Batches:
         """The examples of each batch, in order, for one process."""
         random = np.random.default_rng([self.seed, number])
         order = self._by_length(random)
-        batches = [order[start:end] for start, end in cut(self.lengths[:, order], self.tokens)]
+        batches = [order[start:end] for start, end in split_by_budget(self.lengths[:, order], self.tokens)]
         shuffled = [batches[n] for n in random.permutation(len(batches))]
         even = len(shuffled) // self.world * self.world or len(shuffled)
         return shuffled[:even][self.rank :: self.world]
 
-    def after(self, place: Place = START) -> Iterator[tuple[Place, NDArray[np.int64]]]:
+    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, NDArray[np.int64]]]:
         """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
         while True:
             batches = self.epoch(place.epoch)
             for examples in batches[place.batch :]:
                 place = replace(place, batch=place.batch + 1)
                 yield place, examples
-            place = Place(place.epoch + 1)
+            place = DataPosition(place.epoch + 1)
 
     def _by_length(self, random: np.random.Generator) -> NDArray[np.int64]:
         """All examples, short ones first; those of equal lengths in random order.
@@ -75,7 +75,7 @@ def _short(keys: NDArray[np.int64]) -> NDArray[np.integer]:
     return keys.astype(np.int16) if np.abs(keys).max(initial=0) < 2**15 else keys
 
 
-def cut(lengths: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
+def split_by_budget(lengths: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
     """Cut examples (columns, examples), whose longest column rises, into runs that hold at most `tokens` in it.
 
     A run is as long as may be, unless a shorter one has so many fewer pads that it is worth a batch more: of all its
@@ -84,7 +84,7 @@ def cut(lengths: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
     >>> list(cut(np.array([[1, 1, 2, 3, 9]]), tokens=6))
     [(0, 2), (2, 4), (4, 5)]
     """
-    start, overhead = 0, PER_BATCH * tokens * len(lengths)
+    start, overhead = 0, BATCH_OVERHEAD * tokens * len(lengths)
     while start < lengths.shape[1]:
         most = max(1, tokens // max(1, int(lengths[:, start].max())))  # the longest only rises: it can hold no more
         window = lengths[:, start : start + most]

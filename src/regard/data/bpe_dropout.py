@@ -19,12 +19,12 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
-from regard.data.fast_encoder import cut_of
-from regard.data.tokenizer import BYTES, WORD_START, Tokenizer
+from regard.data.fast_encoder import find_word_splitter
+from regard.data.tokenizer import BYTE_TOKENS, WORD_START, Tokenizer
 from regard.errors import ConfigError
 
-LONG = 24  # characters from which on a word has too many spellings to remember them
-MOST = 300_000  # spellings to remember; more would fill the memory
+MIN_UNCACHED_LENGTH = 24  # characters from which on a word has too many spellings to remember them
+MAX_CACHED_SPELLINGS = 300_000  # spellings to remember; more would fill the memory
 Word = tuple[int, ...] | str  # the ids of its pieces, or its text
 
 
@@ -72,7 +72,7 @@ class BpeDropout:
         ids: list[int] = self._tokenizer.encode(text) if isinstance(text, str) else np.asarray(text, np.int64).tolist()
         if self.rate == 0:
             return ids
-        if len(self._spellings) > MOST:
+        if len(self._spellings) > MAX_CACHED_SPELLINGS:
             self._spellings.clear()
             self._begun.clear()
         # A merge is taken if all that rank before it are left out and it is not: how many are left out is geometric.
@@ -84,7 +84,7 @@ class BpeDropout:
             spelling = self._begun.get(word)
             if spelling is None:
                 symbols = self._words.symbols(word)
-                if len(symbols) >= LONG:
+                if len(symbols) >= MIN_UNCACHED_LENGTH:
                     result += self._merge_long(symbols, left_out)
                     continue
                 spelling = self._begun[word] = self._spelling(tuple(symbols))
@@ -148,7 +148,7 @@ class _MarkedWords:
 
     def __init__(self, content: dict[str, Any]) -> None:
         vocabulary: dict[str, int] = content["model"]["vocab"]
-        whole = {*BYTES, *(token["content"] for token in content["added_tokens"])}
+        whole = {*BYTE_TOKENS, *(token["content"] for token in content["added_tokens"])}
         whole.update(piece for piece in vocabulary if any(character not in vocabulary for character in piece))
         self._symbols = {
             number: [number] if piece in whole else [vocabulary[character] for character in piece]
@@ -182,7 +182,7 @@ class _ByteWords:
         self._pieces = {number: piece for piece, number in self._vocabulary.items()}
         self._special = {token["id"] for token in content["added_tokens"]}
         self._tokenizer = tokenizer
-        self._cut = cut_of(content["pre_tokenizer"]) or self._cut_by_rule
+        self._cut = find_word_splitter(content["pre_tokenizer"]) or self._cut_by_rule
         self._rule = tokenizers.Tokenizer.from_str(json.dumps(content)).pre_tokenizer
         self._bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 

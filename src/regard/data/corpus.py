@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from regard.data.lines import Faults, Line, damage_first, read_lines
-from regard.data.parses import Parse, with_parses
+from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
+from regard.data.parses import Parse, zip_parses
 from regard.data.readers.conllu import read_conllu
 from regard.errors import DataError
 
@@ -26,8 +26,8 @@ class Pair:
     parse: Parse | None = field(default=None, kw_only=True, repr=False)
 
 
-def aligned_pairs(
-    sources: Sequence[str], targets: Sequence[str], faults: Faults, parses: Sequence[str] = ()
+def read_aligned(
+    sources: Sequence[str], targets: Sequence[str], faults: InvalidLines, parses: Sequence[str] = ()
 ) -> Iterator[Pair]:
     """Pairs from files that are aligned line by line: the first of `sources` with the first of `targets`, and so on.
 
@@ -40,19 +40,19 @@ def aligned_pairs(
     if parses and len(parses) != len(sources):
         raise DataError(f"there are {len(sources)} source files and {len(parses)} of parses; give one for each source.")
     for n, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        with damage_first(source, target):
+        with check_gzip_on_error(source, target):
             rows = _side_by_side(source, target, faults)
             if not parses:
                 for left, right in rows:
                     yield from _pair([left.text, right.text], [left.place, right.place], faults)
                 continue
             sentences = read_conllu([parses[n]], faults)
-            for (left, right), parse in with_parses(rows, lambda row: row[0], sentences, parses[n], faults):
+            for (left, right), parse in zip_parses(rows, lambda row: row[0], sentences, parses[n], faults):
                 if parse is not None or not (left.text or "").strip():  # else it is a fault that is noted already
                     yield from _pair([left.text, right.text], [left.place, right.place], faults, parse)
 
 
-def _side_by_side(source: str, target: str, faults: Faults) -> Iterator[tuple[Line, Line]]:
+def _side_by_side(source: str, target: str, faults: InvalidLines) -> Iterator[tuple[Line, Line]]:
     """The lines of two files, which must have equally many."""
     for left, right in zip_longest(read_lines(source, faults), read_lines(target, faults)):
         if right is None:
@@ -62,7 +62,7 @@ def _side_by_side(source: str, target: str, faults: Faults) -> Iterator[tuple[Li
         yield left, right
 
 
-def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
+def read_pair_files(files: Iterable[str], faults: InvalidLines) -> Iterator[Pair]:
     """Pairs from TSV files (the first two columns) or JSON Lines (`source` and `target`), by each file's name."""
     from regard.data.readers.builtin import builtin_pairs, is_builtin  # which makes pairs of its own
 
@@ -71,12 +71,12 @@ def table_pairs(files: Iterable[str], faults: Faults) -> Iterator[Pair]:
             yield from builtin_pairs(file)
             continue
         read = _fields if format_of(file) == "jsonl" else _columns
-        with damage_first(file):
+        with check_gzip_on_error(file):
             for line in read_lines(file, faults):
                 yield from read(line, faults)
 
 
-def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
+def read_documents(files: Iterable[str], faults: InvalidLines) -> Iterator[Iterator[str]]:
     """Documents as streams of text: a plain file is one, its line ends kept; in JSON Lines each `text` is one."""
     from regard.data.readers.builtin import builtin_documents, is_builtin
 
@@ -84,7 +84,7 @@ def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
         if is_builtin(file):
             yield from builtin_documents(file)
         elif format_of(file) == "jsonl":
-            with damage_first(file):
+            with check_gzip_on_error(file):
                 for line in read_lines(file, faults):
                     record = _record(line, ("text",), faults)
                     if record is not None:
@@ -93,19 +93,19 @@ def documents(files: Iterable[str], faults: Faults) -> Iterator[Iterator[str]]:
             yield _text(file, faults)
 
 
-def _text(file: str, faults: Faults) -> Iterator[str]:
+def _text(file: str, faults: InvalidLines) -> Iterator[str]:
     """The lines of a plain file, with their ends."""
-    with damage_first(file):
+    with check_gzip_on_error(file):
         yield from (line.text + "\n" for line in read_lines(file, faults) if line.text is not None)
 
 
-def texts(files: Iterable[str], faults: Faults) -> Iterator[str]:
+def read_texts(files: Iterable[str], faults: InvalidLines) -> Iterator[str]:
     """Texts, each by itself: a plain file has one on every line; in JSON Lines each `text` is one."""
     from regard.data.readers.builtin import is_builtin
 
     for file in files:
         if is_builtin(file) or format_of(file) == "jsonl":
-            yield from ("".join(document) for document in documents([file], faults))
+            yield from ("".join(document) for document in read_documents([file], faults))
         else:
             yield from (line.text for line in read_lines(file, faults) if line.text is not None)
 
@@ -120,7 +120,7 @@ def format_of(file: str) -> str:
     return {"tsv": "tsv", "tab": "tsv", "jsonl": "jsonl", "ndjson": "jsonl"}.get(ending, "text")
 
 
-def _columns(line: Line, faults: Faults) -> Iterator[Pair]:
+def _columns(line: Line, faults: InvalidLines) -> Iterator[Pair]:
     if line.text is None:
         return
     columns = line.text.split("\t")
@@ -130,13 +130,13 @@ def _columns(line: Line, faults: Faults) -> Iterator[Pair]:
     yield from _pair(columns[:2], [line.place, line.place], faults)
 
 
-def _fields(line: Line, faults: Faults) -> Iterator[Pair]:
+def _fields(line: Line, faults: InvalidLines) -> Iterator[Pair]:
     record = _record(line, ("source", "target"), faults)
     if record is not None:
         yield from _pair([record["source"], record["target"]], [line.place, line.place], faults)
 
 
-def _record(line: Line, keys: Sequence[str], faults: Faults) -> dict[str, Any] | None:
+def _record(line: Line, keys: Sequence[str], faults: InvalidLines) -> dict[str, Any] | None:
     """The object on a line of JSON, if it has a text under each key."""
     if line.text is None:
         return None
@@ -163,7 +163,7 @@ def _broken(text: str) -> bool:
 
 
 def _pair(
-    texts: Sequence[str | None], places: Sequence[str], faults: Faults, parse: Parse | None = None
+    texts: Sequence[str | None], places: Sequence[str], faults: InvalidLines, parse: Parse | None = None
 ) -> Iterator[Pair]:
     """The pair, unless a side is unreadable, which is noted already, or empty."""
     source, target = texts

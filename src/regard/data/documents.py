@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.data.fast_encoder import encoder
-from regard.data.store import chunks, write_parts
+from regard.data.fast_encoder import fast_encoder
+from regard.data.store import chunked, write_document_store
 from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError
 
@@ -39,11 +39,11 @@ def store_documents(
     Empty documents are left out, and counted. `progress` is told every so often how many tokens there are so far.
     """
     counts: Counter[str] = Counter(read=0, kept=0)
-    encode = encoder(tokenizer)
+    encode = fast_encoder(tokenizer)
 
     def parts() -> Iterator[tuple[list[int], bool]]:
         tokens = 0
-        for chunk in chunks(_pieces(documents, counts), TOGETHER):
+        for chunk in chunked(_pieces(documents, counts), TOGETHER):
             encoded = encode([text for text, _ in chunk])
             for ids, (_, last) in zip(encoded, chunk, strict=True):
                 yield ids, last
@@ -51,7 +51,7 @@ def store_documents(
             if progress is not None:
                 progress(tokens)
 
-    write_parts(folder, parts(), len(tokenizer), {"counts": counts, **about})
+    write_document_store(folder, parts(), len(tokenizer), {"counts": counts, **about})
 
 
 def _pieces(documents: Iterable[Iterable[str]], counts: Counter[str]) -> Iterator[tuple[str, bool]]:

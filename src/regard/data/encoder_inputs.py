@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.pairs import Ids, Real, pad
+from regard.data.pairs import Ids, Mask, pad_sequences
 
-MOST = 2**16 - 1  # tokens of a text, however many a network can read: a store counts them in 16 bits
+MAX_TOKENS = 2**16 - 1  # tokens of a text, however many a network can read: a store counts them in 16 bits
 
 
 @dataclass(frozen=True)
-class Framed:
+class EncoderInput:
     """The ids of a text with its frame, how many of the last of them are the second text's, and whether it was cut."""
 
     ids: list[int]
@@ -26,19 +26,19 @@ class Framed:
 
 
 @dataclass(frozen=True)
-class Frame:
+class InputTemplate:
     """What stands around texts, and how long all of it may be."""
 
     start: int
     end: int
-    longest: int = MOST
+    longest: int = MAX_TOKENS
 
     @classmethod
-    def of(cls, tokens: SpecialTokensConfig, longest: int | None) -> "Frame":
+    def of(cls, tokens: SpecialTokensConfig, longest: int | None) -> "InputTemplate":
         """The frame of a network that reads so many tokens; None: any number."""
-        return cls(tokens.start, tokens.end, max(4, min(longest or MOST, MOST)))
+        return cls(tokens.start, tokens.end, max(4, min(longest or MAX_TOKENS, MAX_TOKENS)))
 
-    def around(self, first: Sequence[int], second: Sequence[int] | None = None) -> Framed:
+    def around(self, first: Sequence[int], second: Sequence[int] | None = None) -> EncoderInput:
         """A text, or two, in their frame.
 
         >>> Frame(start=2, end=3).around([7, 8], [9])
@@ -48,14 +48,14 @@ class Frame:
         """
         if second is None:
             kept = first[: self.longest - 2]
-            return Framed([self.start, *kept, self.end], 0, len(kept) < len(first))
+            return EncoderInput([self.start, *kept, self.end], 0, len(kept) < len(first))
         room = self.longest - 3
         shorter = min(len(first), len(second), room // 2)
         ours, theirs = min(len(first), room - shorter), min(len(second), room - shorter)
         if ours + theirs > room:  # both are long: half for each
             ours = room - theirs
         ids = [self.start, *first[:ours], self.end, *second[:theirs], self.end]
-        return Framed(ids, theirs + 1, ours < len(first) or theirs < len(second))
+        return EncoderInput(ids, theirs + 1, ours < len(first) or theirs < len(second))
 
     def divided(self, words: Sequence[Sequence[int]], unknown: int) -> Iterator[tuple[list[int], list[int]]]:
         """Words, each in its sub-words, as one framed row or several, each with the places of its words' first ones.
@@ -78,26 +78,26 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class FramedBatch:
+class EncoderBatch:
     """Framed rows as a rectangle. B rows · S tokens"""
 
     ids: Ids  # (B, S)
-    real: Real  # (B, S) where it is not padding
+    real: Mask  # (B, S) where it is not padding
     segments: Ids  # (B, S) 1 in second texts
 
 
-def batch_of_framed(rows: Sequence[NDArray[np.integer]], seconds: Sequence[int], pad_id: int) -> FramedBatch:
+def make_encoder_batch(rows: Sequence[NDArray[np.integer]], seconds: Sequence[int], pad_id: int) -> EncoderBatch:
     """Rows of ids, and how many of the last tokens of each belong to its second text.
 
     >>> batch = batch_of_framed([np.array([2, 7, 3, 9, 3]), np.array([2, 8, 3])], [2, 0], pad_id=0)
     >>> batch.segments.tolist()
     [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
     """
-    ids, real = pad(rows, pad_id=pad_id)
+    ids, real = pad_sequences(rows, pad_id=pad_id)
     lengths = real.sum(1)[:, None]
     place = np.arange(ids.shape[1])
     segments = (place >= lengths - np.asarray(seconds)[:, None]) & real
-    return FramedBatch(ids, real, segments.astype(np.int64))
+    return EncoderBatch(ids, real, segments.astype(np.int64))
 
 
 def word_texts(words: Sequence[str]) -> list[str]:

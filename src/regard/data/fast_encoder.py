@@ -15,12 +15,12 @@ from tokenizers import pre_tokenizers
 
 from regard.data.tokenizer import WORD_START, Tokenizer
 
-MOST = 500_000  # words to remember; a language has more, but seldom uses them
+MAX_CACHED_WORDS = 500_000  # words to remember; a language has more, but seldom uses them
 Encode = Callable[[Sequence[str]], list[list[int]]]
 Cut = Callable[[str], list[str] | None]  # the words of a text that is normalised, or None where it cannot tell
 
 
-def encoder(tokenizer: Tokenizer) -> Encode:
+def fast_encoder(tokenizer: Tokenizer) -> Encode:
     """What encodes many texts exactly as the tokenizer does, in the fastest way that its kind allows.
 
     >>> from regard.config.tokenizer import TokenizerConfig
@@ -30,7 +30,7 @@ def encoder(tokenizer: Tokenizer) -> Encode:
     True
     """
     content = json.loads(tokenizer.to_json())
-    cut = cut_of(content["pre_tokenizer"] or {})
+    cut = find_word_splitter(content["pre_tokenizer"] or {})
     added = any(not token["special"] for token in content["added_tokens"])  # such a token may lie across words
     if cut is None or added or content["truncation"] or content["padding"] or content["model"].get("dropout"):
         return tokenizer.encode_all
@@ -50,7 +50,7 @@ class _WordByWord:
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
         normal = list(texts if self._normalizer is None else map(self._normalizer.normalize_str, texts))
         words = [self._cut(text) for text in normal]
-        if len(self._known) > MOST:
+        if len(self._known) > MAX_CACHED_WORDS:
             self._known.clear()
         new = list(set().union(*filter(None, words)).difference(self._known))
         self._known.update(zip(new, self._words.encode_all(new), strict=True))
@@ -62,7 +62,7 @@ class _WordByWord:
         ]
 
 
-def cut_of(rule: dict[str, Any]) -> Cut | None:
+def find_word_splitter(rule: dict[str, Any]) -> Cut | None:
     """How a tokenizer with this rule cuts texts into words, if it is known here."""
     first = rule["pretokenizers"][0] if rule.get("type") == "Sequence" else rule
     if first == {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "always", "split": True}:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.corpus import format_of
-from regard.data.lines import STANDARD_INPUT, readable
+from regard.data.lines import STANDARD_INPUT, explain_read_errors
 from regard.data.readers.builtin import is_builtin, version_of
-from regard.data.store import TokenStore, check_store, open_store
+from regard.data.store import TokenStore, open_store, verify_store
 from regard.errors import DataError
 
 KEY = "key"
@@ -39,7 +39,7 @@ def store_for(folder: Path, key: str, build: Callable[[Path], None]) -> TokenSto
     """
     store = open_store(folder)
     if store is not None and store.about.get(KEY) == key:
-        check_store(store)
+        verify_store(store)
         return store
     build(folder)
     store = open_store(folder)
@@ -62,7 +62,7 @@ def _content(file: str) -> str:
     if file == STANDARD_INPUT:
         raise DataError("standard input can be read only once; save it to a file, and give the file.")
     try:
-        with readable(file):
+        with explain_read_errors(file):
             if Path(file).exists() and not Path(file).is_file() and not Path(file).is_dir():
                 raise DataError(f"{file}: can be read only once; save it to a file, and give the file.")
             with open(file, "rb") as stream:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from regard.data.corpus import Pair
-from regard.data.store import Column, TokenStore
+from regard.data.store import TokenColumn, TokenStore
 
 
 def is_held_out(pair: Pair, share: float) -> bool:
@@ -30,6 +30,6 @@ def split_tail(store: TokenStore, share: float) -> tuple[TokenStore, TokenStore]
     if len(last) and cut > (first[-1] if first else 0):
         first.append(cut)  # the document that the cut goes through is in both parts
     return (
-        replace(store, columns=(Column(column.ids[:cut], np.asarray(first, np.int64)),)),
-        replace(store, columns=(Column(column.ids[cut:], np.asarray(last, np.int64)),)),
+        replace(store, columns=(TokenColumn(column.ids[:cut], np.asarray(first, np.int64)),)),
+        replace(store, columns=(TokenColumn(column.ids[cut:], np.asarray(last, np.int64)),)),
     )

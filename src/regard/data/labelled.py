@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.data.corpus import format_of
-from regard.data.lines import Faults, Line, damage_first, read_lines
+from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
 from regard.errors import DataError
 
 LABEL = ("label", "class", "category")
@@ -19,7 +19,7 @@ SECOND = ("second", "text2", "sentence2", "hypothesis")
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabeledExample:
     """A text, or a pair of texts, and what it is labelled as."""
 
     label: str
@@ -38,16 +38,16 @@ class Labelled:
         return (self.label,)
 
 
-def labelled(files: Iterable[str], faults: Faults) -> Iterator[Labelled]:
+def read_labeled(files: Iterable[str], faults: InvalidLines) -> Iterator[LabeledExample]:
     """The labelled texts of files, in order."""
-    from regard.data.readers.builtin import builtin_labelled, is_builtin
+    from regard.data.readers.builtin import builtin_labeled, is_builtin
 
     for file in files:
         if is_builtin(file):
-            yield from builtin_labelled(file)
+            yield from builtin_labeled(file)
             continue
         read = _objects if format_of(file) == "jsonl" else _table
-        with damage_first(file):
+        with check_gzip_on_error(file):
             yield from read(read_lines(file, faults), faults)
 
 
@@ -66,7 +66,7 @@ class _Columns:
         return 1 + max(place for place in wanted if place is not None)
 
 
-def _table(lines: Iterable[Line], faults: Faults) -> Iterator[Labelled]:
+def _table(lines: Iterable[Line], faults: InvalidLines) -> Iterator[LabeledExample]:
     columns = _Columns()
     for line in lines:
         if line.text is None:
@@ -106,7 +106,7 @@ def _named(names: Sequence[str], known: Sequence[str]) -> int | None:
     return next((names.index(name) for name in known if name in names), None)
 
 
-def _objects(lines: Iterable[Line], faults: Faults) -> Iterator[Labelled]:
+def _objects(lines: Iterable[Line], faults: InvalidLines) -> Iterator[LabeledExample]:
     for line in lines:
         if line.text is None:
             continue
@@ -131,7 +131,7 @@ def _field(fields: Mapping[str, Any], known: Sequence[str]) -> str | None:
     return str(value) if isinstance(value, str | int) else None
 
 
-def _example(label: str, text: str, second: str | None, place: str, faults: Faults) -> Iterator[Labelled]:
+def _example(label: str, text: str, second: str | None, place: str, faults: InvalidLines) -> Iterator[LabeledExample]:
     given = {"label": label.strip(), "text": text.strip()}
     if second is not None:
         given["second text"] = second.strip()
@@ -142,4 +142,4 @@ def _example(label: str, text: str, second: str | None, place: str, faults: Faul
     if any("\ud800" <= character <= "\udfff" for value in given.values() for character in value):
         faults.add("broken Unicode", f"{place}: has half of a character (a lone surrogate); mend it")
         return
-    yield Labelled(given["label"], given["text"], given.get("second text"), place)
+    yield LabeledExample(given["label"], given["text"], given.get("second text"), place)

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import START, Place
+from regard.data.batching import DATA_START, DataPosition
 from regard.data.documents import check_lossless_lines, store_documents
-from regard.data.store import Column
+from regard.data.store import TokenColumn
 from regard.errors import DataError
 
 
-def pack(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+def pack_sequences(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
     """The row that each thing goes into: long ones first, each where it leaves the least space (best fit decreasing).
 
     Lengths are from 1 to `capacity`.
@@ -47,18 +47,18 @@ def pack(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
 
 
 __all__ = [
-    "Blocks",
+    "BlockBatches",
     "LanguageBatch",
-    "Packed",
-    "Stream",
+    "PackedBatches",
+    "TokenStream",
     "check_lossless_lines",
-    "pieces_of",
-    "sequential",
+    "split_documents",
     "store_documents",
+    "validation_batches",
 ]
 
 Ids = NDArray[np.int64]
-SEGMENT = 32  # blocks that are cut out of the stream side by side; one of them has a seam
+BLOCKS_PER_SEGMENT = 32  # blocks that are cut out of the stream side by side; one of them has a seam
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class LanguageBatch:
 
 
 @dataclass(frozen=True)
-class Stream:
+class TokenStream:
     """All documents one after the other, read from the store where they are needed."""
 
-    column: Column
+    column: TokenColumn
     special: SpecialTokensConfig
 
     def __len__(self) -> int:
@@ -142,10 +142,10 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class _Epochs(ABC):
+class _EpochBatches(ABC):
     """Batches of `tokens // length` rows. Everything follows from the seed and the number of the epoch."""
 
-    column: Column
+    column: TokenColumn
     length: int  # tokens in a row
     tokens: int  # in a batch; a row that is longer by itself makes a batch of its own
     special: SpecialTokensConfig
@@ -160,9 +160,9 @@ class _Epochs(ABC):
         """The batch of some rows."""
 
     @cached_property
-    def stream(self) -> Stream:
+    def stream(self) -> TokenStream:
         """The documents that rows are cut from."""
-        return Stream(self.column, self.special)
+        return TokenStream(self.column, self.special)
 
     def epoch(self, number: int, first: int = 0) -> Iterator[LanguageBatch]:
         """The batches of an epoch, from the `first` on."""
@@ -173,13 +173,13 @@ class _Epochs(ABC):
         """How many batches an epoch has."""
         return len(self._plan(epoch))
 
-    def after(self, place: Place = START) -> Iterator[tuple[Place, LanguageBatch]]:
+    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, LanguageBatch]]:
         """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
         while True:
             for batch in self.epoch(place.epoch, place.batch):
                 place = replace(place, batch=place.batch + 1)
                 yield place, batch
-            place = Place(place.epoch + 1)
+            place = DataPosition(place.epoch + 1)
 
     def _plan(self, epoch: int) -> list[Ids]:
         """The spans of each batch."""
@@ -192,7 +192,7 @@ class _Epochs(ABC):
 
 
 @dataclass(frozen=True)
-class Blocks(_Epochs):
+class BlockBatches(_EpochBatches):
     """Blocks of `length` tokens from the stream, whatever documents they are of; a block can see all of itself.
 
     Each epoch cuts the stream elsewhere: every segment of some blocks begins at a random place of its own within one
@@ -205,7 +205,7 @@ class Blocks(_Epochs):
         """The blocks of an epoch in random order, one in each row."""
         random = np.random.default_rng([self.seed, epoch])
         size = len(self.stream)
-        segments = max(1, size // (SEGMENT * self.length))
+        segments = max(1, size // (BLOCKS_PER_SEGMENT * self.length))
         phases = random.integers(self.length if size > self.length else 1, size=segments)
         blocks = _blocks(size, self.length, phases)
         return _in_rows(blocks, random.permutation(blocks[:, 0].max() + 1)[blocks[:, 0]])
@@ -216,7 +216,7 @@ class Blocks(_Epochs):
 
 
 @dataclass(frozen=True)
-class Packed(_Epochs):
+class PackedBatches(_EpochBatches):
     """Whole documents, as many in a row as fit `length`, none seeing another.
 
     A document that is longer is cut into pieces of `length`, which cannot see each other either, though each but the
@@ -227,9 +227,9 @@ class Packed(_Epochs):
     def spans(self, epoch: int) -> Ids:
         """The documents of an epoch, packed, the rows in random order."""
         random = np.random.default_rng([self.seed, epoch])
-        pieces = pieces_of(self.stream.ends, self.length)
+        pieces = split_documents(self.stream.ends, self.length)
         pieces = pieces[random.permutation(len(pieces))]  # among equally long ones, chance decides who shares a row
-        rows = pack(pieces[:, 1] - pieces[:, 0], self.length)
+        rows = pack_sequences(pieces[:, 1] - pieces[:, 0], self.length)
         return _in_rows(np.column_stack([rows, pieces]), random.permutation(rows.max() + 1)[rows])
 
     def batch(self, spans: Ids) -> LanguageBatch:
@@ -237,17 +237,17 @@ class Packed(_Epochs):
         return self.stream.batch(spans, apart=True)
 
 
-def sequential(
-    column: Column, length: int, tokens: int, special: SpecialTokensConfig, *, apart: bool = False
+def validation_batches(
+    column: TokenColumn, length: int, tokens: int, special: SpecialTokensConfig, *, apart: bool = False
 ) -> Iterator[LanguageBatch]:
     """Every token once, always in the same batches, for validation: in order, or packed, with documents apart."""
     if apart:
-        return Packed(column, length, tokens, special).epoch(0)
-    return _InOrder(column, length, tokens, special).epoch(0)
+        return PackedBatches(column, length, tokens, special).epoch(0)
+    return _SequentialBlocks(column, length, tokens, special).epoch(0)
 
 
 @dataclass(frozen=True)
-class _InOrder(Blocks):
+class _SequentialBlocks(BlockBatches):
     def spans(self, epoch: int) -> Ids:
         return _blocks(len(self.stream), self.length, np.zeros(1, np.int64))
 
@@ -261,9 +261,9 @@ def _blocks(size: int, length: int, phases: Ids) -> Ids:
     [[0, 2, 5], [1, 5, 8], [2, 0, 2]]
     """
     numbers = np.arange(-(-size // length))
-    segment = np.minimum(numbers // SEGMENT, len(phases) - 1)
-    first = segment * SEGMENT * length
-    last = np.where(segment < len(phases) - 1, first + SEGMENT * length, size)
+    segment = np.minimum(numbers // BLOCKS_PER_SEGMENT, len(phases) - 1)
+    first = segment * BLOCKS_PER_SEGMENT * length
+    last = np.where(segment < len(phases) - 1, first + BLOCKS_PER_SEGMENT * length, size)
     starts = numbers * length + phases[segment]
     ends = np.minimum(starts + length, last + phases[segment])
     until = np.column_stack([numbers, starts, np.minimum(ends, last)])[starts < last]
@@ -271,7 +271,7 @@ def _blocks(size: int, length: int, phases: Ids) -> Ids:
     return np.concatenate([until, again])
 
 
-def pieces_of(ends: Ids, length: int) -> Ids:
+def split_documents(ends: Ids, length: int) -> Ids:
     """Documents that end at these places, in pieces of at most `length`: (K, 2), start and end.
 
     >>> pieces_of(np.array([2, 7]), length=3).tolist()

@@ -14,7 +14,7 @@ from regard.errors import DataError
 
 
 @dataclass
-class Faults:
+class InvalidLines:
     """Faults met so far. Nothing is dropped silently: what was skipped is counted, with an example of each reason."""
 
     skip: bool = False
@@ -31,7 +31,7 @@ class Faults:
 
 
 STANDARD_INPUT = "-"
-LONGEST = 16 * 2**20  # bytes; a longer line is no sentence, and would fill the memory
+MAX_LINE_BYTES = 16 * 2**20  # bytes; a longer line is no sentence, and would fill the memory
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Line:
         return f"{self.file}:{self.number}"
 
 
-def read_lines(file: str, faults: Faults) -> Iterator[Line]:
+def read_lines(file: str, faults: InvalidLines) -> Iterator[Line]:
     """The lines of a file; `.gz` is unpacked on the way, `-` is standard input.
 
     A line that is not UTF-8, or far too long, is a fault; where faults are skipped, it comes with no text, so that
@@ -61,7 +61,7 @@ def read_lines(file: str, faults: Faults) -> Iterator[Line]:
 
 
 @contextmanager
-def damage_first(*files: str) -> Iterator[None]:
+def check_gzip_on_error(*files: str) -> Iterator[None]:
     """While it lasts, a complaint about a line of a compressed file is made only if the file is whole.
 
     A damaged one unpacks to nonsense, whose lines are not to blame; that it is damaged shows only at its end.
@@ -77,9 +77,9 @@ def damage_first(*files: str) -> Iterator[None]:
         raise
 
 
-def _decode(raw: bytes | None, place: str, first: bool, faults: Faults) -> str | None:
+def _decode(raw: bytes | None, place: str, first: bool, faults: InvalidLines) -> str | None:
     if raw is None:
-        faults.add("too long to read", f"{place}: is longer than {LONGEST:,} bytes; break it into lines")
+        faults.add("too long to read", f"{place}: is longer than {MAX_LINE_BYTES:,} bytes; break it into lines")
         return None
     try:
         return raw.decode("utf-8-sig" if first else "utf-8")  # a byte order mark is no part of the text
@@ -92,7 +92,7 @@ def _decode(raw: bytes | None, place: str, first: bool, faults: Faults) -> str |
 def _raw_lines(stream: BinaryIO, shown: str) -> Iterator[bytes | None]:
     """Lines without their ends; None for one that is too long, which is passed over piece by piece."""
     while raw := _read(stream, shown):
-        if len(raw) <= LONGEST:
+        if len(raw) <= MAX_LINE_BYTES:
             yield raw.removesuffix(b"\n").removesuffix(b"\r")
             continue
         while raw and not raw.endswith(b"\n"):
@@ -102,7 +102,7 @@ def _raw_lines(stream: BinaryIO, shown: str) -> Iterator[bytes | None]:
 
 def _read(stream: BinaryIO, shown: str) -> bytes:
     try:
-        return stream.readline(LONGEST + 1)
+        return stream.readline(MAX_LINE_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{shown}: is a damaged gzip file ({error}); copy it again, or compress it again.") from None
     except OSError as error:
@@ -112,7 +112,7 @@ def _read(stream: BinaryIO, shown: str) -> bytes:
 def _open(file: str) -> AbstractContextManager[BinaryIO]:
     if file == STANDARD_INPUT:
         return _standard_input()
-    with readable(file):
+    with explain_read_errors(file):
         return gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb")  # type: ignore[return-value]
 
 
@@ -127,7 +127,7 @@ def _standard_input() -> AbstractContextManager[BinaryIO]:
 
 
 @contextmanager
-def readable(file: str) -> Iterator[None]:
+def explain_read_errors(file: str) -> Iterator[None]:
     """While it lasts, what keeps a file from being read becomes a sentence."""
     try:
         yield

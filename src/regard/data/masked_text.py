@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-from regard.data.tokenizer import MASK, WORD_START, Tokenizer
+from regard.data.tokenizer import MASK_TOKEN, WORD_START, Tokenizer
 from regard.data.word_boundaries import SPACE
 
 
-def encode_holes(tokenizer: Tokenizer, text: str, mask: int) -> list[int]:
+def encode_masked(tokenizer: Tokenizer, text: str, mask: int) -> list[int]:
     """The ids of a text, with the mask token wherever it says `[MASK]`, or what the tokenizer calls that token.
 
     >>> from regard.config.tokenizer import TokenizerConfig
@@ -50,7 +50,7 @@ def _encode_filler(tokenizer: Tokenizer, before: str, filler: str, *, first: boo
 
 
 def _around_holes(tokenizer: Tokenizer, text: str, mask: int) -> list[str]:
-    return text.replace(tokenizer.pieces([mask])[0], MASK).split(MASK)
+    return text.replace(tokenizer.pieces([mask])[0], MASK_TOKEN).split(MASK_TOKEN)
 
 
 def _before_hole(tokenizer: Tokenizer, text: str) -> str:
@@ -58,10 +58,10 @@ def _before_hole(tokenizer: Tokenizer, text: str) -> str:
     return text.removesuffix(" ") if tokenizer.is_byte_level else text
 
 
-def show_holes(tokenizer: Tokenizer, ids: Sequence[int], holes: Collection[int]) -> str:
+def format_masked(tokenizer: Tokenizer, ids: Sequence[int], holes: Collection[int]) -> str:
     """The text of ids, with `[MASK]` at these places of them."""
     pieces = tokenizer.pieces(ids)
     for place in holes:
         mark = next((mark for mark in (WORD_START, SPACE) if pieces[place].startswith(mark)), "")
-        pieces[place] = mark + MASK
+        pieces[place] = mark + MASK_TOKEN
     return tokenizer.decode_pieces(pieces)

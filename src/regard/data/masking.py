@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from regard.config import SpecialTokensConfig
 from regard.config.masking import MaskingConfig
 from regard.data.tokenizer import Tokenizer
-from regard.data.word_boundaries import WordEdges, word_edges
+from regard.data.word_boundaries import WordBoundaries, word_boundaries
 
 Ids = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -24,7 +24,7 @@ Uniform = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Hidden:
+class MaskedTokens:
     """Texts some of whose tokens are hidden."""
 
     read: Ids  # (B, T) what the encoder reads
@@ -32,7 +32,7 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class Draws:
+class MaskingDraws:
     """Everything that chance decides: a number from 0 to 1 for each token, for three questions."""
 
     choice: Uniform  # (B, T) is it hidden; of a word, its first token's counts
@@ -40,12 +40,12 @@ class Draws:
     token: Uniform  # (B, T) if that is drawn at random, which one
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], random: np.random.Generator) -> "Draws":
+    def of(cls, shape: tuple[int, ...], random: np.random.Generator) -> "MaskingDraws":
         """Fresh ones."""
         return cls(*random.random((3, *shape)))
 
 
-class Masking:
+class TokenMasker:
     """Hides tokens as the settings say."""
 
     def __init__(self, settings: MaskingConfig, tokenizer: Tokenizer, special: SpecialTokensConfig) -> None:
@@ -56,7 +56,7 @@ class Masking:
         self._is_text = np.ones(len(tokenizer), np.bool_)
         self._is_text[list(not_text)] = False
         self.text = np.flatnonzero(self._is_text)  # the tokens that may be drawn at random
-        self._edges: WordEdges | None = word_edges(tokenizer, not_text) if settings.whole_words else None
+        self._edges: WordBoundaries | None = word_boundaries(tokenizer, not_text) if settings.whole_words else None
 
     def may_hide(self, ids: NDArray[np.integer[Any]]) -> Bools:
         """True at the tokens that are text."""
@@ -67,7 +67,7 @@ class Masking:
         """True at the tokens (B, T) that begin what is hidden as a whole: a word, or each a token by itself."""
         return np.ones(ids.shape, np.bool_) if self._edges is None else self._edges.starts(ids)
 
-    def hide(self, ids: Ids, draws: Draws) -> Hidden:
+    def hide(self, ids: Ids, draws: MaskingDraws) -> MaskedTokens:
         """Hide tokens (B, T) as the draws decide."""
         candidates = self.may_hide(ids)
         first = np.where(self.starts(ids), np.arange(ids.shape[1]), 0)
@@ -80,4 +80,4 @@ class Masking:
         read = np.where(masked, self.mask, ids)
         if drawn.any():
             read[drawn] = self.text[(draws.token[drawn] * len(self.text)).astype(np.int64)]
-        return Hidden(read, chosen)
+        return MaskedTokens(read, chosen)

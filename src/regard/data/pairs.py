@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
 from regard.data.corpus import Pair
-from regard.data.fast_encoder import encoder
-from regard.data.parses import END, FACTS, PAD, Facts, facts_of
-from regard.data.store import TokenStore, chunks, write_store
+from regard.data.fast_encoder import fast_encoder
+from regard.data.parses import END_POSITION, PAD_FEATURE, SYNTAX_FEATURES, TokenFeatures, token_features
+from regard.data.store import TokenStore, chunked, write_store
 from regard.data.tokenizer import Tokenizer
 
 Ids = NDArray[np.int64]
-Real = NDArray[np.bool_]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Filter:
+class LengthFilter:
     """Which pairs are fit for training; the others are counted by reason."""
 
     longest: int = 256  # tokens on either side
@@ -49,7 +49,7 @@ def store_pairs(
     folder: Path,
     pairs: Iterable[Pair],
     tokenizer: Tokenizer,
-    fit: Filter,
+    fit: LengthFilter,
     about: Mapping[str, Any],
     progress: Callable[[int], None] | None = None,
     *,
@@ -61,10 +61,10 @@ def store_pairs(
     `progress` is told every so often how many pairs have been read.
     """
     counts: Counter[str] = Counter(read=0)
-    encode = encoder(tokenizer)
+    encode = fast_encoder(tokenizer)
 
     def examples() -> Iterator[tuple[list[int], ...]]:
-        for chunk in chunks(pairs, 4096):
+        for chunk in chunked(pairs, 4096):
             if parsed:
                 sources, facts = encode_parsed(chunk, tokenizer)
             else:
@@ -79,14 +79,14 @@ def store_pairs(
                 if fault is None:
                     yield source, target, *known.values()
 
-    columns = 2 + len(FACTS) if parsed else 2
+    columns = 2 + len(SYNTAX_FEATURES) if parsed else 2
     write_store(folder, examples(), columns, len(tokenizer), {"counts": counts, **about})
 
 
-def encode_parsed(pairs: Sequence[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], list[Facts]]:
+def encode_parsed(pairs: Sequence[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], list[TokenFeatures]]:
     """The ids of sources that have parses, and the facts about each token."""
     encoded = tokenizer.encode_placed([pair.source for pair in pairs])
-    facts = [facts_of(pair.parse or (), offsets) for pair, (_, offsets) in zip(pairs, encoded, strict=True)]
+    facts = [token_features(pair.parse or (), offsets) for pair, (_, offsets) in zip(pairs, encoded, strict=True)]
     return [ids for ids, _ in encoded], facts
 
 
@@ -95,37 +95,37 @@ class PairBatch:
     """A batch for teacher forcing: the decoder reads `[SOS] …` and is to predict `… [EOS]`."""
 
     source: Ids  # (B, S), ending in [EOS]
-    source_real: Real
+    source_real: Mask
     target: Ids  # (B, T), beginning with [SOS]: the target shifted right
-    target_real: Real
+    target_real: Mask
     predicted: Ids  # (B, T), ending in [EOS]
     source_facts: dict[str, Ids] = field(default_factory=dict)  # (B, S) by name, where there are parses
 
 
-def batch_of_pairs(store: TokenStore, examples: Ids, tokens: SpecialTokensConfig) -> PairBatch:
+def make_pair_batch(store: TokenStore, examples: Ids, tokens: SpecialTokensConfig) -> PairBatch:
     """The batch of these examples of a store."""
     (sources, source_lengths), (targets, target_lengths), *known = (column.gather(examples) for column in store.columns)
     source, source_real = _rectangle(sources, source_lengths, after=[tokens.end], pad_id=tokens.pad)
     target, target_real = _rectangle(targets, target_lengths, before=[tokens.start], pad_id=tokens.pad)
     predicted, _ = _rectangle(targets, target_lengths, after=[tokens.end], pad_id=tokens.pad)
     facts = {
-        name: _rectangle(flat, lengths, after=[end], pad_id=PAD)[0]
-        for name, end, (flat, lengths) in zip(FACTS, END, known, strict=False)  # none, or all
+        name: _rectangle(flat, lengths, after=[end], pad_id=PAD_FEATURE)[0]
+        for name, end, (flat, lengths) in zip(SYNTAX_FEATURES, END_POSITION, known, strict=False)  # none, or all
     }
     return PairBatch(source, source_real, target, target_real, predicted, facts)
 
 
-def batch_of_rows(
-    sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokensConfig, facts: Sequence[Facts] = ()
+def pair_batch_from_ids(
+    sources: Sequence[Ids], targets: Sequence[Ids], tokens: SpecialTokensConfig, facts: Sequence[TokenFeatures] = ()
 ) -> PairBatch:
     """The batch of sentences that are given as ids."""
-    source, source_real = pad(sources, after=[tokens.end], pad_id=tokens.pad)
-    target, target_real = pad(targets, before=[tokens.start], pad_id=tokens.pad)
-    predicted, _ = pad(targets, after=[tokens.end], pad_id=tokens.pad)
-    return PairBatch(source, source_real, target, target_real, predicted, pad_facts(facts))
+    source, source_real = pad_sequences(sources, after=[tokens.end], pad_id=tokens.pad)
+    target, target_real = pad_sequences(targets, before=[tokens.start], pad_id=tokens.pad)
+    predicted, _ = pad_sequences(targets, after=[tokens.end], pad_id=tokens.pad)
+    return PairBatch(source, source_real, target, target_real, predicted, pad_features(facts))
 
 
-def pad_facts(rows: Sequence[Facts]) -> dict[str, Ids]:
+def pad_features(rows: Sequence[TokenFeatures]) -> dict[str, Ids]:
     """The facts about sentences' tokens as rectangles, those of their ends included; nothing where there are none.
 
     >>> pad_facts([{"depth": [0], "preorder": [0], "last_below": [1]}])["depth"].tolist()
@@ -134,14 +134,14 @@ def pad_facts(rows: Sequence[Facts]) -> dict[str, Ids]:
     if not rows:
         return {}
     return {
-        name: pad([np.asarray(facts[name], np.int64) for facts in rows], after=[end], pad_id=PAD)[0]
-        for name, end in zip(FACTS, END, strict=True)
+        name: pad_sequences([np.asarray(facts[name], np.int64) for facts in rows], after=[end], pad_id=PAD_FEATURE)[0]
+        for name, end in zip(SYNTAX_FEATURES, END_POSITION, strict=True)
     }
 
 
-def pad(
+def pad_sequences(
     rows: Sequence[NDArray[np.integer]], *, before: Sequence[int] = (), after: Sequence[int] = (), pad_id: int
-) -> tuple[Ids, Real]:
+) -> tuple[Ids, Mask]:
     """Rows of ids as a rectangle, each with `before` and `after` around it, and where it is not padding.
 
     >>> ids, real = pad([np.array([7, 8]), np.array([9])], after=[3], pad_id=0)
@@ -154,7 +154,7 @@ def pad(
 
 def _rectangle(
     flat: NDArray[np.integer], lengths: Ids, *, before: Sequence[int] = (), after: Sequence[int] = (), pad_id: int
-) -> tuple[Ids, Real]:
+) -> tuple[Ids, Mask]:
     """The same for rows that lie one after the other, all at once: a batch must cost far less than a training step."""
     first, last = len(before), len(before) + lengths  # where each row's own ids begin, and what follows them
     width = int(lengths.max()) + first + len(after)

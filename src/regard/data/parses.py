@@ -11,14 +11,14 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from regard.data.lines import Faults, Line
-from regard.data.readers.conllu import Sentence, conllu_text, read_conllu
+from regard.data.lines import InvalidLines, Line
+from regard.data.readers.conllu import ConlluSentence, parse_conllu, read_conllu
 from regard.errors import DataError
 
-FACTS = ("depth", "preorder", "last_below")  # what a network is told about each token
+SYNTAX_FEATURES = ("depth", "preorder", "last_below")  # what a network is told about each token
 
 
-class Place(NamedTuple):
+class TreePosition(NamedTuple):
     """Where a word stands in the tree of its sentence."""
 
     depth: int
@@ -26,11 +26,11 @@ class Place(NamedTuple):
     last_below: int
 
 
-END = Place(1, 1, 1)  # the token that ends a sentence
-PAD = 0  # of every fact: pads stand where the root does, and nobody looks at them
+END_POSITION = TreePosition(1, 1, 1)  # the token that ends a sentence
+PAD_FEATURE = 0  # of every fact: pads stand where the root does, and nobody looks at them
 
 
-def places(heads: Sequence[int]) -> list[Place]:
+def tree_positions(heads: Sequence[int]) -> list[TreePosition]:
     """The place of each word of a tree, given the number of the word above it, from 1 on, or 0 for the one root.
 
     >>> places([2, 0, 2])  # the first and the third word hang from the second
@@ -47,33 +47,33 @@ Place(depth=1, preorder=3, last_below=3)]
         word, depth[word] = waiting.pop()
         order.append(word)
         waiting += [(child, depth[word] + 1) for child in reversed(below[word])]
-    number = {word: 0 if n == 0 else n + END.preorder for n, word in enumerate(order)}
+    number = {word: 0 if n == 0 else n + END_POSITION.preorder for n, word in enumerate(order)}
     last = dict(number)
     for word in reversed(order):
         head = heads[word - 1]
         if head:
             last[head] = max(last[head], last[word])
-    last[order[0]] = max(last[order[0]], END.preorder)
-    return [Place(depth[word], number[word], last[word]) for word in range(1, len(heads) + 1)]
+    last[order[0]] = max(last[order[0]], END_POSITION.preorder)
+    return [TreePosition(depth[word], number[word], last[word]) for word in range(1, len(heads) + 1)]
 
 
 Span = tuple[int, int]
-Facts = dict[str, list[int]]  # of each token of a text, by name
-Parses = str | Path | Iterable[str]  # a CoNLL-U file, or for each text its parse in CoNLL-U
+TokenFeatures = dict[str, list[int]]  # of each token of a text, by name
+ParseSource = str | Path | Iterable[str]  # a CoNLL-U file, or for each text its parse in CoNLL-U
 T = TypeVar("T")
 
 
-class PlacedWord(NamedTuple):
+class ParsedWord(NamedTuple):
     """A word, where it ends in its text, and where it stands in the tree."""
 
     end: int
-    place: Place
+    place: TreePosition
 
 
-Parse = tuple[PlacedWord, ...]
+Parse = tuple[ParsedWord, ...]
 
 
-def facts_of(parse: Parse, offsets: Sequence[Span]) -> Facts:
+def token_features(parse: Parse, offsets: Sequence[Span]) -> TokenFeatures:
     """What a network is told of the tokens of a text that lie at these offsets.
 
     >>> parse = (PlacedWord(5, Place(0, 0, 2)), PlacedWord(12, Place(1, 2, 2)))  # "Watch birds."
@@ -82,15 +82,15 @@ def facts_of(parse: Parse, offsets: Sequence[Span]) -> Facts:
     """
     ends = [word.end for word in parse]
     found = [parse[min(bisect_right(ends, start), len(parse) - 1)].place for start, _ in offsets]
-    return {name: [place[n] for place in found] for n, name in enumerate(FACTS)}
+    return {name: [place[n] for place in found] for n, name in enumerate(SYNTAX_FEATURES)}
 
 
-def aligned(sentence: Sentence, text: str, where: str, faults: Faults) -> Parse | None:
+def align_parse(sentence: ConlluSentence, text: str, where: str, faults: InvalidLines) -> Parse | None:
     """The parse of a text that stands at `where`; None where the sentence is not that text, which is a fault."""
     if not sentence.usable:
         return None
-    found: list[PlacedWord] = []
-    tree = places(sentence.heads)
+    found: list[ParsedWord] = []
+    tree = tree_positions(sentence.heads)
     end = 0
     for written in sentence.written:
         stop = _spelled(written.form, text, end)
@@ -99,15 +99,19 @@ def aligned(sentence: Sentence, text: str, where: str, faults: Faults) -> Parse 
             return None
         end = stop
         words = tree[written.first - 1 : written.last]
-        found.append(PlacedWord(end, min(words, key=lambda place: place.depth)))
+        found.append(ParsedWord(end, min(words, key=lambda place: place.depth)))
     if text[end:].strip():
         _differs(where, sentence, "the parse ends", text[end:], faults)
         return None
     return tuple(found)
 
 
-def with_parses(
-    items: Iterable[T], line_of: Callable[[T], Line], sentences: Iterable[Sentence], name: str, faults: Faults
+def zip_parses(
+    items: Iterable[T],
+    line_of: Callable[[T], Line],
+    sentences: Iterable[ConlluSentence],
+    name: str,
+    faults: InvalidLines,
 ) -> Iterator[tuple[T, Parse | None]]:
     """Items with the parses of their lines: the n-th sentence of the file `name` is that of the n-th line.
 
@@ -123,38 +127,38 @@ def with_parses(
         sentence = next(rest, None)
         if sentence is None:
             raise DataError(f"{line.place}: has no parse, because {name} ends before it; give one for every line.")
-        yield item, None if line.text is None else aligned(sentence, line.text.strip(), line.place, faults)
+        yield item, None if line.text is None else align_parse(sentence, line.text.strip(), line.place, faults)
     for sentence in rest:
         raise DataError(
             f"{sentence.place}: is the parse of no line, because the text ends before it; give one for every line."
         )
 
 
-def beside(texts: Iterable[str], parses: Parses) -> Iterator[tuple[str, Parse | None]]:
+def attach_parses(texts: Iterable[str], parses: ParseSource) -> Iterator[tuple[str, Parse | None]]:
     """Texts with their parses; None for one that is empty."""
-    faults = Faults(advice="")
+    faults = InvalidLines(advice="")
     if isinstance(parses, str | Path):
         sentences, name = read_conllu([str(parses)], faults), str(parses)
     else:
-        several = (conllu_text(text, f"parse {n}", faults) for n, text in enumerate(parses, start=1))
+        several = (parse_conllu(text, f"parse {n}", faults) for n, text in enumerate(parses, start=1))
         sentences, name = chain.from_iterable(several), "the list of parses"
     lines = (Line(text, "text", n) for n, text in enumerate(texts, start=1))
-    for line, parse in with_parses(lines, lambda line: line, sentences, name, faults):
+    for line, parse in zip_parses(lines, lambda line: line, sentences, name, faults):
         yield line.text or "", parse
 
 
-def as_numbers(parse: Parse) -> list[list[int]]:
+def parse_to_json(parse: Parse) -> list[list[int]]:
     """A parse for JSON."""
     return [[word.end, *word.place] for word in parse]
 
 
-def from_numbers(rows: Sequence[Sequence[int]]) -> Parse:
+def parse_from_json(rows: Sequence[Sequence[int]]) -> Parse:
     """The parse that JSON holds.
 
     >>> from_numbers(as_numbers((PlacedWord(5, Place(0, 0, 2)),)))
     (PlacedWord(end=5, place=Place(depth=0, preorder=0, last_below=2)),)
     """
-    return tuple(PlacedWord(end, Place(*place)) for end, *place in rows)
+    return tuple(ParsedWord(end, TreePosition(*place)) for end, *place in rows)
 
 
 def _spelled(form: str, text: str, start: int) -> int | None:
@@ -168,7 +172,7 @@ def _spelled(form: str, text: str, start: int) -> int | None:
     return start
 
 
-def _differs(where: str, sentence: Sentence, parse: str, rest: str, faults: Faults) -> None:
+def _differs(where: str, sentence: ConlluSentence, parse: str, rest: str, faults: InvalidLines) -> None:
     there = repr(_shortened(rest.strip())) if rest.strip() else "nothing more"
     faults.add(
         "parse of another text",

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import START, Batches, Place
-from regard.data.language_batches import Blocks, LanguageBatch, pieces_of, sequential
-from regard.data.store import Column
+from regard.data.batching import DATA_START, BatchSampler, DataPosition
+from regard.data.language_batches import BlockBatches, LanguageBatch, split_documents, validation_batches
+from regard.data.store import TokenColumn
 from regard.errors import DataError
 
-AROUND = 2  # start and end
+NUM_SPECIAL_TOKENS = 2  # start and end
 Ids = NDArray[np.int64]
 
 
@@ -33,10 +33,10 @@ class PassageBatch:
 
 
 @dataclass(frozen=True)
-class Passages(ABC):
+class PassageSource(ABC):
     """Batches of about `tokens`, pads included. Everything follows from the seed and the number of the epoch."""
 
-    column: Column
+    column: TokenColumn
     length: int  # of a passage at most, its start and end included
     tokens: int
     special: SpecialTokensConfig
@@ -52,7 +52,7 @@ class Passages(ABC):
         """As many as the first epoch has."""
 
     @abstractmethod
-    def after(self, place: Place = START) -> Iterator[tuple[Place, PassageBatch]]:
+    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
         """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
 
     @abstractmethod
@@ -60,29 +60,29 @@ class Passages(ABC):
         """Every token once, always in the same batches, for validation."""
 
 
-class Joined(Passages):
+class JoinedPassages(PassageSource):
     """One stream of text, cut into passages of equal length, elsewhere each epoch; `[EOS]` stands between documents."""
 
     @cached_property
-    def _blocks(self) -> Blocks:
-        return Blocks(self.column, self.length - AROUND, self._budget, self.special, self.seed)
+    def _blocks(self) -> BlockBatches:
+        return BlockBatches(self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special, self.seed)
 
     @property
     def _budget(self) -> int:
-        return self.tokens * (self.length - AROUND) // self.length
+        return self.tokens * (self.length - NUM_SPECIAL_TOKENS) // self.length
 
     @property
     def batches_per_epoch(self) -> int:
         """As many as the first epoch has."""
         return self._blocks.batches(0)
 
-    def after(self, place: Place = START) -> Iterator[tuple[Place, PassageBatch]]:
+    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
         """Passages in random order."""
         return ((after, self._wrapped(batch)) for after, batch in self._blocks.after(place))
 
     def in_order(self) -> Iterator[PassageBatch]:
         """As the text runs."""
-        blocks = sequential(self.column, self.length - AROUND, self._budget, self.special)
+        blocks = validation_batches(self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special)
         return map(self._wrapped, blocks)
 
     def _wrapped(self, batch: LanguageBatch) -> PassageBatch:
@@ -90,27 +90,27 @@ class Joined(Passages):
         text = batch.predicted
         rows = [row if batch.real is None else row[batch.real[n]] for n, row in enumerate(text)]
         end = self.special.end
-        return wrapped([row[:-1] if row[-1] == end else row for row in rows], self.special)
+        return wrap_passages([row[:-1] if row[-1] == end else row for row in rows], self.special)
 
 
-class Apart(Passages):
+class SeparatePassages(PassageSource):
     """Each document by itself; one that is too long is cut into passages. Those of about equal length share a batch."""
 
     @cached_property
     def _spans(self) -> Ids:
-        return pieces_of(self.column.ends, self.length - AROUND)
+        return split_documents(self.column.ends, self.length - NUM_SPECIAL_TOKENS)
 
     @cached_property
-    def _plan(self) -> Batches:
-        lengths = self._spans[:, 1] - self._spans[:, 0] + AROUND
-        return Batches(lengths[None], self.tokens, self.seed)
+    def _plan(self) -> BatchSampler:
+        lengths = self._spans[:, 1] - self._spans[:, 0] + NUM_SPECIAL_TOKENS
+        return BatchSampler(lengths[None], self.tokens, self.seed)
 
     @property
     def batches_per_epoch(self) -> int:
         """As many as the first epoch has."""
         return len(self._plan.epoch(0))
 
-    def after(self, place: Place = START) -> Iterator[tuple[Place, PassageBatch]]:
+    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
         """Passages in random order."""
         return ((after, self._batch(examples)) for after, examples in self._plan.after(place))
 
@@ -120,16 +120,16 @@ class Apart(Passages):
 
     def _batch(self, examples: Ids) -> PassageBatch:
         rows = [self.column.ids[start:end] for start, end in self._spans[examples].tolist()]
-        return wrapped(rows, self.special)
+        return wrap_passages(rows, self.special)
 
 
-def wrapped(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokensConfig) -> PassageBatch:
+def wrap_passages(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokensConfig) -> PassageBatch:
     """Texts as a batch, each between its start and its end.
 
     >>> wrapped([np.array([7, 8, 9]), np.array([5])], SpecialTokens()).ids.tolist()
     [[2, 7, 8, 9, 3], [2, 5, 3, 0, 0]]
     """
-    lengths = np.array([len(text) for text in texts]) + AROUND
+    lengths = np.array([len(text) for text in texts]) + NUM_SPECIAL_TOKENS
     real = np.arange(lengths.max()) < lengths[:, None]
     ends = np.array([special.end])
     whole = [part for text in texts for part in (np.array([special.start]), text, ends)]

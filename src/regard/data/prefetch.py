@@ -13,7 +13,7 @@ T = TypeVar("T")
 _END = object()
 
 
-def arriving(things: Iterable[T], most: int) -> Iterator[list[T]]:
+def prefetch(things: Iterable[T], most: int) -> Iterator[list[T]]:
     """Lists of at most so many things; whatever goes wrong in reading them is raised after those that came before it.
 
     >>> [len(several) <= 2 for several in arriving(range(5), most=2)].count(False)

@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, DataConfig, EncoderConfig, TagHeadConfig
-from regard.data.corpus import Pair, documents
+from regard.data.corpus import Pair, read_documents
 from regard.data.fingerprint import fingerprint, store_for
 from regard.data.held_out import is_held_out, split_tail
 from regard.data.language_batches import store_documents
-from regard.data.lines import STANDARD_INPUT, Faults
-from regard.data.pairs import Filter, store_pairs
-from regard.data.parses import as_numbers, from_numbers
-from regard.data.stats import Report, pairs_of
+from regard.data.lines import STANDARD_INPUT, InvalidLines
+from regard.data.pairs import LengthFilter, store_pairs
+from regard.data.parses import parse_from_json, parse_to_json
+from regard.data.stats import ReportProgress, read_pairs
 from regard.data.store import TokenStore, writable
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, DataError
 
-LEARNED_FROM = 2_000_000  # texts that a tokenizer is learned from, at most; more would not change it
+MAX_TOKENIZER_TEXTS = 2_000_000  # texts that a tokenizer is learned from, at most; more would not change it
 UNBOUNDED = 2**31
 CUT, DIVIDED = (
     "cut",
@@ -38,7 +38,7 @@ CUT, DIVIDED = (
 
 
 @dataclass(frozen=True)
-class Part:
+class PreparedSplit:
     """One part of the data: its tokens and, where they are needed for scores, its texts."""
 
     store: TokenStore
@@ -74,23 +74,23 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """Everything that training reads."""
 
     tokenizer: Tokenizer
-    train: Part
-    valid: Part
-    test: Part | None
+    train: PreparedSplit
+    valid: PreparedSplit
+    test: PreparedSplit | None
     labels: tuple[str, ...] = ()  # what can be predicted, where that is not tokens
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, PreparedSplit]:
         """All parts that there are, by name."""
         named = {"train": self.train, "valid": self.valid, "test": self.test}
         return {name: part for name, part in named.items() if part is not None}
 
 
-def key_of(config: Config) -> str:
+def data_key(config: Config) -> str:
     """The key of the data: the same files and settings give the same."""
     data = config.data
     settings: dict[str, Any] = {
@@ -118,7 +118,7 @@ def _labelling(config: Config) -> dict[str, Any]:
     return {"head": head, "tokens": tokens, "readable": model.longest, "column": config.data.tag_column}
 
 
-def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
+def spool_stdin(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
     """The settings with standard input, which can be read only once, as the file `path`.
 
     With `read`, it is copied there, unless that was done before.
@@ -149,37 +149,39 @@ def spooled(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
     return data.model_copy(update={"train": corpus(data.train), "valid": corpus(data.valid), "test": corpus(data.test)})
 
 
-def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+def prepare_pairs(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
     """Tokenizer and stores for translation."""
-    data, held_out = config.data, held_out_share(config)
+    data, held_out = config.data, validation_fraction(config)
 
-    def training(faults: Faults) -> Iterator[Pair]:
-        return (pair for pair in pairs_of(data.train, faults) if not is_held_out(pair, held_out))
+    def training(faults: InvalidLines) -> Iterator[Pair]:
+        return (pair for pair in read_pairs(data.train, faults) if not is_held_out(pair, held_out))
 
-    def validation(faults: Faults) -> Iterator[Pair]:
+    def validation(faults: InvalidLines) -> Iterator[Pair]:
         if data.valid.given:
-            return pairs_of(data.valid, faults)
-        counted = Faults(data.skip_invalid)  # with the training data already
-        return (pair for pair in pairs_of(data.train, counted) if is_held_out(pair, held_out))
+            return read_pairs(data.valid, faults)
+        counted = InvalidLines(data.skip_invalid)  # with the training data already
+        return (pair for pair in read_pairs(data.train, counted) if is_held_out(pair, held_out))
 
     def sides() -> Iterator[str]:
-        for number, pair in enumerate(training(Faults(data.skip_invalid)), start=1):
+        for number, pair in enumerate(training(InvalidLines(data.skip_invalid)), start=1):
             if number % 10_000 == 0:
                 report("learning the tokenizer", number)
             yield pair.source
             yield pair.target
 
-    tokenizer = tokenizer_for(folder, key, config, sides)
+    tokenizer = load_or_train_tokenizer(folder, key, config, sides)
     readable = (config.model.longest or UNBOUNDED) - 1  # the end token has a position too
-    fit = Filter(longest=min(data.max_length, readable), ratio=data.max_length_ratio)
-    anything = Filter(longest=readable, ratio=UNBOUNDED)
+    fit = LengthFilter(longest=min(data.max_length, readable), ratio=data.max_length_ratio)
+    anything = LengthFilter(longest=readable, ratio=UNBOUNDED)
 
-    def part(name: str, pairs: Callable[[Faults], Iterator[Pair]], fit: Filter, *, texts: bool) -> Part:
+    def part(
+        name: str, pairs: Callable[[InvalidLines], Iterator[Pair]], fit: LengthFilter, *, texts: bool
+    ) -> PreparedSplit:
         kept = folder / f"{name}.jsonl" if texts else None
 
         def build(place: Path) -> None:
-            faults = Faults(data.skip_invalid)
-            passing = noted(pairs(faults), kept) if kept is not None else pairs(faults)
+            faults = InvalidLines(data.skip_invalid)
+            passing = save_texts(pairs(faults), kept) if kept is not None else pairs(faults)
             about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
 
             def progress(count: int) -> None:
@@ -193,32 +195,34 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: Report) -> Pre
                 "no pair was held out for validation, because there are too few different ones; "
                 f"raise data.validation_fraction, which is {held_out:g}, or give --valid."
             )
-        return Part(nonempty(store, name), kept)
+        return PreparedSplit(check_not_empty(store, name), kept)
 
-    return Prepared(
+    return PreparedData(
         tokenizer,
         part("train", training, fit, texts=False),
         part("valid", validation, anything, texts=True),
-        part("test", lambda faults: pairs_of(data.test, faults), anything, texts=True) if data.test.given else None,
+        part("test", lambda faults: read_pairs(data.test, faults), anything, texts=True) if data.test.given else None,
     )
 
 
-def prepare_documents(folder: Path, key: str, config: Config, report: Report, *, spaced: bool = False) -> Prepared:
+def prepare_documents(
+    folder: Path, key: str, config: Config, report: ReportProgress, *, spaced: bool = False
+) -> PreparedData:
     """Tokenizer and stores for a language model; `spaced`: ends of lines and the like become single spaces."""
     data = config.data
 
     def texts() -> Iterator[str]:
-        return chain.from_iterable(_read(data.train.files, Faults(data.skip_invalid), spaced=spaced))
+        return chain.from_iterable(_read(data.train.files, InvalidLines(data.skip_invalid), spaced=spaced))
 
-    tokenizer = tokenizer_for(folder, key, config, texts)
+    tokenizer = load_or_train_tokenizer(folder, key, config, texts)
 
-    def part(name: str, corpus: CorpusConfig) -> Part:
+    def part(name: str, corpus: CorpusConfig) -> PreparedSplit:
         def progress(count: int) -> None:
             report(f"tokenising {name}", count)
 
-        faults = Faults(data.skip_invalid)
-        found = documents_part(folder / name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
-        nonempty(found.store, name)
+        faults = InvalidLines(data.skip_invalid)
+        found = prepare_document_split(folder / name, corpus.files, tokenizer, faults, progress, key=key, spaced=spaced)
+        check_not_empty(found.store, name)
         return found
 
     train = part("train", data.train)
@@ -226,31 +230,31 @@ def prepare_documents(folder: Path, key: str, config: Config, report: Report, *,
         valid = part("valid", data.valid)
     else:
         first, last = split_tail(train.store, data.validation_fraction)
-        train, valid = replace(train, store=first), Part(last)
-    return Prepared(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
+        train, valid = replace(train, store=first), PreparedSplit(last)
+    return PreparedData(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
 
 
-def documents_part(
+def prepare_document_split(
     folder: Path,
     files: Sequence[str],
     tokenizer: Tokenizer,
-    faults: Faults,
+    faults: InvalidLines,
     progress: Callable[[int], None],
     *,
     key: str = "",
     spaced: bool = False,
-) -> Part:
+) -> PreparedSplit:
     """The tokens of documents, kept in a folder under a key."""
 
     def build(place: Path) -> None:
         about = {"key": key, "skipped": faults.counts, "examples_of": faults.examples}  # filled as it reads
         store_documents(place, _read(files, faults, spaced=spaced), tokenizer, about, progress)
 
-    return Part(store_for(folder, key, build))
+    return PreparedSplit(store_for(folder, key, build))
 
 
-def _read(files: Iterable[str], faults: Faults, *, spaced: bool) -> Iterator[Iterator[str]]:
-    found = documents(files, faults)
+def _read(files: Iterable[str], faults: InvalidLines, *, spaced: bool) -> Iterator[Iterator[str]]:
+    found = read_documents(files, faults)
     return (map(_single_spaces, document) for document in found) if spaced else found
 
 
@@ -258,12 +262,12 @@ def _single_spaces(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def held_out_share(config: Config) -> float:
+def validation_fraction(config: Config) -> float:
     """The share of the training data that is held out for validation: none where there are other data for it."""
     return 0.0 if config.data.valid.given else config.data.validation_fraction
 
 
-def nonempty(store: TokenStore, name: str) -> TokenStore:
+def check_not_empty(store: TokenStore, name: str) -> TokenStore:
     """The store, or a complaint if there is nothing in it."""
     if len(store) == 0:
         left_out = ", ".join(f"{count} {reason}" for reason, count in store.counts.items() if reason != "read")
@@ -271,7 +275,7 @@ def nonempty(store: TokenStore, name: str) -> TokenStore:
     return store
 
 
-def noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
+def save_texts(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
     """The pairs, each written down as it passes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")
@@ -279,7 +283,7 @@ def noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
         for pair in pairs:
             written: dict[str, Any] = {"source": pair.source, "target": pair.target}
             if pair.parse is not None:
-                written["parse"] = as_numbers(pair.parse)
+                written["parse"] = parse_to_json(pair.parse)
             file.write(json.dumps(written, ensure_ascii=False) + "\n")
             yield pair
     os.replace(draft, path)
@@ -288,10 +292,10 @@ def noted(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
 def _read_back(written: dict[str, Any]) -> Pair:
     """A pair that was written down."""
     parse = written.pop("parse", None)
-    return Pair(**written, parse=None if parse is None else from_numbers(parse))
+    return Pair(**written, parse=None if parse is None else parse_from_json(parse))
 
 
-def tokenizer_for(folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+def load_or_train_tokenizer(folder: Path, key: str, config: Config, texts: Callable[[], Iterable[str]]) -> Tokenizer:
     """The tokenizer of this key: the given one, or one learned from the texts, once."""
     if config.tokenizer.file is not None:
         return load_tokenizer(Path(config.tokenizer.file))
@@ -301,7 +305,7 @@ def tokenizer_for(folder: Path, key: str, config: Config, texts: Callable[[], It
         if checksum != _checksum(path.read_bytes()):
             raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is made again.")
         return load_tokenizer(path)
-    sample = islice(texts(), LEARNED_FROM)
+    sample = islice(texts(), MAX_TOKENIZER_TEXTS)
     learned = train_tokenizer(
         sample, config.tokenizer, config.model.vocab_size, masked=config.model.task == "masked"
     ).to_json()

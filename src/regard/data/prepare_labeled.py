@@ -13,16 +13,25 @@ from typing import Generic, Protocol, TypeVar
 
 from regard.config import ClassHeadConfig, Config, CorpusConfig, EncoderConfig, TagHeadConfig
 from regard.data.corpus import Pair
-from regard.data.encoder_inputs import Frame, word_texts
-from regard.data.fast_encoder import encoder
+from regard.data.encoder_inputs import InputTemplate, word_texts
+from regard.data.fast_encoder import fast_encoder
 from regard.data.fingerprint import store_for
 from regard.data.held_out import is_held_out
-from regard.data.labelled import Labelled, labelled
-from regard.data.lines import Faults
-from regard.data.preparation import CUT, DIVIDED, Part, Prepared, held_out_share, nonempty, noted, tokenizer_for
-from regard.data.readers.conll import Tagged, tagged
-from regard.data.stats import Report, Scan
-from regard.data.store import chunks, write_store
+from regard.data.labelled import LabeledExample, read_labeled
+from regard.data.lines import InvalidLines
+from regard.data.preparation import (
+    CUT,
+    DIVIDED,
+    PreparedData,
+    PreparedSplit,
+    check_not_empty,
+    load_or_train_tokenizer,
+    save_texts,
+    validation_fraction,
+)
+from regard.data.readers.conll import TaggedExample, read_tagged
+from regard.data.stats import CorpusStats, ReportProgress
+from regard.data.store import chunked, write_store
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError
 
@@ -42,7 +51,7 @@ class _Example(Protocol):
 
 
 E = TypeVar("E", bound=_Example)
-Read = Callable[[Iterable[str], Faults], Iterator[E]]
+Read = Callable[[Iterable[str], InvalidLines], Iterator[E]]
 
 
 @dataclass(frozen=True)
@@ -50,43 +59,47 @@ class _Form(Generic[E]):
     """How examples are read, and what a store keeps of them."""
 
     read: Read[E]
-    rows: Callable[[Iterable[E], Tokenizer, Numbers, Frame, Counter[str]], Iterator[Row]]
+    rows: Callable[[Iterable[E], Tokenizer, Numbers, InputTemplate, Counter[str]], Iterator[Row]]
     columns: int
     needs: str  # what there must be two of
 
 
-def scan_labelled(corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+def labeled_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Read all labelled texts once."""
-    return _scan(labelled(corpus.files, Faults(skip_invalid)), report)
+    return _scan(read_labeled(corpus.files, InvalidLines(skip_invalid)), report)
 
 
-def scan_tagged(corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+def tagged_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Read all tagged sentences once."""
-    return _scan(tagged(corpus.files, None, Faults(skip_invalid)), report)
+    return _scan(read_tagged(corpus.files, None, InvalidLines(skip_invalid)), report)
 
 
-def _scan(examples: Iterable[_Example], report: Report) -> Scan:
+def _scan(examples: Iterable[_Example], report: ReportProgress) -> CorpusStats:
     count = characters = 0
     for count, example in enumerate(examples, start=1):
         characters += sum(map(len, example.texts))
         if count % 10_000 == 0:
             report("reading", count)
-    return Scan(count, characters)
+    return CorpusStats(count, characters)
 
 
-def prepare_labelled(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+def prepare_labeled(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
     """Tokenizer, labels and stores for a classifier."""
-    return _prepare(folder, key, config, report, _Form(labelled, _text_rows, 3, "a classifier needs two labels"))
+    return _prepare(folder, key, config, report, _Form(read_labeled, _text_rows, 3, "a classifier needs two labels"))
 
 
-def prepare_tagged(folder: Path, key: str, config: Config, report: Report) -> Prepared:
+def prepare_tagged(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
     """Tokenizer, tags and stores for a tagger."""
 
-    def read(files: Iterable[str], faults: Faults) -> Iterator[Tagged]:
-        return tagged(files, config.data.tag_column, faults)
+    def read(files: Iterable[str], faults: InvalidLines) -> Iterator[TaggedExample]:
+        return read_tagged(files, config.data.tag_column, faults)
 
     def rows(
-        sentences: Iterable[Tagged], tokenizer: Tokenizer, numbers: Numbers, frame: Frame, counts: Counter[str]
+        sentences: Iterable[TaggedExample],
+        tokenizer: Tokenizer,
+        numbers: Numbers,
+        frame: InputTemplate,
+        counts: Counter[str],
     ) -> Iterator[Row]:
         return _word_rows(sentences, tokenizer, numbers, frame, counts, config.tokens.unknown)
 
@@ -94,10 +107,10 @@ def prepare_tagged(folder: Path, key: str, config: Config, report: Report) -> Pr
 
 
 def _text_rows(
-    texts: Iterable[Labelled], tokenizer: Tokenizer, numbers: Numbers, frame: Frame, counts: Counter[str]
+    texts: Iterable[LabeledExample], tokenizer: Tokenizer, numbers: Numbers, frame: InputTemplate, counts: Counter[str]
 ) -> Iterator[Row]:
-    encode = encoder(tokenizer)
-    for chunk in chunks(texts, 4096):
+    encode = fast_encoder(tokenizer)
+    for chunk in chunked(texts, 4096):
         firsts = encode([one.text for one in chunk])
         seconds = iter(encode([one.second for one in chunk if one.second is not None]))
         for one, first in zip(chunk, firsts, strict=True):
@@ -108,15 +121,15 @@ def _text_rows(
 
 
 def _word_rows(
-    sentences: Iterable[Tagged],
+    sentences: Iterable[TaggedExample],
     tokenizer: Tokenizer,
     numbers: Numbers,
-    frame: Frame,
+    frame: InputTemplate,
     counts: Counter[str],
     unknown: int,
 ) -> Iterator[Row]:
-    encode = encoder(tokenizer)
-    for chunk in chunks(sentences, 1024):
+    encode = fast_encoder(tokenizer)
+    for chunk in chunked(sentences, 1024):
         pieces = iter(encode([text for one in chunk for text in word_texts(one.words)]))
         for one in chunk:
             tags, rows = iter(one.tags), list(frame.divided([next(pieces) for _ in one.words], unknown))
@@ -129,20 +142,20 @@ def _word_rows(
                 yield ids, marks
 
 
-def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form[E]) -> Prepared:
-    data, share = config.data, held_out_share(config)
+def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, form: _Form[E]) -> PreparedData:
+    data, share = config.data, validation_fraction(config)
 
-    def training(faults: Faults) -> Iterator[E]:
+    def training(faults: InvalidLines) -> Iterator[E]:
         return (one for one in form.read(data.train.files, faults) if not is_held_out(_by_text(one), share))
 
-    def validation(faults: Faults) -> Iterator[E]:
+    def validation(faults: InvalidLines) -> Iterator[E]:
         if data.valid.given:
             return form.read(data.valid.files, faults)
-        counted = Faults(data.skip_invalid)  # with the training data already
+        counted = InvalidLines(data.skip_invalid)  # with the training data already
         return (one for one in form.read(data.train.files, counted) if is_held_out(_by_text(one), share))
 
     def texts() -> Iterator[str]:
-        for number, one in enumerate(training(Faults(data.skip_invalid)), start=1):
+        for number, one in enumerate(training(InvalidLines(data.skip_invalid)), start=1):
             if number % 10_000 == 0:
                 report("learning the tokenizer", number)
             yield from one.texts
@@ -152,24 +165,24 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
         asked = config.model.head if isinstance(config.model, EncoderConfig) else None
         if isinstance(asked, ClassHeadConfig | TagHeadConfig) and asked.labels:
             return list(asked.labels)
-        found = {label for one in form.read(data.train.files, Faults(data.skip_invalid)) for label in one.labels}
+        found = {label for one in form.read(data.train.files, InvalidLines(data.skip_invalid)) for label in one.labels}
         if len(found) == 1:
             names = ", ".join(data.train.names)
             raise DataError(f"{names}: has no other label than {found.pop()!r}; {form.needs} at least.")
         return sorted(found)
 
-    tokenizer = tokenizer_for(folder, key, config, texts)
+    tokenizer = load_or_train_tokenizer(folder, key, config, texts)
     readable = config.model.longest
     shorter = min(data.max_length, readable or data.max_length)
 
     def part(
-        name: str, examples: Callable[[Faults], Iterator[E]], longest: int | None, known: list[str] | None
-    ) -> Part:
+        name: str, examples: Callable[[InvalidLines], Iterator[E]], longest: int | None, known: list[str] | None
+    ) -> PreparedSplit:
         kept = folder / f"{name}.jsonl" if name != "train" else None
 
         def build(place: Path) -> None:
             numbers = {label: n for n, label in enumerate(labels() if known is None else known)}
-            faults, counts = Faults(data.skip_invalid), Counter[str](read=0)
+            faults, counts = InvalidLines(data.skip_invalid), Counter[str](read=0)
             about = {  # filled as it reads
                 "key": key,
                 "counts": counts,
@@ -179,7 +192,7 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
             }
             fit = _with_known_labels(examples(faults), numbers, faults)
             seen = _noted_examples(_counted(fit, counts, lambda n: report(f"tokenising {name}", n)), kept)
-            rows = form.rows(seen, tokenizer, numbers, Frame.of(config.tokens, longest), counts)
+            rows = form.rows(seen, tokenizer, numbers, InputTemplate.of(config.tokens, longest), counts)
             write_store(place, rows, form.columns, max(len(tokenizer), len(numbers) + 1), about)
 
         store = store_for(folder / name, key, build)
@@ -188,11 +201,11 @@ def _prepare(folder: Path, key: str, config: Config, report: Report, form: _Form
                 "no text was held out for validation, because there are too few different ones; "
                 f"raise data.validation_fraction, which is {share:g}, or give --valid."
             )
-        return Part(nonempty(store, name), kept)
+        return PreparedSplit(check_not_empty(store, name), kept)
 
     train = part("train", training, shorter, None)
     known = list(train.store.about["labels"])
-    return Prepared(
+    return PreparedData(
         tokenizer,
         train,
         part("valid", validation, readable, known),
@@ -206,7 +219,7 @@ def _by_text(one: _Example) -> Pair:
     return Pair("\t".join(one.texts), "")
 
 
-def _with_known_labels(examples: Iterable[E], numbers: Numbers, faults: Faults) -> Iterator[E]:
+def _with_known_labels(examples: Iterable[E], numbers: Numbers, faults: InvalidLines) -> Iterator[E]:
     for one in examples:
         unknown = next((label for label in one.labels if label not in numbers), None)
         if unknown is None:
@@ -240,5 +253,5 @@ def _noted_examples(examples: Iterable[E], path: Path | None) -> Iterator[E]:
             passed.append(one)
             yield Pair("\t".join(one.texts), " ".join(one.labels))
 
-    for _ in noted(shown(), path):
+    for _ in save_texts(shown(), path):
         yield passed.pop()

@@ -57,7 +57,7 @@ def _is_end(before: str, after: str) -> bool:
     return True
 
 
-def joined(sentences: Sequence[str]) -> str:
+def join_sentences(sentences: Sequence[str]) -> str:
     """Sentences in a line, a space between them; none where the writing has none.
 
     >>> joined(["Ciao.", "", "Come stai?"]), joined(["你好。", "再见。"])
@@ -70,7 +70,7 @@ def joined(sentences: Sequence[str]) -> str:
     return line
 
 
-def split_tokens(text: str, longest: int, encode: Callable[[str], list[int]]) -> list[tuple[str, list[int]]]:
+def split_to_fit(text: str, longest: int, encode: Callable[[str], list[int]]) -> list[tuple[str, list[int]]]:
     """A text in parts of at most `longest` tokens, with the ids of each.
 
     It is cut near its middle, after a mark that ends a clause if there is one, else after a comma, else between words,
@@ -83,7 +83,7 @@ def split_tokens(text: str, longest: int, encode: Callable[[str], list[int]]) ->
     if len(text) == 1:  # nothing left to cut: a character that is spelled in more tokens than there is room for
         return [(text, ids[:longest])]
     cut = _near_middle(text)
-    return split_tokens(text[:cut], longest, encode) + split_tokens(text[cut:], longest, encode)
+    return split_to_fit(text[:cut], longest, encode) + split_to_fit(text[cut:], longest, encode)
 
 
 def _near_middle(text: str) -> int:

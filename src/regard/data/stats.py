@@ -5,41 +5,41 @@ from dataclasses import dataclass
 from itertools import chain
 
 from regard.config import CorpusConfig
-from regard.data.corpus import Pair, aligned_pairs, documents, table_pairs
-from regard.data.lines import Faults
+from regard.data.corpus import Pair, read_aligned, read_documents, read_pair_files
+from regard.data.lines import InvalidLines
 
-Report = Callable[[str, int], None]  # what is being done, and how many examples of it are done
+ReportProgress = Callable[[str, int], None]  # what is being done, and how many examples of it are done
 
 
 @dataclass(frozen=True)
-class Scan:
+class CorpusStats:
     """A first look at a corpus."""
 
     examples: int  # pairs, or lines of text
     characters: int
 
 
-def pairs_of(corpus: CorpusConfig, faults: Faults) -> Iterator[Pair]:
+def read_pairs(corpus: CorpusConfig, faults: InvalidLines) -> Iterator[Pair]:
     """All pairs of a corpus, in order."""
-    aligned = aligned_pairs(corpus.source, corpus.target, faults, corpus.parses)
-    return chain(aligned, table_pairs(corpus.files, faults))
+    aligned = read_aligned(corpus.source, corpus.target, faults, corpus.parses)
+    return chain(aligned, read_pair_files(corpus.files, faults))
 
 
-def scan_pairs(corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+def pair_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Read all pairs once, so that whatever is wrong is known before anything long begins."""
-    faults, count, characters = Faults(skip_invalid), 0, 0
-    for count, pair in enumerate(pairs_of(corpus, faults), start=1):
+    faults, count, characters = InvalidLines(skip_invalid), 0, 0
+    for count, pair in enumerate(read_pairs(corpus, faults), start=1):
         characters += len(pair.source) + len(pair.target)
         if count % 10_000 == 0:
             report("reading", count)
-    return Scan(count, characters)
+    return CorpusStats(count, characters)
 
 
-def scan_documents(corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+def document_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
     """Read all text once."""
-    faults, count, characters = Faults(skip_invalid), 0, 0
-    for count, text in enumerate(chain.from_iterable(documents(corpus.files, faults)), start=1):
+    faults, count, characters = InvalidLines(skip_invalid), 0, 0
+    for count, text in enumerate(chain.from_iterable(read_documents(corpus.files, faults)), start=1):
         characters += len(text)
         if count % 10_000 == 0:
             report("reading", count)
-    return Scan(count, characters)
+    return CorpusStats(count, characters)

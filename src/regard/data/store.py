@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from regard.data.draft import new_draft, publish, remove_abandoned
 from regard.errors import DataError
 
-FORMAT = 2
-META = "store.json"
-PARTS = ("ids", "ends")  # the files of a column
-READ = 2**22  # bytes that are read at once to be checked
+STORE_FORMAT = 2
+METADATA_FILE = "store.json"
+COLUMN_FILES = ("ids", "ends")  # the files of a column
+CHECK_BYTES = 2**22  # bytes that are read at once to be checked
 
 
 @dataclass(frozen=True)
-class Column:
+class TokenColumn:
     """The ids of one side of all examples."""
 
     ids: NDArray[np.uint16] | NDArray[np.uint32]
@@ -62,7 +62,7 @@ class TokenStore:
     """A corpus of examples, each with one row of ids per column."""
 
     folder: Path
-    columns: tuple[Column, ...]
+    columns: tuple[TokenColumn, ...]
     counts: dict[str, int]  # what was read, kept and left out, by reason
     about: dict[str, Any] = field(default_factory=dict)  # what else was written beside the ids
 
@@ -75,12 +75,12 @@ def write_store(
 ) -> None:
     """Write examples, each a row of ids per column, as they come. `about` is kept beside them."""
     with _writing(folder, columns, vocabulary, about) as writers:
-        for chunk in chunks(examples, 4096):
+        for chunk in chunked(examples, 4096):
             for n, writer in enumerate(writers):
                 writer.add([example[n] for example in chunk])
 
 
-def write_parts(
+def write_document_store(
     folder: Path, parts: Iterable[tuple[Sequence[int], bool]], vocabulary: int, about: Mapping[str, Any]
 ) -> None:
     """Write a store of one column from parts of examples: ids, and whether an example ends with them.
@@ -95,24 +95,24 @@ def write_parts(
 def open_store(folder: Path) -> TokenStore | None:
     """The store in a folder, or None where there is none that is whole."""
     try:
-        meta = json.loads((folder / META).read_text("utf-8"))
+        meta = json.loads((folder / METADATA_FILE).read_text("utf-8"))
         columns = tuple(_open_column(folder, n, meta) for n in range(meta["columns"]))
         checksums = set(meta["checksums"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if meta.get("format") != FORMAT or any(len(column.ends) != meta["examples"] for column in columns):
+    if meta.get("format") != STORE_FORMAT or any(len(column.ends) != meta["examples"] for column in columns):
         return None
-    if checksums != {f"{n}.{part}" for n in range(len(columns)) for part in PARTS}:
+    if checksums != {f"{n}.{part}" for n in range(len(columns)) for part in COLUMN_FILES}:
         return None
     return TokenStore(folder, columns, dict(meta.get("counts", {})), meta)
 
 
-def check_store(store: TokenStore) -> None:
+def verify_store(store: TokenStore) -> None:
     """Complain if the bytes of a store are not those that were written."""
     for name, written in store.about["checksums"].items():
         path, found = store.folder / name, 0
         with open(path, "rb") as file:
-            while read := file.read(READ):
+            while read := file.read(CHECK_BYTES):
                 found = zlib.crc32(read, found)
         if found != written:
             raise DataError(
@@ -121,7 +121,7 @@ def check_store(store: TokenStore) -> None:
             )
 
 
-def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def chunked(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Items in lists of `size`, the last one shorter."""
     items = iter(items)
     while chunk := list(islice(items, size)):
@@ -137,7 +137,7 @@ class _Writer:
     dtype: type[np.uint16] | type[np.uint32]
     examples: int = 0
     tokens: int = 0
-    checksums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
+    checksums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMN_FILES, 0))
 
     def add(self, rows: Sequence[Sequence[int]], last: bool = True) -> None:
         """Add rows of ids, each an example, the last one perhaps to be continued."""
@@ -164,12 +164,13 @@ def _writing(folder: Path, columns: int, vocabulary: int, about: Mapping[str, An
         with new_draft(folder) as draft:
             with ExitStack() as files:
                 streams = [
-                    [files.enter_context(open(draft / f"{n}.{part}", "wb")) for part in PARTS] for n in range(columns)
+                    [files.enter_context(open(draft / f"{n}.{part}", "wb")) for part in COLUMN_FILES]
+                    for n in range(columns)
                 ]
                 writers = [_Writer(ids, ends, dtype) for ids, ends in streams]
                 yield writers
             meta = {
-                "format": FORMAT,
+                "format": STORE_FORMAT,
                 "columns": columns,
                 "dtype": np.dtype(dtype).name,
                 "examples": writers[0].examples,
@@ -180,7 +181,7 @@ def _writing(folder: Path, columns: int, vocabulary: int, about: Mapping[str, An
                 },
                 **about,
             }
-            (draft / META).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
+            (draft / METADATA_FILE).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
             publish(draft, folder)
 
 
@@ -195,12 +196,12 @@ def writable(place: Path) -> Iterator[None]:
         ) from None
 
 
-def _open_column(folder: Path, n: int, meta: dict[str, Any]) -> Column:
+def _open_column(folder: Path, n: int, meta: dict[str, Any]) -> TokenColumn:
     ends = _map(folder / f"{n}.ends", np.int64)
     ids = _map(folder / f"{n}.ids", np.dtype(meta["dtype"]))
     if len(ids) != (int(ends[-1]) if len(ends) else 0):
         raise ValueError("the ids are cut off")
-    return Column(ids, ends)
+    return TokenColumn(ids, ends)
 
 
 def _map(path: Path, dtype: Any) -> NDArray[Any]:

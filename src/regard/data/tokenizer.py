@@ -20,11 +20,11 @@ from regard.config import SpecialTokensConfig
 from regard.config.tokenizer import TokenizerConfig
 from regard.errors import DataError
 
-SPECIALS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # their ids are their places, as in `SpecialTokens`
-MASK = "[MASK]"  # comes after them, in vocabularies for encoders that learn to guess hidden tokens
-UNKNOWN = SPECIALS[SpecialTokensConfig().unknown]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]  # their ids are their places, as in `SpecialTokens`
+MASK_TOKEN = "[MASK]"  # comes after them, in vocabularies for encoders that learn to guess hidden tokens
+UNKNOWN_TOKEN = SPECIAL_TOKENS[SpecialTokensConfig().unknown]
 WORD_START = "▁"
-BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 class Tokenizer:
@@ -57,7 +57,7 @@ class Tokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each id's own token."""
-        return [self._fast.id_to_token(number) or UNKNOWN for number in ids]
+        return [self._fast.id_to_token(number) or UNKNOWN_TOKEN for number in ids]
 
     def decode_pieces(self, pieces: Sequence[str]) -> str:
         """The text of tokens, which need not be in the vocabulary."""
@@ -134,31 +134,39 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise DataError(f"{path}: is not a tokenizer.json ({error}).") from None
 
 
-NAMES = {  # of special tokens, as tokenizers call them
+SPECIAL_TOKEN_NAMES = {  # of special tokens, as tokenizers call them
     "pad": ("[PAD]", "<pad>", "<|pad|>"),
     "unknown": ("[UNK]", "<unk>"),
     "start": ("[SOS]", "[BOS]", "<s>", "[CLS]", "<|startoftext|>"),
     "end": ("[EOS]", "</s>", "[SEP]", "<|endoftext|>"),
 }
-MASKS = (MASK, "<mask>")  # only some tokenizers have one, and nothing else can stand in for it
+MASK_TOKENS = (MASK_TOKEN, "<mask>")  # only some tokenizers have one, and nothing else can stand in for it
 
 
-def special_tokens(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
+def special_token_ids(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
     """The ids of the special tokens of a tokenizer that someone else made; for those that it lacks, its end token's."""
-    known = {token: number for token in chain(*NAMES.values()) if (number := tokenizer.number(token)) is not None}
-    found = {what: next((known[name] for name in names if name in known), None) for what, names in NAMES.items()}
+    known = {
+        token: number
+        for token in chain(*SPECIAL_TOKEN_NAMES.values())
+        if (number := tokenizer.number(token)) is not None
+    }
+    found = {
+        what: next((known[name] for name in names if name in known), None)
+        for what, names in SPECIAL_TOKEN_NAMES.items()
+    }
     end = found["end"]
     if end is None:
-        raise DataError(f"{path}: has no token that ends a text, such as {' or '.join(NAMES['end'])}; add one.")
-    mask = mask_of(tokenizer)
+        names = " or ".join(SPECIAL_TOKEN_NAMES["end"])
+        raise DataError(f"{path}: has no token that ends a text, such as {names}; add one.")
+    mask = mask_token_id(tokenizer)
     return {what: end if number is None else number for what, number in found.items()} | (
         {} if mask is None else {"mask": mask}
     )
 
 
-def mask_of(tokenizer: Tokenizer) -> int | None:
+def mask_token_id(tokenizer: Tokenizer) -> int | None:
     """The id of the token that others are hidden behind, if the tokenizer has one."""
-    return next((number for name in MASKS if (number := tokenizer.number(name)) is not None), None)
+    return next((number for name in MASK_TOKENS if (number := tokenizer.number(name)) is not None), None)
 
 
 def train_tokenizer(
@@ -174,32 +182,34 @@ def train_tokenizer(
     >>> tokenizer.decode(tokenizer.encode("ti amo molto"))
     'ti amo molto'
     """
-    return Tokenizer(TRAINERS[config.kind](texts, config, vocabulary, [*SPECIALS, *([MASK] if masked else [])]))
+    return Tokenizer(
+        TRAINERS[config.kind](texts, config, vocabulary, [*SPECIAL_TOKENS, *([MASK_TOKEN] if masked else [])])
+    )
 
 
 def _bpe(texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]) -> tokenizers.Tokenizer:
     learned = _words(models.BPE(), config)
-    size = max(vocabulary - len(BYTES), len(special))
+    size = max(vocabulary - len(BYTE_TOKENS), len(special))
     learned.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, special_tokens=special, **_TRAINER))
     model = json.loads(learned.to_str())["model"]
-    pieces = [*special, *BYTES, *(piece for piece in model["vocab"] if piece not in {*special, *BYTES})]
+    pieces = [*special, *BYTE_TOKENS, *(piece for piece in model["vocab"] if piece not in {*special, *BYTE_TOKENS})]
     numbered = {piece: number for number, piece in enumerate(pieces)}
     merges = [tuple(merge) for merge in model["merges"]]
-    return _spelled(models.BPE(numbered, merges, unk_token=UNKNOWN, byte_fallback=True), config, special)
+    return _spelled(models.BPE(numbered, merges, unk_token=UNKNOWN_TOKEN, byte_fallback=True), config, special)
 
 
 def _unigram(
     texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]
 ) -> tokenizers.Tokenizer:
     learned = _words(models.Unigram(), config)
-    size = max(vocabulary - len(BYTES), len(special))
-    trainer = trainers.UnigramTrainer(vocab_size=size, unk_token=UNKNOWN, special_tokens=special, **_TRAINER)
+    size = max(vocabulary - len(BYTE_TOKENS), len(special))
+    trainer = trainers.UnigramTrainer(vocab_size=size, unk_token=UNKNOWN_TOKEN, special_tokens=special, **_TRAINER)
     learned.train_from_iterator(texts, trainer)
     scored = json.loads(learned.to_str())["model"]["vocab"]
-    pieces = [(piece, score) for piece, score in scored if piece not in {*special, *BYTES}]
+    pieces = [(piece, score) for piece, score in scored if piece not in {*special, *BYTE_TOKENS}]
     pieces.sort(key=lambda entry: (-entry[1], entry[0]))  # the library leaves equal ones in any order
-    scores = [(piece, 0.0) for piece in [*special, *BYTES]] + pieces
-    model = models.Unigram(scores, unk_id=SPECIALS.index(UNKNOWN), byte_fallback=True)
+    scores = [(piece, 0.0) for piece in [*special, *BYTE_TOKENS]] + pieces
+    model = models.Unigram(scores, unk_id=SPECIAL_TOKENS.index(UNKNOWN_TOKEN), byte_fallback=True)
     return _spelled(model, config, special)
 
 
@@ -222,7 +232,7 @@ def _character(
     normalizer = _normalizer(config)
     characters = sorted({character for text in texts for character in normalizer.normalize_str(text)})
     numbered = {token: number for number, token in enumerate([*special, *characters])}
-    fast = tokenizers.Tokenizer(models.WordLevel(numbered, unk_token=UNKNOWN))
+    fast = tokenizers.Tokenizer(models.WordLevel(numbered, unk_token=UNKNOWN_TOKEN))
     fast.normalizer = normalizer
     fast.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
     fast.decoder = decoders.Fuse()
@@ -231,7 +241,7 @@ def _character(
 
 
 def _word(texts: Iterable[str], config: TokenizerConfig, vocabulary: int, special: list[str]) -> tokenizers.Tokenizer:
-    fast = _words(models.WordLevel(unk_token=UNKNOWN), config, punctuation=True)
+    fast = _words(models.WordLevel(unk_token=UNKNOWN_TOKEN), config, punctuation=True)
     trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=special, **_TRAINER)
     fast.train_from_iterator(texts, trainer)
     return fast
@@ -243,7 +253,7 @@ def word_splitter(config: TokenizerConfig) -> Callable[[str], list[str]]:
     >>> word_splitter(TokenizerConfig(kind="word", lowercase=True))("Ciao, come va?")
     ['ciao', ',', 'come', 'va', '?']
     """
-    fast = _words(models.WordLevel(unk_token=UNKNOWN), config, punctuation=True)
+    fast = _words(models.WordLevel(unk_token=UNKNOWN_TOKEN), config, punctuation=True)
 
     def split(text: str) -> list[str]:
         pieces = fast.pre_tokenizer.pre_tokenize_str(fast.normalizer.normalize_str(text))

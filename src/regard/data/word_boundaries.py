@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.tokenizer import BYTES, SPECIALS, WORD_START, Tokenizer
+from regard.data.tokenizer import BYTE_TOKENS, SPECIAL_TOKENS, WORD_START, Tokenizer
 
 SPACE = "Ġ"  # of byte-level tokenizers
 CONTROLS = range(0x100, 0x121)  # how byte-level tokenizers write the bytes up to the space
@@ -22,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class WordEdges:
+class WordBoundaries:
     """Which tokens begin a word, whatever stands before them, and which end one, whatever follows."""
 
     opens: Bools  # (V,)
@@ -36,7 +36,7 @@ class WordEdges:
         return found
 
 
-def word_edges(tokenizer: Tokenizer, special: Iterable[int]) -> WordEdges:
+def word_boundaries(tokenizer: Tokenizer, special: Iterable[int]) -> WordBoundaries:
     """Those of a tokenizer; each special token stands for itself.
 
     >>> from regard.config.tokenizer import TokenizerConfig
@@ -61,10 +61,10 @@ def word_edges(tokenizer: Tokenizer, special: Iterable[int]) -> WordEdges:
                 closes[number] &= len(piece) > 1  # a mark by itself belongs to what follows
     numbers = list(special)
     opens[numbers] = closes[numbers] = True
-    return WordEdges(opens, closes)
+    return WordBoundaries(opens, closes)
 
 
-_BYTES = frozenset(BYTES)
+_BYTES = frozenset(BYTE_TOKENS)
 
 
 def _edges(pieces: Sequence[str], is_inside: Any) -> tuple[Bools, Bools]:
@@ -97,7 +97,7 @@ def whole_words(tokenizer: Tokenizer) -> list[str | None]:
     pieces, spelled = tokenizer.pieces(range(len(tokenizer))), tokenizer.spelling()
     is_word = _rule(tokenizer, pieces)
     return [
-        text.strip() if piece not in SPECIALS and text.strip() and is_word(piece, text) else None
+        text.strip() if piece not in SPECIAL_TOKENS and text.strip() and is_word(piece, text) else None
         for piece, text in zip(pieces, spelled, strict=True)
     ]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from regard.errors import DataError
 
-LONGEST = 2**20  # bytes of a line; what is longer is not text
+MAX_VECTOR_LINE_BYTES = 2**20  # bytes of a line; what is longer is not text
 Vector = NDArray[np.float32]
 
 
@@ -31,10 +31,10 @@ class WordVectors:
     lowercase: bool  # whether no word of the file has a capital
 
 
-def vector_width(path: Path) -> int:
+def vector_size(path: Path) -> int:
     """How many numbers the words of a file have, as its first line tells."""
     with _opened(path) as file:
-        return _layout(path, file.readline(LONGEST))[0]
+        return _layout(path, file.readline(MAX_VECTOR_LINE_BYTES))[0]
 
 
 def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
@@ -42,7 +42,7 @@ def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
     vectors: dict[str, Vector] = {}
     words, lowercase = 0, True
     with _opened(path) as file:
-        first = file.readline(LONGEST)
+        first = file.readline(MAX_VECTOR_LINE_BYTES)
         width, promised = _layout(path, first)
         for number, line in _lines(file, first if promised is None else None):
             spaces = line.count(b" ")
@@ -87,7 +87,7 @@ def _lines(file: BinaryIO, first: bytes | None) -> Iterator[tuple[int, bytes]]:
     """The lines that hold vectors, with their numbers."""
     if first is not None:
         yield 1, first.rstrip()
-    for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), start=2):
+    for number, line in enumerate(iter(lambda: file.readline(MAX_VECTOR_LINE_BYTES), b""), start=2):
         if stripped := line.rstrip(b" \t\r\n"):
             yield number, stripped
 

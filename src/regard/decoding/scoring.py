@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import Batches
-from regard.data.pairs import batch_of_rows, pad
-from regard.data.parses import Facts
+from regard.data.batching import BatchSampler
+from regard.data.pairs import pad_sequences, pair_batch_from_ids
+from regard.data.parses import TokenFeatures
 from regard.decoding.generator import ScoredToken
 from regard.decoding.rules import no_text
 from regard.decoding.sampling import likeliest
@@ -29,7 +29,7 @@ def score_pairs(
     sources: Sequence[Ids],
     targets: Sequence[Ids],
     tokens: SpecialTokensConfig,
-    facts: Sequence[Facts] = (),
+    facts: Sequence[TokenFeatures] = (),
 ) -> list[list[float]]:
     """The log-probability of each token of each target, its end last, given its source, and facts from its parse."""
     rows = [
@@ -40,7 +40,7 @@ def score_pairs(
     found: list[list[float]] = [[] for _ in rows]
     for examples in _batches(lengths):
         known = [facts[n] for n in examples] if facts else []
-        batch = batch_of_rows([rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens, known)
+        batch = pair_batch_from_ids([rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens, known)
         source, source_real, target, target_real, predicted = (
             torch.from_numpy(array)
             for array in (batch.source, batch.source_real, batch.target, batch.target_real, batch.predicted)
@@ -67,8 +67,8 @@ def score_texts(
     for examples in _batches(np.array([[end - start for _, start, _, end in spans]])):
         read = [rows[n][start:end] for n, start, _, end in (spans[k] for k in examples)]
         follows = [rows[n][start + 1 : end + 1] for n, start, _, end in (spans[k] for k in examples)]
-        target, target_real = (torch.from_numpy(array) for array in pad(read, pad_id=tokens.pad))
-        predicted = torch.from_numpy(pad(follows, pad_id=tokens.pad)[0])
+        target, target_real = (torch.from_numpy(array) for array in pad_sequences(read, pad_id=tokens.pad))
+        predicted = torch.from_numpy(pad_sequences(follows, pad_id=tokens.pad)[0])
         values = _scores(networks, target, target_real, predicted)
         for k, row, kept in zip(examples, values, target_real, strict=True):
             scores[k] = row[kept].tolist()
@@ -120,7 +120,7 @@ def _windows(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
 
 def _batches(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     if lengths.size:
-        yield from Batches(lengths, TOKENS).epoch(0)
+        yield from BatchSampler(lengths, TOKENS).epoch(0)
 
 
 @torch.inference_mode()

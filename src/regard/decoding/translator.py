@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from regard.config import Config, NetworkConfig
-from regard.data.parses import Facts, Parse, facts_of
-from regard.data.sentence_splitting import joined, split_sentences, split_tokens
+from regard.data.parses import Parse, TokenFeatures, token_features
+from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import Engine, Task
 from regard.decoding.settings import Hypothesis, Search
@@ -126,7 +126,7 @@ class Translator:
             if len(ids) <= longest:
                 parts.append(_Part(sentence, ids))
                 continue
-            several = split_tokens(sentence, longest, self._source.encode)
+            several = split_to_fit(sentence, longest, self._source.encode)
             pieces += len(several)
             parts += [_Part(piece, ids) for piece, ids in several]
         return _Plan(line, parts, pieces)
@@ -137,7 +137,7 @@ class Translator:
 
         def part(parse: Parse) -> _Part:
             text, (ids, offsets) = next(encoded)
-            return _Part(text, ids, facts_of(parse, offsets))
+            return _Part(text, ids, token_features(parse, offsets))
 
         return [
             _Plan(line, [] if parse is None else [part(parse)], 0) for line, parse in zip(lines, parses, strict=True)
@@ -165,7 +165,7 @@ class Translator:
             )
             for part, hypotheses in zip(plan.parts, found, strict=False)
         ]
-        text = joined([sentence.alternatives[0].text for sentence in sentences])
+        text = join_sentences([sentence.alternatives[0].text for sentence in sentences])
         return Translation(plan.line, text, sentences, plan.pieces)
 
     def _alternatives(self, found: Sequence[Hypothesis], part: "_Part", wish: Wish) -> list[Alternative]:
@@ -208,7 +208,7 @@ class Translator:
 class _Part:
     text: str
     ids: list[int]
-    facts: Facts | None = None  # where there is a parse
+    facts: TokenFeatures | None = None  # where there is a parse
 
 
 @dataclass(frozen=True)

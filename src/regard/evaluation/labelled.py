@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, TagHeadConfig
-from regard.data.labelled import Labelled
-from regard.data.lines import Faults
-from regard.data.readers.conll import Tagged
-from regard.data.store import chunks
+from regard.data.labelled import LabeledExample
+from regard.data.lines import InvalidLines
+from regard.data.readers.conll import TaggedExample
+from regard.data.store import chunked
 from regard.errors import DataError
 from regard.evaluation.labels import LabelScores, class_scores, confusion, tag_scores
 from regard.reading.classify import label_probabilities
@@ -19,11 +19,11 @@ from regard.reading.tag import tag_probabilities
 
 Report = Callable[[str, int, int | None], None]
 TOGETHER = 1024  # texts that are read at once
-E = TypeVar("E", Labelled, Tagged)
+E = TypeVar("E", LabeledExample, TaggedExample)
 
 
 def evaluate_texts(
-    reader: Reader, examples: Iterable[Labelled], name: str, faults: Faults, report: Report
+    reader: Reader, examples: Iterable[LabeledExample], name: str, faults: InvalidLines, report: Report
 ) -> LabelScores:
     """Loss, accuracy, macro-F1 and confusion of a classifier."""
     labels = labels_of(reader, ClassHeadConfig, name)
@@ -31,7 +31,7 @@ def evaluate_texts(
     right: list[int] = []
     given: list[NDArray[np.float64]] = []
     cut = 0
-    for some in chunks(_known(examples, labels, faults), TOGETHER):
+    for some in chunked(_known(examples, labels, faults), TOGETHER):
         texts = [one.text if one.second is None else (one.text, one.second) for one in some]
         found, long = label_probabilities(reader, texts)
         right += [number[one.label] for one in some]
@@ -45,14 +45,16 @@ def evaluate_texts(
     return LabelScores(class_scores(_loss(p, right), table), table, len(right), {"cut": cut} if cut else {})
 
 
-def evaluate_tags(reader: Reader, examples: Iterable[Tagged], name: str, faults: Faults, report: Report) -> LabelScores:
+def evaluate_tags(
+    reader: Reader, examples: Iterable[TaggedExample], name: str, faults: InvalidLines, report: Report
+) -> LabelScores:
     """Loss, accuracy, macro-F1 and confusion of a tagger, word by word; F1 of spans where the tags mark such."""
     labels = labels_of(reader, TagHeadConfig, name)
     number = {label: n for n, label in enumerate(labels)}
     right: list[Sequence[str]] = []
     given: list[list[str]] = []
     each: list[NDArray[np.float64]] = []
-    for some in chunks(_known(examples, labels, faults), TOGETHER):
+    for some in chunked(_known(examples, labels, faults), TOGETHER):
         for one, found in zip(some, tag_probabilities(reader, [one.words for one in some]), strict=True):
             right.append(one.tags)
             given.append([labels[n] for n in found.argmax(1)])
@@ -70,7 +72,7 @@ def _loss(p: NDArray[np.float64], right: Sequence[int]) -> float:
     return float(-np.log(np.maximum(p[np.arange(len(right)), list(right)], 1e-300)).mean())
 
 
-def _known(examples: Iterable[E], labels: Sequence[str], faults: Faults) -> Iterator[E]:
+def _known(examples: Iterable[E], labels: Sequence[str], faults: InvalidLines) -> Iterator[E]:
     for one in examples:
         unknown = next((label for label in one.labels if label not in labels), None)
         if unknown is None:

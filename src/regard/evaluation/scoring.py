@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from regard.config import Config
 from regard.data.corpus import Pair
-from regard.data.lines import Faults
+from regard.data.lines import InvalidLines
 from regard.data.pairs import encode_parsed
-from regard.data.parses import Facts
+from regard.data.parses import TokenFeatures
 from regard.data.tokenizer import Tokenizer
 from regard.evaluation.likelihood import Scored
 
@@ -47,7 +47,7 @@ def score_pairs(model: Predicting, pairs: Sequence[Pair]) -> list[Scored]:
     """The tokens of each target with their log-probabilities, as a translation of its source."""
     from regard.decoding import scoring
 
-    facts: list[Facts] = []
+    facts: list[TokenFeatures] = []
     if model.config.model.reads_parses:
         sources, facts = encode_parsed(pairs, model.tokenizer)
     else:
@@ -69,7 +69,7 @@ def score_texts(model: Predicting, texts: Sequence[str], context: int | None = N
     return _scored(model, ids, scoring.score_texts(model.networks, ids, model.config.tokens, window))
 
 
-def readable(model: Predicting, pairs: Iterable[Pair], name: str, faults: Faults) -> Iterator[Pair]:
+def readable(model: Predicting, pairs: Iterable[Pair], name: str, faults: InvalidLines) -> Iterator[Pair]:
     """The pairs that the model can read whole; one that is too long is a fault of the data called `name`."""
     learned = model.config.model.longest
     longest = learned or LONGEST

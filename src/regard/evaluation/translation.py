@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.data.corpus import Pair
-from regard.data.store import chunks
+from regard.data.store import chunked
 from regard.decoding.translator import Translator, Wish
 from regard.evaluation.lengths import Bucket, by_length
 from regard.evaluation.likelihood import Likelihood, Scored, together
@@ -38,7 +38,7 @@ class Evaluation:
 def translate(translator: Translator, wish: Wish, pairs: Sequence[Pair], counting: Counting) -> Iterator[str]:
     """The translations of the sources, as they come."""
     done = 0
-    for several in chunks(pairs, TOGETHER):
+    for several in chunked(pairs, TOGETHER):
         parses = [pair.parse for pair in several] if translator.config.model.reads_parses else None
         yield from (found.text for found in translator.translate([pair.source for pair in several], wish, parses))
         done += len(several)
@@ -48,7 +48,7 @@ def translate(translator: Translator, wish: Wish, pairs: Sequence[Pair], countin
 def likelihood(model: Predicting, pairs: Sequence[Pair], counting: Counting) -> Likelihood:
     """The likelihood of the targets, as translations of the sources."""
     scored: list[Scored] = []
-    for several in chunks(pairs, TOGETHER):
+    for several in chunked(pairs, TOGETHER):
         scored += score_pairs(model, several)
         counting("scoring references", len(scored), len(pairs))
     return together(scored)

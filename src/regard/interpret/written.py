@@ -6,8 +6,8 @@ All of it is ids here. A trace then reads the same ids again, with taps open.
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from regard.data.masked_text import encode_holes
-from regard.data.parses import END, Facts, Parse, facts_of
+from regard.data.masked_text import encode_masked
+from regard.data.parses import END_POSITION, Parse, TokenFeatures, token_features
 from regard.decoding.engines.engine import Task
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.generator import Prompting, prompt_ids
@@ -36,7 +36,7 @@ class Written:
     ended: bool = True
     found: Hypothesis | None = None
     tree: Tree | None = None
-    facts: Facts = field(default_factory=dict)  # what a parse tells of the source's tokens, its end included
+    facts: TokenFeatures = field(default_factory=dict)  # what a parse tells of the source's tokens, its end included
     told: list[int] | None = None  # what an encoder's head should have told, where that is given
 
 
@@ -56,8 +56,8 @@ def write(
 def _translated(subject: Subject, text: str, wish: Wish | None, target: str | None, parse: Parse | None) -> Written:
     tokens = subject.config.tokens
     ((ids, offsets),) = subject.source.encode_placed([text.strip()])
-    facts = facts_of(parse, offsets) if parse is not None else {}
-    known = {name: [*facts[name], end] for name, end in zip(facts, END, strict=False)}
+    facts = token_features(parse, offsets) if parse is not None else {}
+    known = {name: [*facts[name], end] for name, end in zip(facts, END_POSITION, strict=False)}
     wish = wish or Wish()
     source = [*_checked(subject, ids, "text"), tokens.end]
     if target is not None:
@@ -116,7 +116,7 @@ def _encoder_ids(subject: Subject, text: str) -> list[int]:
     """A text between its start and its end, as encoders are trained; where tokens are guessed, [MASK] hides one."""
     tokens = subject.config.tokens
     if subject.config.model.task == "masked" and tokens.mask is not None:
-        ids = encode_holes(subject.source, text, tokens.mask)
+        ids = encode_masked(subject.source, text, tokens.mask)
     else:
         ids = subject.source.encode(text)
     return _checked(subject, [tokens.start, *_checked(subject, ids, "text"), tokens.end], "text")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.encoder_inputs import Framed
+from regard.data.encoder_inputs import EncoderInput
 from regard.errors import ConfigError
 from regard.nn import DensePooling, FirstPooling, MeanPooling
 from regard.reading.reader import Reader, Text
@@ -35,7 +35,7 @@ def embed(
 
 @torch.no_grad()
 def embed_framed(
-    reader: Reader, rows: Sequence[Framed], pooling: Pooling | None = None, *, normalise: bool = False
+    reader: Reader, rows: Sequence[EncoderInput], pooling: Pooling | None = None, *, normalise: bool = False
 ) -> NDArray[np.float32]:
     """The same for texts that are framed already (N, C)."""
     pool = _pooling(reader, pooling)

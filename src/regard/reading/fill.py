@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.data.masked_text import encode_holes
-from regard.data.passages import AROUND
-from regard.data.store import chunks
-from regard.data.tokenizer import MASK, Tokenizer
+from regard.data.masked_text import encode_masked
+from regard.data.passages import NUM_SPECIAL_TOKENS
+from regard.data.store import chunked
+from regard.data.tokenizer import MASK_TOKEN, Tokenizer
 from regard.errors import InputError
 from regard.models import Network
 
@@ -60,7 +60,7 @@ class Filler:
 
     def ids(self, text: str) -> list[int]:
         """A text with its holes, without its start and end."""
-        return encode_holes(self.tokenizer, text, self.mask)
+        return encode_masked(self.tokenizer, text, self.mask)
 
     def fill(self, texts: Sequence[str], best: int = 5) -> list[Filled]:
         """The so many most probable tokens for each hole of each text."""
@@ -77,8 +77,8 @@ class Filler:
         """Why a text cannot be filled, and what to do; None if it can."""
         ids = self.ids(text)
         if self.mask not in ids:
-            return f"has no {MASK} to fill; write {MASK} where a word is missing"
-        size = len(ids) + AROUND
+            return f"has no {MASK_TOKEN} to fill; write {MASK_TOKEN} where a word is missing"
+        size = len(ids) + NUM_SPECIAL_TOKENS
         if self.longest is not None and size > self.longest:
             return (
                 f"has {size:,} tokens with its start and end, but this network learned {self.longest:,} positions; "
@@ -106,7 +106,7 @@ def guess(
     """For each mask of each row of ids: the tokens that are text by falling probability, at most so many."""
     assert tokens.mask is not None
     found: list[list[list[tuple[int, float]]]] = [[] for _ in rows]
-    for several in chunks(sorted(range(len(rows)), key=lambda n: len(rows[n])), TOGETHER):
+    for several in chunked(sorted(range(len(rows)), key=lambda n: len(rows[n])), TOGETHER):
         ids, real = _padded([rows[n] for n in several], tokens, next(networks[0].parameters()).device)
         places = torch.eq(ids, tokens.mask).nonzero()  # (N, 2) row by row
         probabilities = _probabilities(networks, ids, real, places, tokens)
@@ -133,7 +133,7 @@ def _probabilities(
 
 def _padded(rows: Sequence[Sequence[int]], tokens: SpecialTokensConfig, device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows between start and end as a batch (B, S), and True where they are real."""
-    longest = max(map(len, rows)) + AROUND
+    longest = max(map(len, rows)) + NUM_SPECIAL_TOKENS
     whole = [[tokens.start, *row, tokens.end] for row in rows]
     ids = torch.tensor([[*row, *[tokens.pad] * (longest - len(row))] for row in whole], device=device)
     lengths = torch.tensor([[len(row)] for row in whole], device=device)

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, Config, EncoderConfig, EncoderOnlyConfig, TagHeadConfig
-from regard.data.batching import Batches
-from regard.data.encoder_inputs import Frame, Framed, batch_of_framed, word_texts
+from regard.data.batching import BatchSampler
+from regard.data.encoder_inputs import EncoderInput, InputTemplate, make_encoder_batch, word_texts
 from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError
 from regard.models.network import EncodingNetwork, Memory, Network
@@ -41,12 +41,12 @@ class Reader:
         return cls(network, config, tokenizer)
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> InputTemplate:
         """What stands around texts, and how many tokens the network reads."""
         bounds = [bound for bound in (self.config.model.longest, self.most) if bound is not None]
-        return Frame.of(self.config.tokens, min(bounds, default=None))
+        return InputTemplate.of(self.config.tokens, min(bounds, default=None))
 
-    def framed(self, texts: Sequence[Text]) -> list[Framed]:
+    def framed(self, texts: Sequence[Text]) -> list[EncoderInput]:
         """Texts as the network reads them; those that are longer than it can read are cut."""
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         firsts = self.tokenizer.encode_all([first for first, _ in pairs])
@@ -63,16 +63,16 @@ class Reader:
             yield list(self.frame.divided([next(pieces) for _ in words], self.config.tokens.unknown))
 
     @torch.no_grad()
-    def read(self, rows: Sequence[Framed]) -> Iterator[tuple[NDArray[np.int64], Memory]]:
+    def read(self, rows: Sequence[EncoderInput]) -> Iterator[tuple[NDArray[np.int64], Memory]]:
         """What the network makes of framed rows: the numbers of some of them, and their memory, batch by batch."""
         if not rows:
             return
         lengths = np.array([[len(row.ids) for row in rows]])
         device = next(self.network.parameters()).device
         segments = self.config.model.segments if isinstance(self.config.model, EncoderOnlyConfig) else 0
-        for some in Batches(lengths, TOKENS).epoch(0):
+        for some in BatchSampler(lengths, TOKENS).epoch(0):
             ids = [np.array(rows[n].ids, np.int64) for n in some]
-            batch = batch_of_framed(ids, [rows[n].second for n in some], self.config.tokens.pad)
+            batch = make_encoder_batch(ids, [rows[n].second for n in some], self.config.tokens.pad)
             facts = {"segments": torch.from_numpy(batch.segments).to(device)} if segments > 1 else None
             tokens, real = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.real))
             yield some, self.network.encode(tokens, real, facts)

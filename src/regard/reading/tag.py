@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import TagHeadConfig
-from regard.data.encoder_inputs import Framed
+from regard.data.encoder_inputs import EncoderInput
 from regard.reading.reader import Reader, labels_of
 
 
@@ -26,7 +26,7 @@ def tag_probabilities(reader: Reader, sentences: Sequence[Sequence[str]]) -> lis
     divided = list(reader.divided(sentences))
     rows = [row for parts in divided for row in parts]
     found: dict[int, NDArray[np.float64]] = {}
-    for some, memory in reader.read([Framed(ids) for ids, _ in rows]):
+    for some, memory in reader.read([EncoderInput(ids) for ids, _ in rows]):
         for place, n in enumerate(some):
             words = memory.states[place, rows[n][1]]  # (N, C): the first sub-word of each word
             found[int(n)] = reader.network.logits(words).double().softmax(-1).cpu().numpy()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from regard.api import Model
 from regard.config import TagHeadConfig
-from regard.data.passages import AROUND
+from regard.data.passages import NUM_SPECIAL_TOKENS
 from regard.reading.classify import Classified, classify
 from regard.reading.embed import Pooling, embed_framed
 from regard.reading.fill import Filled
@@ -87,7 +87,10 @@ class EmbedJob:
         who = limited_encoder(model)
         rows = who.framed(texts)
         vectors = embed_framed(who, rows, self.pooling, normalise=self.normalise)
-        return [TextVector(vector, len(row.ids) - AROUND, row.cut) for vector, row in zip(vectors, rows, strict=True)]
+        return [
+            TextVector(vector, len(row.ids) - NUM_SPECIAL_TOKENS, row.cut)
+            for vector, row in zip(vectors, rows, strict=True)
+        ]
 
 
 EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from regard.config import Config
-from regard.data.batching import Place
-from regard.data.preparation import Part, Prepared
-from regard.data.stats import Scan
+from regard.data.batching import DataPosition
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.stats import CorpusStats
 from regard.evaluation.likelihood import perplexity
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import Network
@@ -67,11 +67,11 @@ class BidirectionalKind(LanguageKind):
 
     name = "bidirectional language model"
 
-    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
         """Settings that suit so much text."""
         return picks_for_both_ways(scan, said)
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> "BidirectionalModelling":
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "BidirectionalModelling":
         """The task itself."""
         assert isinstance(network, BidirectionalLanguageModel)
         return BidirectionalModelling(config, prepared, network)
@@ -82,7 +82,7 @@ class BidirectionalModelling(LanguageModelling):
 
     name = "bidirectional language model"
 
-    def __init__(self, config: Config, prepared: Prepared, network: BidirectionalLanguageModel) -> None:
+    def __init__(self, config: Config, prepared: PreparedData, network: BidirectionalLanguageModel) -> None:
         super().__init__(config, prepared, network)
         self._both = network
         for part in (network.mixing, network.pooling):  # for later tasks to learn: nothing here depends on them
@@ -92,7 +92,7 @@ class BidirectionalModelling(LanguageModelling):
         """Predict each token from those before it, and from those after it."""
         return BothWays(self._both, self.config.training.label_smoothing)
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, TwoWayBatch]]:
+    def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, TwoWayBatch]]:
         """Those of a language model, each token wanted twice."""
         for after, batch in super().batches(place):
             yield after, _both_ways(batch)
@@ -103,7 +103,7 @@ class BidirectionalModelling(LanguageModelling):
         return self._cost.training(lengths, lengths)
 
     @torch.no_grad()
-    def _measure(self, part: Part, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, check: Check) -> Measured:
         """The loss of both directions, and the perplexity of each."""
         objective, ahead, back, places = BothWays(self._both, 0.0), 0.0, 0.0, 0
         for batch in self._in_order(part, check):

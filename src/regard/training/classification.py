@@ -8,11 +8,11 @@ import torch
 
 from regard.config import Config, CorpusConfig
 from regard.data.corpus import Pair
-from regard.data.encoder_inputs import batch_of_framed
+from regard.data.encoder_inputs import make_encoder_batch
 from regard.data.pairs import Ids
-from regard.data.preparation import Part, Prepared
-from regard.data.prepare_labeled import prepare_labelled, scan_labelled
-from regard.data.stats import Report, Scan
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_labeled import labeled_stats, prepare_labeled
+from regard.data.stats import CorpusStats, ReportProgress
 from regard.data.store import TokenStore
 from regard.evaluation.labels import class_scores, confusion
 from regard.models.network import Network
@@ -34,19 +34,19 @@ class ClassificationKind:
         """Labels stand beside the texts."""
         check_one_sided(config, "a classifier")
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the texts once."""
-        return scan_labelled(corpus, skip_invalid, report)
+        return labeled_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
         """Settings that suit so many texts."""
         return picks_for_classes(scan, said)
 
-    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
-        return prepare_labelled(folder, key, config, report)
+        return prepare_labeled(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> "Classification":
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "Classification":
         """The task itself."""
         return Classification(config, prepared, network)
 
@@ -60,11 +60,11 @@ class Classification(Labelling):
         """Framed texts, and a label for each."""
         texts, labels, seconds = store.columns
         rows = [texts[n] for n in examples]
-        framed = batch_of_framed(rows, [int(seconds[n][0]) for n in examples], self.config.tokens.pad)
+        framed = make_encoder_batch(rows, [int(seconds[n][0]) for n in examples], self.config.tokens.pad)
         numbers = np.array([[int(labels[n][0])] for n in examples], np.int64)
         return label_batch(framed, torch.from_numpy(numbers), self.segments)
 
-    def measure(self, part: Part, check: Check) -> Measured:
+    def measure(self, part: PreparedSplit, check: Check) -> Measured:
         """Loss, accuracy, macro-F1 and the confusion matrix."""
         found = self.predictions(part.store, check)
         table = confusion(self.labels, *([int(row[0]) for row in rows] for rows in (found.right, found.given)))

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
-from regard.data.batching import Batches, Place
+from regard.data.batching import BatchSampler, DataPosition
 from regard.data.pairs import Ids
-from regard.data.preparation import Part, Prepared
+from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
@@ -38,7 +38,7 @@ class Labelling:
     predicts = "labels"
     words = False  # whether there is a label for each word, rather than for each text
 
-    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+    def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
         assert isinstance(network, EncodingNetwork)
         self.config = config
         self.network: Network = network
@@ -57,7 +57,7 @@ class Labelling:
         """Predict labels."""
         return PredictLabels(self._reader, self.config.training.label_smoothing, words=self.words)
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, LabelBatch]]:
+    def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, LabelBatch]]:
         """Texts of about equal length, shuffled each epoch."""
         for after, examples in self._plan.after(place):
             yield after, self.batch(self._store, examples)
@@ -72,7 +72,7 @@ class Labelling:
         both = self._cost.training((batch.labels != UNSCORED).sum(1), batch.lengths)
         return both / 3 if self.config.training.freeze_encoder else both
 
-    def describe(self, place: Place, batch: LabelBatch) -> str:
+    def describe(self, place: DataPosition, batch: LabelBatch) -> str:
         """Its size, and its first text."""
         first = self.tokenizer.decode(batch.ids[0][batch.real[0]].tolist())
         return (
@@ -93,7 +93,7 @@ class Labelling:
         """The batch of these examples of a store."""
 
     @abstractmethod
-    def measure(self, part: Part, check: Check) -> Measured:
+    def measure(self, part: PreparedSplit, check: Check) -> Measured:
         """What the network makes of a part of the data."""
 
     @torch.no_grad()
@@ -117,5 +117,5 @@ class Labelling:
         rights, givens, sures, granteds = (list(column) for column in columns)
         return Predictions(rights, givens, sures, granteds, total / max(1, count))
 
-    def _batches(self, store: TokenStore, seed: int = 0) -> Batches:
-        return Batches(store.columns[0].lengths[None], self.config.training.batch_tokens, seed)
+    def _batches(self, store: TokenStore, seed: int = 0) -> BatchSampler:
+        return BatchSampler(store.columns[0].lengths[None], self.config.training.batch_tokens, seed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.data.encoder_inputs import FramedBatch
+from regard.data.encoder_inputs import EncoderBatch
 from regard.models.network import EncodingNetwork
 from regard.training.objective import Batch, Objective
 
@@ -41,7 +41,7 @@ class LabelBatch(Batch):
         return self.real.sum(1)
 
 
-def label_batch(framed: FramedBatch, labels: Tensor, segments: int) -> LabelBatch:
+def label_batch(framed: EncoderBatch, labels: Tensor, segments: int) -> LabelBatch:
     """The tensors of a batch; which text is the second is told to networks that learn so."""
     facts = {"segments": torch.from_numpy(framed.segments)} if segments > 1 else None
     return LabelBatch(torch.from_numpy(framed.ids), torch.from_numpy(framed.real), labels, facts)

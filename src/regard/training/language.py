@@ -10,10 +10,16 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, CorpusConfig
-from regard.data.batching import Place
-from regard.data.language_batches import Blocks, LanguageBatch, Packed, check_lossless_lines, sequential
-from regard.data.preparation import Part, Prepared, prepare_documents
-from regard.data.stats import Report, Scan, scan_documents
+from regard.data.batching import DataPosition
+from regard.data.language_batches import (
+    BlockBatches,
+    LanguageBatch,
+    PackedBatches,
+    check_lossless_lines,
+    validation_batches,
+)
+from regard.data.preparation import PreparedData, PreparedSplit, prepare_documents
+from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import Bounds, Sampling
@@ -39,21 +45,21 @@ class LanguageKind:
         """Text has no other side, and no parses."""
         check_one_sided(config, "a language model")
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the text once."""
-        return scan_documents(corpus, skip_invalid, report)
+        return document_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
         """Settings that suit so much text."""
         return picks_for_text(scan, said)
 
-    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         if config.tokenizer.file is None:
             check_lossless_lines(config.tokenizer.kind)
         return prepare_documents(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> "LanguageModelling":
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "LanguageModelling":
         """The task itself."""
         return LanguageModelling(config, prepared, network)
 
@@ -64,7 +70,7 @@ class LanguageModelling:
     name = "language model"
     predicts = "tokens"
 
-    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+    def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
         self.config = config
         self.network = network
         self.tokenizer = prepared.tokenizer
@@ -72,7 +78,7 @@ class LanguageModelling:
         self._valid, self._test = prepared.valid, prepared.test
         self._apart = config.data.documents == "separate"
         (column,) = prepared.train.store.columns
-        plan = Packed if self._apart else Blocks
+        plan = PackedBatches if self._apart else BlockBatches
         training = config.training
         self._plan = plan(column, self.context, training.batch_tokens, config.tokens, training.seed)
         self._cost = Cost(network)
@@ -81,7 +87,7 @@ class LanguageModelling:
         """Predict each token from those before it."""
         return NextToken(self.network, self.config.training.label_smoothing)
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, TokenBatch]]:
+    def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, TokenBatch]]:
         """Blocks of text, or documents packed into rows, shuffled each epoch."""
         for after, batch in self._plan.after(place):
             yield after, tensors(batch)
@@ -100,7 +106,7 @@ class LanguageModelling:
         real = batch.target_real
         return real.sum(1) if real is not None else torch.full((len(batch.target),), batch.target.size(1))
 
-    def describe(self, place: Place, batch: TokenBatch) -> str:
+    def describe(self, place: DataPosition, batch: TokenBatch) -> str:
         """Its size, and how its first row begins."""
         return describe_rows(batch.target, place, self.tokenizer)
 
@@ -113,7 +119,7 @@ class LanguageModelling:
         return self._measure(self._test, check) if self._test is not None else None
 
     @torch.no_grad()
-    def _measure(self, part: Part, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, check: Check) -> Measured:
         objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
         for batch in self._in_order(part, check):
             found = objective(batch)
@@ -124,21 +130,21 @@ class LanguageModelling:
             scores["bits_per_byte"] = total / math.log(2) / size
         return Measured(scores, list(self._samples(part, check)))
 
-    def _in_order(self, part: Part, check: Check) -> Iterator[TokenBatch]:
+    def _in_order(self, part: PreparedSplit, check: Check) -> Iterator[TokenBatch]:
         """Every token of a part once, as the text runs, on the device of the network."""
         (column,) = part.store.columns
         tokens = self.config.training.batch_tokens
         device = next(self.network.parameters()).device
-        for batch in sequential(column, self.context, tokens, self.config.tokens, apart=self._apart):
+        for batch in validation_batches(column, self.context, tokens, self.config.tokens, apart=self._apart):
             check()
             yield tensors(batch).to(device)
 
-    def _bytes(self, part: Part) -> int:
+    def _bytes(self, part: PreparedSplit) -> int:
         """The size of the text in bytes of UTF-8."""
         (column,) = part.store.columns
         return sum(len(self.tokenizer.decode(column[n].tolist()).encode()) for n in range(len(part.store)))
 
-    def _samples(self, part: Part, check: Check) -> Iterator[Sample]:
+    def _samples(self, part: PreparedSplit, check: Check) -> Iterator[Sample]:
         """Continuations of places in the text, always the same ones."""
         (column,) = part.store.columns
         for number in range(self.config.validation.samples):
@@ -160,7 +166,7 @@ def context_of(config: Config) -> int:
     return config.data.context_length or config.model.longest or CONTEXT
 
 
-def describe_rows(ids: Tensor, place: Place, tokenizer: Tokenizer) -> str:
+def describe_rows(ids: Tensor, place: DataPosition, tokenizer: Tokenizer) -> str:
     """The size of a batch of texts (B, T), and how its first row begins."""
     first = tokenizer.decode(ids[0, :20].tolist())
     rows, length = ids.shape

@@ -10,7 +10,7 @@ import torch
 
 from regard.config import Config
 from regard.config.training import PlateauScheduleConfig
-from regard.data.batching import Place
+from regard.data.batching import DataPosition
 from regard.errors import FolderError, InterruptedRun, RunError
 from regard.models.weights import read_tensors, tensors_of
 from regard.training.averaging import MovingAverage, mean, swapped
@@ -69,7 +69,7 @@ class Loop:
         self.rate = schedule_of(config.training.schedule, config.model.width, self.steps)
         self._saved = time.monotonic()
         self._scalars = scalars(run.folder / "tensorboard") if processes.first else None
-        self._batches: Iterator[tuple[Place, Batch]] | None = None
+        self._batches: Iterator[tuple[DataPosition, Batch]] | None = None
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
@@ -156,7 +156,7 @@ class Loop:
             return math.inf
         return EXPLODED * max(self.state.first, math.log(self.config.model.vocab_size))
 
-    def _diverged(self, step: int, error: DivergedError, place: Place, batches: list[Batch]) -> str:
+    def _diverged(self, step: int, error: DivergedError, place: DataPosition, batches: list[Batch]) -> str:
         peak = "training.schedule.learning_rate"
         lower = f"{peak} or training.rdrop" if self.config.training.rdrop else peak
         return (

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from regard.config import Config, CorpusConfig
-from regard.data.batching import Place
+from regard.data.batching import DataPosition
 from regard.data.documents import LOSSLESS
-from regard.data.masked_text import show_holes
-from regard.data.masking import Draws, Hidden, Masking
-from regard.data.passages import AROUND, Apart, Joined, PassageBatch, Passages
-from regard.data.preparation import Part, Prepared, prepare_documents
-from regard.data.stats import Report, Scan, scan_documents
-from regard.data.store import Column
-from regard.data.tokenizer import MASKS, load_tokenizer, mask_of
+from regard.data.masked_text import format_masked
+from regard.data.masking import MaskedTokens, MaskingDraws, TokenMasker
+from regard.data.passages import NUM_SPECIAL_TOKENS, JoinedPassages, PassageBatch, PassageSource, SeparatePassages
+from regard.data.preparation import PreparedData, PreparedSplit, prepare_documents
+from regard.data.stats import CorpusStats, ReportProgress, document_stats
+from regard.data.store import TokenColumn
+from regard.data.tokenizer import MASK_TOKENS, load_tokenizer, mask_token_id
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import perplexity
 from regard.models.contents import TOKENIZER, model_folder
@@ -50,36 +50,36 @@ class MaskedKind:
         check_one_sided(config, "an encoder")
         if config.tokenizer.file is not None and config.tokens.mask is None:
             raise DataError(
-                f"{config.tokenizer.file}: has no token to hide others behind, such as {' or '.join(MASKS)}; "
+                f"{config.tokenizer.file}: has no token to hide others behind, such as {' or '.join(MASK_TOKENS)}; "
                 "add one, or leave tokenizer.file out to learn a tokenizer that has."
             )
         start = config.training.start_from
-        if start is not None and mask_of(load_tokenizer(model_folder(start) / TOKENIZER)) is None:
+        if start is not None and mask_token_id(load_tokenizer(model_folder(start) / TOKENIZER)) is None:
             raise ConfigError(
-                f"{start}: its tokenizer has no token to hide others behind, such as {' or '.join(MASKS)}; "
+                f"{start}: its tokenizer has no token to hide others behind, such as {' or '.join(MASK_TOKENS)}; "
                 "start from a model that has, as regard train masked makes them."
             )
-        if context_of(config) <= AROUND:
+        if context_of(config) <= NUM_SPECIAL_TOKENS:
             raise ConfigError(
                 f"data.context_length = {context_of(config)} leaves no room for text between its start and its end; "
-                f"use {AROUND + 1} or more."
+                f"use {NUM_SPECIAL_TOKENS + 1} or more."
             )
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the text once."""
-        return scan_documents(corpus, skip_invalid, report)
+        return document_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
         """Settings that suit so much text."""
         return picks_for_encoder(scan, said)
 
-    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         given = config.tokenizer.file
         marked = load_tokenizer(Path(given)).marks_words if given else config.tokenizer.kind not in LOSSLESS
         return prepare_documents(folder, key, config, report, spaced=marked)
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> "MaskedModelling":
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "MaskedModelling":
         """The task itself."""
         return MaskedModelling(config, prepared, network)
 
@@ -127,14 +127,14 @@ class MaskedModelling:
     name = "masked-token model"
     predicts = "tokens"
 
-    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+    def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
         assert isinstance(network, EncodingNetwork)
         self.config = config
         self.network: Network = network
         self._encoder = network
         self.tokenizer = prepared.tokenizer
         self._valid, self._test = prepared.valid, prepared.test
-        self._masking = Masking(config.training.masking, prepared.tokenizer, config.tokens)
+        self._masking = TokenMasker(config.training.masking, prepared.tokenizer, config.tokens)
         for name, part in prepared.parts.items():
             self._check_text(part.store.columns[0], name)
         self._plan = self._passages(prepared.train, config.training.seed)
@@ -144,11 +144,11 @@ class MaskedModelling:
         """Predict hidden tokens."""
         return HiddenToken(self._encoder, self.config.training.label_smoothing)
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, MaskedBatch]]:
+    def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, MaskedBatch]]:
         """Passages, shuffled each epoch, each time with other tokens hidden."""
         for after, batch in self._plan.after(place):
             random = generator(self.config.training.seed, after.epoch, after.batch)
-            hidden = self._masking.hide(batch.ids, Draws.of(batch.ids.shape, random))
+            hidden = self._masking.hide(batch.ids, MaskingDraws.of(batch.ids.shape, random))
             if hidden.chosen.any():  # unless all is unknown
                 yield after, _tensors(batch, hidden)
 
@@ -161,7 +161,7 @@ class MaskedModelling:
         """Forward and backward, pads not counted; only hidden tokens are predicted."""
         return self._cost.training(batch.chosen.sum(1), batch.real.sum(1))
 
-    def describe(self, place: Place, batch: MaskedBatch) -> str:
+    def describe(self, place: DataPosition, batch: MaskedBatch) -> str:
         """Its size, and how its first passage begins."""
         return describe_rows(batch.original, place, self.tokenizer)
 
@@ -174,12 +174,12 @@ class MaskedModelling:
         return self._measure(self._test, check) if self._test is not None else None
 
     @torch.no_grad()
-    def _measure(self, part: Part, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, check: Check) -> Measured:
         objective, total, right, targets = HiddenToken(self._encoder, 0.0), 0.0, 0, 0
         device = next(self.network.parameters()).device
         for number, batch in enumerate(self._passages(part).in_order()):
             check()
-            hidden = self._masking.hide(batch.ids, Draws.of(batch.ids.shape, generator(number)))
+            hidden = self._masking.hide(batch.ids, MaskingDraws.of(batch.ids.shape, generator(number)))
             states, wanted = objective.states(_tensors(batch, hidden).to(device))
             logits = objective.network.logits(states)
             total += float(smoothed_cross_entropy(logits, wanted).plain)
@@ -189,30 +189,32 @@ class MaskedModelling:
         scores = {"loss": loss, "perplexity": perplexity(loss), "accuracy": right / targets}
         return Measured(scores, list(self._samples(part, check)))
 
-    def _samples(self, part: Part, check: Check) -> Iterator[Sample]:
+    def _samples(self, part: PreparedSplit, check: Check) -> Iterator[Sample]:
         """Places in the text, always the same ones, with tokens behind the mask, and with the best guesses instead."""
         (column,), count = part.store.columns, self.config.validation.samples
         masked = self.config.training.masking.model_copy(update={"mask_fraction": 1.0, "random_fraction": 0.0})
-        masking = Masking(masked, self.tokenizer, self.config.tokens)
+        masking = TokenMasker(masked, self.tokenizer, self.config.tokens)
         for number in range(count):
             check()
-            ids = _near(column, number * len(column.ids) // count, min(SAMPLE, context_of(self.config) - AROUND))
-            hidden = masking.hide(ids[None], Draws.of((1, len(ids)), generator(number)))
+            ids = _near(
+                column, number * len(column.ids) // count, min(SAMPLE, context_of(self.config) - NUM_SPECIAL_TOKENS)
+            )
+            hidden = masking.hide(ids[None], MaskingDraws.of((1, len(ids)), generator(number)))
             places = np.flatnonzero(hidden.chosen).tolist()
             if not places:
                 continue
             (guesses,) = guess([self.network], [hidden.read[0].tolist()], self.config.tokens, best=1)
             filled = ids.copy()
             filled[places] = [ranked[0][0] for ranked in guesses]
-            asked = show_holes(self.tokenizer, ids.tolist(), places)
+            asked = format_masked(self.tokenizer, ids.tolist(), places)
             yield Sample(asked, self.tokenizer.decode(ids.tolist()), self.tokenizer.decode(filled.tolist()))
 
-    def _passages(self, part: Part, seed: int = 0) -> Passages:
+    def _passages(self, part: PreparedSplit, seed: int = 0) -> PassageSource:
         (column,) = part.store.columns
-        kind = Apart if self.config.data.documents == "separate" else Joined
+        kind = SeparatePassages if self.config.data.documents == "separate" else JoinedPassages
         return kind(column, context_of(self.config), self.config.training.batch_tokens, self.config.tokens, seed)
 
-    def _check_text(self, column: Column, name: str) -> None:
+    def _check_text(self, column: TokenColumn, name: str) -> None:
         """Complain where there is not one token to hide."""
         step = 2**16
         if not any(self._masking.may_hide(column.ids[n : n + step]).any() for n in range(0, len(column.ids), step)):
@@ -221,7 +223,7 @@ class MaskedModelling:
             )
 
 
-def _near(column: Column, begin: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _near(column: TokenColumn, begin: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """So many tokens of the document at a place, from there on or, where it ends too soon, as many as it has."""
     document = int(np.searchsorted(column.ends, begin, side="right"))
     first = int(column.ends[document - 1]) if document else 0
@@ -229,7 +231,7 @@ def _near(column: Column, begin: int, length: int) -> np.ndarray[tuple[int], np.
     return column.ids[max(first, end - length) : end].astype(np.int64)
 
 
-def _tensors(batch: PassageBatch, hidden: Hidden) -> MaskedBatch:
+def _tensors(batch: PassageBatch, hidden: MaskedTokens) -> MaskedBatch:
     parts: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {
         "ids": hidden.read,
         "original": batch.ids,

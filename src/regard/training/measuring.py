@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.config import Config
-from regard.data.lines import Faults
-from regard.data.preparation import Prepared, documents_part
+from regard.data.lines import InvalidLines
+from regard.data.preparation import PreparedData, prepare_document_split
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError
 from regard.models.network import Network
@@ -34,15 +34,15 @@ def measure_text(
     config: Config,
     tokenizer: Tokenizer,
     files: Sequence[str],
-    faults: Faults,
+    faults: InvalidLines,
     report: Callable[[int], None],
 ) -> TextScores:
     """The scores of validation: of hidden tokens, always the same ones, or of both directions."""
     config = config.model_copy(update={"validation": config.validation.model_copy(update={"samples": 0})})
     spaced = config.model.task == "masked" and tokenizer.marks_words
     with TemporaryDirectory(prefix="regard-") as folder:
-        part = documents_part(Path(folder) / "text", files, tokenizer, faults, report, spaced=spaced)
+        part = prepare_document_split(Path(folder) / "text", files, tokenizer, faults, report, spaced=spaced)
         if len(part.store) == 0:
             raise DataError(f"{', '.join(files)}: has no text to evaluate a model on; give some.")
-        task = KINDS[config.model.task].begin(config, Prepared(tokenizer, part, part, None), network.eval())
+        task = KINDS[config.model.task].begin(config, PreparedData(tokenizer, part, part, None), network.eval())
         return TextScores(task.validate(lambda: None).scores, len(part.store.columns[0].ids))

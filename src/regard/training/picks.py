@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import Source, given
-from regard.data.stats import Scan
+from regard.data.stats import CorpusStats
 
 NAME = "picked for this data"
 
@@ -143,12 +143,12 @@ READERS = [
     _Size(1_000_000, "a medium encoder", 256, 4, 4, 1024, 0.1),
     _Size(math.inf, "a larger encoder", 512, 6, 8, 2048, 0.1),
 ]
-AMOUNTS = [Scan(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
+AMOUNTS = [CorpusStats(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
 CHARACTERS = {"character": 1.0, "word": 5.5}  # in a token; in a sub-word, about three and a half
 NOTHING_SAID = Said()
 
 
-def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_pairs(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a translator for so many pairs."""
     sizes = RECURRENT_TRANSLATORS if said.recurrent else TRANSLATORS
     size = next(size for size in sizes if scan.examples <= size.most)
@@ -168,7 +168,7 @@ def picks_for_pairs(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     ]
 
 
-def picks_for_both_ways(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_both_ways(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a bidirectional language model for so much text."""
     _, width, dropout = next(size for size in BOTH_WAYS if scan.characters <= size[0])
     by_character = scan.characters < 300_000
@@ -188,7 +188,7 @@ def picks_for_both_ways(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     ]
 
 
-def picks_for_text(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_text(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a language model for so much text."""
     sizes = RECURRENT_LANGUAGE_MODELS if said.recurrent else LANGUAGE_MODELS
     size = next(size for size in sizes if scan.characters <= size.most)
@@ -221,7 +221,7 @@ def _gpt(said: Said) -> list[Pick]:
     ]
 
 
-def picks_for_encoder(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_encoder(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of an encoder that learns to guess hidden tokens of so much text."""
     size = next(size for size in ENCODERS if scan.characters <= size.most)
     kind = said.tokenizer or "bpe"
@@ -246,7 +246,7 @@ def picks_for_encoder(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     ]
 
 
-def picks_for_classes(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_classes(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a classifier for so many labelled texts."""
     return [
         *_picks_for_labels(scan, said, "texts"),
@@ -255,7 +255,7 @@ def picks_for_classes(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     ]
 
 
-def picks_for_tags(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_tags(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     """Settings of a tagger for so many tagged sentences."""
     return [
         *_picks_for_labels(scan, said, "sentences"),
@@ -263,7 +263,7 @@ def picks_for_tags(scan: Scan, said: Said = NOTHING_SAID) -> list[Pick]:
     ]
 
 
-def _picks_for_labels(scan: Scan, said: Said, what: str) -> list[Pick]:
+def _picks_for_labels(scan: CorpusStats, said: Said, what: str) -> list[Pick]:
     size = next(size for size in READERS if scan.examples <= size.most)
     kind = said.tokenizer or "bpe"
     tokens = scan.characters / CHARACTERS.get(kind, 3.5)

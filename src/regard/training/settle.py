@@ -11,9 +11,9 @@ from typing import Any
 from regard.config import Config, DataConfig, Source, check, to_toml
 from regard.config.complaint import origin
 from regard.config.written import leaves
-from regard.data.preparation import key_of, spooled
-from regard.data.stats import Report
-from regard.data.tokenizer import load_tokenizer, special_tokens
+from regard.data.preparation import data_key, spool_stdin
+from regard.data.stats import ReportProgress
+from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.models.contents import TOKENIZER
 from regard.training.display import Display
@@ -83,7 +83,7 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
         for pick in picks:
             display.note(f"{pick.setting} = {pick.value}: {pick.why}.")
     check_word_vectors(config)
-    key = key_of(at_hand(run, config, read=True))
+    key = data_key(at_hand(run, config, read=True))
     run.write(run.config.name, to_toml(config, sources))
     about = {
         "name": run.folder.resolve().name,
@@ -118,7 +118,7 @@ def _not_overruled(picks: Sequence[Pick], config: Config, sources: Sequence[Sour
     return [pick for pick in picks if pick.setting in settled and origin([pick.setting.split(".")], sources) == NAME]
 
 
-def _look_at_what_measures(kind: Kind, data: DataConfig, display: Display, report: Report) -> None:
+def _look_at_what_measures(kind: Kind, data: DataConfig, display: Display, report: ReportProgress) -> None:
     """Read validation and test data before anything long begins: a bad line in them would end the run much later."""
     learned_from = {_place(name) for name in data.train.names}
     for part, what in ((data.valid, "validation"), (data.test, "test")):
@@ -146,7 +146,7 @@ def go_on(run: Run, order: Order, display: Display) -> None:
         display.note(note)
     data = at_hand(run, after, read=False)
     gone = [name for name in data.data.names if not _is_there(name)]
-    if not gone and key_of(data) != run.read_about()["key"]:
+    if not gone and data_key(data) != run.read_about()["key"]:
         raise RunError(
             f"{run.folder}: its data files are not what they were when it began; put them back, or start a new run."
         )
@@ -175,13 +175,13 @@ def prepared_folder(run: Run, config: Config, key: str) -> Path:
 
 def at_hand(run: Run, config: Config, *, read: bool) -> Config:
     """The settings with what a run keeps of its own: what came through standard input, the tokenizer it starts with."""
-    kept: dict[str, Any] = {"data": spooled(config.data, run.folder / SPOOL, read=read)}
+    kept: dict[str, Any] = {"data": spool_stdin(config.data, run.folder / SPOOL, read=read)}
     if config.training.start_from is not None:
         kept["tokenizer"] = config.tokenizer.model_copy(update={"file": str(run.folder / TOKENIZER)})
     return config.model_copy(update=kept)
 
 
-def reporting(run: Run, display: Display, wish: Wish) -> Report:
+def reporting(run: Run, display: Display, wish: Wish) -> ReportProgress:
     """What tells the display how far long work is, and stops it on a wish."""
 
     def report(what: str, count: int) -> None:
@@ -200,7 +200,7 @@ def now() -> str:
 def _from_tokenizer(path: Path) -> Source:
     """What a tokenizer that is given settles."""
     tokenizer = load_tokenizer(path)
-    return Source(str(path), {"model": {"vocab_size": len(tokenizer)}, "tokens": special_tokens(tokenizer, path)})
+    return Source(str(path), {"model": {"vocab_size": len(tokenizer)}, "tokens": special_token_ids(tokenizer, path)})
 
 
 def _place(name: str) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from regard.config import Config, Source, check
-from regard.data.preparation import Prepared
-from regard.data.tokenizer import mask_of
+from regard.data.preparation import PreparedData
+from regard.data.tokenizer import mask_token_id
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build
 from regard.training.allocator import keep_freed_memory
@@ -165,13 +165,13 @@ def _conclude(run: Run, loop: Loop, status: str) -> None:
     write_report(run.folder)
 
 
-def _prepare(run: Run, kind: Kind, config: Config, key: str, display: Display, wish: Wish) -> Prepared:
+def _prepare(run: Run, kind: Kind, config: Config, key: str, display: Display, wish: Wish) -> PreparedData:
     return kind.prepare(
         prepared_folder(run, config, key), key, at_hand(run, config, read=False), reporting(run, display, wish)
     )
 
 
-def _fitted(config: Config, prepared: Prepared) -> Config:
+def _fitted(config: Config, prepared: PreparedData) -> Config:
     """The settings with what the data decide: the vocabulary, which is the tokenizer's, the labels, and the context."""
     model = config.model.model_dump(mode="json")
     if config.training.start_from is None:
@@ -187,7 +187,7 @@ def _fitted(config: Config, prepared: Prepared) -> Config:
         raise ConfigError("model.target_vocab_size cannot be trained: one tokenizer serves both sides; leave it out.")
     tokens = config.tokens.model_dump(mode="json")
     if config.model.task == "masked" and config.tokens.mask is None:
-        tokens["mask"] = mask_of(prepared.tokenizer)
+        tokens["mask"] = mask_token_id(prepared.tokenizer)
     data = config.data.model_dump(mode="json")
     if config.model.task == "language":
         data["context_length"] = context_of(config)  # which may follow from others

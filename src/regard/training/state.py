@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from regard.data.batching import Place
+from regard.data.batching import DataPosition
 from regard.training.update import Update
 
 
@@ -35,7 +35,7 @@ class State:
     """A moment of a run, between two steps."""
 
     step: int = 0
-    place: Place = field(default_factory=Place)
+    place: DataPosition = field(default_factory=DataPosition)
     first: float | None = None  # the loss of the first step
     targets: int = 0  # predicted so far
     seconds: float = 0.0  # spent training so far
@@ -56,4 +56,4 @@ class State:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "State":
         """From JSON."""
-        return cls(**{**values, "place": Place(**values["place"]), "interval": Interval(**values["interval"])})
+        return cls(**{**values, "place": DataPosition(**values["place"]), "interval": Interval(**values["interval"])})

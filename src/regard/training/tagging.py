@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from regard.config import Config, CorpusConfig
-from regard.data.encoder_inputs import batch_of_framed
-from regard.data.pairs import Ids, pad
-from regard.data.preparation import Part, Prepared
-from regard.data.prepare_labeled import prepare_tagged, scan_tagged
-from regard.data.stats import Report, Scan
+from regard.data.encoder_inputs import make_encoder_batch
+from regard.data.pairs import Ids, pad_sequences
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_labeled import prepare_tagged, tagged_stats
+from regard.data.stats import CorpusStats, ReportProgress
 from regard.data.store import TokenStore
 from regard.evaluation.labels import confusion, tag_scores
 from regard.models.network import Network
@@ -33,19 +33,19 @@ class TaggingKind:
         """Tags stand beside the words."""
         check_one_sided(config, "a tagger")
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the sentences once."""
-        return scan_tagged(corpus, skip_invalid, report)
+        return tagged_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
         """Settings that suit so many sentences."""
         return picks_for_tags(scan, said)
 
-    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         return prepare_tagged(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> "Tagging":
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "Tagging":
         """The task itself."""
         return Tagging(config, prepared, network)
 
@@ -59,11 +59,11 @@ class Tagging(Labelling):
     def batch(self, store: TokenStore, examples: Ids) -> LabelBatch:
         """Framed sentences, and a tag at the first sub-word of each word."""
         texts, marks = store.columns
-        framed = batch_of_framed([texts[n] for n in examples], [0] * len(examples), self.config.tokens.pad)
-        tags, _ = pad([marks[n] for n in examples], pad_id=0)  # 0: not scored
+        framed = make_encoder_batch([texts[n] for n in examples], [0] * len(examples), self.config.tokens.pad)
+        tags, _ = pad_sequences([marks[n] for n in examples], pad_id=0)  # 0: not scored
         return label_batch(framed, torch.from_numpy(tags - 1), self.segments)
 
-    def measure(self, part: Part, check: Check) -> Measured:
+    def measure(self, part: PreparedSplit, check: Check) -> Measured:
         """Loss, accuracy and macro-F1 of words, F1 of spans where the tags mark such, and the confusion matrix."""
         found = self.predictions(part.store, check)
         flat = [np.concatenate(rows) for rows in (found.right, found.given)]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from regard.config import Config, CorpusConfig
-from regard.data.batching import Place
-from regard.data.preparation import Prepared
-from regard.data.stats import Report, Scan
+from regard.data.batching import DataPosition
+from regard.data.preparation import PreparedData
+from regard.data.stats import CorpusStats, ReportProgress
 from regard.models.network import Network
 from regard.training.display import Sample
 from regard.training.objective import Batch, Objective
@@ -45,7 +45,7 @@ class Task(Protocol[B]):
         """The module from a batch to its loss."""
         ...
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, B]]:
+    def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, B]]:
         """Batches from a place on, without end, each with the place that follows it."""
         ...
 
@@ -58,7 +58,7 @@ class Task(Protocol[B]):
         """Floating-point operations of the network for a batch, forward and backward, its pads not counted."""
         ...
 
-    def describe(self, place: Place, batch: B) -> str:
+    def describe(self, place: DataPosition, batch: B) -> str:
         """Which examples a batch holds, for a person who looks for the one that did harm."""
         ...
 
@@ -80,18 +80,18 @@ class Kind(Protocol):
         """Complain about data that this kind cannot use."""
         ...
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read a corpus once, to see how much it is and that all of it can be used."""
         ...
 
-    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
         """Settings that suit the data, and what the user said."""
         ...
 
-    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         ...
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> Task[Any]:
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> Task[Any]:
         """The task itself."""
         ...

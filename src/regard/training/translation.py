@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from regard.config import Config, CorpusConfig
-from regard.data.batching import Batches, Place
+from regard.data.batching import BatchSampler, DataPosition
 from regard.data.bpe_dropout import BpeDropout
-from regard.data.pairs import Ids, PairBatch, batch_of_pairs, batch_of_rows
-from regard.data.preparation import Part, Prepared, prepare_pairs
-from regard.data.stats import Report, Scan, scan_pairs
+from regard.data.pairs import Ids, PairBatch, make_pair_batch, pair_batch_from_ids
+from regard.data.preparation import PreparedData, PreparedSplit, prepare_pairs
+from regard.data.stats import CorpusStats, ReportProgress, pair_stats
 from regard.data.store import TokenStore
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY
@@ -61,19 +61,19 @@ class TranslationKind:
                     f"{option}parses is missing: model.positions = 'syntax' needs every sentence parsed, as CoNLL-U."
                 )
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: Report) -> Scan:
+    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the pairs once."""
-        return scan_pairs(corpus, skip_invalid, report)
+        return pair_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: Scan, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
         """Settings that suit so many pairs."""
         return picks_for_pairs(scan, said)
 
-    def prepare(self, folder: Path, key: str, config: Config, report: Report) -> Prepared:
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         return prepare_pairs(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: Prepared, network: Network) -> "Translation":
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "Translation":
         """The task itself."""
         return Translation(config, prepared, network)
 
@@ -84,13 +84,13 @@ class Translation:
     name = "translation"
     predicts = "tokens"
 
-    def __init__(self, config: Config, prepared: Prepared, network: Network) -> None:
+    def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
         self.config = config
         self.network = network
         self.tokenizer = prepared.tokenizer
         self._valid, self._test = prepared.valid, prepared.test
         self._store = prepared.train.store
-        self._plan = Batches(_lengths(self._store), config.training.batch_tokens, config.training.seed)
+        self._plan = BatchSampler(_lengths(self._store), config.training.batch_tokens, config.training.seed)
         dropout = config.tokenizer.dropout
         self._dropout = BpeDropout(prepared.tokenizer, dropout) if dropout else None
         self._cost = Cost(network)
@@ -99,7 +99,7 @@ class Translation:
         """Predict each token of the translation."""
         return NextToken(self.network, self.config.training.label_smoothing)
 
-    def batches(self, place: Place) -> Iterator[tuple[Place, TokenBatch]]:
+    def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, TokenBatch]]:
         """Pairs of about equal length, shuffled each epoch."""
         for after, examples in self._plan.after(place):
             yield after, _tensors(self._batch(examples, after))
@@ -115,7 +115,7 @@ class Translation:
         assert batch.source_real is not None
         return self._cost.training(batch.target_real.sum(1), batch.source_real.sum(1))
 
-    def describe(self, place: Place, batch: TokenBatch) -> str:
+    def describe(self, place: DataPosition, batch: TokenBatch) -> str:
         """Its size, and its first pair."""
         assert batch.source is not None
         source, target = (self.tokenizer.decode(side[0].tolist()) for side in (batch.source, batch.target))
@@ -137,29 +137,29 @@ class Translation:
         search = replace(GREEDY, width=settings.beam, length_penalty=settings.length_penalty)
         return self._measure(self._test, asked, replace(AS_TRAINED, search=search), check)
 
-    def _batch(self, examples: Ids, place: Place) -> PairBatch:
+    def _batch(self, examples: Ids, place: DataPosition) -> PairBatch:
         tokens = self.config.tokens
         if self._dropout is None:
-            return batch_of_pairs(self._store, examples, tokens)
+            return make_pair_batch(self._store, examples, tokens)
         random = generator(self.config.training.seed, place.epoch, place.batch)
         sources, targets = (
             [np.array(self._dropout.encode(column[n], random), np.int64) for n in examples]
             for column in self._store.columns
         )
-        return batch_of_rows(sources, targets, tokens)
+        return pair_batch_from_ids(sources, targets, tokens)
 
     @torch.no_grad()
     def _loss(self, store: TokenStore, check: Check) -> float:
         """The negative log-likelihood per token, without smoothing."""
         objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
         device = next(self.network.parameters()).device
-        for examples in Batches(_lengths(store), self.config.training.batch_tokens).epoch(0):
+        for examples in BatchSampler(_lengths(store), self.config.training.batch_tokens).epoch(0):
             check()
-            loss = objective(_tensors(batch_of_pairs(store, examples, self.config.tokens)).to(device))
+            loss = objective(_tensors(make_pair_batch(store, examples, self.config.tokens)).to(device))
             total, targets = total + float(loss.plain), targets + loss.targets
         return total / targets
 
-    def _measure(self, part: Part, asked: Sequence[Asked], wish: Wish, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, asked: Sequence[Asked], wish: Wish, check: Check) -> Measured:
         loss = self._loss(part.store, check)
         scores = {"loss": loss, "perplexity": perplexity(loss)}
         if not asked:

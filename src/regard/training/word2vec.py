@@ -13,9 +13,9 @@ import numpy as np
 
 from regard.config import Source, TokenizerConfig, to_toml
 from regard.config.word2vec import Word2VecRunConfig
-from regard.data.corpus import documents
-from regard.data.lines import STANDARD_INPUT, Faults
-from regard.data.stats import Report
+from regard.data.corpus import read_documents
+from regard.data.lines import STANDARD_INPUT, InvalidLines
+from regard.data.stats import ReportProgress
 from regard.data.tokenizer import word_splitter
 from regard.data.word_vectors import Vector, write_word_vectors
 from regard.errors import ConfigError, DataError, RunError
@@ -65,7 +65,7 @@ def train_word2vec(
         if run.exists or (run.folder / FILE).exists():
             raise RunError(f"{run.folder}: holds the result of a training already; choose another --out.")
         run.write(run.config.name, to_toml(config, sources))
-        started, faults = now(), Faults(config.data.skip_invalid)
+        started, faults = now(), InvalidLines(config.data.skip_invalid)
         learned = learn(config, faults, lambda what, count: display.counting(what, count, None))
         _write(run.folder / FILE, learned)
         about = {
@@ -84,7 +84,7 @@ def train_word2vec(
     return learned
 
 
-def learn(config: Word2VecRunConfig, faults: Faults, report: Report) -> Learned:
+def learn(config: Word2VecRunConfig, faults: InvalidLines, report: ReportProgress) -> Learned:
     """The vectors of all words that come often enough."""
     settings = config.word2vec
     text = _Text(config, faults, report)
@@ -114,7 +114,7 @@ def learn(config: Word2VecRunConfig, faults: Faults, report: Report) -> Learned:
 class _Text:
     """The sentences of a text, which can be read again and again: a line is one."""
 
-    def __init__(self, config: Word2VecRunConfig, faults: Faults, report: Report) -> None:
+    def __init__(self, config: Word2VecRunConfig, faults: InvalidLines, report: ReportProgress) -> None:
         settings = config.word2vec
         self._config, self._faults, self._report = config, faults, report
         self._split = word_splitter(TokenizerConfig(kind="word", lowercase=settings.lowercase, nfkc=settings.nfkc))
@@ -123,10 +123,10 @@ class _Text:
     def __iter__(self) -> Iterator[list[str]]:
         data, epochs = self._config.data, self._config.word2vec.epochs
         what = f"epoch {self._passes} of {epochs}: reading" if self._passes else "reading"
-        faults = Faults(data.skip_invalid) if self._passes else self._faults  # each is counted once
+        faults = InvalidLines(data.skip_invalid) if self._passes else self._faults  # each is counted once
         self._passes += 1
         count = 0
-        for document in documents(data.train.files, faults):
+        for document in read_documents(data.train.files, faults):
             for text in document:
                 for line in text.split("\n"):
                     if words := self._split(line):

@@ -14,7 +14,7 @@ from torch import nn
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer
 from regard.data.word_boundaries import whole_words
-from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_width
+from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_size
 from regard.errors import ConfigError, DataError
 from regard.models.assembly import sketch
 from regard.models.network import Network
@@ -25,7 +25,7 @@ def check_word_vectors(config: Config) -> None:
     """Complain about a file that cannot be read, or does not fit the network, before anything long begins."""
     if config.training.pretrained_embeddings is None:
         return
-    found, width = vector_width(Path(config.training.pretrained_embeddings)), _tables(sketch(config.model))[0].size(1)
+    found, width = vector_size(Path(config.training.pretrained_embeddings)), _tables(sketch(config.model))[0].size(1)
     if found != width:
         remedy = found * config.model.width // width  # a network may give embeddings only a part of its width
         raise ConfigError(

@@ -14,7 +14,7 @@ from typing import cast
 from regard import phrasebook
 from regard.config.complaint import nearest
 from regard.data.corpus import Pair
-from regard.data.labelled import Labelled
+from regard.data.labelled import LabeledExample
 from regard.errors import DataError
 from regard.phrasebook.splits import Split
 from regard.version import __version__
@@ -51,7 +51,7 @@ def builtin_pairs(name: str) -> Iterator[Pair]:
     return (Pair(pair.source, pair.target) for pair in phrasebook.split(PAIRS[name]))
 
 
-def builtin_labelled(name: str) -> Iterator[Labelled]:
+def builtin_labeled(name: str) -> Iterator[LabeledExample]:
     """The labelled texts of this name.
 
     >>> next(builtin_labelled("builtin:phrasebook-topics-test"))
@@ -61,7 +61,7 @@ def builtin_labelled(name: str) -> Iterator[Labelled]:
     if name not in TOPICS:
         raise DataError(f"{name}: holds {_what(name)}, not labelled texts; for such there is {_listed(TOPICS)}.")
     split = phrasebook.split(TOPICS[name])
-    return (Labelled(pair.topic, pair.source, place=f"{name}:{n}") for n, pair in enumerate(split, start=1))
+    return (LabeledExample(pair.topic, pair.source, place=f"{name}:{n}") for n, pair in enumerate(split, start=1))
 
 
 def builtin_documents(name: str) -> Iterator[Iterator[str]]:

@@ -10,14 +10,14 @@ that begins with `# ` before a sentence's first word is a comment.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from regard.data.lines import Faults, Line, damage_first, read_lines
+from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
 from regard.errors import DataError
 
-DOCUMENT = "-DOCSTART-"
+DOCUMENT_START = "-DOCSTART-"
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedExample:
     """The words of a sentence, and a tag for each."""
 
     words: tuple[str, ...]
@@ -36,7 +36,7 @@ class Tagged:
 
 
 @dataclass(frozen=True)
-class Format:
+class ColumnLayout:
     """Which columns of a line are read, from 0 on; the tag's may be the last, whichever that is."""
 
     word: int = 0
@@ -44,7 +44,7 @@ class Format:
     universal: bool = False  # CoNLL-U
 
     @classmethod
-    def of(cls, file: str, column: int | None = None) -> "Format":
+    def of(cls, file: str, column: int | None = None) -> "ColumnLayout":
         """The format of a file by its name, and by `data.tag_column`, which counts from 1.
 
         >>> Format.of("train.conll"), Format.of("en-ud-train.conllu.gz").tag
@@ -55,18 +55,18 @@ class Format:
         return cls(1 if universal else 0, tag, universal)
 
 
-def tagged(files: Iterable[str], column: int | None, faults: Faults) -> Iterator[Tagged]:
+def read_tagged(files: Iterable[str], column: int | None, faults: InvalidLines) -> Iterator[TaggedExample]:
     """The sentences of files, in order; one with a fault is left out as a whole."""
     from regard.data.readers.builtin import is_builtin
 
     for file in files:
         if is_builtin(file):
             raise DataError(f"{file}: has no tags, and nothing that comes with regard has; give a file.")
-        with damage_first(file):
-            yield from _sentences(read_lines(file, faults), Format.of(file, column), faults)
+        with check_gzip_on_error(file):
+            yield from _sentences(read_lines(file, faults), ColumnLayout.of(file, column), faults)
 
 
-def _sentences(lines: Iterable[Line], form: Format, faults: Faults) -> Iterator[Tagged]:
+def _sentences(lines: Iterable[Line], form: ColumnLayout, faults: InvalidLines) -> Iterator[TaggedExample]:
     words: list[tuple[str, str]] = []
     first, whole = "", True
     for line in lines:
@@ -78,7 +78,7 @@ def _sentences(lines: Iterable[Line], form: Format, faults: Faults) -> Iterator[
         if line.text is not None and not words and (line.text.startswith("# ") or line.text.strip() == "#"):
             continue
         cells = [] if line.text is None else _cells(line.text)
-        if cells and (cells[0] == DOCUMENT or (form.universal and not cells[0].isdigit())):
+        if cells and (cells[0] == DOCUMENT_START or (form.universal and not cells[0].isdigit())):
             continue
         first = first if words else line.place
         found = _word(line, cells, form, faults) if cells else None
@@ -92,7 +92,7 @@ def _cells(text: str) -> list[str]:
     return [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
 
 
-def _word(line: Line, cells: list[str], form: Format, faults: Faults) -> tuple[str, str] | None:
+def _word(line: Line, cells: list[str], form: ColumnLayout, faults: InvalidLines) -> tuple[str, str] | None:
     needed = max(2, form.word + 1, form.tag + 1)
     if len(cells) < needed:
         count = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
@@ -106,5 +106,5 @@ def _word(line: Line, cells: list[str], form: Format, faults: Faults) -> tuple[s
     return word, tag
 
 
-def _sentence(words: list[tuple[str, str]], place: str) -> Tagged:
-    return Tagged(tuple(word for word, _ in words), tuple(tag for _, tag in words), place)
+def _sentence(words: list[tuple[str, str]], place: str) -> TaggedExample:
+    return TaggedExample(tuple(word for word, _ in words), tuple(tag for _, tag in words), place)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from regard.data.lines import Faults, Line, damage_first, read_lines
+from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
 
 COLUMNS = 10
-MOST = 2**16 - 3  # words of a sentence: numbers of words are stored in 16 bits
+MAX_WORDS = 2**16 - 3  # words of a sentence: numbers of words are stored in 16 bits
 _WORD = re.compile(r"[1-9][0-9]{0,8}")
 _HEAD = re.compile(r"0|[1-9][0-9]{0,8}")
 _RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
@@ -20,7 +20,7 @@ _EMPTY = re.compile(r"(0|[1-9][0-9]{0,8})\.[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
-class Written:
+class SurfaceToken:
     """What stands together in the text: a word, or several that are written as one."""
 
     form: str
@@ -29,11 +29,11 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class ConlluSentence:
     """A parsed sentence. One that could not be used and was skipped has nothing in it but its place."""
 
     place: str  # file:line of its first line
-    written: tuple[Written, ...] = ()
+    written: tuple[SurfaceToken, ...] = ()
     heads: tuple[int, ...] = ()  # of each word, the number of the word above it; 0 for the root
 
     @property
@@ -42,14 +42,14 @@ class Sentence:
         return bool(self.heads)
 
 
-def read_conllu(files: Iterable[str], faults: Faults) -> Iterator[Sentence]:
+def read_conllu(files: Iterable[str], faults: InvalidLines) -> Iterator[ConlluSentence]:
     """The sentences of files, in order; `.gz` and `-` as with any text."""
     for file in files:
-        with damage_first(file):
-            yield from sentences_of(read_lines(file, faults), faults)
+        with check_gzip_on_error(file):
+            yield from sentences_from_lines(read_lines(file, faults), faults)
 
 
-def conllu_text(text: str, name: str, faults: Faults) -> Iterator[Sentence]:
+def parse_conllu(text: str, name: str, faults: InvalidLines) -> Iterator[ConlluSentence]:
     """The sentences of a text in memory, which errors call `name`.
 
     >>> line = "\\t".join(["1", "Look", "look", "VERB", "_", "_", "0", "root", "_", "_"])
@@ -57,10 +57,10 @@ def conllu_text(text: str, name: str, faults: Faults) -> Iterator[Sentence]:
     [(0,)]
     """
     lines = (Line(line.removesuffix("\r"), name, number) for number, line in enumerate(text.split("\n"), start=1))
-    return sentences_of(lines, faults)
+    return sentences_from_lines(lines, faults)
 
 
-def sentences_of(lines: Iterable[Line], faults: Faults) -> Iterator[Sentence]:
+def sentences_from_lines(lines: Iterable[Line], faults: InvalidLines) -> Iterator[ConlluSentence]:
     """Sentences from lines; an empty line ends one."""
     block: list[Line] = []
     for line in lines:
@@ -72,7 +72,7 @@ def sentences_of(lines: Iterable[Line], faults: Faults) -> Iterator[Sentence]:
     yield from _sentence(block, faults)
 
 
-class _FaultyError(Exception):
+class _InvalidSentenceError(Exception):
     """A line is wrong: why in a word, and the sentence about it."""
 
     def __init__(self, reason: str, sentence: str) -> None:
@@ -80,24 +80,24 @@ class _FaultyError(Exception):
         self.reason = reason
 
 
-def _sentence(block: Sequence[Line], faults: Faults) -> Iterator[Sentence]:
+def _sentence(block: Sequence[Line], faults: InvalidLines) -> Iterator[ConlluSentence]:
     """The sentence of some lines; nothing where there are comments only."""
     lines = [line for line in block if line.text is None or not line.text.startswith("#")]
     if not lines:
         return
     place = lines[0].place
     if any(line.text is None for line in lines):  # noted already
-        yield Sentence(place)
+        yield ConlluSentence(place)
         return
     try:
         yield _parsed(lines, place)
-    except _FaultyError as fault:
+    except _InvalidSentenceError as fault:
         faults.add(fault.reason, str(fault))
-        yield Sentence(place)
+        yield ConlluSentence(place)
 
 
-def _parsed(lines: Sequence[Line], place: str) -> Sentence:
-    written: list[Written] = []
+def _parsed(lines: Sequence[Line], place: str) -> ConlluSentence:
+    written: list[SurfaceToken] = []
     heads: list[int] = []
     places: list[str] = []  # of the lines of words
     for line in lines:
@@ -107,44 +107,50 @@ def _parsed(lines: Sequence[Line], place: str) -> Sentence:
         if _EMPTY.fullmatch(number):
             continue
         if not form:
-            raise _FaultyError("no form", f"{line.place}: has no form in its second column; write the word there")
+            raise _InvalidSentenceError(
+                "no form", f"{line.place}: has no form in its second column; write the word there"
+            )
         if span := _RANGE.fullmatch(number):
             first, last = int(span[1]), int(span[2])
             if first != len(heads) + 1 or together > len(heads) or last < first:
                 raise _out_of_order(line, f"the range {number}", len(heads) + 1)
-            written.append(Written(form, first, last))
+            written.append(SurfaceToken(form, first, last))
             continue
         if not _WORD.fullmatch(number) or int(number) != len(heads) + 1:
             raise _out_of_order(line, repr(number), len(heads) + 1)
         if not _HEAD.fullmatch(head):
-            raise _FaultyError(
+            raise _InvalidSentenceError(
                 "no head", f"{line.place}: has {head!r} for a head in its seventh column; write a word's number, or 0"
             )
         heads.append(int(head))
         places.append(line.place)
         if together < len(heads):
-            written.append(Written(form, len(heads), len(heads)))
+            written.append(SurfaceToken(form, len(heads), len(heads)))
     if not heads or written[-1].last > len(heads):
-        raise _FaultyError("words are missing", f"{lines[-1].place}: ends before its last word; complete the sentence")
-    if len(heads) > MOST:
-        raise _FaultyError("too many words", f"{place}: begins a sentence of more than {MOST:,} words; break it up")
+        raise _InvalidSentenceError(
+            "words are missing", f"{lines[-1].place}: ends before its last word; complete the sentence"
+        )
+    if len(heads) > MAX_WORDS:
+        raise _InvalidSentenceError(
+            "too many words", f"{place}: begins a sentence of more than {MAX_WORDS:,} words; break it up"
+        )
     _check_tree(heads, places)
-    return Sentence(place, tuple(written), tuple(heads))
+    return ConlluSentence(place, tuple(written), tuple(heads))
 
 
 def _columns(line: Line) -> list[str]:
     columns = (line.text or "").split("\t")
     if len(columns) != COLUMNS:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-        raise _FaultyError(
+        raise _InvalidSentenceError(
             "not ten columns", f"{line.place}: has {count}, but CoNLL-U has ten, with tabs between them; mend it"
         )
     return columns
 
 
-def _out_of_order(line: Line, found: str, expected: int) -> _FaultyError:
+def _out_of_order(line: Line, found: str, expected: int) -> _InvalidSentenceError:
     said = f"{line.place}: begins with {found} where word {expected} should begin; number the words one by one"
-    return _FaultyError("words out of order", said)
+    return _InvalidSentenceError("words out of order", said)
 
 
 def _check_tree(heads: Sequence[int], places: Sequence[str]) -> None:
@@ -152,18 +158,18 @@ def _check_tree(heads: Sequence[int], places: Sequence[str]) -> None:
     roots = [word for word, head in enumerate(heads, start=1) if head == 0]
     for word, head in enumerate(heads, start=1):
         if head > len(heads):
-            raise _FaultyError(
+            raise _InvalidSentenceError(
                 "head out of range",
                 f"{places[word - 1]}: hangs from word {head}, but the sentence has {len(heads)}; give one of its words",
             )
     if len(roots) > 1:
-        raise _FaultyError(
+        raise _InvalidSentenceError(
             "several roots",
             f"{places[roots[1] - 1]}: is a root, and so is word {roots[0]}; a sentence has one word with head 0",
         )
     if circle := _circle(heads):
         way = " → ".join(map(str, [*circle, circle[0]]))
-        raise _FaultyError(
+        raise _InvalidSentenceError(
             "words in a circle",
             f"{places[circle[0] - 1]}: hangs in a circle of words ({way}); let every word lead to the root",
         )

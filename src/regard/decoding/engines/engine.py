@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from regard.config import Config
-from regard.data.parses import Facts
+from regard.data.parses import TokenFeatures
 from regard.decoding.settings import EXTRA, Hypothesis, Search
 from regard.errors import InputError
 
@@ -27,7 +27,7 @@ class Task:
     """Whether it is wanted what each token looked at."""
     spelling: Sequence[str] = ()
     """The text of each token of the target by its id, where words are forbidden."""
-    facts: Sequence[Facts] = ()
+    facts: Sequence[TokenFeatures] = ()
     """What is known of each sentence's tokens, for networks that read parses; for others, nothing."""
 
 

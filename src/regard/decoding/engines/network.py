@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from regard.config import Config
-from regard.data.batching import Batches
-from regard.data.pairs import pad, pad_facts
+from regard.data.batching import BatchSampler
+from regard.data.pairs import pad_features, pad_sequences
 from regard.decoding.beam import Observer, beam_search
 from regard.decoding.engines.engine import Task, limits
 from regard.decoding.greedy import greedy
@@ -51,7 +51,7 @@ class NetworkEngine:
             return found
         longest = limits(task, self.config)
         lengths = np.array([[len(source) + 1 for source in task.sources]])
-        for examples in Batches(lengths, max(1, TOKENS // task.search.width)).epoch(0):
+        for examples in BatchSampler(lengths, max(1, TOKENS // task.search.width)).epoch(0):
             self._check()
             batch = self._batch(task, examples.tolist(), longest)
             for n, hypotheses in zip(examples, batch, strict=True):
@@ -63,9 +63,10 @@ class NetworkEngine:
         tokens = self.config.tokens
         rows = [np.array(task.sources[n], np.int64) for n in examples]
         ids, real = (
-            torch.from_numpy(array).to(self._device) for array in pad(rows, after=[tokens.end], pad_id=tokens.pad)
+            torch.from_numpy(array).to(self._device)
+            for array in pad_sequences(rows, after=[tokens.end], pad_id=tokens.pad)
         )
-        facts = pad_facts([task.facts[n] for n in examples] if task.facts else [])
+        facts = pad_features([task.facts[n] for n in examples] if task.facts else [])
         known = {name: torch.from_numpy(fact).to(self._device) for name, fact in facts.items()}
         predictor = Predictor(self.networks, ids, real, known)
         room = torch.tensor([longest[n] for n in examples], device=self._device)

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.data.sentence_splitting import joined
+from regard.data.sentence_splitting import join_sentences
 from regard.decoding.settings import Search
 from regard.decoding.translator import Translation, Wish
 from regard.serving.answer import as_json
@@ -265,7 +265,7 @@ def _of_rank(translation: Translation, rank: int) -> str:
     """A line's translation in which every sentence is its alternative of this rank, or its last."""
     if not rank:
         return translation.text
-    return joined([sentence.alternatives[: rank + 1][-1].text for sentence in translation.sentences])
+    return join_sentences([sentence.alternatives[: rank + 1][-1].text for sentence in translation.sentences])
 
 
 def _answer(works: Sequence[_Work], order: _Order) -> dict[str, Any]:
