@@ -29,9 +29,9 @@ from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, Tok
 from regard.data.readers.builtin import builtin_documents, builtin_pairs
 from regard.data.tokenizer import load_tokenizer, train_tokenizer
 from regard.decoding.engines.ctranslate2 import PATIENCE
-from regard.decoding.generator import Prompting
-from regard.decoding.settings import Bounds, Sampling, Search
-from regard.decoding.translator import Wish
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
+from regard.decoding.translator import TranslationOptions
 
 BEAMS = {"greedy": 1, "beam 4": 4}
 BATCH = 32
@@ -84,7 +84,7 @@ def ours(case: Case, engine: Any, precision: Any) -> Translate:
     import regard
 
     model = regard.load(case.model)
-    wish = Wish(Search(width=case.beam), split=False)
+    wish = TranslationOptions(SearchOptions(width=case.beam), split=False)
     ready = model.translator(wish, engine=engine, precision=precision)
     return lambda lines: [found.text for found in ready.translate(lines, wish)]
 
@@ -177,7 +177,7 @@ def ours_writing(folder: str, engine: Any, precision: Any) -> Write:
     model = regard.load(f"{folder}/model")
 
     def write(length: int) -> list[float]:
-        wish = Prompting(Sampling(temperature=0.0, bounds=Bounds(length, length)))
+        wish = GenerationOptions(SamplingOptions(temperature=0.0, bounds=OutputConstraints(length, length)))
         return [time.perf_counter() for _ in model.stream(PROMPT, wish, engine=engine, precision=precision)]
 
     return write

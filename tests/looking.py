@@ -11,15 +11,15 @@ from random_models import words
 from regard.config import Config, ModelConfig, TransformerConfig
 from regard.data.parses import Parse, attach_parses
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.generator import Prompting
-from regard.decoding.settings import Bounds, Sampling, Search
-from regard.decoding.translator import Wish
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.interpret.subject import Subject
 from regard.interpret.trace import Trace, look
 from toy_trees import conllu, random_heads
 
 TEXT = "w5 w9 w12 w7"
-SHORT = Search(bounds=Bounds(shortest=4, longest=7))
+SHORT = SearchOptions(bounds=OutputConstraints(shortest=4, longest=7))
 TRANSLATORS = [name for name, config in DECODERS.items() if config.translates]
 WRITERS = [name for name, config in DECODERS.items() if config.continues]
 TRANSFORMERS = [name for name, config in FAMILY.items() if isinstance(config, TransformerConfig)]
@@ -36,11 +36,11 @@ def subject(model: ModelConfig, seed: int = 0) -> Subject:
 def traced(name: str, text: str = TEXT, seed: int = 0, **options: Any) -> Trace:
     """A trace of a network of the family; searches and continuations are short."""
     who = subject(FAMILY[name], seed)
-    wish: Wish | Prompting | None = None
+    wish: TranslationOptions | GenerationOptions | None = None
     if who.config.model.translates:
-        wish = Wish(options.pop("search", SHORT))
+        wish = TranslationOptions(options.pop("search", SHORT))
     elif who.config.model.continues:
-        wish = Prompting(Sampling(temperature=0, bounds=Bounds(shortest=4, longest=4)))
+        wish = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(shortest=4, longest=4)))
     if who.config.model.reads_parses:
         options.setdefault("parse", parsed(text))
     return look(who, text, options.pop("wish", wish), **options)

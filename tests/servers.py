@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from regard.decoding.translator import Translation, Wish
+from regard.decoding.translator import Translation, TranslationOptions
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.server import bind_socket, build_server, socket_url
 from regard.serving.service import Service
@@ -70,7 +70,7 @@ class Echo(LoadedModel):
         self.seen: list[list[str]] = []
         self.failure: BaseException | None = None
 
-    def translate(self, texts: Sequence[str], wish: Wish) -> list[Translation]:
+    def translate(self, texts: Sequence[str], wish: TranslationOptions) -> list[Translation]:
         self.seen.append(list(texts))
         assert self.gate.wait(PATIENCE)
         if self.failure is not None:

@@ -24,19 +24,19 @@ from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, 
 from regard.decoding.engines.ctranslate2 import Precision
 from regard.decoding.engines.engine import Engine
 from regard.decoding.generator import (
-    LENGTH,
-    Begin,
-    Continuation,
+    DEFAULT_GENERATED_TOKENS,
+    Generation,
+    GenerationOptions,
+    GenerationSession,
     Generator,
-    Part,
-    Prompting,
     ScoredToken,
-    Writing,
+    StartSession,
+    TextChunk,
     prompt_ids,
 )
-from regard.decoding.settings import Sampling
-from regard.decoding.translator import Translation, Translator, Wish, check_parses
-from regard.errors import ConfigError, FolderError, InputError
+from regard.decoding.settings import SamplingOptions
+from regard.decoding.translator import Translation, TranslationOptions, Translator, check_parses
+from regard.errors import ConfigError, InputError, ModelError
 from regard.interop.ctranslate2_limits import POSITIONS
 from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
 
@@ -64,7 +64,7 @@ class Model:
         for other in more:
             _check_alike(folder, self.config, other)
         self._engines: dict[tuple[str, str], Engine] = {}
-        self._writers: dict[str, Begin] = {}
+        self._writers: dict[str, StartSession] = {}
 
     @cached_property
     def networks(self) -> "list[Network]":
@@ -83,7 +83,7 @@ class Model:
         """The tokenizer; of a translator with two, the source's."""
         path = self.folder / TOKENIZER
         if not path.exists():
-            raise FolderError(f"{path}: is missing, so {self.folder} can take no text; copy the folder again.")
+            raise ModelError(f"{path}: is missing, so {self.folder} can take no text; copy the folder again.")
         return load_tokenizer(path)
 
     @cached_property
@@ -95,7 +95,7 @@ class Model:
     def translate(
         self,
         texts: Iterable[str],
-        wish: Wish = Wish(),  # noqa: B008  # frozen
+        wish: TranslationOptions = TranslationOptions(),  # noqa: B008  # frozen
         *,
         parses: ParseSource | None = None,
         engine: Name = "auto",
@@ -116,7 +116,7 @@ class Model:
     def translations(
         self,
         texts: Sequence[str],
-        wish: Wish = Wish(),  # noqa: B008
+        wish: TranslationOptions = TranslationOptions(),  # noqa: B008
         *,
         parses: ParseSource | None = None,
         engine: Name = "auto",
@@ -129,7 +129,9 @@ class Model:
             texts, wish, None if parses is None else [parse for _, parse in attach_parses(texts, parses)]
         )
 
-    def translator(self, wish: Wish, *, engine: Name = "auto", precision: Precision = "int8") -> Translator:
+    def translator(
+        self, wish: TranslationOptions, *, engine: Name = "auto", precision: Precision = "int8"
+    ) -> Translator:
         """What carries out such wishes."""
         if not self.config.model.translates:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which does not translate.")
@@ -141,7 +143,7 @@ class Model:
     def generate(
         self,
         prompts: str | Sequence[str] = "",
-        wish: Prompting = Prompting(),  # noqa: B008
+        wish: GenerationOptions = GenerationOptions(),  # noqa: B008
         *,
         engine: Name = "auto",
         precision: Precision = "int8",
@@ -151,7 +153,7 @@ class Model:
 
         Without `seeded`, draws need not be repeatable, and a faster engine may be taken.
         """
-        found: list[Continuation] = []
+        found: list[Generation] = []
         for _ in self.stream(prompts, wish, found, engine=engine, precision=precision, seeded=seeded):
             pass
         texts = [one.text for one in found]
@@ -160,13 +162,13 @@ class Model:
     def stream(
         self,
         prompts: str | Sequence[str] = "",
-        wish: Prompting = Prompting(),  # noqa: B008
-        into: list[Continuation] | None = None,
+        wish: GenerationOptions = GenerationOptions(),  # noqa: B008
+        into: list[Generation] | None = None,
         *,
         engine: Name = "auto",
         precision: Precision = "int8",
         seeded: bool = True,
-    ) -> Iterator[Part]:
+    ) -> Iterator[TextChunk]:
         """The same as it is written, part by part; `into` is filled with the whole continuations."""
         if not self.config.model.continues:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which continues no text.")
@@ -202,11 +204,11 @@ class Model:
                 "train one with regard train masked."
             )
         if tokens.mask is None:
-            raise FolderError(f"{self.folder / CONFIG}: does not say which token is the mask; set tokens.mask in it.")
+            raise ModelError(f"{self.folder / CONFIG}: does not say which token is the mask; set tokens.mask in it.")
         return Filler(self.networks, self.tokenizer, tokens, model.longest)
 
     def writing_engine(
-        self, prompts: Sequence[str], wish: Prompting, *, engine: Name = "auto", seeded: bool = True
+        self, prompts: Sequence[str], wish: GenerationOptions, *, engine: Name = "auto", seeded: bool = True
     ) -> Literal["torch", "ctranslate2"]:
         """What continues such prompts."""
         room = self._has_room(prompts, wish.sampling)
@@ -258,7 +260,7 @@ class Model:
     def look(
         self,
         text: str,
-        wish: Wish | Prompting | None = None,
+        wish: TranslationOptions | GenerationOptions | None = None,
         *,
         target: str | None = None,
         parses: ParseSource | None = None,
@@ -324,7 +326,12 @@ class Model:
         return found[0] if one else found
 
     def _translate_stream(
-        self, texts: Iterator[str], wish: Wish, parses: ParseSource | None, engine: Name, precision: Precision
+        self,
+        texts: Iterator[str],
+        wish: TranslationOptions,
+        parses: ParseSource | None,
+        engine: Name,
+        precision: Precision,
     ) -> Iterator[str]:
         ready = self.translator(wish, engine=engine, precision=precision)
         if parses is not None:
@@ -352,17 +359,19 @@ class Model:
 
         return CTranslate2Engine(self.folder, self.config, precision)
 
-    def _begin_torch(self, prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
+    def _begin_torch(
+        self, prompts: list[list[int]], streams: list[int], sampling: SamplingOptions
+    ) -> GenerationSession:
         from regard.decoding.sampling import Writer
 
         spelling = self.tokenizer.spelling() if sampling.bounds.words else ()
         tokens, window = self.config.tokens, self.config.window
         return Writer(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
-    def _has_room(self, prompts: Sequence[str], sampling: Sampling) -> bool:
+    def _has_room(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
         window = self.config.window or POSITIONS
         longest = max((len(ids) for ids in self.tokenizer.encode_all(prompts)), default=0)
-        return longest + 1 + (sampling.bounds.longest or LENGTH) <= window
+        return longest + 1 + (sampling.bounds.longest or DEFAULT_GENERATED_TOKENS) <= window
 
 
 def load(folder: str | Path, *more: str | Path) -> Model:

@@ -14,9 +14,9 @@ from regard.api import Model
 from regard.config import Source, check, gather, preset_names
 from regard.config.complaint import nearest
 from regard.decoding.engines.choice import Name
-from regard.decoding.generator import Prompting
-from regard.decoding.settings import Bounds, Sampling
-from regard.decoding.translator import Wish
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.translator import TranslationOptions
 from regard.drawing.files import write
 from regard.drawing.names import name_ends
 from regard.drawing.palette import COLOURS, DASHES
@@ -180,13 +180,17 @@ def _speed_test(model: Model, sentences: Sequence[str], engine: Name) -> SpeedTe
     if config.translates and sentences and not config.reads_parses:  # the sentences have no parses
 
         def translate() -> int:
-            outputs = [translation.text for translation in model.translations(sentences, Wish(), engine=engine)]
+            outputs = [
+                translation.text for translation in model.translations(sentences, TranslationOptions(), engine=engine)
+            ]
             return sum(len(ids) + 1 for ids in model.target_tokenizer.encode_all(outputs))  # with the end token
 
         return translate
     if config.continues:
         length = min(GENERATED_TOKENS, (config.longest or GENERATED_TOKENS + 1) - 1)
-        options = Prompting(Sampling(seed=1, bounds=Bounds(longest=length, shortest=length)), samples=GENERATED_TEXTS)
+        options = GenerationOptions(
+            SamplingOptions(seed=1, bounds=OutputConstraints(longest=length, shortest=length)), samples=GENERATED_TEXTS
+        )
 
         def generate() -> int:
             model.generate("", options, engine=engine)

@@ -16,13 +16,13 @@ class ConfigError(RegardError):
     exit_code = 2
 
 
-class FolderError(RegardError):
+class ModelError(RegardError):
     """A model folder is missing, unreadable or not what it should be."""
 
     exit_code = 3
 
 
-class UnwritableFolderError(FolderError):
+class UnwritableModelError(ModelError):
     """A folder cannot be written: a full disk, or one that is not the user's."""
 
 

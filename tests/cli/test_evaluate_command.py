@@ -17,8 +17,8 @@ from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositionsConfig
 from regard.data.corpus import Pair
-from regard.decoding.settings import Search
-from regard.decoding.translator import Wish
+from regard.decoding.settings import SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.errors import DataError
 
 SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]
@@ -37,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def outputs(models: Path) -> list[str]:
-    wish = Wish(Search(width=2, length_penalty=1.0), split=False)
+    wish = TranslationOptions(SearchOptions(width=2, length_penalty=1.0), split=False)
     return list(package.load(models / "translator").translate(SOURCES, wish, engine="torch"))
 
 

@@ -16,7 +16,7 @@ from regard.config import (
     LearnedPositionsConfig,
     ModelConfig,
 )
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.models import save
 
 
@@ -87,7 +87,7 @@ def test_a_runs_best_model_is_exported_under_the_runs_name(terminal: Terminal) -
     assert terminal.export("en-it", "--to", "ctranslate2").splitlines()[0] == (
         "en-it-ctranslate2: for CTranslate2, int8. In Python:"
     )
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         terminal.export("en-it/best", "--to", "ctranslate2")
     assert str(refused.value) == "en-it-ctranslate2: already exists; choose another name or remove it first."
 

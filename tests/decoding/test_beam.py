@@ -13,7 +13,7 @@ from family import DECODERS, Batch, batches, make
 from regard.config import Config, EncoderDecoderConfig
 from regard.decoding.engines.engine import Task
 from regard.decoding.engines.network import NetworkEngine
-from regard.decoding.settings import Bounds, Hypothesis, Search
+from regard.decoding.settings import Hypothesis, OutputConstraints, SearchOptions
 from regard.errors import ConfigError
 from regard.models import Network
 from searches import TOKENS, TRANSLATORS, engine, never_ending, sentences
@@ -32,7 +32,7 @@ def forced(network: Network, source: list[int], target: list[int]) -> list[float
     return found
 
 
-def every_sequence(tiny: NetworkEngine, source: list[int], search: Search) -> list[tuple[float, list[int]]]:
+def every_sequence(tiny: NetworkEngine, source: list[int], search: SearchOptions) -> list[tuple[float, list[int]]]:
     """All that can be written in at most LONGEST tokens, the end included, the best first."""
     targets = [list(words) for size in range(LONGEST) for words in product(WORDS, repeat=size)]
     scores = [sum(forced(tiny.networks[0], source, target)) for target in targets]
@@ -44,7 +44,7 @@ def every_sequence(tiny: NetworkEngine, source: list[int], search: Search) -> li
 @given(seed=st.integers(0, 1000), alpha=st.sampled_from([0.0, 0.6, 1.0, 2.0]))
 def test_a_wide_beam_finds_the_truly_best_sequences(seed: int, alpha: float) -> None:
     tiny = NetworkEngine([make(TINY, seed)], Config(model=TINY))
-    search = Search(width=400, length_penalty=alpha, hypotheses=5, bounds=Bounds(longest=LONGEST))
+    search = SearchOptions(width=400, length_penalty=alpha, hypotheses=5, bounds=OutputConstraints(longest=LONGEST))
     (found,) = tiny.search(Task([[4, 5]], search))
     wanted = every_sequence(tiny, [4, 5], search)[:5]
     assert [one.ids for one in found] == [ids for _, ids in wanted]
@@ -57,8 +57,8 @@ def test_stopping_early_never_changes_what_is_found(seed: int, width: int) -> No
     """The search stops when nothing open can win; one that goes on to the greatest length finds the same."""
     tiny = NetworkEngine([make(TINY, seed)], Config(model=TINY))
     sources = [[4, 5], [6], [5, 5, 4]]
-    exact = Search(width=width, bounds=Bounds(longest=12))
-    patient = Search(width=width, patience=1000.0, bounds=Bounds(longest=12))
+    exact = SearchOptions(width=width, bounds=OutputConstraints(longest=12))
+    patient = SearchOptions(width=width, patience=1000.0, bounds=OutputConstraints(longest=12))
     stopped, gone_on = (tiny.search(Task(sources, search)) for search in (exact, patient))
     assert [one.ids for (one,) in stopped] == [one.ids for (one,) in gone_on]
 
@@ -69,7 +69,7 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
     for patience in (1.0, 3.0):
         steps = []
         hook = tiny.networks[0].output.register_forward_hook(lambda *_: steps.append(1))  # type: ignore[union-attr]  # noqa: B023
-        tiny.search(Task([[4, 5]], Search(width=3, patience=patience, bounds=Bounds(longest=40))))
+        tiny.search(Task([[4, 5]], SearchOptions(width=3, patience=patience, bounds=OutputConstraints(longest=40))))
         hook.remove()
         reads.append(len(steps))
     assert reads[0] < reads[1]
@@ -79,7 +79,7 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
 @settings(max_examples=10)
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -> None:
-    search = Search(hypotheses=3, bounds=Bounds(longest=12))
+    search = SearchOptions(hypotheses=3, bounds=OutputConstraints(longest=12))
     together = engine(name).search(Task(sentences(batch), search))
     for source, found in zip(sentences(batch), together, strict=True):
         (alone,) = engine(name).search(Task([source], search))
@@ -90,7 +90,7 @@ def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_scores_are_those_of_teacher_forcing(name: str) -> None:
     sources = [[5, 6, 7], [8], [9, 9, 4, 10]]
-    found = engine(name).search(Task(sources, Search(hypotheses=4, bounds=Bounds(longest=9))))
+    found = engine(name).search(Task(sources, SearchOptions(hypotheses=4, bounds=OutputConstraints(longest=9))))
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:
             assert one.token_scores is not None
@@ -102,20 +102,26 @@ def test_scores_are_those_of_teacher_forcing(name: str) -> None:
 
 
 def test_the_n_best_are_different_and_in_order() -> None:
-    (found,) = engine(TRANSLATORS[0]).search(Task([[5, 6, 7]], Search(width=6, hypotheses=6, bounds=Bounds(longest=9))))
+    (found,) = engine(TRANSLATORS[0]).search(
+        Task([[5, 6, 7]], SearchOptions(width=6, hypotheses=6, bounds=OutputConstraints(longest=9)))
+    )
     assert len({tuple(one.ids) for one in found}) == 6
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
 def test_a_search_without_end_gives_what_it_has() -> None:
-    found = never_ending().search(Task([[5, 6], [7]], Search(bounds=Bounds(longest=6))))
+    found = never_ending().search(Task([[5, 6], [7]], SearchOptions(bounds=OutputConstraints(longest=6))))
     assert [(len(one.ids), one.ended) for (one,) in found] == [(6, False), (6, False)]
 
 
 def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
     plain, covered = (
         engine(TRANSLATORS[0]).search(
-            Task([[5, 6, 7]], Search(coverage_penalty=beta, hypotheses=4, bounds=Bounds(longest=9)), watched=True)
+            Task(
+                [[5, 6, 7]],
+                SearchOptions(coverage_penalty=beta, hypotheses=4, bounds=OutputConstraints(longest=9)),
+                watched=True,
+            )
         )[0]
         for beta in (0.0, 5.0)
     )
@@ -124,7 +130,7 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
         weights = torch.tensor(one.attention)
         penalty = 5.0 * float(weights.sum(0).clamp(max=1.0).log().sum())
         assert one.score == pytest.approx(
-            Search().worth(one.log_probability, len(one.ids) + one.ended) + penalty, abs=1e-4
+            SearchOptions().worth(one.log_probability, len(one.ids) + one.ended) + penalty, abs=1e-4
         )
         if tuple(one.ids) in by_ids:
             assert one.score <= by_ids[tuple(one.ids)].score
@@ -132,9 +138,11 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
 
 def test_attention_belongs_to_its_own_hypothesis() -> None:
     network = engine(TRANSLATORS[0])
-    (found,) = network.search(Task([[5, 6, 7]], Search(hypotheses=3, bounds=Bounds(longest=9)), watched=True))
+    (found,) = network.search(
+        Task([[5, 6, 7]], SearchOptions(hypotheses=3, bounds=OutputConstraints(longest=9)), watched=True)
+    )
     for one in found:
-        (alone,) = network.search(Task([[5, 6, 7]], Search(width=1), prefixes=[one.ids], watched=True))
+        (alone,) = network.search(Task([[5, 6, 7]], SearchOptions(width=1), prefixes=[one.ids], watched=True))
         torch.testing.assert_close(
             torch.tensor(one.attention)[: len(one.ids)], torch.tensor(alone[0].attention)[: len(one.ids)]
         )
@@ -143,14 +151,14 @@ def test_attention_belongs_to_its_own_hypothesis() -> None:
 class TestConstraints:
     """What must be written, and what must not."""
 
-    def best(self, search: Search, prefixes: list[list[int]] | None = None, seed: int = 0) -> list[Hypothesis]:
+    def best(self, search: SearchOptions, prefixes: list[list[int]] | None = None, seed: int = 0) -> list[Hypothesis]:
         found = engine(TRANSLATORS[0], seed).search(Task([[5, 6, 7], [8]], search, prefixes))
         return [one for (one,) in found]
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_a_prefix_is_how_it_begins_and_costs_nothing(self, width: int) -> None:
-        found = self.best(Search(width=width, bounds=Bounds(longest=9)), [[9, 8, 7], []])
-        free = self.best(Search(width=width, bounds=Bounds(longest=9)))
+        found = self.best(SearchOptions(width=width, bounds=OutputConstraints(longest=9)), [[9, 8, 7], []])
+        free = self.best(SearchOptions(width=width, bounds=OutputConstraints(longest=9)))
         assert found[0].ids[:3] == [9, 8, 7]
         assert found[0].token_scores is not None
         assert found[0].token_scores[:3] == [0.0, 0.0, 0.0]
@@ -158,17 +166,19 @@ class TestConstraints:
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_what_is_forbidden_is_not_written(self, width: int) -> None:
-        free = self.best(Search(width=width, bounds=Bounds(longest=12)))
+        free = self.best(SearchOptions(width=width, bounds=OutputConstraints(longest=12)))
         pair = tuple(free[0].ids[1:3])
         assert len(pair) == 2
-        found = self.best(Search(width=width, bounds=Bounds(longest=12, forbidden=(pair, (free[0].ids[0],)))))
+        found = self.best(
+            SearchOptions(width=width, bounds=OutputConstraints(longest=12, forbidden=(pair, (free[0].ids[0],))))
+        )
         for one in found:
             assert free[0].ids[0] not in one.ids
             assert pair not in zip(one.ids, one.ids[1:], strict=False)
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_the_least_length_is_kept(self, width: int) -> None:
-        found = self.best(Search(width=width, bounds=Bounds(shortest=9, longest=14)))
+        found = self.best(SearchOptions(width=width, bounds=OutputConstraints(shortest=9, longest=14)))
         assert all(len(one.ids) >= 9 for one in found)
 
 
@@ -176,7 +186,7 @@ def test_several_networks_vote_with_their_mean_probability() -> None:
     name = TRANSLATORS[0]
     networks = [make(DECODERS[name], seed) for seed in (0, 1)]
     config = Config(model=DECODERS[name])
-    (one,) = NetworkEngine(networks, config).search(Task([[5, 6]], Search(width=1)))[0]
+    (one,) = NetworkEngine(networks, config).search(Task([[5, 6]], SearchOptions(width=1)))[0]
     source, target = torch.tensor([[5, 6, TOKENS.end]]), torch.tensor([[TOKENS.start, *one.ids]])
     mean = torch.stack([network(source, target)[0].softmax(-1) for network in networks]).mean(0).detach()
     mean[:, [TOKENS.pad, TOKENS.start]] = 0.0
@@ -198,7 +208,7 @@ def test_several_networks_vote_with_their_mean_probability() -> None:
 )
 def test_a_search_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
-        Search(**wrong)
+        SearchOptions(**wrong)
     assert str(error.value) == sentence
 
 
@@ -210,5 +220,5 @@ def test_lengths_that_make_no_sense_are_refused() -> None:
     ]
     for wrong, sentence in cases:
         with pytest.raises(ConfigError) as error:
-            Bounds(**wrong)
+            OutputConstraints(**wrong)
         assert str(error.value) == sentence

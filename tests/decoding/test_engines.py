@@ -17,10 +17,10 @@ import regard
 from random_models import SMALL, saved, sources
 from regard.config import Config, EncoderDecoderConfig
 from regard.decoding.engines.ctranslate2 import converted, fingerprint
-from regard.decoding.generator import Continuation, Prompting
-from regard.decoding.settings import Bounds, Sampling, Search
-from regard.decoding.translator import Wish
-from regard.errors import ArgumentError, ConfigError, FolderError, InputError
+from regard.decoding.generator import Generation, GenerationOptions
+from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
+from regard.decoding.translator import TranslationOptions
+from regard.errors import ArgumentError, ConfigError, InputError, ModelError
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
 
@@ -28,20 +28,20 @@ LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 
 @pytest.mark.parametrize(
     "search",
     [
-        Search(width=1),
-        Search(patience=1.0),
-        Search(patience=2.5, length_penalty=1.2, hypotheses=4),
-        Search(width=6, patience=1.0, length_penalty=0.0, bounds=Bounds(longest=9)),
-        Search(patience=1.0, bounds=Bounds(shortest=5, longest=12, forbidden=((7,), (8, 9)))),
+        SearchOptions(width=1),
+        SearchOptions(patience=1.0),
+        SearchOptions(patience=2.5, length_penalty=1.2, hypotheses=4),
+        SearchOptions(width=6, patience=1.0, length_penalty=0.0, bounds=OutputConstraints(longest=9)),
+        SearchOptions(patience=1.0, bounds=OutputConstraints(shortest=5, longest=12, forbidden=((7,), (8, 9)))),
     ],
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_both_engines_find_the_same(search: Search, seed: int, tmp_path: Path) -> None:
+def test_both_engines_find_the_same(search: SearchOptions, seed: int, tmp_path: Path) -> None:
     saved(tmp_path / "model", EncoderDecoderConfig(**SMALL), seed)
     model = regard.load(tmp_path / "model")
     lines = [" ".join(f"w{n}" for n in ids) for ids in sources(count=12, seed=seed)]
     scored = not search.bounds.forbidden
-    wish = Wish(search, scored=scored, watched=True)
+    wish = TranslationOptions(search, scored=scored, watched=True)
     ours, theirs = (
         model.translations(lines, wish, engine=engine, precision="float32") for engine in ("torch", "ctranslate2")
     )
@@ -61,8 +61,8 @@ def test_both_engines_find_the_same(search: Search, seed: int, tmp_path: Path) -
 
 def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
     model = regard.load(writer)
-    wish = Prompting(Sampling(temperature=0.0, bounds=Bounds(longest=12)))
-    found: dict[str, list[Continuation]] = {"torch": [], "ctranslate2": []}
+    wish = GenerationOptions(SamplingOptions(temperature=0.0, bounds=OutputConstraints(longest=12)))
+    found: dict[str, list[Generation]] = {"torch": [], "ctranslate2": []}
     for engine, into in found.items():
         list(model.stream(["w4 w5", "w9 w9 w9 w9 w10", ""], wish, into, engine=engine, precision="float32"))  # type: ignore[arg-type]
     for one, other in zip(*found.values(), strict=True):
@@ -71,7 +71,7 @@ def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
 
 
 def test_more_candidates_than_the_vocabulary_has_are_all_of_them(writer: Path) -> None:
-    wish = Prompting(Sampling(top_k=10**6, bounds=Bounds(shortest=4, longest=4)))
+    wish = GenerationOptions(SamplingOptions(top_k=10**6, bounds=OutputConstraints(shortest=4, longest=4)))
     for engine in ("torch", "ctranslate2"):
         assert regard.load(writer).generate("w4", wish, engine=engine, seeded=False)
 
@@ -79,7 +79,9 @@ def test_more_candidates_than_the_vocabulary_has_are_all_of_them(writer: Path) -
 @pytest.mark.parametrize("width", [1, 2, 3, 7])
 @pytest.mark.parametrize("patience", [5e-324, 0.1, 0.3])
 def test_no_patience_is_too_small(translator: Path, width: int, patience: float) -> None:
-    (found,) = regard.load(translator).translations(["w4 w5"], Wish(Search(width, patience=patience)))
+    (found,) = regard.load(translator).translations(
+        ["w4 w5"], TranslationOptions(SearchOptions(width, patience=patience))
+    )
     assert found.text
 
 
@@ -140,7 +142,7 @@ def test_a_model_folder_on_a_full_disk_is_converted_in_the_cache(
     assert converted(folder, "int8") == kept
     fill_disks(monkeypatch, folder, tmp_path / "cache")
     name = f"float32-{fingerprint(folder)}"
-    with pytest.raises(FolderError) as error:
+    with pytest.raises(ModelError) as error:
         converted(folder, "float32")
     assert str(error.value) == (
         f"{kept.parent / name}: cannot be written (No space left on device); free some space or choose another place."
@@ -179,18 +181,20 @@ def test_the_choice_of_an_engine_has_a_reason(
         (lambda: model.translate(["w4"]), holds),
         (lambda: model.translate(["w4"], engine="torch"), f"{torch_because}it was asked for."),
         (
-            lambda: model.translate(["w4"], Wish(prefix="w5")),
+            lambda: model.translate(["w4"], TranslationOptions(prefix="w5")),
             f"{torch_because}translations are to begin in a given way.",
         ),
         (
-            lambda: model.translate(["w4"], Wish(Search(coverage_penalty=1.0))),
+            lambda: model.translate(["w4"], TranslationOptions(SearchOptions(coverage_penalty=1.0))),
             f"{torch_because}there is a coverage penalty.",
         ),
         (
-            lambda: model.translate("w4", Wish(Search(bounds=Bounds(shortest=3)), scored=True)),
+            lambda: model.translate(
+                "w4", TranslationOptions(SearchOptions(bounds=OutputConstraints(shortest=3)), scored=True)
+            ),
             f"{torch_because}the probability of each token is wanted where not every token may come.",
         ),
-        (lambda: model.translate("w4", Wish(forbidden=("w5",))), f"{torch_because}words are forbidden."),
+        (lambda: model.translate("w4", TranslationOptions(forbidden=("w5",))), f"{torch_because}words are forbidden."),
         (lambda: several.translate(["w4"]), f"{torch_because}several models are to vote."),
         (
             lambda: odd.translate(["w4"]),
@@ -201,13 +205,22 @@ def test_the_choice_of_an_engine_has_a_reason(
             lambda: gpt.generate("w4", seeded=False),
             f"{torch_because}the text may outgrow the model's window.",
         ),
-        (lambda: gpt.generate("w4", Prompting(Sampling(bounds=Bounds(longest=9))), seeded=False), holds),
         (
-            lambda: gpt.generate("w4", Prompting(Sampling(min_p=0.1, bounds=Bounds(longest=9))), seeded=False),
+            lambda: gpt.generate(
+                "w4", GenerationOptions(SamplingOptions(bounds=OutputConstraints(longest=9))), seeded=False
+            ),
+            holds,
+        ),
+        (
+            lambda: gpt.generate(
+                "w4", GenerationOptions(SamplingOptions(min_p=0.1, bounds=OutputConstraints(longest=9))), seeded=False
+            ),
             f"{torch_because}it has no min-p.",
         ),
         (
-            lambda: gpt.generate("w4", Prompting(Sampling(top_p=0.9, bounds=Bounds(longest=9))), seeded=False),
+            lambda: gpt.generate(
+                "w4", GenerationOptions(SamplingOptions(top_p=0.9, bounds=OutputConstraints(longest=9))), seeded=False
+            ),
             f"{torch_because}it has top-p only with a top-k of at most 1,024.",
         ),
     ):
@@ -217,7 +230,7 @@ def test_the_choice_of_an_engine_has_a_reason(
 def test_an_engine_that_cannot_is_refused_by_name(translator: Path) -> None:
     model = regard.load(translator)
     with pytest.raises(ConfigError) as error:
-        model.translate(["w4"], Wish(prefix="w5"), engine="ctranslate2")
+        model.translate(["w4"], TranslationOptions(prefix="w5"), engine="ctranslate2")
     assert str(error.value) == (
         "the engine ctranslate2 cannot do this: translations are to begin in a given way; use --engine torch, or auto."
     )
@@ -234,7 +247,7 @@ def test_an_iterator_is_translated_as_it_is_read(translator: Path) -> None:
             read.append(n)
             yield "w4 w5"
 
-    found = regard.load(translator).translate(lines(), Wish(Search(width=1)))
+    found = regard.load(translator).translate(lines(), TranslationOptions(SearchOptions(width=1)))
     next(found)
     assert len(read) < 2000
     assert sum(1 for _ in found) == 1999
@@ -268,7 +281,7 @@ def test_wrong_folders_and_kinds_get_a_sentence(translator: Path, writer: Path, 
             f"{writer}: is of the kind {one}, and cannot vote with {translator}, which is of the kind {other}.",
         ),
     ):
-        with pytest.raises((ConfigError, FolderError)) as error:
+        with pytest.raises((ConfigError, ModelError)) as error:
             call()
         assert str(error.value) == sentence
 
@@ -291,7 +304,7 @@ def test_a_folder_without_a_tokenizer_takes_no_text(tmp_path: Path) -> None:
     saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
     path = tmp_path / "model" / "tokenizer.json"
     path.unlink()
-    with pytest.raises(FolderError) as error:
+    with pytest.raises(ModelError) as error:
         regard.load(tmp_path / "model").translate("w4")
     assert str(error.value) == f"{path}: is missing, so {path.parent} can take no text; copy the folder again."
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from regard.config import Config, DecoderOnlyConfig, SpecialTokensConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.generator import Continuation, Drawn, Generator, Prompting, Spelling
-from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.generator import Generation, GenerationOptions, Generator, IncrementalDetokenizer, SampledToken
+from regard.decoding.settings import OutputConstraints, SamplingOptions
 
 TEXT = "the quick brown fox, and the end of the day"
 CONFIG = Config(model=DecoderOnlyConfig(vocab_size=400))
@@ -24,9 +24,9 @@ class Script:
         self.slid: set[int] = set()
         self.steps = 0
 
-    def step(self) -> list[Drawn]:
+    def step(self) -> list[SampledToken]:
         self.steps += 1
-        drawn = [Drawn(row, self.left[row].pop(0), -0.5) for row in self.open]
+        drawn = [SampledToken(row, self.left[row].pop(0), -0.5) for row in self.open]
         self.open = [row for row in self.open if self.left[row]]
         return drawn
 
@@ -41,12 +41,12 @@ def tokenizer(kind: str = "byte-level") -> Tokenizer:
 
 def told(
     texts: Sequence[str], stop: tuple[str, ...] = (), prompt: str = "so", kind: str = "byte-level"
-) -> tuple[list[str], list[Continuation], Script]:
+) -> tuple[list[str], list[Generation], Script]:
     both = tokenizer(kind)
     script = Script([[*both.encode(text), CONFIG.tokens.end] for text in texts])
     writer = Generator(lambda prompts, streams, sampling: script, CONFIG, both)
-    found: list[Continuation] = []
-    wish = Prompting(samples=len(texts), stop=stop)
+    found: list[Generation] = []
+    wish = GenerationOptions(samples=len(texts), stop=stop)
     parts = [part.text for part in writer.stream([prompt], wish, found)]
     return parts, found, script
 
@@ -86,7 +86,7 @@ def test_rows_stop_by_themselves() -> None:
 def test_what_never_becomes_a_character_is_shown_at_the_end() -> None:
     both = tokenizer()
     half = both.encode("😀")[:1]
-    spelling = Spelling(both, [], ())
+    spelling = IncrementalDetokenizer(both, [], ())
     assert spelling.add(half[0]) == ""
     assert spelling.rest() == "\ufffd"
 
@@ -94,10 +94,10 @@ def test_what_never_becomes_a_character_is_shown_at_the_end() -> None:
 def test_a_prompt_begins_with_the_start_token_unless_it_is_the_end_too() -> None:
     seen: list[list[int]] = []
 
-    def begin(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Script:
+    def begin(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> Script:
         seen.extend(prompts)
         assert streams == [0, 1]
-        assert sampling.bounds == Bounds(longest=200)
+        assert sampling.bounds == OutputConstraints(longest=200)
         return Script([[3], [3]])
 
     both, ids = tokenizer(), tokenizer().encode("fox")
@@ -108,5 +108,5 @@ def test_a_prompt_begins_with_the_start_token_unless_it_is_the_end_too() -> None
         (SpecialTokensConfig(start=3), "", [3]),
     ):
         config = Config(model=CONFIG.model, tokens=tokens)
-        list(Generator(begin, config, both).stream([prompt], Prompting(samples=2), []))
+        list(Generator(begin, config, both).stream([prompt], GenerationOptions(samples=2), []))
         assert seen[-2:] == [wanted, wanted]

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from family import Batch, batches
 from regard.decoding.engines.engine import Task
-from regard.decoding.settings import GREEDY, Bounds, Search
+from regard.decoding.settings import GREEDY, OutputConstraints, SearchOptions
 from searches import TOKENS, TRANSLATORS, engine, never_ending, sentences
 
 LONGEST = 12  # tokens: random networks seldom end, and each step by hand takes longer than the one before
@@ -31,7 +31,7 @@ def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
 @pytest.mark.parametrize("name", TRANSLATORS)
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch) -> None:
-    search = replace(GREEDY, bounds=Bounds(shortest=1, longest=LONGEST))
+    search = replace(GREEDY, bounds=OutputConstraints(shortest=1, longest=LONGEST))
     for source, (found,) in zip(sentences(batch), engine(name).search(Task(sentences(batch), search)), strict=True):
         ids, scores = by_hand(name, source)
         assert found.ids == ids
@@ -45,7 +45,7 @@ def test_an_output_has_at_most_fifty_tokens_more_than_its_source() -> None:
 
 
 def test_a_greatest_length_is_kept() -> None:
-    search = Search(width=1, bounds=Bounds(longest=7))
+    search = SearchOptions(width=1, bounds=OutputConstraints(longest=7))
     assert [len(one.ids) for (one,) in never_ending().search(Task([[5, 6], [9]], search))] == [7, 7]
 
 

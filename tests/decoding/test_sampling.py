@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from family import DECODERS, make
 from regard.decoding.sampling import Writer, filtered, inverse
-from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.settings import OutputConstraints, SamplingOptions
 from regard.errors import ConfigError
 from searches import TOKENS
 
@@ -21,7 +21,7 @@ LEARNED = "decoder-only, learned positions"
 
 def written(
     prompts: list[list[int]],
-    sampling: Sampling,
+    sampling: SamplingOptions,
     *,
     name: str = "decoder-only",
     streams: list[int] | None = None,
@@ -33,8 +33,8 @@ def written(
     return [writer.text(row) for row in range(len(prompts))]
 
 
-def short(length: int = 8, **settings: Any) -> Sampling:
-    return Sampling(bounds=Bounds(longest=length), **settings)
+def short(length: int = 8, **settings: Any) -> SamplingOptions:
+    return SamplingOptions(bounds=OutputConstraints(longest=length), **settings)
 
 
 def test_draws_follow_the_networks_distribution() -> None:
@@ -81,7 +81,7 @@ def test_prompts_of_unequal_length_go_on_as_each_does_alone(
 def test_a_text_that_outgrows_the_window_loses_its_beginning_and_says_so() -> None:
     network = make(DECODERS[LEARNED])  # 40 positions
     prompts = [list(range(4, 20)) * 2, [5]]
-    sampling = Sampling(temperature=0.0, bounds=Bounds(shortest=30, longest=30))
+    sampling = SamplingOptions(temperature=0.0, bounds=OutputConstraints(shortest=30, longest=30))
     writer = Writer([network], prompts, [0, 0], TOKENS, sampling, 40)
     while writer.open:
         for row, token, *_ in writer.step():
@@ -118,7 +118,9 @@ def test_filters_leave_what_their_definitions_say(
     logits: list[int], top_k: int | None, top_p: float | None, min_p: float | None
 ) -> None:
     values = [number / 3.3 for number in logits]
-    found = filtered(torch.tensor([values], dtype=torch.double), Sampling(top_k=top_k, top_p=top_p, min_p=min_p))[0]
+    found = filtered(
+        torch.tensor([values], dtype=torch.double), SamplingOptions(top_k=top_k, top_p=top_p, min_p=min_p)
+    )[0]
     left = {n for n, value in enumerate(found.tolist()) if value > -math.inf}
     assert left == left_by_definition(values, top_k, top_p, min_p)
 
@@ -148,7 +150,7 @@ def test_a_repetition_penalty_makes_what_was_written_less_probable() -> None:
 
 
 def test_lengths_and_forbidden_words_are_kept() -> None:
-    sampling = Sampling(bounds=Bounds(shortest=6, longest=9, forbidden=((7,), (8, 9))))
+    sampling = SamplingOptions(bounds=OutputConstraints(shortest=6, longest=9, forbidden=((7,), (8, 9))))
     for ids in written([[5, 6]] * 40, sampling, streams=list(range(40))):
         assert 6 <= len([token for token in ids if token != TOKENS.end]) <= 9
         assert 7 not in ids
@@ -171,5 +173,5 @@ def test_lengths_and_forbidden_words_are_kept() -> None:
 )
 def test_sampling_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
-        Sampling(**wrong)
+        SamplingOptions(**wrong)
     assert str(error.value) == sentence

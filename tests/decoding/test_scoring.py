@@ -10,7 +10,7 @@ from regard.decoding import scoring
 from regard.decoding.generator import ScoredToken
 from regard.decoding.sampling import Writer
 from regard.decoding.scoring import score_candidates
-from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.settings import OutputConstraints, SamplingOptions
 from searches import TOKENS
 
 TEXT = [TOKENS.start, 5, 6, 7, 5, 8, 9, 4]
@@ -35,7 +35,9 @@ def test_tokens_and_candidates_are_the_networks(name: str, places: int, monkeypa
 
 def test_what_is_written_is_scored_as_when_it_is_read() -> None:
     network, prompt = make(DECODERS["decoder-only"]), TEXT[:3]
-    writer = Writer([network], [prompt], [0], TOKENS, Sampling(seed=1, bounds=Bounds(6, 6), candidates=2))
+    writer = Writer(
+        [network], [prompt], [0], TOKENS, SamplingOptions(seed=1, bounds=OutputConstraints(6, 6), candidates=2)
+    )
     wrote = []
     while writer.open:
         wrote += [ScoredToken(*drawn[1:]) for drawn in writer.step()]

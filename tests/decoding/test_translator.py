@@ -8,8 +8,8 @@ import pytest
 from regard.config import Config, EncoderDecoderConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.decoding.engines.engine import Task, limits
-from regard.decoding.settings import Bounds, Hypothesis, Search
-from regard.decoding.translator import Translator, Wish
+from regard.decoding.settings import Hypothesis, OutputConstraints, SearchOptions
+from regard.decoding.translator import TranslationOptions, Translator
 from regard.errors import InputError
 
 TEXTS = ["one two three.", "four five, six!", "seven eight nine?", "One, Two; Three"]
@@ -60,9 +60,15 @@ def translator(config: Config = CONFIG, kind: str = "bpe") -> tuple[Translator, 
 def test_lines_come_back_one_for_one_and_empty_ones_empty() -> None:
     ready, engine = translator()
     lines = ["one two.", "", "   ", "Three! Four? Five.", "six"]
-    assert [found.text for found in ready.translate(lines, Wish())] == ["one two.", "", "", "Three! Four? Five.", "six"]
+    assert [found.text for found in ready.translate(lines, TranslationOptions())] == [
+        "one two.",
+        "",
+        "",
+        "Three! Four? Five.",
+        "six",
+    ]
     assert len(engine.tasks[0].sources) == 5  # each sentence by itself
-    assert [found.text for found in ready.translate([], Wish())] == []
+    assert [found.text for found in ready.translate([], TranslationOptions())] == []
 
 
 def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score() -> None:
@@ -72,26 +78,26 @@ def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score(
     assert whole != apart
     engine = Spelled([whole, apart, both.encode("three"), both.encode("four")])
     ready = Translator(engine, CONFIG, both, both)
-    (found,) = ready.translate(["one"], Wish(Search(hypotheses=3)))
+    (found,) = ready.translate(["one"], TranslationOptions(SearchOptions(hypotheses=3)))
     assert [one.text for one in found.sentences[0].alternatives] == ["one two", "three", "four"]
     assert [one.score for one in found.sentences[0].alternatives] == [0, -2, -3]
     engine.ways = [whole, apart]
-    (found,) = ready.translate(["one"], Wish(Search(hypotheses=3)))
+    (found,) = ready.translate(["one"], TranslationOptions(SearchOptions(hypotheses=3)))
     assert [one.score for one in found.sentences[0].alternatives] == [0]  # there are no others
-    ready.translate(["one"], Wish())
+    ready.translate(["one"], TranslationOptions())
     assert [task.search.spare for task in engine.tasks] == [4, 4, 0]  # of one, there is nothing to tell apart
 
 
 def test_a_line_stays_whole_where_that_is_asked() -> None:
     ready, engine = translator()
-    ready.translate(["Three! Four? Five."], Wish(split=False))
+    ready.translate(["Three! Four? Five."], TranslationOptions(split=False))
     assert len(engine.tasks[0].sources) == 1
 
 
 def test_sentences_that_are_too_long_are_translated_in_parts_and_counted() -> None:
     ready, engine = translator()
     line = "one two three, four five six; seven eight nine one two three"
-    (found,) = ready.translate([line], Wish(longest=12))
+    (found,) = ready.translate([line], TranslationOptions(longest=12))
     assert found.text == line
     assert found.pieces == len(engine.tasks[0].sources) > 1
     assert all(len(ids) <= 12 for ids in engine.tasks[0].sources)
@@ -100,21 +106,21 @@ def test_sentences_that_are_too_long_are_translated_in_parts_and_counted() -> No
 def test_learned_positions_bound_the_parts_too() -> None:
     config = Config(model=EncoderDecoderConfig(vocab_size=400, positions=LearnedPositionsConfig(max_length=10)))
     ready, engine = translator(config)
-    (found,) = ready.translate(["one two three four five six seven"], Wish())
+    (found,) = ready.translate(["one two three four five six seven"], TranslationOptions())
     assert found.text == "one two three four five six seven"
     assert all(len(ids) <= 9 for ids in engine.tasks[0].sources)
 
 
 def test_a_prefix_is_that_of_a_line_and_not_of_each_sentence() -> None:
     ready, engine = translator()
-    ready.translate(["Three! Four?", "", "five"], Wish(prefix="six"))
+    ready.translate(["Three! Four?", "", "five"], TranslationOptions(prefix="six"))
     six = tokenizer().encode("six")
     assert engine.tasks[0].prefixes == [six, [], six]
 
 
 def test_forbidden_words_reach_the_engine_with_the_spelling_of_every_token() -> None:
     ready, engine = translator()
-    ready.translate(["one"], Wish(forbidden=("seven",)))
+    ready.translate(["one"], TranslationOptions(forbidden=("seven",)))
     (task,) = engine.tasks
     assert task.search.bounds.words == ("seven",)
     ids = tokenizer().encode("one two.")
@@ -123,7 +129,7 @@ def test_forbidden_words_reach_the_engine_with_the_spelling_of_every_token() -> 
 
 def test_alternatives_have_tokens_and_scores() -> None:
     ready, _ = translator()
-    (found,) = ready.translate(["one two."], Wish(Search(hypotheses=2), scored=True, watched=True))
+    (found,) = ready.translate(["one two."], TranslationOptions(SearchOptions(hypotheses=2), scored=True, watched=True))
     (sentence,) = found.sentences
     best, second = sentence.alternatives
     assert (best.text, best.tokens, best.score, second.score) == ("one two.", sentence.tokens, 0, -1)
@@ -137,15 +143,15 @@ def test_unknown_words_are_copied_from_where_attention_looked() -> None:
     engine = Echo()
     ready = Translator(engine, CONFIG, both, both)
     line = "Rossi one two Bianchi"  # the echo looks at the words from last to first
-    assert ready.translate([line], Wish())[0].text == "one two"
-    (found,) = ready.translate([line], replace(Wish(), copy_unknown=True))
+    assert ready.translate([line], TranslationOptions())[0].text == "one two"
+    (found,) = ready.translate([line], replace(TranslationOptions(), copy_unknown=True))
     assert found.text == "Bianchi one two Rossi"
 
 
 def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> None:
     task = Task([[5] * 4, [5]])
     assert limits(task, CONFIG) == [55, 52]
-    assert limits(replace(task, search=Search(bounds=Bounds(longest=7))), CONFIG) == [7, 7]
+    assert limits(replace(task, search=SearchOptions(bounds=OutputConstraints(longest=7))), CONFIG) == [7, 7]
     short = Config(model=EncoderDecoderConfig(vocab_size=400, positions=LearnedPositionsConfig(max_length=10)))
     assert limits(task, short) == [10, 10]
     with pytest.raises(InputError) as error:

@@ -16,7 +16,7 @@ from transformers import (
 
 from random_models import SMALL, saved, sources
 from regard.config import ClassHeadConfig, EncoderOnlyConfig, TagHeadConfig
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop import import_folder
 from regard.interop.huggingface_export import to_huggingface
 from regard.models import load
@@ -92,6 +92,6 @@ def test_a_bert_that_gives_several_labels_at_once_is_imported_without_its_head(t
 
 def test_a_classifier_that_pools_by_the_mean_is_no_bert(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, embedding_norm=True, head=ClassHeadConfig(labels=LABELS)))
-    with pytest.raises(FolderError) as error:
+    with pytest.raises(ModelError) as error:
         to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert "BERT classifies the first token through a dense layer, and this network pools otherwise" in str(error.value)

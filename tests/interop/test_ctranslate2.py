@@ -28,7 +28,7 @@ from regard.config import (
     SinusoidalPositionsConfig,
     SpecialTokensConfig,
 )
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.ctranslate2 import Precision, to_ctranslate2
 from regard.interop.ctranslate2_limits import why_not
 from regard.models import Network, save
@@ -373,7 +373,7 @@ def test_what_ctranslate2_cannot_hold_is_refused_before_anything_is_written(reas
     model, tokens = REFUSED[reason]
     _, config = saved(tmp_path / "ours", model, **tokens)
     assert why_not(config) == reason
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == (
         f"{tmp_path / 'ours'}: cannot be converted, because {reason}; use it with regard itself."
@@ -395,7 +395,7 @@ assert not {"torch", "ctranslate2"} & set(sys.modules)
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "theirs").mkdir()
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == f"{tmp_path / 'theirs'}: already exists; choose another name or remove it first."
 
@@ -403,7 +403,7 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "file").write_text("")
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         to_ctranslate2(tmp_path / "ours", tmp_path / "file" / "theirs")
     assert str(refused.value) == (
         f"{tmp_path / 'file' / 'theirs'}: cannot be written (File exists); free some space or choose another place."
@@ -417,6 +417,6 @@ def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(FolderError, match=r"cannot be written \(No space left on device\)"):
+    with pytest.raises(ModelError, match=r"cannot be written \(No space left on device\)"):
         to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]

@@ -40,7 +40,7 @@ from regard.config import (
     WindowAttentionConfig,
 )
 from regard.data.tokenizer import train_tokenizer
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop import import_folder, to_ctranslate2
 from regard.interop.huggingface_export import to_huggingface
 from regard.models import EncoderOnlyTransformer, load, save
@@ -454,7 +454,7 @@ REFUSED: dict[str, tuple[ModelConfig, str]] = {
 def test_what_their_classes_cannot_hold_is_refused_before_anything_is_written(reason: str, tmp_path: Path) -> None:
     model, instead = REFUSED[reason]
     saved(tmp_path / "ours", model)
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == (
         f"{tmp_path / 'ours'}: cannot be exported to Hugging Face, because {reason}; {instead}."
@@ -469,7 +469,7 @@ def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(FolderError) as failed:
+    with pytest.raises(ModelError) as failed:
         to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert str(failed.value) == (
         f"{tmp_path / 'theirs'}: cannot be written (No space left on device); free some space or choose another place."
@@ -480,6 +480,6 @@ def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "theirs").mkdir()
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         to_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == f"{tmp_path / 'theirs'}: already exists; choose another name or remove it first."

@@ -23,7 +23,7 @@ from regard.config import (
     ModelConfig,
     SinusoidalPositionsConfig,
 )
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop import LeftOut, import_folder
 from regard.interop.bert import bert_table
 from regard.interop.gpt2 import gpt2_table
@@ -105,7 +105,7 @@ def write(source: Path, kind: str, change: dict[str, Tensor] | None = None, **se
 def sentence(source: Path) -> str:
     """What the import says, the path of the folder taken out; and nothing is at the place it should have gone to."""
     out = source.parent / "out"
-    with pytest.raises(FolderError) as complaint:
+    with pytest.raises(ModelError) as complaint:
         import_folder(source, out)
     assert sorted(file.name for file in source.parent.iterdir() if file != source) == []
     said = str(complaint.value)
@@ -382,7 +382,7 @@ def test_an_existing_place_is_not_overwritten(source: Path) -> None:
     out = source.parent / "out"
     out.mkdir()
     (out / "precious").write_text("mine")
-    with pytest.raises(FolderError, match="already exists; choose another name or remove it first"):
+    with pytest.raises(ModelError, match="already exists; choose another name or remove it first"):
         import_folder(source, out)
     assert [file.name for file in out.iterdir()] == ["precious"]
 
@@ -395,7 +395,7 @@ def test_a_place_whose_parents_are_missing_is_made(source: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_one_sentence(source: Path) -> None:
     write(source, "gpt2")
-    with pytest.raises(FolderError, match=r"cannot be written \(.+\)"):
+    with pytest.raises(ModelError, match=r"cannot be written \(.+\)"):
         import_folder(source, source / "config.json" / "out")
 
 

@@ -11,7 +11,7 @@ from tokenizers import ByteLevelBPETokenizer, Tokenizer
 from transformers import BertTokenizer, GPT2Tokenizer
 
 from regard.config import EncoderOnlyConfig, SpecialTokensConfig
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.family import Plan
 from regard.interop.huggingface import _known_tokens
 from regard.interop.source import Weights
@@ -216,7 +216,7 @@ def test_damaged_gpt2_tokenizer_files_are_one_sentence(
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(FolderError) as complaint:
+    with pytest.raises(ModelError) as complaint:
         gpt2_tokenizer(folder)
     assert str(complaint.value) == f"{folder / name}: {said}"
 
@@ -224,7 +224,7 @@ def test_damaged_gpt2_tokenizer_files_are_one_sentence(
 def test_merges_that_a_vocabulary_does_not_know_are_one_sentence(gpt2: Path, tmp_path: Path) -> None:
     folder = copied(gpt2, tmp_path)
     (folder / "merges.txt").write_text("ħ ĸ\n", "utf-8")
-    with pytest.raises(FolderError) as complaint:
+    with pytest.raises(ModelError) as complaint:
         gpt2_tokenizer(folder)
     assert str(complaint.value) == (
         f"{folder / 'vocab.json'}: makes no tokenizer "
@@ -234,7 +234,7 @@ def test_merges_that_a_vocabulary_does_not_know_are_one_sentence(gpt2: Path, tmp
 
 def test_a_bert_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n")
-    with pytest.raises(FolderError) as complaint:
+    with pytest.raises(ModelError) as complaint:
         bert_tokenizer(tmp_path)
     assert str(complaint.value) == f"{tmp_path / 'vocab.txt'}: has no token [CLS]; copy the folder again."
 

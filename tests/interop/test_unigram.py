@@ -16,7 +16,7 @@ from transformers import MarianConfig, MarianMTModel, MarianTokenizer, logging
 
 from regard.config import SpecialTokensConfig
 from regard.data.tokenizer import Tokenizer as OurTokenizer
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop import import_folder
 from regard.interop.sentencepiece import PieceType, parse_sentencepiece, read_sentencepiece
 from regard.interop.unigram import marian_tokenizers
@@ -213,7 +213,7 @@ def test_a_language_code_is_seen_anywhere_if_it_is_known_and_nowhere_if_not(fold
 
 
 def complaint(folder: Path) -> str:
-    with pytest.raises(FolderError) as caught:
+    with pytest.raises(ModelError) as caught:
         marian_tokenizers(folder)
     return str(caught.value).removeprefix(f"{folder}/")
 

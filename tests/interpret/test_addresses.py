@@ -6,9 +6,9 @@ import torch
 from family import DECODERS, TOLERANCE
 from looking import TEXT, TRANSFORMERS, subject, traced
 from regard.config import DecoderOnlyConfig
-from regard.decoding.generator import Prompting
-from regard.decoding.settings import Search
-from regard.decoding.translator import Wish
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.settings import SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.errors import ConfigError, InputError
 from regard.interpret.address import Address
 from regard.interpret.trace import look
@@ -158,14 +158,14 @@ def test_a_text_must_be_one_that_can_be_looked_at() -> None:
         "random: is of the kind encoder-only Transformer, which writes nothing: leave the target out."
     )
     with pytest.raises(InputError) as found:
-        traced("encoder-decoder", search=Search(width=40))
+        traced("encoder-decoder", search=SearchOptions(width=40))
     assert str(found.value) == "A tree of a beam of 40 is too wide to look at; up to 32 can be shown."
     with pytest.raises(ConfigError) as wrong:
-        traced("encoder-decoder", wish=Prompting())
-    assert str(wrong.value) == "a Prompting is no wish for this kind of model; give a Wish, or none."
+        traced("encoder-decoder", wish=GenerationOptions())
+    assert str(wrong.value) == "a GenerationOptions does not fit this model; give a TranslationOptions, or none."
     with pytest.raises(ConfigError) as wrong:
-        traced("decoder-only", wish=Wish())
-    assert str(wrong.value) == "a Wish is no wish for this kind of model; give a Prompting, or none."
+        traced("decoder-only", wish=TranslationOptions())
+    assert str(wrong.value) == "a TranslationOptions does not fit this model; give a GenerationOptions, or none."
 
 
 def test_a_network_without_its_look_ahead_mask_has_no_trace() -> None:

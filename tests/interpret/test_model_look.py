@@ -11,7 +11,7 @@ from family import DECODERS
 from looking import facts, traced
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, RecurrentEncoderDecoderConfig
-from regard.decoding.settings import Bounds, Search
+from regard.decoding.settings import OutputConstraints, SearchOptions
 from regard.errors import ConfigError, InputError
 
 RECURRENT = RecurrentEncoderDecoderConfig(vocab_size=29, width=24, layers=1)
@@ -79,6 +79,8 @@ def test_an_encoder_without_a_head_has_no_loss() -> None:
 def test_notes_say_what_differs_from_translate() -> None:
     assert traced("encoder-decoder", target="w4 w5").notes == []
     assert traced("decoder-only").notes == []
-    several = traced("encoder-decoder", "W5 w9. W7 w12.", search=Search(bounds=Bounds(shortest=3, longest=3)))
+    several = traced(
+        "encoder-decoder", "W5 w9. W7 w12.", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3))
+    )
     assert several.notes[0] == "`regard translate` would take this text for 2 sentences; here it is read as one."
     assert several.written.ended or several.notes[1] == "It did not come to its end: there was no more room."

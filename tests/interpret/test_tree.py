@@ -5,7 +5,7 @@ import pytest
 from looking import SHORT, TRANSLATORS, traced
 from regard.decoding.engines.engine import Task
 from regard.decoding.engines.network import NetworkEngine
-from regard.decoding.settings import Bounds, Search
+from regard.decoding.settings import OutputConstraints, SearchOptions
 from regard.interpret.trace import Trace
 from regard.interpret.tree import Node, Tree
 
@@ -22,7 +22,7 @@ def best_leaf(tree: Tree) -> Node:
 @pytest.mark.parametrize("name", TRANSLATORS)
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_best_leaf_is_what_the_search_gives_without_being_watched(name: str, width: int) -> None:
-    search = Search(width=width, bounds=SHORT.bounds)
+    search = SearchOptions(width=width, bounds=SHORT.bounds)
     trace = traced(name, search=search)
     tree, subject = tree_of(trace), trace.subject
     source = subject.source.encode(trace.text)
@@ -60,14 +60,14 @@ def test_every_step_keeps_as_many_as_the_beam_is_wide_and_prunes_the_rest() -> N
 
 
 def test_what_never_ended_is_cut() -> None:
-    trace = traced("encoder-decoder", search=Search(bounds=Bounds(shortest=3, longest=3)))
+    trace = traced("encoder-decoder", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3)))
     leaves = [node for node in tree_of(trace).nodes if node.state == "cut"]
     ended = [node for node in tree_of(trace).nodes if node.state == "finished"]
     assert bool(leaves) != bool(ended)
 
 
 def test_coverage_counts_in_what_a_finished_hypothesis_is_worth() -> None:
-    search = Search(coverage_penalty=0.5, bounds=SHORT.bounds)
+    search = SearchOptions(coverage_penalty=0.5, bounds=SHORT.bounds)
     trace = traced("encoder-decoder", search=search)
     assert trace.written.found is not None
     assert best_leaf(tree_of(trace)).worth == pytest.approx(trace.written.found.score)

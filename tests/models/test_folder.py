@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from family import FAMILY, Batch, hidden, make
 from regard.config import Config
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.models import load, save
 from regard.models.weights import fill, tensors_of
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def complaint(folder: Path) -> str:
-    with pytest.raises(FolderError) as error:
+    with pytest.raises(ModelError) as error:
         load(folder)
     assert error.value.exit_code == 3
     return str(error.value)
@@ -159,11 +159,11 @@ def test_a_network_is_saved_only_with_its_own_settings(tmp_path: Path) -> None:
         (Config(model=FAMILY["encoder-only"]), "has no tensor encoder.embedding.weight, which config.json asks for."),
         (Config(model=FAMILY["decoder-only, no feed-forward"]), "has a tensor decoder.layers.0.feed_forward"),
     ):
-        with pytest.raises(FolderError) as error:
+        with pytest.raises(ModelError) as error:
             save(path, network, config)
         assert str(error.value).startswith(f"{path}: cannot hold this network, which {fault}")
     for name in ("../evil", "config.json", "model.safetensors"):
-        with pytest.raises(FolderError, match="cannot hold an extra file"):
+        with pytest.raises(ModelError, match="cannot hold an extra file"):
             save(path, network, Config(model=FAMILY["decoder-only"]), extra_files={name: b""})
     assert list(tmp_path.iterdir()) == []
 
@@ -171,7 +171,7 @@ def test_a_network_is_saved_only_with_its_own_settings(tmp_path: Path) -> None:
 def test_an_existing_folder_is_never_overwritten(folder: Path) -> None:
     before = (folder / "model.safetensors").read_bytes()
     config = Config(model=FAMILY["decoder-only"])
-    with pytest.raises(FolderError) as error:
+    with pytest.raises(ModelError) as error:
         save(folder, make(config.model, seed=1), config)
     assert str(error.value) == f"{folder}: already exists; choose another name or remove it first."
     assert (folder / "model.safetensors").read_bytes() == before
@@ -181,7 +181,7 @@ def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = Config(model=FAMILY["decoder-only"])
     path = tmp_path / "file" / "model"
-    with pytest.raises(FolderError) as error:
+    with pytest.raises(ModelError) as error:
         save(path, make(config.model), config)
     assert str(error.value).startswith(f"{path}: cannot be written (")
 
@@ -190,14 +190,14 @@ def test_a_full_disk_gets_a_sentence_and_leaves_nothing_behind(tmp_path: Path) -
     program = f"""
 import resource, signal, sys
 from regard.config import Config, DecoderOnly
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.models import build, save
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 config = Config(model=DecoderOnly(vocabulary=1000, width=64, heads=4, layers=1))
 try:
     save({str(tmp_path / "model")!r}, build(config.model), config)
-except FolderError as error:
+except ModelError as error:
     print(error)
 """
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

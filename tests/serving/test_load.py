@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from regard.decoding.generator import Continuation, Part, Prompting
-from regard.decoding.settings import Search
-from regard.decoding.translator import Wish
+from regard.decoding.generator import Generation, GenerationOptions, TextChunk
+from regard.decoding.settings import SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
@@ -136,12 +136,14 @@ class Endless(LoadedModel):
         self.stopped = threading.Event()
         self.steps = 0
 
-    def write(self, prompts: object, wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
-        into.append(Continuation("w4", 0))
+    def write(
+        self, prompts: object, wish: GenerationOptions, into: list[Generation], seeded: bool
+    ) -> Iterator[TextChunk]:
+        into.append(Generation("w4", 0))
         try:
             while not self.stopped.wait(0.002):
                 self.steps += 1
-                yield Part(0, "w")
+                yield TextChunk(0, "w")
         finally:
             self.stopped.set()
 
@@ -205,11 +207,13 @@ class Pausing(LoadedModel):
         super().__init__("pausing", model.model, ("", ""))
         self.gate = threading.Event()
 
-    def write(self, prompts: object, wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
-        into.append(Continuation("w4", 0))
-        yield Part(0, "one ")
+    def write(
+        self, prompts: object, wish: GenerationOptions, into: list[Generation], seeded: bool
+    ) -> Iterator[TextChunk]:
+        into.append(Generation("w4", 0))
+        yield TextChunk(0, "one ")
         assert self.gate.wait(PATIENCE)
-        yield Part(0, "two")
+        yield TextChunk(0, "two")
 
 
 def test_a_shutdown_lets_a_stream_come_to_its_end(models: list[LoadedModel]) -> None:
@@ -241,8 +245,8 @@ def test_many_clients_at_once_get_their_own_answers(server: Running, models: lis
     assert asyncio.run(scene()) == [alone[text] for text in texts]
 
 
-def _wish(server: Running) -> Wish:
-    return Wish(Search(width=server.service.beam))
+def _wish(server: Running) -> TranslationOptions:
+    return TranslationOptions(SearchOptions(width=server.service.beam))
 
 
 def _listens(url: str) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.decoding.settings import Search
-from regard.decoding.translator import Wish
+from regard.decoding.settings import SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.serving.limits import Limits
@@ -19,7 +19,7 @@ TEXT = "w5 w9 w12"
 
 @pytest.fixture(scope="module")
 def trace(models: list[LoadedModel]) -> Trace:
-    return models[0].model.look(TEXT, Wish(Search(width=4)))
+    return models[0].model.look(TEXT, TranslationOptions(SearchOptions(width=4)))
 
 
 @pytest.fixture(scope="module")

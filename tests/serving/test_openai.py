@@ -6,8 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from regard.decoding.generator import Prompting
-from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.settings import OutputConstraints, SamplingOptions
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import Running, running
@@ -20,7 +20,7 @@ def client(server: Running) -> openai.OpenAI:
 
 def test_a_text_is_gone_on_with(client: openai.OpenAI, models: list[LoadedModel]) -> None:
     found = client.completions.create(model="writer", prompt="w4 w5", max_tokens=8, temperature=0)
-    wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=8)))
+    wish = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(longest=8)))
     assert found.choices[0].text == models[2].model.generate("w4 w5", wish)
     assert found.choices[0].finish_reason in ("stop", "length")
     assert found.usage is not None
@@ -142,7 +142,7 @@ def test_a_recurrent_network_writes_streams_and_scores_too(recurrent: dict[str, 
         (whole,) = client.completions.create(**asked, max_tokens=5).choices
         told = [chunk.choices[0] for chunk in client.completions.create(**asked, max_tokens=5, stream=True)]
         (read,) = client.completions.create(**asked | {"prompt": whole.text}, max_tokens=0).choices
-    wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=5)))
+    wish = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(longest=5)))
     written = recurrent["lstm"].model.generate("w4 w5", wish)
     assert written
     assert whole.text == "".join(part.text for part in told) == f"w4 w5{written}"

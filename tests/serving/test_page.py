@@ -23,8 +23,8 @@ from browsers import browser
 from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoderConfig, RecurrentEncoderDecoderConfig
-from regard.decoding.settings import Search
-from regard.decoding.translator import Wish
+from regard.decoding.settings import SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.labs import LABS
@@ -95,7 +95,7 @@ def _bad(kind: str, text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def trace(translator: LoadedModel) -> Trace:
-    return translator.model.look(TEXT, Wish(Search(width=4)))
+    return translator.model.look(TEXT, TranslationOptions(SearchOptions(width=4)))
 
 
 @pytest.fixture(scope="module")
@@ -417,8 +417,8 @@ def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Tr
 
 def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: LoadedModel, site: Running) -> None:
     visit(page, "use")
-    search = Search(width=max(site.service.beam, 3), hypotheses=3)
-    (line,) = translator.translate([TEXT], Wish(search, scored=True))
+    search = SearchOptions(width=max(site.service.beam, 3), hypotheses=3)
+    (line,) = translator.translate([TEXT], TranslationOptions(search, scored=True))
     best, *others = line.sentences[0].alternatives
     assert best.token_scores is not None
     shown = page.locator(".said").evaluate_all("all => all.map(one => [one.textContent, +one.dataset.probability])")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decoding.settings import Bounds, Search
-from regard.decoding.translator import Translation, Wish
+from regard.decoding.settings import OutputConstraints, SearchOptions
+from regard.decoding.translator import Translation, TranslationOptions
 from regard.serving import batching
 from regard.serving.batching import Batcher as AnyBatcher
 from regard.serving.batching import BatchResult as AnyDone
@@ -18,21 +18,21 @@ from regard.serving.errors import ApiError
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.metrics import Metrics
 
-Batcher = AnyBatcher[str, Wish, Translation]
+Batcher = AnyBatcher[str, TranslationOptions, Translation]
 BatchResult = AnyDone[Translation]
 FOREVER = 1e6  # seconds
-GREEDY, BEAM = Wish(Search(width=1)), Wish(Search(width=4))
+GREEDY, BEAM = TranslationOptions(SearchOptions(width=1)), TranslationOptions(SearchOptions(width=4))
 
 
 class Shouting:
     """Translates into capitals, and keeps what it was given; it works only while its gate is open."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[list[str], Wish]] = []
+        self.batches: list[tuple[list[str], TranslationOptions]] = []
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, texts: Sequence[str], wish: Wish) -> list[Translation]:
+    def __call__(self, texts: Sequence[str], wish: TranslationOptions) -> list[Translation]:
         self.batches.append((list(texts), wish))
         assert self.gate.wait(20)
         if "bad" in texts:
@@ -248,14 +248,14 @@ def test_closing_finishes_what_was_accepted() -> None:
 
 
 WORDS = st.lists(st.integers(4, 28).map("w{}".format), min_size=0, max_size=7).map(" ".join)
-WISHES = st.sampled_from([GREEDY, BEAM, Wish(Search(width=3, hypotheses=2), scored=True)])
+WISHES = st.sampled_from([GREEDY, BEAM, TranslationOptions(SearchOptions(width=3, hypotheses=2), scored=True)])
 REQUESTS = st.lists(st.tuples(st.lists(WORDS, max_size=4), WISHES), min_size=1, max_size=8)
 
 
 @settings(max_examples=20)
 @given(requests=REQUESTS, budget=st.integers(1, 200), workers=st.integers(1, 2))
 def test_a_batched_answer_equals_the_solo_answer(
-    models: list[LoadedModel], requests: list[tuple[list[str], Wish]], budget: int, workers: int
+    models: list[LoadedModel], requests: list[tuple[list[str], TranslationOptions]], budget: int, workers: int
 ) -> None:
     model = models[0]
 
@@ -280,7 +280,9 @@ def test_who_wants_long_answers_to_short_texts_is_not_taken_for_modest() -> None
     shouting = Shouting()
 
     async def scene() -> BatchResult:
-        return await batcher(shouting, budget=100).submit(["a", "b"], Wish(Search(1, bounds=Bounds(shortest=60))))
+        return await batcher(shouting, budget=100).submit(
+            ["a", "b"], TranslationOptions(SearchOptions(1, bounds=OutputConstraints(shortest=60)))
+        )
 
     assert texts(asyncio.run(scene())) == ["A", "B"]
     assert [batch for batch, _ in shouting.batches] == [["a"], ["b"]]

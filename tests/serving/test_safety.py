@@ -295,11 +295,11 @@ class TestNothingLeaks:
     def test_a_failure_in_a_stream_is_its_last_event(
         self, models: list[LoadedModel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        from regard.decoding.generator import Continuation, Part
+        from regard.decoding.generator import Generation, TextChunk
 
-        def fail(_: object, wish: object, into: list[Continuation], *__: object) -> Iterator[Part]:
-            into.append(Continuation("w4", 0))
-            yield Part(0, "w9")
+        def fail(_: object, wish: object, into: list[Generation], *__: object) -> Iterator[TextChunk]:
+            into.append(Generation("w4", 0))
+            yield TextChunk(0, "w9")
             raise RuntimeError("secret")
 
         monkeypatch.setattr(models[2], "write", fail)

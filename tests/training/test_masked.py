@@ -23,7 +23,7 @@ from regard.config import (
     TokenHeadConfig,
     check,
 )
-from regard.errors import ConfigError, DataError, FolderError, InputError
+from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.models import build, save
 from regard.training.masked import HiddenToken, MaskedBatch
 from small_runs import command, lines, numbers, run
@@ -193,7 +193,7 @@ def test_models_that_guess_no_hidden_tokens_say_so(tmp_path: Path) -> None:
             f"{tmp_path / name}: is of the kind {kind} and has no head that guesses hidden tokens; "
             "train one with regard train masked."
         )
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         regard.load(tmp_path / "blind").fill("a [MASK]")
     assert str(refused.value) == (
         f"{tmp_path / 'blind' / 'config.json'}: does not say which token is the mask; set tokens.mask in it."

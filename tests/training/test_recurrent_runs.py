@@ -9,10 +9,10 @@ import torch
 
 import regard
 from regard.config import Config, RecurrentEncoderDecoderConfig, RecurrentLanguageModelConfig, TrainingConfig, resolve
-from regard.decoding.generator import Prompting
-from regard.decoding.settings import Bounds, Sampling, Search
-from regard.decoding.translator import Wish
-from regard.errors import ConfigError, FolderError, InputError
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
+from regard.decoding.translator import TranslationOptions
+from regard.errors import ConfigError, InputError, ModelError
 from regard.interop.huggingface_export import to_huggingface
 from small_runs import lines, run, write_pairs
 
@@ -40,7 +40,7 @@ def test_a_recurrent_translator_learns_a_small_language(learned: Path) -> None:
 def test_its_alignments_are_readable(learned: Path, width: int) -> None:
     """The language is written backwards, so each word looks at the one in the mirror."""
     model = regard.load(learned)
-    (found,) = model.translations(["one two three"], Wish(Search(width=width), watched=True))
+    (found,) = model.translations(["one two three"], TranslationOptions(SearchOptions(width=width), watched=True))
     assert found.text == "tre due uno"
     attention = found.sentences[0].alternatives[0].attention
     assert attention is not None
@@ -50,10 +50,10 @@ def test_its_alignments_are_readable(learned: Path, width: int) -> None:
 def test_a_network_that_cannot_look_back_translates_without_alignments(data: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", data, KIND, "model.attention=none", "model.cell=rnn", "training.steps=3")
     model = regard.load(folder)
-    (found,) = model.translations(["one two"], Wish(watched=True))
+    (found,) = model.translations(["one two"], TranslationOptions(watched=True))
     assert found.sentences[0].alternatives[0].attention is None
     with pytest.raises(InputError) as error:
-        model.translations(["one two"], Wish(copy_unknown=True))
+        model.translations(["one two"], TranslationOptions(copy_unknown=True))
     assert str(error.value) == "This network looks at no source, so there is nothing to align."
 
 
@@ -78,8 +78,8 @@ def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: 
     folder = run(tmp_path / "run", text, *settings, *learning)
     assert json.loads((folder / "run.json").read_text())["results"]["best"]["loss"] < 1.0
     model = regard.load(folder)
-    sampling = Sampling(temperature=0.0, bounds=Bounds(longest=8))
-    assert str(model.generate("the su", Prompting(sampling))).startswith("n rose")
+    sampling = SamplingOptions(temperature=0.0, bounds=OutputConstraints(longest=8))
+    assert str(model.generate("the su", GenerationOptions(sampling))).startswith("n rose")
 
 
 def test_additive_attention_looks_before_each_step_and_the_others_after_unless_said_otherwise() -> None:
@@ -141,7 +141,7 @@ def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         model.generate("one")
     assert str(error.value) == f"{folder}: is of the kind recurrent encoder-decoder, which continues no text."
-    with pytest.raises(FolderError) as refused:
+    with pytest.raises(ModelError) as refused:
         to_huggingface(folder, tmp_path / "theirs")
     assert str(refused.value) == (
         f"{folder}: cannot be exported to Hugging Face, because transformers has no class for the kind "

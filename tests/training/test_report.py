@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.training.report import write_report
 from regard.training.report.difference import marked
 from regard.training.report.folder import read_run
@@ -180,7 +180,7 @@ def test_text_of_any_language_decides_its_own_direction(run: Path) -> None:
 
 
 def test_only_metrics_are_needed(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"metrics\.jsonl: is missing, so .* is not a run folder\.$"):
+    with pytest.raises(ModelError, match=r"metrics\.jsonl: is missing, so .* is not a run folder\.$"):
         write_report(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("")
     assert Page(write_report(tmp_path).read_text("utf-8")).ids() == []
@@ -193,7 +193,7 @@ def test_only_metrics_are_needed(tmp_path: Path) -> None:
 
 def test_damaged_facts_are_named(run: Path) -> None:
     (run / "run.json").write_text("{")
-    with pytest.raises(FolderError, match=r"run\.json: is not valid JSON \(.*\); mend or remove it\.$"):
+    with pytest.raises(ModelError, match=r"run\.json: is not valid JSON \(.*\); mend or remove it\.$"):
         write_report(run)
 
 

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 import regard
-from regard.errors import ConfigError, DataError, FolderError, RunError
+from regard.errors import ConfigError, DataError, ModelError, RunError
 from regard.training import start
 from regard.training.display import Display, Progress
 from small_runs import command, lines, numbers, order, pairs, run, write_pairs
@@ -277,7 +277,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     written: list[Path] = []
 
     def no_report(folder: Path) -> None:
-        raise FolderError("there is no room for a report either")
+        raise ModelError("there is no room for a report either")
 
     monkeypatch.setattr(start, "write_report", no_report)
 

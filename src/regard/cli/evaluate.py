@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regard.data.lines import InvalidLines
     from regard.decoding.engines.choice import Name
     from regard.decoding.engines.ctranslate2 import Precision
-    from regard.decoding.translator import Wish
+    from regard.decoding.translator import TranslationOptions
     from regard.evaluation.labels import Confusion, LabelScores
     from regard.evaluation.likelihood import Likelihood
     from regard.evaluation.references import Asked
@@ -227,17 +227,17 @@ def _labels(
     return {}, evaluate_texts(model.reader, read_labeled(given.files, faults), name, faults, display.counting)
 
 
-def _wish(options: Options) -> "Wish":
+def _wish(options: Options) -> "TranslationOptions":
     """A pair may be several sentences, and is translated as it was learned: not taken apart."""
-    from regard.decoding.settings import Search
-    from regard.decoding.translator import Wish
+    from regard.decoding.settings import SearchOptions
+    from regard.decoding.translator import TranslationOptions
 
-    search = Search()
+    search = SearchOptions()
     if options.beam is not None:
         search = replace(search, width=options.beam)
     if options.length_penalty is not None:
         search = replace(search, length_penalty=options.length_penalty)
-    return Wish(search, split=False)
+    return TranslationOptions(search, split=False)
 
 
 def _precision(said: str | None) -> "Precision":

@@ -12,7 +12,7 @@ from regard.cli.options import Engine, Precision, Verbose, check_choice, check_t
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.decoding.generator import Continuation, Prompting
+    from regard.decoding.generator import Generation, GenerationOptions
 
 HELP = "Type how a text begins and Enter to see it go on; Enter alone for more, /new to begin anew, Ctrl-D to end."
 
@@ -47,8 +47,8 @@ def run(
 ) -> None:
     """Go on from a prompt, or from several; on a terminal without a prompt, take turns with you."""
     from regard.api import load
-    from regard.decoding.generator import Prompting
-    from regard.decoding.settings import Bounds, Sampling
+    from regard.decoding.generator import GenerationOptions
+    from regard.decoding.settings import OutputConstraints, SamplingOptions
 
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
@@ -58,7 +58,7 @@ def run(
         check_text(option, text, empty=option == "--prompt")
     ready = load(model, *(ensemble or []))
     drawn = seed if seed is not None else secrets.randbelow(2**31)
-    sampling = Sampling(
+    sampling = SamplingOptions(
         temperature,
         top_k,
         top_p,
@@ -66,9 +66,9 @@ def run(
         repetition_penalty,
         no_repeat,
         drawn,
-        Bounds(min_length, length, words=tuple(suppress or ())),
+        OutputConstraints(min_length, length, words=tuple(suppress or ())),
     )
-    wish = Prompting(sampling, samples, tuple(stop or ()))
+    wish = GenerationOptions(sampling, samples, tuple(stop or ()))
     turn = Turn(ready, wish, engine, precision, seeded=seed is not None)
     if prompt is None and sys.stdin is not None and sys.stdin.isatty():
         turn.take_turns()
@@ -79,7 +79,7 @@ def run(
 class Turn:
     """Writes continuations, as they come or when they are complete."""
 
-    def __init__(self, model: "Model", wish: "Prompting", engine: str, precision: str, *, seeded: bool) -> None:
+    def __init__(self, model: "Model", wish: "GenerationOptions", engine: str, precision: str, *, seeded: bool) -> None:
         self._model = model
         self._wish = wish
         self._engine = engine
@@ -123,8 +123,8 @@ class Turn:
             print(file=sys.stderr)
             return None
 
-    def _continue(self, prompts: list[str], *, shown: bool) -> "list[Continuation]":
-        found: list[Continuation] = []
+    def _continue(self, prompts: list[str], *, shown: bool) -> "list[Generation]":
+        found: list[Generation] = []
         parts = self._model.stream(
             prompts,
             self._wish,
@@ -138,7 +138,7 @@ class Turn:
                 print(part.text, end="", flush=True)
         return found
 
-    def _facts(self, one: "Continuation") -> dict[str, object]:
+    def _facts(self, one: "Generation") -> dict[str, object]:
         return {
             "prompt": one.prompt,
             "sample": one.sample,

@@ -101,15 +101,15 @@ def traced(
     parses: str | None = None,
 ) -> "Trace":
     """A trace, decoded as these options say."""
-    from regard.decoding.generator import Prompting
-    from regard.decoding.settings import Bounds, Sampling, Search
-    from regard.decoding.translator import Wish
+    from regard.decoding.generator import GenerationOptions
+    from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
+    from regard.decoding.translator import TranslationOptions
 
-    wish: Wish | Prompting | None = None
+    wish: TranslationOptions | GenerationOptions | None = None
     if model.config.model.translates:
-        wish = Wish(Search(beam, length_penalty))
+        wish = TranslationOptions(SearchOptions(beam, length_penalty))
     elif model.config.model.continues:
-        wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=length)))
+        wish = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(longest=length)))
     return model.look(text, wish, target=target, parses=parses)
 
 

@@ -14,7 +14,7 @@ from regard.cli.output import one_line
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
     from regard.data.parses import Parse
-    from regard.decoding.translator import Translation, Wish
+    from regard.decoding.translator import Translation, TranslationOptions
 
 TOGETHER = 2048  # lines that are translated at once where there are so many
 DIGITS = 4
@@ -59,8 +59,8 @@ def run(
 ) -> None:
     """Translate lines: standard input to standard output, or file to file, one for one and in order."""
     from regard.api import load
-    from regard.decoding.settings import Bounds, Search
-    from regard.decoding.translator import Wish, check_parses
+    from regard.decoding.settings import OutputConstraints, SearchOptions
+    from regard.decoding.translator import TranslationOptions, check_parses
     from regard.errors import ConfigError
 
     say_why(verbose)
@@ -68,8 +68,10 @@ def run(
     check_choice("--precision", precision, ("int8", "float32"))
     for option, text in (("--prefix", prefix), *(("--suppress", word) for word in suppress or [])):
         check_text(option, text)
-    wish = Wish(
-        Search(beam, length_penalty, coverage_penalty, patience, nbest, Bounds(min_length, max_length)),
+    wish = TranslationOptions(
+        SearchOptions(
+            beam, length_penalty, coverage_penalty, patience, nbest, OutputConstraints(min_length, max_length)
+        ),
         split,
         longest,
         prefix,
@@ -89,7 +91,7 @@ def run(
 
 def translate_lines(
     ready: Any,
-    wish: "Wish",
+    wish: "TranslationOptions",
     input: str,
     output: Path | None,
     write: Any,

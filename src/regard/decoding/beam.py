@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.config import SpecialTokensConfig
 from regard.decoding.predictor import Attention, Predictor
 from regard.decoding.rules import Rule, follow
-from regard.decoding.settings import Hypothesis, Search
+from regard.decoding.settings import Hypothesis, SearchOptions
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def beam_search(
     predictor: Predictor,
     limits: Tensor,
     tokens: SpecialTokensConfig,
-    search: Search,
+    search: SearchOptions,
     rules: list[Rule],
     *,
     source_real: Tensor | None = None,
@@ -109,7 +109,7 @@ def _search(
     predictor: Predictor,
     limits: Tensor,
     tokens: SpecialTokensConfig,
-    search: Search,
+    search: SearchOptions,
     rules: list[Rule],
     source_real: Tensor | None,
     attention: Attention | None,
@@ -203,7 +203,7 @@ def _without_ends(going: Continuations, end: int) -> Continuations:
 class Aside:
     """The hypotheses of one sentence that have ended."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: SearchOptions) -> None:
         self._search = search
         self.hypotheses: list[Hypothesis] = []
         self.floor = -math.inf  # what a hypothesis must be worth to be among those asked for

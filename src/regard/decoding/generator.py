@@ -6,11 +6,11 @@ from typing import NamedTuple, Protocol
 
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.settings import Sampling
+from regard.decoding.settings import SamplingOptions
 
-LENGTH = 200  # tokens that are written where no length is asked for
-CONTEXT = 8  # tokens of what came before by which the spelling of new ones is decided
-BROKEN = "\ufffd"  # what a part of a character decodes to
+DEFAULT_GENERATED_TOKENS = 200  # tokens that are written where no length is asked for
+DETOKENIZER_CONTEXT = 8  # tokens of what came before by which the spelling of new ones is decided
+REPLACEMENT_CHARACTER = "\ufffd"  # what a part of a character decodes to
 
 
 class Candidate(NamedTuple):
@@ -28,7 +28,7 @@ class ScoredToken(NamedTuple):
     candidates: tuple[Candidate, ...] = ()
 
 
-class Drawn(NamedTuple):
+class SampledToken(NamedTuple):
     """One token, drawn for one row."""
 
     row: int
@@ -37,7 +37,7 @@ class Drawn(NamedTuple):
     candidates: tuple[Candidate, ...] = ()
 
 
-class Writing(Protocol):
+class GenerationSession(Protocol):
     """Texts that are being gone on with, one row each."""
 
     @property
@@ -50,7 +50,7 @@ class Writing(Protocol):
         """Rows whose beginning has left the network's window."""
         ...
 
-    def step(self) -> Sequence[Drawn]:
+    def step(self) -> Sequence[SampledToken]:
         """One more token, for some or all of the open rows."""
         ...
 
@@ -59,15 +59,15 @@ class Writing(Protocol):
         ...
 
 
-Begin = Callable[[list[list[int]], list[int], Sampling], Writing]
+StartSession = Callable[[list[list[int]], list[int], SamplingOptions], GenerationSession]
 """Begins to write: prompts as ids, the number of each row's stream of random numbers, and how to draw."""
 
 
 @dataclass(frozen=True)
-class Prompting:
+class GenerationOptions:
     """What is asked of the continuation of prompts."""
 
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
     samples: int = 1
     """How many continuations of each prompt."""
     stop: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Prompting:
 
 
 @dataclass
-class Continuation:
+class Generation:
     """What was written after a prompt."""
 
     prompt: str
@@ -91,7 +91,7 @@ class Continuation:
     """Whether its beginning left the network's window."""
 
 
-class Part(NamedTuple):
+class TextChunk(NamedTuple):
     """Some more text of one continuation."""
 
     row: int
@@ -101,22 +101,22 @@ class Part(NamedTuple):
 class Generator:
     """Continues prompts; `begin` starts an engine's writing."""
 
-    def __init__(self, begin: Begin, config: Config, tokenizer: Tokenizer) -> None:
+    def __init__(self, begin: StartSession, config: Config, tokenizer: Tokenizer) -> None:
         self._begin = begin
         self.config = config
         self._tokenizer = tokenizer
 
-    def stream(self, prompts: Sequence[str], wish: Prompting, into: list[Continuation]) -> Iterator[Part]:
+    def stream(self, prompts: Sequence[str], wish: GenerationOptions, into: list[Generation]) -> Iterator[TextChunk]:
         """Text as it is written; `into` is filled with a continuation for each sample of each prompt."""
         if wish.sampling.bounds.longest is None:
-            bounds = replace(wish.sampling.bounds, longest=LENGTH)
+            bounds = replace(wish.sampling.bounds, longest=DEFAULT_GENERATED_TOKENS)
             wish = replace(wish, sampling=replace(wish.sampling, bounds=bounds))
         encoded = [prompt_ids(prompt, self.config, self._tokenizer) for prompt in prompts]
         rows = [(ids, sample) for ids in encoded for sample in range(wish.samples)]
-        into += [Continuation(prompt, sample) for prompt in prompts for sample in range(wish.samples)]
+        into += [Generation(prompt, sample) for prompt in prompts for sample in range(wish.samples)]
         if not rows:
             return
-        spelling = [Spelling(self._tokenizer, ids, wish.stop) for ids, _ in rows]
+        spelling = [IncrementalDetokenizer(self._tokenizer, ids, wish.stop) for ids, _ in rows]
         writing = self._begin([ids for ids, _ in rows], [sample for _, sample in rows], wish.sampling)
         try:
             while writing.open:
@@ -140,10 +140,10 @@ class Generator:
         for row, found in enumerate(into):
             yield from self._given(found, row, spelling[row].rest())
 
-    def _given(self, found: Continuation, row: int, text: str) -> Iterator[Part]:
+    def _given(self, found: Generation, row: int, text: str) -> Iterator[TextChunk]:
         if text:
             found.text += text
-            yield Part(row, text)
+            yield TextChunk(row, text)
 
 
 def prompt_ids(prompt: str, config: Config, tokenizer: Tokenizer) -> list[int]:
@@ -152,12 +152,12 @@ def prompt_ids(prompt: str, config: Config, tokenizer: Tokenizer) -> list[int]:
     return [tokens.start, *ids] if tokens.start != tokens.end or not ids else ids
 
 
-class Spelling:
+class IncrementalDetokenizer:
     """Tokens become text as they come: whole characters only, and nothing that may yet be a text to stop at."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str]) -> None:
         self._tokenizer = tokenizer
-        self._ids = list(prompt[-CONTEXT:])
+        self._ids = list(prompt[-DETOKENIZER_CONTEXT:])
         self._begin, self._read = 0, len(self._ids)  # from where on is decoded, and up to where it was given out
         self._stop = [text for text in stop if text]
         self._held = ""
@@ -168,9 +168,9 @@ class Spelling:
         self._ids.append(token)
         before = self._tokenizer.decode(self._ids[self._begin : self._read])
         now = self._tokenizer.decode(self._ids[self._begin :])
-        if now.endswith(BROKEN) and len(self._ids) - self._read < CONTEXT:
+        if now.endswith(REPLACEMENT_CHARACTER) and len(self._ids) - self._read < DETOKENIZER_CONTEXT:
             return ""
-        self._begin, self._read = max(self._begin, self._read - CONTEXT), len(self._ids)
+        self._begin, self._read = max(self._begin, self._read - DETOKENIZER_CONTEXT), len(self._ids)
         return self._until_stop(now[len(before) :])
 
     def rest(self) -> str:

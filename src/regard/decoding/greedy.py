@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.config import SpecialTokensConfig
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import Rule, follow
-from regard.decoding.settings import Hypothesis, Search
+from regard.decoding.settings import Hypothesis, SearchOptions
 
 
 @torch.inference_mode()
@@ -17,7 +17,7 @@ def greedy(
     predictor: Predictor,
     limits: Tensor,
     tokens: SpecialTokensConfig,
-    search: Search,
+    search: SearchOptions,
     rules: list[Rule],
     *,
     scored: bool,
@@ -61,7 +61,7 @@ def greedy(
     return [[_hypothesis(*found, search, scored=scored)] for found in zip(outputs, scores, ended, strict=True)]
 
 
-def _hypothesis(ids: list[int], scores: list[float], ended: bool, search: Search, *, scored: bool) -> Hypothesis:
+def _hypothesis(ids: list[int], scores: list[float], ended: bool, search: SearchOptions, *, scored: bool) -> Hypothesis:
     total = sum(scores)
     worth = search.worth(total, len(ids) + ended)
     return Hypothesis(ids, worth, total, ended, scores if scored else None)

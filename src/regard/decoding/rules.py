@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.decoding.settings import Bounds
+from regard.decoding.settings import OutputConstraints
 
 
 class Rule(Protocol):
@@ -112,7 +112,7 @@ def no_text(tokens: SpecialTokensConfig) -> Never:
     return Never(tuple({tokens.pad, tokens.start} - {tokens.end}))
 
 
-def bounds_as_rules(bounds: Bounds, tokens: SpecialTokensConfig) -> list[Rule]:
+def bounds_as_rules(bounds: OutputConstraints, tokens: SpecialTokensConfig) -> list[Rule]:
     """The rules of every decoding: no pads or starts, and what the bounds ask for."""
     rules: list[Rule] = [no_text(tokens)]
     if bounds.shortest:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.decoding.generator import Candidate, Drawn
+from regard.decoding.generator import Candidate, SampledToken
 from regard.decoding.predictor import Predictor
 from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules, no_text
-from regard.decoding.settings import Sampling
+from regard.decoding.settings import SamplingOptions
 from regard.decoding.words import NoWords
 from regard.models.network import Network
 
@@ -35,7 +35,7 @@ class Writer:
         prompts: Sequence[Sequence[int]],
         streams: Sequence[int],
         tokens: SpecialTokensConfig,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         window: int | None = None,
         spelling: Sequence[str] = (),
     ) -> None:
@@ -57,7 +57,7 @@ class Writer:
         self.open = list(range(len(self._texts)))
         self._logits = self._begin()
 
-    def step(self) -> list[Drawn]:
+    def step(self) -> list[SampledToken]:
         """Draw a token for every open row; those that end, or reach the greatest length, are closed."""
         drawn = self._draw(self._logits)
         longest = self._sampling.bounds.longest
@@ -124,7 +124,7 @@ class Writer:
         return len(self._texts[row]) - self._seen[row]
 
     @torch.inference_mode()
-    def _draw(self, logits: Tensor) -> list[Drawn]:
+    def _draw(self, logits: Tensor) -> list[SampledToken]:
         plain = logits.log_softmax(-1)
         adjusted = torch.stack(
             [self._adjusted(logits[place : place + 1].clone(), row)[0] for place, row in enumerate(self.open)]
@@ -133,7 +133,7 @@ class Writer:
         scores = plain.gather(1, chosen[:, None]).squeeze(1)
         candidates = likeliest(plain, self._sampling.candidates or 0)
         found = zip(self.open, chosen.tolist(), scores.tolist(), candidates, strict=True)
-        return [Drawn(*one) for one in found]
+        return [SampledToken(*one) for one in found]
 
     def _adjusted(self, logits: Tensor, row: int) -> Tensor:
         """One row's logits (1, V) after the rules about all of its text, and those about what follows its prompt."""
@@ -160,7 +160,7 @@ def likeliest(log_probabilities: Tensor, most: int) -> list[tuple[Candidate, ...
     return [tuple(map(Candidate, *row)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
 
 
-def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
+def filtered(logits: Tensor, sampling: SamplingOptions) -> Tensor:
     """Logits (R, V) with −∞ for every token that the filters leave out; the most probable one always stays."""
     if sampling.top_k is not None and sampling.top_k < logits.size(-1):
         least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
@@ -191,7 +191,7 @@ def inverse(probabilities: Tensor, draws: Tensor) -> Tensor:
     return torch.minimum(found, last)
 
 
-def repetition_rules(sampling: Sampling) -> list[Rule]:
+def repetition_rules(sampling: SamplingOptions) -> list[Rule]:
     """The rules about the whole text, the prompt included."""
     rules: list[Rule] = []
     if sampling.repetition_penalty != 1:

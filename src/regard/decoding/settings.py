@@ -5,15 +5,17 @@ from dataclasses import dataclass
 
 from regard.errors import ConfigError
 
-MOST = 10**6  # tokens that anyone could want
-WIDEST = 1000  # hypotheses that are followed at once
-COLDEST = 1e-4  # a lower temperature takes the most probable: logits divided by it would be too large for a float
-LEAST_PENALTY = 0.01  # of repetitions; below it, likewise
-EXTRA = 50  # tokens that a translation may have more than its source (§6.1)
+MAX_LENGTH = 10**6  # tokens that anyone could want
+MAX_BEAM = 1000  # hypotheses that are followed at once
+MIN_TEMPERATURE = (
+    1e-4  # a lower temperature takes the most probable: logits divided by it would be too large for a float
+)
+MIN_REPETITION_PENALTY = 0.01  # of repetitions; below it, likewise
+EXTRA_TARGET_TOKENS = 50  # tokens that a translation may have more than its source (§6.1)
 
 
 @dataclass(frozen=True)
-class Bounds:
+class OutputConstraints:
     """What may be written at all: how much of it, and which words not."""
 
     shortest: int = 0
@@ -31,12 +33,12 @@ class Bounds:
         if self.longest is not None and self.longest < max(1, self.shortest):
             least = f"the minimum length, {self.shortest}" if self.shortest > 1 else "1"
             raise ConfigError(f"a maximum length of {self.longest} is less than {least}; raise it.")
-        if max(self.longest or 0, self.shortest) > MOST:
-            raise ConfigError(f"a length of more than {MOST:,} tokens makes no sense; lower it.")
+        if max(self.longest or 0, self.shortest) > MAX_LENGTH:
+            raise ConfigError(f"a length of more than {MAX_LENGTH:,} tokens makes no sense; lower it.")
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchOptions:
     """Beam search as the paper has it (§6.1), greedy where the width is 1.
 
     A hypothesis is worth log P(y|x) / ((5 + |y|) / 6)^α, its end counted in |y|, plus what coverage takes away (Wu et
@@ -54,14 +56,14 @@ class Search:
     """Ended hypotheses, in units of the width, after which a search stops looking; None: when it cannot gain."""
     hypotheses: int = 1
     """How many translations of each sentence to give, the best first."""
-    bounds: Bounds = Bounds(shortest=1)
+    bounds: OutputConstraints = OutputConstraints(shortest=1)
     """A sentence that says something is not translated by nothing."""
     spare: int = 0
     """How many more to give where the search has met them anyway; it never goes on for their sake."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.width <= WIDEST:
-            raise ConfigError(f"a beam of {self.width} makes no sense; it should be 1 (greedy) to {WIDEST:,}.")
+        if not 1 <= self.width <= MAX_BEAM:
+            raise ConfigError(f"a beam of {self.width} makes no sense; it should be 1 (greedy) to {MAX_BEAM:,}.")
         if not 0 <= self.length_penalty <= 10:
             raise ConfigError(f"a length penalty of {self.length_penalty} makes no sense; it should be 0 to 10.")
         if not 0 <= self.coverage_penalty <= 100:
@@ -78,7 +80,7 @@ class Search:
     def worth(self, log_probability: float, length: int) -> float:
         """The score of a hypothesis of so many tokens, its end included.
 
-        >>> Search(length_penalty=1.0).worth(-3.0, length=7)
+        >>> SearchOptions(length_penalty=1.0).worth(-3.0, length=7)
         -1.5
         """
         return log_probability / self.penalty(length)
@@ -88,11 +90,11 @@ class Search:
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
-GREEDY = Search(width=1)
+GREEDY = SearchOptions(width=1)
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingOptions:
     """How each next token is drawn. What is left out by one of these is out; the rest shares the probability."""
 
     temperature: float = 1.0
@@ -109,7 +111,7 @@ class Sampling:
     """No sequence of so many tokens comes twice."""
     seed: int = 0
     """The same seed draws the same."""
-    bounds: Bounds = Bounds()
+    bounds: OutputConstraints = OutputConstraints()
     candidates: int | None = None
     """How many of the most probable tokens are told with each that is drawn; None: nor is its own probability."""
 
@@ -121,10 +123,10 @@ class Sampling:
         for name, share in (("top-p", self.top_p), ("min-p", self.min_p)):
             if share is not None and not 0 < share <= 1:
                 raise ConfigError(f"{name} is {share}, but it is a probability above 0 and up to 1.")
-        if not LEAST_PENALTY <= self.repetition_penalty <= 100:
+        if not MIN_REPETITION_PENALTY <= self.repetition_penalty <= 100:
             raise ConfigError(
-                f"a repetition penalty of {self.repetition_penalty} makes no sense; take {LEAST_PENALTY} to 100; "
-                "1 is none."
+                f"a repetition penalty of {self.repetition_penalty} makes no sense; take {MIN_REPETITION_PENALTY} "
+                "to 100; 1 is none."
             )
         if self.no_repeat is not None and self.no_repeat < 1:
             raise ConfigError(f"sequences of {self.no_repeat} tokens are none; no-repeat should be 1 or more.")
@@ -132,7 +134,7 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         """Whether nothing is drawn, and the most probable token always taken."""
-        return self.temperature < COLDEST
+        return self.temperature < MIN_TEMPERATURE
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from regard.data.parses import Parse, TokenFeatures, token_features
 from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import Engine, Task
-from regard.decoding.settings import Hypothesis, Search
+from regard.decoding.settings import Hypothesis, SearchOptions
 from regard.errors import ConfigError
 
-LONGEST = 250  # tokens of a sentence that is not split: about what networks see in training
+MAX_SOURCE_TOKENS = 250  # tokens of a sentence that is not split: about what networks see in training
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class TranslatedSentence:
     """A sentence of a line, or a part of one that was too long, and its translations, the best first."""
 
     source: str
@@ -44,19 +44,19 @@ class Translation:
 
     source: str
     text: str
-    sentences: list[Sentence]
+    sentences: list[TranslatedSentence]
     pieces: int = 0
     """How many parts were made of sentences that were too long."""
 
 
 @dataclass(frozen=True)
-class Wish:
+class TranslationOptions:
     """What is asked of the translation of lines."""
 
-    search: Search = field(default_factory=Search)
+    search: SearchOptions = field(default_factory=SearchOptions)
     split: bool = True
     """Whether a line is taken apart into sentences."""
-    longest: int = LONGEST
+    longest: int = MAX_SOURCE_TOKENS
     """Tokens from which on a sentence is taken apart at punctuation."""
     prefix: str = ""
     """How the translation of each line must begin."""
@@ -89,7 +89,7 @@ class Translator:
         self._target = target
 
     def translate(
-        self, lines: Sequence[str], wish: Wish, parses: Sequence[Parse | None] | None = None
+        self, lines: Sequence[str], wish: TranslationOptions, parses: Sequence[Parse | None] | None = None
     ) -> list[Translation]:
         """The translations of lines, one for one; of an empty line, nothing.
 
@@ -112,13 +112,13 @@ class Translator:
         found = iter(self.engine.search(task))
         return [self._assemble(plan, found, wish) for plan in plans]
 
-    def _plans(self, lines: Sequence[str], wish: Wish) -> "list[_Plan]":
+    def _plans(self, lines: Sequence[str], wish: TranslationOptions) -> "list[_Plan]":
         """Each line's sentences, all of them tokenised at once."""
         split = [split_sentences(line) if wish.split else [line.strip()] if line.strip() else [] for line in lines]
         ids = iter(self._source.encode_all([sentence for sentences in split for sentence in sentences]))
         return [self._plan(line, sentences, ids, wish) for line, sentences in zip(lines, split, strict=True)]
 
-    def _plan(self, line: str, sentences: list[str], encoded: Iterator[list[int]], wish: Wish) -> "_Plan":
+    def _plan(self, line: str, sentences: list[str], encoded: Iterator[list[int]], wish: TranslationOptions) -> "_Plan":
         longest = min(wish.longest, (self.config.model.longest or wish.longest + 1) - 1)
         parts, pieces = list[_Part](), 0
         for sentence in sentences:
@@ -143,22 +143,22 @@ class Translator:
             _Plan(line, [] if parse is None else [part(parse)], 0) for line, parse in zip(lines, parses, strict=True)
         ]
 
-    def _search(self, wish: Wish) -> Search:
+    def _search(self, wish: TranslationOptions) -> SearchOptions:
         """What the engine is asked for; of several hypotheses some may turn out to be the same text."""
         bounds = wish.search.bounds
         spare = wish.search.width if wish.search.hypotheses > 1 else 0
         return replace(wish.search, bounds=replace(bounds, words=(*bounds.words, *wish.forbidden)), spare=spare)
 
-    def _prefixes(self, plans: "Sequence[_Plan]", wish: Wish) -> list[list[int]] | None:
+    def _prefixes(self, plans: "Sequence[_Plan]", wish: TranslationOptions) -> list[list[int]] | None:
         """A prefix is that of a line, and so of its first part."""
         if not wish.prefix:
             return None
         prefix = self._target.encode(wish.prefix)
         return [prefix if n == 0 else [] for plan in plans for n in range(len(plan.parts))]
 
-    def _assemble(self, plan: "_Plan", found: Iterator[list[Hypothesis]], wish: Wish) -> Translation:
+    def _assemble(self, plan: "_Plan", found: Iterator[list[Hypothesis]], wish: TranslationOptions) -> Translation:
         sentences = [
-            Sentence(
+            TranslatedSentence(
                 part.text,
                 self._source.pieces(part.ids),
                 self._alternatives(hypotheses, part, wish),
@@ -168,7 +168,7 @@ class Translator:
         text = join_sentences([sentence.alternatives[0].text for sentence in sentences])
         return Translation(plan.line, text, sentences, plan.pieces)
 
-    def _alternatives(self, found: Sequence[Hypothesis], part: "_Part", wish: Wish) -> list[Alternative]:
+    def _alternatives(self, found: Sequence[Hypothesis], part: "_Part", wish: TranslationOptions) -> list[Alternative]:
         """As many as were asked for, the best first; of those that are the same text in other tokens, only the best.
 
         Spare hypotheses fill up. Where there are too few of them there are fewer alternatives: to find more, the search
@@ -181,7 +181,7 @@ class Translator:
                 different.setdefault(one.text, one)
         return list(different.values())
 
-    def _alternative(self, found: Hypothesis, part: "_Part", wish: Wish) -> Alternative:
+    def _alternative(self, found: Hypothesis, part: "_Part", wish: TranslationOptions) -> Alternative:
         tokens = self._target.pieces(found.ids)
         unknown = self.config.tokens.unknown
         if wish.copy_unknown and found.attention is not None and unknown in found.ids:

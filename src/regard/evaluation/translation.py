@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.data.corpus import Pair
 from regard.data.store import chunked
-from regard.decoding.translator import Translator, Wish
+from regard.decoding.translator import TranslationOptions, Translator
 from regard.evaluation.lengths import Bucket, by_length
 from regard.evaluation.likelihood import Likelihood, Scored, together
 from regard.evaluation.references import Asked
@@ -35,7 +35,9 @@ class Evaluation:
         }
 
 
-def translate(translator: Translator, wish: Wish, pairs: Sequence[Pair], counting: Counting) -> Iterator[str]:
+def translate(
+    translator: Translator, wish: TranslationOptions, pairs: Sequence[Pair], counting: Counting
+) -> Iterator[str]:
     """The translations of the sources, as they come."""
     done = 0
     for several in chunked(pairs, TOGETHER):

@@ -29,7 +29,7 @@ from regard.config import (
     RotaryPositionsConfig,
     TransformerConfig,
 )
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.ctranslate2_limits import why_not
 from regard.interop.ctranslate2_vocabulary import Vocabularies, vocabularies
 from regard.interop.equivalents import Tensors, even_heads, even_width, position_table
@@ -55,7 +55,7 @@ def to_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "
     config = read_config(folder)
     reason = why_not(config)
     if reason is not None:
-        raise FolderError(f"{folder}: cannot be converted, because {reason}; use it with regard itself.")
+        raise ModelError(f"{folder}: cannot be converted, because {reason}; use it with regard itself.")
     tokenizers = carried(folder, TOKENIZER, TARGET_TOKENIZER)
     names = vocabularies(config, tokenizers.by_file.get(TOKENIZER), tokenizers.by_file.get(TARGET_TOKENIZER))
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.config import Config, EncoderDecoderConfig, SpecialTokensConfig
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.bert import read_bert
 from regard.interop.family import Plan
 from regard.interop.gpt2 import read_gpt2
@@ -74,10 +74,10 @@ def import_folder(source: str | Path, out: str | Path) -> Imported:
 
 def _read_settings(folder: Path) -> tuple[str, TheirSettings]:
     if not folder.is_dir():
-        raise FolderError(f"{folder}: is not a folder; give the path of a Hugging Face model folder.")
+        raise ModelError(f"{folder}: is not a folder; give the path of a Hugging Face model folder.")
     settings = TheirSettings(folder / CONFIG, read_json(folder / CONFIG))
     if "format" in settings.values and "regard" in settings.values:
-        raise FolderError(f"{settings.path}: is regard's own, so the folder needs no import; load it as it is.")
+        raise ModelError(f"{settings.path}: is regard's own, so the folder needs no import; load it as it is.")
     if settings.get("auto_map"):
         raise settings.wrong("auto_map", "asks for code of its own, and regard runs none; choose a model without it")
     kind = settings.get("model_type")
@@ -92,16 +92,16 @@ def _check(plan: Plan, network: Network) -> None:
     for name, wanted in to_theirs(plan.rows, network.state_dict()).items():
         given, shown = weights.tensors.get(name), weights.shown(name)
         if given is None:
-            raise FolderError(
+            raise ModelError(
                 f"{weights.path}: has no tensor {shown}, which {CONFIG} beside it asks for; copy the folder again."
             )
         if given.shape != wanted.shape:
-            raise FolderError(
+            raise ModelError(
                 f"{weights.path}: {shown} has shape {shape(given)}, but {CONFIG} beside it asks for {shape(wanted)}; "
                 "copy the folder again."
             )
         if given.dtype not in FLOATS:
-            raise FolderError(
+            raise ModelError(
                 f"{weights.path}: {shown} holds {str(given.dtype).removeprefix('torch.')} numbers, and regard reads "
                 "16-, 32- and 64-bit floats; save the model without quantisation."
             )

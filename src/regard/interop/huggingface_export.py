@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.bert_export import to_bert, why_not_bert
 from regard.interop.ctranslate2_limits import why_not
 from regard.interop.equivalents import Tensors
@@ -46,7 +46,7 @@ def to_huggingface(folder: str | Path, out: str | Path) -> Exported:
     reason = why_not_huggingface(config)
     if reason is not None:
         instead = "export it to ctranslate2" if why_not(config) is None else "use it with regard itself"
-        raise FolderError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {instead}.")
+        raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {instead}.")
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
     theirs = _theirs(config, tensors)
     tokenizers, settings, notes = exported_tokenizers(folder, theirs)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.config import EncoderDecoderConfig, SinusoidalPositionsConfig, SpecialTokensConfig
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.family import Plan, activation, same, token_or
 from regard.interop.mapping import ONE_ROW, Row, module, under
 from regard.interop.source import TheirSettings, Weights, read_weights
@@ -139,7 +139,7 @@ def _check_positions(weights: Weights, width: int) -> None:
     for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
         table = weights.tensors.get(name)
         if table is not None and not _is_sinusoidal(table, width):
-            raise FolderError(
+            raise ModelError(
                 f"{weights.path}: {weights.shown(name)} holds other positions than sinusoids, "
                 "and regard's Marian has only these; choose a model that has them."
             )

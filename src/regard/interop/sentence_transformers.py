@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.models.files import parse_json, read_json
 
 POOLING, MODULES = "1_Pooling/config.json", "modules.json"
@@ -28,7 +28,7 @@ def read_pooling(folder: Path) -> tuple[Literal["mean", "first"] | None, list[st
     modes = [str(one) for one in mode] if isinstance(mode, list) else [str(mode)]
     asked = " and ".join(modes) or "mean"
     if asked not in OURS:
-        raise FolderError(
+        raise ModelError(
             f"{path}: asks for {asked} pooling, and regard pools by mean or cls; choose a model that does."
         )
     return OURS[asked], _notes(folder / MODULES)

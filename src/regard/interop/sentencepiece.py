@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 
 Value = int | bytes
 
@@ -56,11 +56,11 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     try:
         return parse_sentencepiece(path.read_bytes())
     except FileNotFoundError:
-        raise FolderError(f"{path}: is missing; copy it from where the model came from.") from None
+        raise ModelError(f"{path}: is missing; copy it from where the model came from.") from None
     except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
     except (ValueError, LookupError, TypeError, struct.error):
-        raise FolderError(f"{path}: is not a SentencePiece model, or a damaged one; copy it again.") from None
+        raise ModelError(f"{path}: is not a SentencePiece model, or a damaged one; copy it again.") from None
 
 
 def parse_sentencepiece(message: bytes) -> SentencePieceModel:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.models.files import read_json
 from regard.models.weights import read_tensors
 
@@ -94,9 +94,9 @@ class TheirSettings:
                 name, f"cannot be imported, because regard's {because}; choose a model where it is {json.dumps(wanted)}"
             )
 
-    def wrong(self, name: str, what: str) -> FolderError:
+    def wrong(self, name: str, what: str) -> ModelError:
         """The complaint about one setting."""
-        return FolderError(f"{self.path}: {name} = {json.dumps(self.get(name), ensure_ascii=False)} {what}.")
+        return ModelError(f"{self.path}: {name} = {json.dumps(self.get(name), ensure_ascii=False)} {what}.")
 
 
 @dataclass(frozen=True)
@@ -145,22 +145,22 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     if not index.exists():
         pickled = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
         if pickled:
-            raise FolderError(
+            raise ModelError(
                 f"{folder / pickled[0]}: is pickled, and regard reads no pickle; "
                 "save the model as safetensors with transformers' save_pretrained."
             )
-        raise FolderError(f"{path}: is missing, so {folder} is not a complete model folder.")
+        raise ModelError(f"{path}: is missing, so {folder} is not a complete model folder.")
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-        raise FolderError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
+        raise ModelError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name:
-            raise FolderError(f"{index}: names the file {name!r}, which is not beside it; copy the folder again.")
+            raise ModelError(f"{index}: names the file {name!r}, which is not beside it; copy the folder again.")
         tensors |= read_tensors(folder / name)
     missing = next((name for name in places if name not in tensors), None)
     if missing is not None:
-        raise FolderError(
+        raise ModelError(
             f"{folder / places[missing]}: has no tensor {missing}, which {INDEX} promises; copy the folder again."
         )
     return index, tensors

@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.source import read_if_there
 from regard.models.contents import TOKENIZER
 from regard.models.files import read_json
@@ -75,10 +75,10 @@ def made(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
     """Make a tokenizer of what stands in a file; what the `tokenizers` library cannot read is one sentence."""
     try:
         return make()
-    except FolderError:
+    except ModelError:
         raise
     except Exception as error:  # the library raises nothing more particular
-        raise FolderError(f"{path}: makes no tokenizer ({error}); copy the folder again.") from None
+        raise ModelError(f"{path}: makes no tokenizer ({error}); copy the folder again.") from None
 
 
 def special_names(folder: Path, **usual: str) -> dict[str, str]:
@@ -92,9 +92,9 @@ def read_ids(path: Path) -> dict[str, int]:
     ids = read_json(path)
     for token, number in ids.items():
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**24:
-            raise FolderError(f"{path}: gives {token!r} the id {number!r}; copy the folder again.")
+            raise ModelError(f"{path}: gives {token!r} the id {number!r}; copy the folder again.")
     if len(set(ids.values())) < len(ids):
-        raise FolderError(f"{path}: gives one id to several tokens; copy the folder again.")
+        raise ModelError(f"{path}: gives one id to several tokens; copy the folder again.")
     return ids
 
 
@@ -102,7 +102,7 @@ def must_know(path: Path, ids: Mapping[str, int], *tokens: str) -> None:
     """Complain where a vocabulary lacks a token that no text can be encoded without."""
     for token in tokens:
         if token not in ids:
-            raise FolderError(f"{path}: has no token {token}; copy the folder again.")
+            raise ModelError(f"{path}: has no token {token}; copy the folder again.")
 
 
 def _carried_or_made(folder: Path, vocabulary: str, kind: str, make: Callable[[Path], Tokenizer]) -> Tokenizers:
@@ -124,7 +124,7 @@ def _byte_level(folder: Path) -> Tokenizer:
     pairs = [tuple(line.split(" ")) for line in lines]
     wrong = next((line for line, pair in zip(lines, pairs, strict=True) if len(pair) != 2), None)
     if wrong is not None:
-        raise FolderError(f"{merges}: has a line {wrong!r} that is not two tokens; copy the folder again.")
+        raise ModelError(f"{merges}: has a line {wrong!r} that is not two tokens; copy the folder again.")
     tokenizer = Tokenizer(BPE(ids, pairs))  # type: ignore[arg-type]
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space") is True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -171,7 +171,7 @@ def _add(tokenizer: Tokenizer, folder: Path, special: list[str]) -> None:
     for number, token in sorted(later.items()):
         (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
         if tokenizer.token_to_id(token.content) != number:
-            raise FolderError(f"{path}: gives {token.content!r} the id {number}, which is not free; copy it again.")
+            raise ModelError(f"{path}: gives {token.content!r} the id {number}, which is not free; copy it again.")
 
 
 def _content(value: Any) -> str | None:
@@ -185,9 +185,9 @@ def _lines(path: Path) -> list[str]:
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except FileNotFoundError:
-        raise FolderError(f"{path}: is missing; copy it from where the model came from.") from None
+        raise ModelError(f"{path}: is missing; copy it from where the model came from.") from None
     except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError as error:
-        raise FolderError(f"{path}: is not UTF-8 text (byte {error.start}); copy it again.") from None
+        raise ModelError(f"{path}: is not UTF-8 text (byte {error.start}); copy it again.") from None
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]

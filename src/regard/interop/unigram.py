@@ -30,7 +30,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, processors
 from tokenizers.models import Unigram
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.interop.sentencepiece import Piece, PieceType, SentencePieceModel, read_sentencepiece
 from regard.interop.source import read_if_there
 from regard.interop.tokenizers import (
@@ -105,7 +105,7 @@ def _refuse_what_is_not_unigram(model: SentencePieceModel, path: Path, instead: 
         (not model.escapes_spaces, "keeps spaces as they are, which regard cannot do"),
     ):
         if is_so:
-            raise FolderError(f"{path}: {what}; put a {instead} beside it.")
+            raise ModelError(f"{path}: {what}; put a {instead} beside it.")
 
 
 def _is_findable(piece: Piece) -> bool:

@@ -19,8 +19,8 @@ from torch import Tensor
 from regard.config import EncoderConfig
 from regard.config.complaint import nearest
 from regard.data.parses import Parse
-from regard.decoding.generator import Prompting
-from regard.decoding.translator import Wish
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.translator import TranslationOptions
 from regard.errors import InputError
 from regard.interpret.address import Address
 from regard.interpret.excerpts import numbers_at, weights_at
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def look(
     subject: Subject,
     text: str,
-    wish: Wish | Prompting | None = None,
+    wish: TranslationOptions | GenerationOptions | None = None,
     target: str | None = None,
     parse: Parse | None = None,
 ) -> "Trace":
@@ -71,7 +71,7 @@ class Trace:
         self,
         subject: Subject,
         text: str,
-        wish: Wish | Prompting | None,
+        wish: TranslationOptions | GenerationOptions | None,
         written: Written,
         target: str | None = None,
         parse: Parse | None = None,

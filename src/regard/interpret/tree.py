@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.beam import Continuations
-from regard.decoding.settings import Hypothesis, Search
+from regard.decoding.settings import Hypothesis, SearchOptions
 
 State = Literal["root", "kept", "pruned", "finished", "open", "cut"]
 """What became of a beginning:
@@ -40,7 +40,7 @@ class Node:
 class Tree:
     """An observer of the search for one sentence."""
 
-    search: Search
+    search: SearchOptions
     nodes: list[Node] = field(default_factory=list)
     _open: list[Node | None] = field(default_factory=list)
     _step: list[Node | None] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Tree:
             self._ended.append((hypothesis.score, node))
 
 
-def chain(hypothesis: Hypothesis, end: int, search: Search) -> Tree:
+def chain(hypothesis: Hypothesis, end: int, search: SearchOptions) -> Tree:
     """The tree of a greedy search: one path."""
     tree = Tree(search)
     tokens = [*hypothesis.ids, end] if hypothesis.ended else hypothesis.ids

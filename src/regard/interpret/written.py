@@ -10,10 +10,10 @@ from regard.data.masked_text import encode_masked
 from regard.data.parses import END_POSITION, Parse, TokenFeatures, token_features
 from regard.decoding.engines.engine import Task
 from regard.decoding.engines.network import NetworkEngine
-from regard.decoding.generator import Prompting, prompt_ids
+from regard.decoding.generator import GenerationOptions, prompt_ids
 from regard.decoding.sampling import Writer
-from regard.decoding.settings import Bounds, Hypothesis, Sampling
-from regard.decoding.translator import Wish
+from regard.decoding.settings import Hypothesis, OutputConstraints, SamplingOptions
+from regard.decoding.translator import TranslationOptions
 from regard.errors import ConfigError, InputError
 from regard.interpret.given import given
 from regard.interpret.subject import Subject
@@ -41,24 +41,30 @@ class Written:
 
 
 def write(
-    subject: Subject, text: str, wish: Wish | Prompting | None, target: str | None, parse: Parse | None = None
+    subject: Subject,
+    text: str,
+    wish: TranslationOptions | GenerationOptions | None,
+    target: str | None,
+    parse: Parse | None = None,
 ) -> Written:
     """Decode, or force the target that is given; `parse` is the text's, where the network reads one."""
     model = subject.config.model
     if model.translates:
-        return _translated(subject, text, _wish(wish, Wish, "Wish, or none"), target, parse)
+        return _translated(subject, text, _wish(wish, TranslationOptions, "TranslationOptions, or none"), target, parse)
     if model.continues:
-        return _continued(subject, text, _wish(wish, Prompting, "Prompting, or none"), target)
+        return _continued(subject, text, _wish(wish, GenerationOptions, "GenerationOptions, or none"), target)
     source = _encoder_ids(subject, text)
     return Written(source, None, [], 0, told=None if target is None else given(subject, text, source, target))
 
 
-def _translated(subject: Subject, text: str, wish: Wish | None, target: str | None, parse: Parse | None) -> Written:
+def _translated(
+    subject: Subject, text: str, wish: TranslationOptions | None, target: str | None, parse: Parse | None
+) -> Written:
     tokens = subject.config.tokens
     ((ids, offsets),) = subject.source.encode_placed([text.strip()])
     facts = token_features(parse, offsets) if parse is not None else {}
     known = {name: [*facts[name], end] for name, end in zip(facts, END_POSITION, strict=False)}
-    wish = wish or Wish()
+    wish = wish or TranslationOptions()
     source = [*_checked(subject, ids, "text"), tokens.end]
     if target is not None:
         forced = _checked(subject, subject.target.encode(target.strip()), "target")
@@ -82,19 +88,21 @@ def _translated(subject: Subject, text: str, wish: Wish | None, target: str | No
     return Written(source, [tokens.start, *follows[:-1]], follows, 0, found.ended, found, tree, known)
 
 
-def _continued(subject: Subject, text: str, wish: Prompting | None, target: str | None) -> Written:
+def _continued(subject: Subject, text: str, wish: GenerationOptions | None, target: str | None) -> Written:
     config = subject.config
     prompt = prompt_ids(text, config, subject.target)
     if target is not None:
         forced = subject.target.encode(target)
         whole = _checked(subject, [*prompt, *forced, config.tokens.end], "text")
         return Written(None, whole[:-1], whole[1:], len(whole) - 1)
-    sampling = wish.sampling if wish is not None else Sampling(temperature=0)
+    sampling = wish.sampling if wish is not None else SamplingOptions(temperature=0)
     room = _room(subject) - len(prompt) + 1
     if room < 1:
         _checked(subject, [*prompt, 0], "text")
     longest = min(sampling.bounds.longest or LENGTH, room)
-    bounds = Bounds(min(sampling.bounds.shortest, longest), longest, sampling.bounds.forbidden, sampling.bounds.words)
+    bounds = OutputConstraints(
+        min(sampling.bounds.shortest, longest), longest, sampling.bounds.forbidden, sampling.bounds.words
+    )
     spelling = subject.target.spelling() if bounds.words else ()
     writer = Writer(
         [subject.network],
@@ -139,5 +147,5 @@ def _room(subject: Subject) -> int:
 
 def _wish(wish: object, kind: type[Kind], what: str) -> Kind | None:
     if wish is not None and not isinstance(wish, kind):
-        raise ConfigError(f"a {type(wish).__name__} is no wish for this kind of model; give a {what}.")
+        raise ConfigError(f"a {type(wish).__name__} does not fit this model; give a {what}.")
     return wish

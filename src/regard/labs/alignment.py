@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.api import Model
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.settings import GREEDY
-from regard.decoding.translator import Wish
+from regard.decoding.translator import TranslationOptions
 from regard.drawing.style import new_figure, our_style
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
@@ -79,7 +79,7 @@ def run(context: LabContext) -> LabResult:
                 context, {**settings, "training": training_settings(steps, seed)}, f"a translator, {network}"
             )
             errors = head_errors(model, pairs)
-            traces = [model.look(pair.source, Wish(GREEDY, split=False)) for pair in bent]
+            traces = [model.look(pair.source, TranslationOptions(GREEDY, split=False)) for pair in bent]
             pointing += [Pointing(network, seed, head, error, unmoved(traces, head)) for head, error in errors.items()]
             context.log(f"  {network}, seed {seed}: the best head has an error rate of {min(errors.values()):.2f}")
             if seed == 1:

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from regard.api import Model
-from regard.decoding.settings import Search
-from regard.decoding.translator import Wish
+from regard.decoding.settings import SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.drawing.palette import COLOURS
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import LineSeries, line_chart
@@ -148,7 +148,7 @@ def clearly(changes: Sequence[float], sign: int) -> bool:
 
 def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> Found:
     """Translate with a beam of this width, and measure."""
-    wish = Wish(Search(width=width, length_penalty=alpha), split=False, scored=True)
+    wish = TranslationOptions(SearchOptions(width=width, length_penalty=alpha), split=False, scored=True)
     begun = time.perf_counter()
     found = model.translations([pair.source for pair in pairs], wish, engine="torch")
     seconds = time.perf_counter() - begun

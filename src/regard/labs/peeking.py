@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.config import DecoderOnlyConfig, SpecialTokensConfig
 from regard.config.positions import RelativePositionsConfig
 from regard.decoding.sampling import Writer
-from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.settings import OutputConstraints, SamplingOptions
 from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.bars import bars
 from regard.labs.charts.lines import line_chart, over_seeds
@@ -142,8 +142,8 @@ def surprise(judge: Network, begun: Tensor, written: Tensor) -> float:
 def write(network: Network, begun: Tensor, length: int, seed: int) -> Tensor:
     """So many characters after each beginning, drawn from the network's own probabilities."""
     tokens = SpecialTokensConfig()
-    bounds = Bounds(shortest=length, longest=length, forbidden=((tokens.unknown,),))
-    writer = Writer([network], begun.tolist(), range(len(begun)), tokens, Sampling(seed=seed, bounds=bounds))
+    bounds = OutputConstraints(shortest=length, longest=length, forbidden=((tokens.unknown,),))
+    writer = Writer([network], begun.tolist(), range(len(begun)), tokens, SamplingOptions(seed=seed, bounds=bounds))
     while writer.open:
         writer.step()
     return torch.tensor([writer.text(row) for row in range(len(begun))])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from regard.config import Config, check
 from regard.config.complaint import Source
-from regard.errors import ConfigError, FolderError
+from regard.errors import ConfigError, ModelError
 from regard.models.files import read_json
 
 FORMAT = 1
@@ -17,7 +17,7 @@ def model_folder(path: str | Path) -> Path:
     """The model folder that is meant: the one given, or the best of the run folder given."""
     folder = Path(path)
     if not folder.is_dir():
-        raise FolderError(f"{folder}: is not a folder; give the path of a model folder, or of a run.")
+        raise ModelError(f"{folder}: is not a folder; give the path of a model folder, or of a run.")
     if not (folder / CONFIG).exists() and (folder / BEST / CONFIG).is_file():
         return folder / BEST
     return folder
@@ -29,13 +29,11 @@ def read_config(folder: Path) -> Config:
     about = read_json(path)
     version = about.pop("format", None)
     if version is None:
-        raise FolderError(
-            f"{path}: says no format, so it is not regard's; for a Hugging Face folder use regard import."
-        )
+        raise ModelError(f"{path}: says no format, so it is not regard's; for a Hugging Face folder use regard import.")
     if version != FORMAT:
-        raise FolderError(f"{path}: has format {version!r}, but this regard reads format {FORMAT}; update regard.")
+        raise ModelError(f"{path}: has format {version!r}, but this regard reads format {FORMAT}; update regard.")
     about.pop("regard", None)
     try:
         return check([Source(str(path), about)])
     except ConfigError as error:
-        raise FolderError(str(error)) from None
+        raise ModelError(str(error)) from None

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     content = parse_json(path)
     if not isinstance(content, dict):
-        raise FolderError(f"{path}: should hold a JSON object; copy the folder again.")
+        raise ModelError(f"{path}: should hold a JSON object; copy the folder again.")
     return content
 
 
@@ -22,11 +22,11 @@ def parse_json(path: Path) -> Any:
     except FileNotFoundError:
         raise missing(path) from None
     except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
-        raise FolderError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
+        raise ModelError(f"{path}: is not valid JSON ({error}); copy the folder again.") from None
 
 
-def missing(path: Path) -> FolderError:
+def missing(path: Path) -> ModelError:
     """What to say of a file that is not there."""
-    return FolderError(f"{path}: is missing, so {path.parent} is not a complete model folder.")
+    return ModelError(f"{path}: is missing, so {path.parent} is not a complete model folder.")

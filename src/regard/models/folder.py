@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.config import Config
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.models.assembly import sketch
 from regard.models.card import card
 from regard.models.contents import CARD, CONFIG, FORMAT, WEIGHTS, model_folder, read_config
@@ -49,17 +49,17 @@ def save(
     """Write a model folder. `origin` is a sentence for the model card; `extra_files` such as the tokenizer, by name."""
     folder = Path(folder)
     if folder.exists():
-        raise FolderError(f"{folder}: already exists; choose another name or remove it first.")
+        raise ModelError(f"{folder}: already exists; choose another name or remove it first.")
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
     check_fit(sketch(config.model), tensors_of(network), f"{folder}: cannot hold this network, which")
     for name in extra_files or {}:
         if Path(name).name != name or name in (CONFIG, WEIGHTS, CARD):
-            raise FolderError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
+            raise ModelError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise FolderError(f"{folder}: cannot be written ({error.strerror}); choose another place.") from None
+        raise ModelError(f"{folder}: cannot be written ({error.strerror}); choose another place.") from None
     try:
         about = {"format": FORMAT, "regard": __version__, **_kept(config)}
         (draft / CONFIG).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -77,7 +77,7 @@ def save(
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise FolderError(f"{folder}: cannot be written ({reason}); free some space or choose another place.") from None
+        raise ModelError(f"{folder}: cannot be written ({reason}); free some space or choose another place.") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -98,15 +98,15 @@ def check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
     wanted, types = tensors_of(network), {tensor.dtype for tensor in given.values()}
     for name, tensor in wanted.items():
         if name not in given:
-            raise FolderError(f"{who} has no tensor {name}, which {CONFIG} asks for.")
+            raise ModelError(f"{who} has no tensor {name}, which {CONFIG} asks for.")
         if given[name].shape != tensor.shape:
-            raise FolderError(f"{who} has {name} of shape {shape(given[name])}, but {CONFIG} asks for {shape(tensor)}.")
+            raise ModelError(f"{who} has {name} of shape {shape(given[name])}, but {CONFIG} asks for {shape(tensor)}.")
     surplus = next((name for name in given if name not in wanted), None)
     if surplus is not None:
-        raise FolderError(f"{who} has a tensor {surplus}, which {CONFIG} does not ask for.")
+        raise ModelError(f"{who} has a tensor {surplus}, which {CONFIG} does not ask for.")
     if len(types) > 1 or not types <= FLOATS:
         found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
-        raise FolderError(f"{who} has numbers of the types {found}; all should be of one float type of 16 to 64 bits.")
+        raise ModelError(f"{who} has numbers of the types {found}; all should be of one float type of 16 to 64 bits.")
 
 
 def _kept(config: Config) -> dict[str, Any]:

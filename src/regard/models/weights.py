@@ -7,7 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.models.files import missing
 
 
@@ -18,9 +18,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise missing(path) from None
     except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror or error}).") from None
+        raise ModelError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except (SafetensorError, KeyError, ValueError) as error:
-        raise FolderError(f"{path}: is damaged ({error}); copy the folder again.") from None
+        raise ModelError(f"{path}: is damaged ({error}); copy the folder again.") from None
 
 
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:

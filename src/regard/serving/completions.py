@@ -9,8 +9,17 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.generator import BROKEN, CONTEXT, Continuation, Part, Prompting, ScoredToken, Spelling, prompt_ids
-from regard.decoding.settings import LEAST_PENALTY, Bounds, Sampling
+from regard.decoding.generator import (
+    DETOKENIZER_CONTEXT,
+    REPLACEMENT_CHARACTER,
+    Generation,
+    GenerationOptions,
+    IncrementalDetokenizer,
+    ScoredToken,
+    TextChunk,
+    prompt_ids,
+)
+from regard.decoding.settings import MIN_REPETITION_PENALTY, OutputConstraints, SamplingOptions
 from regard.serving.asked import check_limits
 from regard.serving.errors import ApiError
 from regard.serving.limits import Limits
@@ -26,8 +35,8 @@ class Logprobs:
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = (), offset: int = 0) -> None:
         self._tokenizer = tokenizer
-        self._before = deque(before, CONTEXT)
-        self._spelling = Spelling(tokenizer, before, ())
+        self._before = deque(before, DETOKENIZER_CONTEXT)
+        self._spelling = IncrementalDetokenizer(tokenizer, before, ())
         self._offset = offset
         self._waiting: deque[tuple[int, str, ScoredToken, dict[str, float] | None]] = deque()
         self._added = 0
@@ -63,7 +72,7 @@ class Logprobs:
         """A token as text after what came before; a part of a character, as the vocabulary spells it."""
         before, now = (self._tokenizer.decode(ids) for ids in (list(self._before), [*self._before, token]))
         text = now[len(before) :]
-        whole = bool(text) and now.startswith(before) and BROKEN not in text
+        whole = bool(text) and now.startswith(before) and REPLACEMENT_CHARACTER not in text
         return text if whole else self._tokenizer.pieces([token])[0]
 
 
@@ -107,7 +116,7 @@ class Asked(BaseModel):
     """With `include_usage`, the last event but one counts tokens."""
     top_k: Annotated[int, Field(ge=1, le=10**6)] | None = None
     min_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(ge=LEAST_PENALTY, le=100)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=MIN_REPETITION_PENALTY, le=100)] | None = None
     suffix: Any = None
     logit_bias: Any = None
     presence_penalty: Any = None
@@ -121,24 +130,24 @@ class Completion:
         self.asked = asked
         self.prompts = asked.prompt if isinstance(asked.prompt, list) else [asked.prompt]
         self.samples = asked.best_of or asked.n or 1
-        self.found: list[Continuation] = []
+        self.found: list[Generation] = []
         self._read: list[list[ScoredToken]] = []  # the tokens of each prompt, where they are told
         self._model = model
         self._id, self._created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
         self._check(limits)
         self._length = LENGTH if asked.max_tokens is None else asked.max_tokens
-        sampling = Sampling(
+        sampling = SamplingOptions(
             1.0 if asked.temperature is None else asked.temperature,
             asked.top_k,
             asked.top_p,
             asked.min_p,
             1.0 if asked.repetition_penalty is None else asked.repetition_penalty,
             seed=secrets.randbelow(2**31) if asked.seed is None else asked.seed % 2**31,
-            bounds=Bounds(longest=max(1, self._length)),
+            bounds=OutputConstraints(longest=max(1, self._length)),
             candidates=asked.logprobs,
         )
         stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
-        self._wish = Prompting(sampling, self.samples, tuple(text for text in stop if text))
+        self._wish = GenerationOptions(sampling, self.samples, tuple(text for text in stop if text))
 
     def _check(self, limits: Limits) -> None:
         asked, n = self.asked, self.asked.n or 1
@@ -155,7 +164,7 @@ class Completion:
             ("max_tokens", asked.max_tokens or 0, limits.tokens),
         )
 
-    def write(self) -> Iterator[Part]:
+    def write(self) -> Iterator[TextChunk]:
         """In a thread: read and write what is asked for."""
         if self.asked.echo and self.asked.logprobs is not None:
             self._read = self._model.score_prompts(self.prompts, self.asked.logprobs)
@@ -163,7 +172,7 @@ class Completion:
             seeded = self.asked.seed is not None
             yield from self._model.write(self.prompts, self._wish, self.found, seeded)
         else:
-            self.found += [Continuation(prompt, n) for prompt in self.prompts for n in range(self.samples)]
+            self.found += [Generation(prompt, n) for prompt in self.prompts for n in range(self.samples)]
 
     def head(self) -> dict[str, Any]:
         """What every part of the answer begins with."""
@@ -254,6 +263,6 @@ def _as_one(told: list[dict[str, Any]], index: int) -> dict[str, Any]:
     }
 
 
-def _mean(found: Continuation) -> float:
+def _mean(found: Generation) -> float:
     """The log-probability of a token, its end included, on average."""
     return found.log_probability / max(1, len(found.tokens) + found.ended)

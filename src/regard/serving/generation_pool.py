@@ -5,11 +5,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from regard.decoding.generator import Part
+from regard.decoding.generator import TextChunk
 from regard.serving.errors import ApiError
 from regard.serving.metrics import Metrics
 
-Write = Callable[[], Iterator[Part]]
+Write = Callable[[], Iterator[TextChunk]]
 """Goes on with prompts, and gives out parts."""
 
 
@@ -29,7 +29,7 @@ class GenerationPool:
         """Whether the next request would be refused."""
         return self._requests >= self._queue
 
-    async def write(self, write: Write, texts: int) -> AsyncIterator[Part]:
+    async def write(self, write: Write, texts: int) -> AsyncIterator[TextChunk]:
         """Parts of so many texts as they are written. Whoever stops reading, or is cancelled, stops the writing too."""
         if self.full:
             self._metrics.refused.add(model=self._name)
@@ -65,7 +65,7 @@ class _Writing:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.parts: asyncio.Queue[Part | Exception | None] = asyncio.Queue()
+        self.parts: asyncio.Queue[TextChunk | Exception | None] = asyncio.Queue()
         self.stopped = threading.Event()
 
     def run(self, begin: Write) -> None:
@@ -82,5 +82,5 @@ class _Writing:
         except Exception as error:
             self._give(error)
 
-    def _give(self, part: Part | Exception | None) -> None:
+    def _give(self, part: TextChunk | Exception | None) -> None:
         self.loop.call_soon_threadsafe(self.parts.put_nowait, part)

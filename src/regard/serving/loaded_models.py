@@ -14,9 +14,9 @@ from regard.api import Model, load
 from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
 from regard.decoding.engines.choice import Name
 from regard.decoding.engines.ctranslate2 import Precision
-from regard.decoding.generator import Continuation, Part, Prompting, ScoredToken
-from regard.decoding.settings import Bounds, Sampling
-from regard.decoding.translator import Translation, Wish
+from regard.decoding.generator import Generation, GenerationOptions, ScoredToken, TextChunk
+from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.translator import Translation, TranslationOptions
 from regard.errors import ConfigError
 from regard.serving import languages
 from regard.serving.encoder_jobs import EmbedJob, EncoderJob
@@ -128,7 +128,7 @@ class LoadedModel:
         """Whether it is an encoder, which reads and writes nothing; it always runs in torch."""
         return "embeds" in self.does
 
-    def translate(self, texts: Sequence[str], wish: Wish) -> list[Translation]:
+    def translate(self, texts: Sequence[str], wish: TranslationOptions) -> list[Translation]:
         """Translate texts; may be called from several threads at once."""
         with self._loading:
             ready = self.model.translator(wish, engine=self.engine, precision=self.precision)
@@ -140,7 +140,9 @@ class LoadedModel:
         with self.torch:
             return errand(self.model, texts)
 
-    def write(self, prompts: Sequence[str], wish: Prompting, into: list[Continuation], seeded: bool) -> Iterator[Part]:
+    def write(
+        self, prompts: Sequence[str], wish: GenerationOptions, into: list[Generation], seeded: bool
+    ) -> Iterator[TextChunk]:
         """Go on with prompts, part by part; several threads may do so at once, and take turns at the torch network."""
         with self._loading:
             options: dict[str, Any] = {"engine": self.engine, "seeded": seeded}
@@ -164,13 +166,13 @@ class LoadedModel:
     def warm_up(self) -> None:
         """Load everything that the first request needs."""
         if self.translates:
-            self.translate(["."], Wish())
+            self.translate(["."], TranslationOptions())
             return
         if self.encodes:
             self.read(["."], EmbedJob())
             return
-        sampling = Sampling(temperature=0.0, bounds=Bounds(longest=1))
-        for _ in self.write([""], Prompting(sampling), [], True):
+        sampling = SamplingOptions(temperature=0.0, bounds=OutputConstraints(longest=1))
+        for _ in self.write([""], GenerationOptions(sampling), [], True):
             pass
 
     @contextmanager

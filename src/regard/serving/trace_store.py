@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from regard.decoding.generator import Prompting
-from regard.decoding.settings import Bounds, Sampling, Search
-from regard.decoding.translator import Wish
+from regard.decoding.generator import GenerationOptions
+from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
+from regard.decoding.translator import TranslationOptions
 from regard.interpret.subject import Subject
 from regard.interpret.trace import Trace, look
 from regard.interpret.written import LENGTH
@@ -106,12 +106,14 @@ def _looked(question: TraceRequest, served: LoadedModel) -> Trace:
     """Decode and keep the way to every number; the trace is called as the model is here, not by its folder."""
     model = served.model
     subject = Subject(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
-    wish: Wish | Prompting | None
+    wish: TranslationOptions | GenerationOptions | None
     if served.encodes:
         wish = None
     elif served.translates:
-        bounds = Bounds(1, question.longest)  # as `translate` does: an answer is never empty
-        wish = Wish(Search(question.beam, question.length_penalty, bounds=bounds))
+        bounds = OutputConstraints(1, question.longest)  # as `translate` does: an answer is never empty
+        wish = TranslationOptions(SearchOptions(question.beam, question.length_penalty, bounds=bounds))
     else:
-        wish = Prompting(Sampling(temperature=0, bounds=Bounds(longest=question.longest or LENGTH)))
+        wish = GenerationOptions(
+            SamplingOptions(temperature=0, bounds=OutputConstraints(longest=question.longest or LENGTH))
+        )
     return look(subject, question.text, wish, question.target)

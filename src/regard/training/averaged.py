@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.config import Config
-from regard.errors import ConfigError, FolderError
+from regard.errors import ConfigError, ModelError
 from regard.models import Loaded, load, save
 from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER
 from regard.models.folder import check_fit
@@ -32,12 +32,12 @@ def average_run(folder: Path, last: int, out: Path) -> str:
     """Write the mean of the weights of the last validations of a run, and say what was averaged."""
     model, kept = load(folder), Run(folder).kept_weights()
     if not kept:
-        raise FolderError(
+        raise ModelError(
             f"{folder}: keeps no weights to average; train with training.average_checkpoints = {last}, or give "
             "model folders."
         )
     if len(kept) < last:
-        raise FolderError(
+        raise ModelError(
             f"{folder}: keeps the weights of {len(kept)} validations, not of {last}; lower --last, "
             f"or train with training.average_checkpoints = {last}."
         )

@@ -22,7 +22,7 @@ from regard.data.preparation import PreparedData, PreparedSplit, prepare_documen
 from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.sampling import Writer
-from regard.decoding.settings import Bounds, Sampling
+from regard.decoding.settings import OutputConstraints, SamplingOptions
 from regard.evaluation.likelihood import perplexity
 from regard.models.cost import Cost
 from regard.models.network import Network
@@ -154,7 +154,7 @@ class LanguageModelling:
             if len(prompt) == 0:
                 continue
             length = min(CONTINUATION, self.context - len(prompt))
-            sampling = Sampling(temperature=TEMPERATURE, seed=number, bounds=Bounds(longest=length))
+            sampling = SamplingOptions(temperature=TEMPERATURE, seed=number, bounds=OutputConstraints(longest=length))
             writer = Writer([self.network], [prompt.tolist()], [0], self.config.tokens, sampling)
             while writer.open:
                 writer.step()

@@ -11,7 +11,7 @@ import torch
 from regard.config import Config
 from regard.config.training import PlateauScheduleConfig
 from regard.data.batching import DataPosition
-from regard.errors import FolderError, InterruptedRun, RunError
+from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.weights import read_tensors, tensors_of
 from regard.training.averaging import MovingAverage, mean, swapped
 from regard.training.checkpoint import (
@@ -269,7 +269,7 @@ class Loop:
         for step in self.state.kept:
             try:
                 several.append(read_tensors(self.run.weights(step)))
-            except FolderError as error:
+            except ModelError as error:
                 self.display.note(f"{error} It is left out of the average.")
         return mean(several) if len(several) > 1 else None
 

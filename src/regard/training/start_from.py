@@ -14,7 +14,7 @@ from regard.config import Config, EncoderConfig, Source, check, given
 from regard.config.complaint import origin
 from regard.config.written import leaves
 from regard.data.tokenizer import load_tokenizer
-from regard.errors import ConfigError, FolderError
+from regard.errors import ConfigError, ModelError
 from regard.models.contents import CONFIG, TOKENIZER, WEIGHTS, model_folder, read_config
 from regard.models.network import Network
 from regard.models.weights import read_tensors, shape, tensors_of
@@ -78,7 +78,7 @@ def start_tokenizer(folder: str) -> str:
     """The content of the `tokenizer.json` that training starts with."""
     path = model_folder(folder) / TOKENIZER
     if not path.exists():
-        raise FolderError(f"{path}: is missing, so training cannot start from this model; copy the folder again.")
+        raise ModelError(f"{path}: is missing, so training cannot start from this model; copy the folder again.")
     return load_tokenizer(path).to_json().decode()
 
 
@@ -94,10 +94,10 @@ def fill_from(network: Network, config: Config) -> str:
     for name, tensor in tensors_of(network).items():
         if name not in theirs:
             if not name.startswith(OF_THE_TASK):
-                raise FolderError(f"{path}: has no tensor {name}, which {CONFIG} asks for.")
+                raise ModelError(f"{path}: has no tensor {name}, which {CONFIG} asks for.")
             new.append(name)
         elif theirs[name].shape != tensor.shape:
-            raise FolderError(
+            raise ModelError(
                 f"{path}: has {name} of shape {shape(theirs[name])}, but training asks for {shape(tensor)}."
             )
         else:

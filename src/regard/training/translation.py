@@ -18,7 +18,7 @@ from regard.data.stats import CorpusStats, ReportProgress, pair_stats
 from regard.data.store import TokenStore
 from regard.decoding.engines.network import NetworkEngine
 from regard.decoding.settings import GREEDY
-from regard.decoding.translator import Translator, Wish
+from regard.decoding.translator import TranslationOptions, Translator
 from regard.errors import ConfigError
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.references import Asked, apart, together
@@ -32,7 +32,9 @@ from regard.training.random import generator
 from regard.training.ranked import ranked
 from regard.training.task import Check, Measured
 
-AS_TRAINED = Wish(GREEDY, split=False)  # a pair may be several sentences, and is translated as it was learned
+AS_TRAINED = TranslationOptions(
+    GREEDY, split=False
+)  # a pair may be several sentences, and is translated as it was learned
 AROUND = 1  # each side has one token besides its text: its end, or its start
 
 
@@ -159,7 +161,7 @@ class Translation:
             total, targets = total + float(loss.plain), targets + loss.targets
         return total / targets
 
-    def _measure(self, part: PreparedSplit, asked: Sequence[Asked], wish: Wish, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, asked: Sequence[Asked], wish: TranslationOptions, check: Check) -> Measured:
         loss = self._loss(part.store, check)
         scores = {"loss": loss, "perplexity": perplexity(loss)}
         if not asked:

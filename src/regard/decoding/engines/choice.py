@@ -4,8 +4,8 @@ import logging
 from typing import Literal
 
 from regard.config import Config
-from regard.decoding.settings import EXTRA, Sampling
-from regard.decoding.translator import Wish
+from regard.decoding.settings import EXTRA_TARGET_TOKENS, SamplingOptions
+from regard.decoding.translator import TranslationOptions
 from regard.errors import ConfigError
 from regard.interop.ctranslate2_limits import POSITIONS, why_not
 
@@ -30,7 +30,7 @@ def decide(wanted: Name, config: Config, *hindrances: str | None) -> Literal["to
     return "torch"
 
 
-def hindrance_to_search(wish: Wish, *, ensemble: bool) -> str | None:
+def hindrance_to_search(wish: TranslationOptions, *, ensemble: bool) -> str | None:
     """Why CTranslate2 cannot carry out a search; None if it can."""
     if ensemble:
         return "several models are to vote"
@@ -39,7 +39,7 @@ def hindrance_to_search(wish: Wish, *, ensemble: bool) -> str | None:
     if wish.search.coverage_penalty:
         return "there is a coverage penalty"
     bounds = wish.search.bounds
-    if max(wish.longest + EXTRA, bounds.longest or 0) >= POSITIONS:
+    if max(wish.longest + EXTRA_TARGET_TOKENS, bounds.longest or 0) >= POSITIONS:
         return f"it has only {POSITIONS:,} positions"
     if wish.forbidden or bounds.words:
         return "words are forbidden"
@@ -48,7 +48,7 @@ def hindrance_to_search(wish: Wish, *, ensemble: bool) -> str | None:
     return None
 
 
-def hindrance_to_sampling(sampling: Sampling, *, seeded: bool, ensemble: bool, room: bool) -> str | None:
+def hindrance_to_sampling(sampling: SamplingOptions, *, seeded: bool, ensemble: bool, room: bool) -> str | None:
     """Why CTranslate2 cannot draw; None if it can."""
     if ensemble:
         return "several models are to vote"

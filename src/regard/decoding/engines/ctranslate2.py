@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 from regard.config import Config
 from regard.decoding.engines.engine import Task, limits
-from regard.decoding.settings import Hypothesis, Search
-from regard.errors import FolderError, UnwritableFolderError
+from regard.decoding.settings import Hypothesis, SearchOptions
+from regard.errors import ModelError, UnwritableModelError
 from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS
 from regard.models.files import parse_json
 
@@ -87,7 +87,7 @@ class CTranslate2Engine:
         )
         return results
 
-    def _hypotheses(self, result: Any, search: Search, longest: int) -> list[Hypothesis]:
+    def _hypotheses(self, result: Any, search: SearchOptions, longest: int) -> list[Hypothesis]:
         """What CTranslate2 found, ranked by our formula; those that did not end only where none did.
 
         A batch has room for its longest sentence. For the others, what goes past their own limit does not count; where
@@ -108,7 +108,7 @@ class CTranslate2Engine:
         found.sort(key=lambda one: -search.worth(one.total, len(one.tokens)))
         return [self._hypothesis(one, result, search, end) for one in found[: search.hypotheses + search.spare]]
 
-    def _hypothesis(self, found: "_Found", result: Any, search: Search, end: str) -> Hypothesis:
+    def _hypothesis(self, found: "_Found", result: Any, search: SearchOptions, end: str) -> Hypothesis:
         ended = found.tokens[-1] == end
         return Hypothesis(
             [self._numbers[token] for token in (found.tokens[:-1] if ended else found.tokens)],
@@ -139,7 +139,7 @@ class CTranslate2Engine:
         return found
 
 
-def _exponent(search: Search) -> float:
+def _exponent(search: SearchOptions) -> float:
     """The power of the length that CTranslate2 divides by, which must not be 0: with 0, it would stop at the first end.
 
     It only decides which hypotheses are given out where too many end at once, so that about our own penalty will do:
@@ -185,7 +185,7 @@ def converted(folder: Path, precision: Precision) -> Path:
     if os.access(folder, os.W_OK):
         try:
             _convert(folder, folder / FOLDER / name, precision)
-        except UnwritableFolderError as error:
+        except UnwritableModelError as error:
             log.info("%s The cache is tried.", error)
         else:
             for old in (folder / FOLDER).glob(f"{precision}-*"):
@@ -202,7 +202,7 @@ def _convert(folder: Path, out: Path, precision: Precision) -> None:
     shutil.rmtree(out, ignore_errors=True)  # what is left of a damaged one
     try:
         to_ctranslate2(folder, out, precision)
-    except FolderError:
+    except ModelError:
         if not (out / "model.bin").is_file():  # else someone else has converted it in the meantime
             raise
 
@@ -212,7 +212,7 @@ def loaded(kind: Literal["Translator", "Generator"], folder: Path, precision: Pr
     place = converted(folder, precision)
     try:
         return _load(kind, place, precision)
-    except (RuntimeError, ValueError, FolderError):
+    except (RuntimeError, ValueError, ModelError):
         shutil.rmtree(place, ignore_errors=True)
     return _load(kind, converted(folder, precision), precision)
 
@@ -239,7 +239,7 @@ def _load(kind: str, place: Path, precision: Precision) -> Loaded:
 def _names(path: Path) -> list[str]:
     names = parse_json(path)
     if not isinstance(names, list):
-        raise FolderError(f"{path}: should hold a list.")
+        raise ModelError(f"{path}: should hold a list.")
     return names
 
 

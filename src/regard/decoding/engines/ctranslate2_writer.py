@@ -9,14 +9,14 @@ from typing import Any
 
 from regard.config import Config
 from regard.decoding.engines.ctranslate2 import Precision, loaded
-from regard.decoding.generator import Begin, Drawn, Writing
-from regard.decoding.settings import Sampling
+from regard.decoding.generator import GenerationSession, SampledToken, StartSession
+from regard.decoding.settings import SamplingOptions
 
 LEAST_SHARE = 1e-6  # of probability; less than that, in its short floats, is none, which it refuses
 WAIT = 0.5  # seconds without a token after which to see whether something failed
 
 
-def begin(folder: Path, config: Config, precision: Precision) -> Begin:
+def begin(folder: Path, config: Config, precision: Precision) -> StartSession:
     """What begins to write with the model in a folder, which is loaded once."""
     import ctranslate2
 
@@ -24,7 +24,7 @@ def begin(folder: Path, config: Config, precision: Precision) -> Begin:
     # one thread for a text: in small networks, threads that wait for each other make it four times slower
     ready = loaded("Generator", folder, precision)
 
-    def start(prompts: list[list[int]], streams: list[int], sampling: Sampling) -> Writing:
+    def start(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> GenerationSession:
         return CTranslate2Writer(ready.runner, ready.target, prompts, config, sampling)
 
     return start
@@ -34,12 +34,17 @@ class CTranslate2Writer:
     """Goes on with prompts until each ends or is told to stop."""
 
     def __init__(
-        self, generator: Any, names: list[str], prompts: Sequence[Sequence[int]], config: Config, sampling: Sampling
+        self,
+        generator: Any,
+        names: list[str],
+        prompts: Sequence[Sequence[int]],
+        config: Config,
+        sampling: SamplingOptions,
     ) -> None:
         self.open = list(range(len(prompts)))
         self.slid: set[int] = set()
         self._closed: set[int] = set()
-        self._drawn: SimpleQueue[tuple[Drawn, bool]] = SimpleQueue()
+        self._drawn: SimpleQueue[tuple[SampledToken, bool]] = SimpleQueue()
         self._generator: Any = generator
         self._results: list[Any] = []
         for rows in _of_equal_length(prompts):  # of unequal ones, it would give out parts of the longer as new text
@@ -49,7 +54,7 @@ class CTranslate2Writer:
                 **_options(names, config, sampling),
             )
 
-    def step(self) -> list[Drawn]:
+    def step(self) -> list[SampledToken]:
         """The next token, of whichever row has one."""
         drawn, last = self._next()
         if drawn.row in self._closed:
@@ -59,7 +64,7 @@ class CTranslate2Writer:
         self._leave()
         return [drawn]
 
-    def _next(self) -> tuple[Drawn, bool]:
+    def _next(self) -> tuple[SampledToken, bool]:
         while True:
             try:
                 return self._drawn.get(timeout=WAIT)
@@ -88,7 +93,7 @@ def _of_equal_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     yield from (list(rows) for _, rows in groupby(order, key=lambda row: len(prompts[row])))
 
 
-def _options(names: list[str], config: Config, sampling: Sampling) -> dict[str, Any]:
+def _options(names: list[str], config: Config, sampling: SamplingOptions) -> dict[str, Any]:
     """How to draw, in CTranslate2's terms."""
     bounds, greedy = sampling.bounds, sampling.greedy
     return {
@@ -107,13 +112,15 @@ def _options(names: list[str], config: Config, sampling: Sampling) -> dict[str, 
     }
 
 
-def _keeper(rows: list[int], drawn: "SimpleQueue[tuple[Drawn, bool]]", closed: set[int]) -> Callable[[Any], bool]:
+def _keeper(
+    rows: list[int], drawn: "SimpleQueue[tuple[SampledToken, bool]]", closed: set[int]
+) -> Callable[[Any], bool]:
     """What CTranslate2's threads call for each token; it says whether the row is to stop."""
 
     def keep(step: Any) -> bool:
         row = rows[step.batch_id]
         stop = row in closed
-        drawn.put((Drawn(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
+        drawn.put((SampledToken(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
         return stop
 
     return keep

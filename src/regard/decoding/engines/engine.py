@@ -6,7 +6,7 @@ from typing import Protocol
 
 from regard.config import Config
 from regard.data.parses import TokenFeatures
-from regard.decoding.settings import EXTRA, Hypothesis, Search
+from regard.decoding.settings import EXTRA_TARGET_TOKENS, Hypothesis, SearchOptions
 from regard.errors import InputError
 
 Ids = Sequence[int]
@@ -18,7 +18,7 @@ class Task:
 
     sources: Sequence[Ids]
     """The ids of each sentence, without its end."""
-    search: Search = field(default_factory=Search)
+    search: SearchOptions = field(default_factory=SearchOptions)
     prefixes: Sequence[Ids] | None = None
     """How each translation must begin."""
     scored: bool = True
@@ -46,7 +46,7 @@ def limits(task: Task, config: Config) -> list[int]:
     longest, learned = task.search.bounds.longest, config.model.longest
     found = []
     for source in task.sources:
-        limit = len(source) + 1 + EXTRA if longest is None else longest
+        limit = len(source) + 1 + EXTRA_TARGET_TOKENS if longest is None else longest
         found.append(limit if learned is None else min(limit, learned))
         if learned is not None and len(source) + 1 > learned:
             raise InputError(

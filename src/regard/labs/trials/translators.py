@@ -16,7 +16,7 @@ from regard import phrasebook
 from regard.api import Model, load
 from regard.config import Config, Source, check, gather
 from regard.decoding.settings import GREEDY
-from regard.decoding.translator import Wish
+from regard.decoding.translator import TranslationOptions
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.scores import score
 from regard.labs.lab import LabContext
@@ -252,7 +252,7 @@ class TranslatorScores:
 
 def evaluate_translator(model: Model, pairs: list[Pair]) -> TranslatorScores:
     """Return size, perplexity and BLEU of a model on these pairs."""
-    outputs = model.translate([pair.source for pair in pairs], Wish(GREEDY, split=False), engine="torch")
+    outputs = model.translate([pair.source for pair in pairs], TranslationOptions(GREEDY, split=False), engine="torch")
     bleu = translation_scores(outputs, pairs)["bleu"]
     return TranslatorScores(count_parameters(model.network), reference_perplexity(model, pairs), bleu)
 

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.data.sentence_splitting import join_sentences
-from regard.decoding.settings import Search
-from regard.decoding.translator import Translation, Wish
+from regard.decoding.settings import SearchOptions
+from regard.decoding.translator import Translation, TranslationOptions
 from regard.serving.answer import as_json
 from regard.serving.errors import ApiError
 from regard.serving.html_text import Page
@@ -44,7 +44,7 @@ def router(service: Service) -> APIRouter:
     """The routes of the protocol."""
     routes = APIRouter(tags=["LibreTranslate"])
     limits, beam = service.limits, service.beam
-    plain = Wish(Search(width=beam))
+    plain = TranslationOptions(SearchOptions(width=beam))
 
     codes = _codes(service)
 
@@ -61,7 +61,7 @@ def router(service: Service) -> APIRouter:
         wish = plain
         if order.alternatives:
             width = max(beam, order.alternatives + 1)
-            wish = Wish(Search(width=width, hypotheses=order.alternatives + 1))
+            wish = TranslationOptions(SearchOptions(width=width, hypotheses=order.alternatives + 1))
         works = [_Work(text, html=order.html) for text in order.texts]
         by_model: dict[str, list[_Work]] = {}
         for model, work in zip(order.models, works, strict=True):

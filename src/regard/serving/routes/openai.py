@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from regard.decoding.generator import Part
+from regard.decoding.generator import TextChunk
 from regard.errors import ConfigError, InputError
 from regard.serving.answer import as_json, written
 from regard.serving.asked import read_asked
@@ -91,7 +91,7 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def _events(work: Completion, parts: Stream[Part], deadline: float) -> AsyncIterator[bytes]:
+async def _events(work: Completion, parts: Stream[TextChunk], deadline: float) -> AsyncIterator[bytes]:
     """The answer as it is written; a failure on the way is its last event."""
     try:
         texts = work.events()

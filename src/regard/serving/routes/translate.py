@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.decoding.described import described
-from regard.decoding.settings import Bounds, Search
-from regard.decoding.translator import LONGEST, Wish
+from regard.decoding.settings import OutputConstraints, SearchOptions
+from regard.decoding.translator import MAX_SOURCE_TOKENS, TranslationOptions
 from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, check_limits, read_asked
 from regard.serving.errors import ApiError
@@ -40,7 +40,7 @@ class Asked(BaseModel):
     forbid: Annotated[list[str], Field(max_length=100)] = []
     copy_unknown: bool = False
     split: bool = True
-    longest: Annotated[int, Field(ge=1, le=LONGEST)] = LONGEST
+    longest: Annotated[int, Field(ge=1, le=MAX_SOURCE_TOKENS)] = MAX_SOURCE_TOKENS
     scores: bool = False
     """Whether the log-probability of each token is wanted."""
     alignment: bool = False
@@ -91,7 +91,7 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _wish(asked: Asked, texts: list[str], service: Service) -> Wish:
+def _wish(asked: Asked, texts: list[str], service: Service) -> TranslationOptions:
     limits, beam = service.limits, asked.beam or max(service.beam, asked.nbest)
     check_limits(
         ("text", len(texts), limits.texts),
@@ -107,9 +107,9 @@ def _wish(asked: Asked, texts: list[str], service: Service) -> Wish:
             f"patience: {asked.patience:g} times a beam of {beam} ends the search before nbest = {asked.nbest} are "
             "found; raise it.",
         )
-    bounds = Bounds(asked.min_length, asked.max_length)
-    return Wish(
-        Search(beam, asked.length_penalty, asked.coverage_penalty, asked.patience, asked.nbest, bounds),
+    bounds = OutputConstraints(asked.min_length, asked.max_length)
+    return TranslationOptions(
+        SearchOptions(beam, asked.length_penalty, asked.coverage_penalty, asked.patience, asked.nbest, bounds),
         asked.split,
         asked.longest,
         asked.prefix,

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 from regard.training.report.folder import read_run
 from regard.training.report.page import page
 
@@ -26,5 +26,5 @@ def write_report(run: Path) -> Path:
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise FolderError(f"{report}: cannot be written ({error.strerror}).") from None
+        raise ModelError(f"{report}: cannot be written ({error.strerror}).") from None
     return report

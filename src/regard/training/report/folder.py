@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.errors import FolderError
+from regard.errors import ModelError
 
 Record = dict[str, Any]
 
@@ -42,7 +42,7 @@ def read_run(folder: Path) -> Run:
     """Read a run folder."""
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file():
-        raise FolderError(f"{metrics}: is missing, so {folder} is not a run folder.")
+        raise ModelError(f"{metrics}: is missing, so {folder} is not a run folder.")
     training: list[Record] = []
     validation: list[Record] = []
     for line in _lines(metrics):
@@ -108,7 +108,7 @@ def _json(path: Path) -> object:
     try:
         content: object = json.loads(_read(path))
     except (ValueError, RecursionError) as error:
-        raise FolderError(f"{path}: is not valid JSON ({error}); mend or remove it.") from None
+        raise ModelError(f"{path}: is not valid JSON ({error}); mend or remove it.") from None
     return content
 
 
@@ -116,4 +116,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
