@@ -178,27 +178,27 @@ class Batch:
     """Source and target sentences, padded anywhere."""
 
     source: Tensor
-    source_real: Tensor
+    source_mask: Tensor
     target: Tensor
-    target_real: Tensor
+    target_mask: Tensor
 
     @property
-    def facts(self) -> dict[str, Tensor]:
+    def features(self) -> dict[str, Tensor]:
         """What parses of the sources tell."""
-        return facts_of(self.source_real)
+        return features_of(self.source_mask)
 
     def row(self, i: int) -> "Batch":
         """One sentence pair, its pads taken out."""
-        source, target = self.source[i][self.source_real[i]], self.target[i][self.target_real[i]]
+        source, target = self.source[i][self.source_mask[i]], self.target[i][self.target_mask[i]]
         return Batch(
             source[None], torch.ones_like(source[None]).bool(), target[None], torch.ones_like(target[None]).bool()
         )
 
 
-def facts_of(real: Tensor) -> dict[str, Tensor]:
+def features_of(mask: Tensor) -> dict[str, Tensor]:
     """Where real tokens (B, S) stand in trees: those of as many tokens have the same, every third word has two."""
-    found = {name: torch.zeros_like(real, dtype=torch.long) for name in SYNTAX_FEATURES}
-    for row, here in enumerate(real):
+    found = {name: torch.zeros_like(mask, dtype=torch.long) for name in SYNTAX_FEATURES}
+    for row, here in enumerate(mask):
         words = [token - token // 4 for token in range(int(here.sum()))]
         tree = tree_positions(random_heads(words[-1] + 1, random.Random(len(words))))
         for n, name in enumerate(SYNTAX_FEATURES):
@@ -209,9 +209,9 @@ def facts_of(real: Tensor) -> dict[str, Tensor]:
 def hidden(network: Network, batch: Batch) -> Tensor:
     """The hidden states of the last stack, whatever the network is."""
     if not network.decodes:
-        return network.encode(batch.target, batch.target_real).states
-    memory = network.encode(batch.source, batch.source_real, batch.facts) if network.encodes else None
-    return network.decode(batch.target, memory, real=batch.target_real)
+        return network.encode(batch.target, batch.target_mask).states
+    memory = network.encode(batch.source, batch.source_mask, batch.features) if network.encodes else None
+    return network.decode(batch.target, memory, mask=batch.target_mask)
 
 
 @st.composite
@@ -223,10 +223,10 @@ def batches(draw: st.DrawFn, rows: int = 3, longest: int = 7) -> Batch:
 
     def side(length: int) -> tuple[Tensor, Tensor]:
         ids = torch.randint(0, VOCABULARY, (batch, length), generator=generator)
-        real = torch.rand(batch, length, generator=generator) < 0.7
-        real[torch.arange(batch), torch.randint(0, length, (batch,), generator=generator)] = True  # one at least
-        return ids, real
+        mask = torch.rand(batch, length, generator=generator) < 0.7
+        mask[torch.arange(batch), torch.randint(0, length, (batch,), generator=generator)] = True  # one at least
+        return ids, mask
 
-    source, source_real = side(draw(st.integers(1, longest)))
-    target, target_real = side(draw(st.integers(1, longest)))
-    return Batch(source, source_real, target, target_real)
+    source, source_mask = side(draw(st.integers(1, longest)))
+    target, target_mask = side(draw(st.integers(1, longest)))
+    return Batch(source, source_mask, target, target_mask)

@@ -15,7 +15,7 @@ BIASED = "encoder-decoder, narrow keys, biases, untied"
 
 def sentences(batch: Batch) -> list[list[int]]:
     """The sources of a batch, without pads."""
-    return [source[real].tolist() for source, real in zip(batch.source, batch.source_real, strict=True)]
+    return [source[real].tolist() for source, real in zip(batch.source, batch.source_mask, strict=True)]
 
 
 @cache

@@ -236,7 +236,7 @@ def test_a_marian_without_its_head_is_imported_with_the_embeddings_as_output(tmp
     target, target_real = padded(1, bare.config.vocab_size)
     with torch.no_grad():
         expected = bare(source, source_real.long(), target, target_real.long()).last_hidden_state
-        hidden = ours.network.decode(target, ours.network.encode(source, source_real), real=target_real)
+        hidden = ours.network.decode(target, ours.network.encode(source, source_real), mask=target_real)
     assert difference(hidden, expected, target_real) < TOLERANCE
     assert report.left_out == ()  # its tables of positions are the sinusoids that ours computes
 
@@ -282,7 +282,7 @@ def test_a_gpt2_without_its_head_is_imported(tmp_path: Path) -> None:
     ids, real = padded(0, bare.config.vocab_size)
     with torch.no_grad():
         expected = bare(ids, attention_mask=real.long()).last_hidden_state
-        assert difference(ours.network.decode(ids, real=real), expected, real) < TOLERANCE
+        assert difference(ours.network.decode(ids, mask=real), expected, real) < TOLERANCE
     assert report.left_out == ()
 
 

@@ -24,7 +24,7 @@ def test_a_cost_is_the_difference_to_a_sentence_without_the_token(name: str) -> 
     for left_out in range(len(written.source) - 1):
         source = written.source[:left_out] + written.source[left_out + 1 :]
         with torch.no_grad():
-            memory = network.encode(torch.tensor([source]), facts=facts(trace, without=left_out))
+            memory = network.encode(torch.tensor([source]), features=facts(trace, without=left_out))
             rows = network.logits(network.decode(torch.tensor([written.read]), memory))[0].log_softmax(-1)
         for step in trace.steps:
             cost = step.log_probability - float(rows[step.step, step.id])

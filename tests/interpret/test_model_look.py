@@ -61,7 +61,7 @@ def test_gradients_are_those_of_the_loss_and_leave_nothing_behind(name: str) -> 
     loss = -sum(step.log_probability for step in trace.steps) / len(trace.steps)
     network, written = trace.subject.network, trace.written
     source = written.source
-    memory = None if source is None else network.encode(torch.tensor([source]), facts=facts(trace))
+    memory = None if source is None else network.encode(torch.tensor([source]), features=facts(trace))
     rows = network.logits(network.decode(torch.tensor([written.read]), memory))[0].log_softmax(-1)
     total = -rows[torch.arange(len(rows)), torch.tensor(written.follows)].mean()
     assert float(total.detach()) == pytest.approx(loss, abs=1e-4)

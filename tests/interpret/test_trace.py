@@ -43,7 +43,7 @@ def test_decoding_token_by_token_gives_the_same_numbers_as_the_trace(name: str) 
     network, written = trace.subject.network, trace.written
     assert written.read is not None
     source = written.source
-    memory = None if source is None else network.encode(torch.tensor([source]), facts=facts(trace))
+    memory = None if source is None else network.encode(torch.tensor([source]), features=facts(trace))
     cache = network.new_cache()
     taps = {id(module): tap for tap, module in network.taps.items()}
     for step, number in enumerate(written.read):

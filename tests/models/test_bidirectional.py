@@ -58,14 +58,14 @@ def test_backwards_begins_at_each_rows_end_and_at_each_documents() -> None:
     text = torch.randint(0, VOCABULARY, (6,))
     ids, following = text[:-1], text[1:]
     alone = network.both_ways(ids[None], following[None])[0]
-    real = torch.tensor([[True] * 5 + [False] * 3, [False, False] + [True] * 5 + [False]])
+    mask = torch.tensor([[True] * 5 + [False] * 3, [False, False] + [True] * 5 + [False]])
     rows = torch.zeros(2, 8).long()
-    rows[real], later = ids.repeat(2), torch.ones(2, 8).long()
-    later[real] = following.repeat(2)
-    together = network.both_ways(rows, later, real)
-    torch.testing.assert_close(together[real], alone.repeat(2, 1), atol=TOLERANCE, rtol=0)
+    rows[mask], later = ids.repeat(2), torch.ones(2, 8).long()
+    later[mask] = following.repeat(2)
+    together = network.both_ways(rows, later, mask)
+    torch.testing.assert_close(together[mask], alone.repeat(2, 1), atol=TOLERANCE, rtol=0)
     documents = torch.tensor([[1] * 5 + [2] * 5])
-    shared = network.both_ways(ids.repeat(2)[None], following.repeat(2)[None], facts={"documents": documents})
+    shared = network.both_ways(ids.repeat(2)[None], following.repeat(2)[None], features={"documents": documents})
     torch.testing.assert_close(shared[0], alone.repeat(2, 1), atol=TOLERANCE, rtol=0)
 
 

@@ -70,11 +70,11 @@ def test_a_long_batch_equals_its_rows_whatever_the_padding(
 ) -> None:
     network = make(EncoderOnlyConfig(**SMALL, attention=attention))
     ids = torch.randint(0, 16, (4, 150))
-    real = torch.rand(4, 150) < torch.tensor([[0.2], [0.6], [0.9], [1.1]])
-    states = network.encode(ids, real).states
+    mask = torch.rand(4, 150) < torch.tensor([[0.2], [0.6], [0.9], [1.1]])
+    states = network.encode(ids, mask).states
     for row in range(4):
-        alone = network.encode(ids[row][real[row]][None]).states[0]
-        torch.testing.assert_close(states[row][real[row]], alone, atol=TOLERANCE, rtol=0)
+        alone = network.encode(ids[row][mask[row]][None]).states[0]
+        torch.testing.assert_close(states[row][mask[row]], alone, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("step", [1, 7])
@@ -82,13 +82,13 @@ def test_a_long_batch_equals_its_rows_whatever_the_padding(
 def test_a_rolling_cache_equals_no_cache_and_stays_small(step: int, padded: bool) -> None:
     network = make(DecoderOnlyConfig(**SMALL, attention=WindowAttentionConfig(window=3)))
     ids = torch.randint(0, 16, (2, 105))
-    real = torch.rand(2, 105) < 0.7 if padded else torch.ones(2, 105).bool()
-    real[:, :50] = True  # what is forgotten while there are no pads is not missed later
+    mask = torch.rand(2, 105) < 0.7 if padded else torch.ones(2, 105).bool()
+    mask[:, :50] = True  # what is forgotten while there are no pads is not missed later
     cache = network.new_cache()
     parts = [
-        network.decode(ids[:, at : at + step], cache=cache, real=real[:, at : at + step]) for at in range(0, 105, step)
+        network.decode(ids[:, at : at + step], cache=cache, mask=mask[:, at : at + step]) for at in range(0, 105, step)
     ]
-    whole = network.decode(ids, real=real)
+    whole = network.decode(ids, mask=mask)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=TOLERANCE, rtol=0)
     assert isinstance(cache, DecoderCache)
     kept = cache.layers[0].own

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from family import DECODERS, ENCODERS, SPARSE, facts_of, make
+from family import DECODERS, ENCODERS, SPARSE, features_of, make
 from regard.models import EncoderOnlyTransformer
 from regard.models.cost import Cost
 from regard.nn import open_taps
@@ -15,8 +15,8 @@ def test_training_flops_equal_torchs_count(name: str) -> None:
     network = make(DECODERS[name])
     sources, targets = torch.randint(4, 20, (3, 6)), torch.randint(4, 20, (3, 5))
     with open_taps(network), FlopCounterMode(display=False) as counter:  # it cannot count inside fused kernels
-        facts = facts_of(torch.ones_like(sources).bool())
-        logits = network(sources, targets, source_facts=facts) if network.encodes else network(targets)
+        features = features_of(torch.ones_like(sources).bool())
+        logits = network(sources, targets, source_features=features) if network.encodes else network(targets)
     lengths = torch.full((3,), 5), torch.full((3,), 6) if network.encodes else None
     assert Cost(network).training(*lengths) == 3 * counter.get_total_flops()
     assert logits.size(1) == 5

@@ -40,8 +40,8 @@ def test_a_loaded_network_equals_the_saved_one(name: str, tmp_path: Path) -> Non
     model = load(tmp_path / "model")
     assert model.config == config
     ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
-    real = torch.tensor([[True, True, True], [True, False, True]])
-    batch = Batch(ids, real, ids, real)
+    mask = torch.tensor([[True, True, True], [True, False, True]])
+    batch = Batch(ids, mask, ids, mask)
     saved, loaded = tensors_of(network), tensors_of(model.network)
     assert saved.keys() == loaded.keys()
     assert all(torch.equal(saved[name], loaded[name]) for name in saved)
@@ -189,12 +189,12 @@ def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
 def test_a_full_disk_gets_a_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
     program = f"""
 import resource, signal, sys
-from regard.config import Config, DecoderOnly
+from regard.config import Config, DecoderOnlyConfig
 from regard.errors import ModelError
 from regard.models import build, save
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-config = Config(model=DecoderOnly(vocabulary=1000, width=64, heads=4, layers=1))
+config = Config(model=DecoderOnlyConfig(vocab_size=1000, width=64, heads=4, layers=1))
 try:
     save({str(tmp_path / "model")!r}, build(config.model), config)
 except ModelError as error:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from family import DECODERS, facts_of
+from family import DECODERS, features_of
 from regard.config import (
     DecoderOnlyConfig,
     EncoderDecoderConfig,
@@ -151,8 +151,8 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     config = DECODERS[name]
     network = build(config)
     ids = torch.randint(0, config.vocab_size, (3, 7))
-    facts = facts_of(torch.ones_like(ids).bool())
-    logits = network(ids, ids, source_facts=facts) if config.translates else network(ids)
+    features = features_of(torch.ones_like(ids).bool())
+    logits = network(ids, ids, source_features=features) if config.translates else network(ids)
     logits.square().sum().backward()
     for parameter_name, parameter in network.named_parameters():
         assert parameter.grad is not None, parameter_name

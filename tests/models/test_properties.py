@@ -30,7 +30,7 @@ def _made(name: str) -> Network:
 
 
 def memory_of(network: Network, batch: Batch) -> Memory | None:
-    return network.encode(batch.source, batch.source_real, batch.facts) if network.encodes else None
+    return network.encode(batch.source, batch.source_mask, batch.features) if network.encodes else None
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -40,8 +40,8 @@ def test_a_batch_equals_its_rows_one_by_one_whatever_the_padding(name: str, batc
     together = hidden(network, batch)
     for i in range(len(batch.target)):
         alone = hidden(network, batch.row(i))
-        torch.testing.assert_close(together[i][batch.target_real[i]], alone[0], atol=TOLERANCE, rtol=0)
-    assert (together[~batch.target_real] == 0).all()
+        torch.testing.assert_close(together[i][batch.target_mask[i]], alone[0], atol=TOLERANCE, rtol=0)
+    assert (together[~batch.target_mask] == 0).all()
 
 
 @pytest.mark.parametrize("watched", [False, True])
@@ -51,13 +51,13 @@ def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: B
     network = network_of(name)
     generator = torch.Generator().manual_seed(seed)
 
-    def replaced(ids: Tensor, real: Tensor) -> Tensor:
-        return ids.where(real, torch.randint(0, VOCABULARY, ids.shape, generator=generator))
+    def replaced(ids: Tensor, mask: Tensor) -> Tensor:
+        return ids.where(mask, torch.randint(0, VOCABULARY, ids.shape, generator=generator))
 
-    source, target = replaced(batch.source, batch.source_real), replaced(batch.target, batch.target_real)
+    source, target = replaced(batch.source, batch.source_mask), replaced(batch.target, batch.target_mask)
     with open_taps(network) if watched else nullcontext():  # open taps have pads computed
         before = hidden(network, batch)
-        after = hidden(network, Batch(source, batch.source_real, target, batch.target_real))
+        after = hidden(network, Batch(source, batch.source_mask, target, batch.target_mask))
     torch.testing.assert_close(before, after, atol=0, rtol=0)
 
 
@@ -65,7 +65,7 @@ def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: B
 @given(batch=batches())
 def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: Batch) -> None:
     network = network_of(name)
-    together = network(batch.target, batch.target_real)
+    together = network(batch.target, batch.target_mask)
     for i in range(len(batch.target)):
         alone = network(batch.row(i).target)
         torch.testing.assert_close(together[i], alone[0], atol=TOLERANCE, rtol=0)
@@ -82,10 +82,10 @@ def test_documents_that_share_a_row_do_not_see_each_other(
     pads = torch.zeros(3 if padded else 0).long()
     row = torch.cat([*texts, pads])[None]
     numbers = torch.cat([torch.full((length,), n) for n, length in enumerate(lengths)] + [pads])[None]
-    real = torch.arange(row.size(1))[None] < sum(lengths)
-    together = network.decode(row, real=real, facts={"documents": numbers})
+    mask = torch.arange(row.size(1))[None] < sum(lengths)
+    together = network.decode(row, mask=mask, features={"documents": numbers})
     alone = torch.cat([network.decode(text[None]) for text in texts], dim=1)
-    torch.testing.assert_close(together[real], alone[0], atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(together[mask], alone[0], atol=TOLERANCE, rtol=0)
 
 
 def test_pads_are_not_computed() -> None:
@@ -109,20 +109,20 @@ def test_the_memory_is_projected_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "real", [torch.ones(2, 3), torch.ones(2, 3).long(), torch.ones(1, 3).bool(), torch.ones(2, 2).bool()]
+    "mask", [torch.ones(2, 3), torch.ones(2, 3).long(), torch.ones(1, 3).bool(), torch.ones(2, 2).bool()]
 )
-def test_a_padding_mask_of_another_type_or_shape_gets_a_sentence(real: Tensor) -> None:
+def test_a_padding_mask_of_another_type_or_shape_gets_a_sentence(mask: Tensor) -> None:
     network = make(DECODERS["encoder-decoder"])
     ids = torch.ones(2, 3).long()
     sentence = (
-        f"The padding mask is {real.dtype} of shape {tuple(real.shape)}; for these tokens it should be torch.bool "
+        f"The padding mask is {mask.dtype} of shape {tuple(mask.shape)}; for these tokens it should be torch.bool "
         "of shape (2, 3), True at tokens that are not pads."
     )
     memory = network.encode(ids)
     for call in (
-        lambda: network.encode(ids, real),
-        lambda: network.decode(ids, memory, real=real),
-        lambda: network.decode(ids, Memory(memory.states, real)),
+        lambda: network.encode(ids, mask),
+        lambda: network.decode(ids, memory, mask=mask),
+        lambda: network.decode(ids, Memory(memory.states, mask)),
     ):
         with pytest.raises(InputError) as error:
             call()
@@ -151,13 +151,13 @@ def test_cached_decoding_equals_uncached_for_any_split_of_the_prefix(
 ) -> None:
     network = network_of(name)
     memory = memory_of(network, batch)
-    whole = network.decode(batch.target, memory, real=batch.target_real)
+    whole = network.decode(batch.target, memory, mask=batch.target_mask)
     length = batch.target.size(1)
     cuts = sorted(data.draw(st.sets(st.integers(1, length - 1)))) if length > 1 else []
     cache, pieces = network.new_cache(), []
     for start, end in zip([0, *cuts], [*cuts, length], strict=True):
         piece = slice(start, end)
-        pieces.append(network.decode(batch.target[:, piece], memory, cache, real=batch.target_real[:, piece]))
+        pieces.append(network.decode(batch.target[:, piece], memory, cache, mask=batch.target_mask[:, piece]))
         assert cache.length == end
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, atol=TOLERANCE, rtol=0)
 
@@ -169,13 +169,13 @@ def test_a_cache_of_selected_rows_is_the_cache_of_those_rows(name: str, batch: B
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(batch.target) - 1), min_size=1, max_size=5)))
     memory = memory_of(network, batch)
     cache = network.new_cache()
-    network.decode(batch.target, memory, cache, real=batch.target_real)
+    network.decode(batch.target, memory, cache, mask=batch.target_mask)
     following = torch.randint(0, VOCABULARY, (len(rows), 2))
     chosen = None if memory is None else memory.select(rows)
     step = network.decode(following, chosen, cache.select(rows))
     whole = torch.cat([batch.target[rows], following], dim=1)
-    real = torch.cat([batch.target_real[rows], torch.ones_like(following).bool()], dim=1)
-    expected = network.decode(whole, chosen, real=real)[:, -2:]
+    mask = torch.cat([batch.target_mask[rows], torch.ones_like(following).bool()], dim=1)
+    expected = network.decode(whole, chosen, mask=mask)[:, -2:]
     torch.testing.assert_close(step, expected, atol=TOLERANCE, rtol=0)
 
 
@@ -191,14 +191,14 @@ def test_no_position_depends_on_a_later_one(name: str, batch: Batch, data: st.Da
         return seen[-1]
 
     hook = network.taps["decoder.embedding.sum"].register_forward_hook(watch)
-    states = network.decode(batch.target, memory_of(network, batch), real=batch.target_real)
+    states = network.decode(batch.target, memory_of(network, batch), mask=batch.target_mask)
     hook.remove()
     weights = torch.randn_like(states[:, position])
     (states[:, position] * weights).sum().backward()
     gradient = seen[0].grad
     assert gradient is not None
     assert (gradient[:, position + 1 :] == 0).all()
-    assert (gradient[:, position][batch.target_real[:, position]] != 0).any(-1).all()
+    assert (gradient[:, position][batch.target_mask[:, position]] != 0).any(-1).all()
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -209,8 +209,8 @@ def test_changing_a_later_token_changes_no_earlier_output(name: str, batch: Batc
     changed = batch.target.clone()
     changed[:, position] = (changed[:, position] + 1) % VOCABULARY
     memory = memory_of(network, batch)
-    before = network.decode(batch.target, memory, real=batch.target_real)
-    after = network.decode(changed, memory, real=batch.target_real)
+    before = network.decode(batch.target, memory, mask=batch.target_mask)
+    after = network.decode(changed, memory, mask=batch.target_mask)
     assert torch.equal(before[:, :position], after[:, :position])
 
 
@@ -248,8 +248,8 @@ def test_masked_keys_weigh_exactly_zero(name: str, batch: Batch) -> None:
         linformer = isinstance(network.get_submodule(tap.removesuffix(".weights")), LinformerAttention)
         if tap.endswith(("kernel.weights", "cross_attention.weights")) and not linformer:  # whose are of mixtures
             of_source = "cross_attention" in tap or (tap.startswith("encoder") and network.decodes)
-            real = batch.source_real if of_source else batch.target_real
-            assert (weights.masked_select(~real[:, None, None, :]) == 0).all()
+            mask = batch.source_mask if of_source else batch.target_mask
+            assert (weights.masked_select(~mask[:, None, None, :]) == 0).all()
             if tap.startswith("decoder") and "cross" not in tap:
                 assert (weights.triu(1) == 0).all()
             total = weights.sum(-1)
@@ -265,10 +265,10 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
     )
 
     def loss() -> Tensor:
-        states = hidden(network, batch)[batch.target_real]
+        states = hidden(network, batch)[batch.target_mask]
         if isinstance(network, EncodingNetwork):
             return states.sin().sum() + (network.logits(states).sin().sum() if network.head is not None else 0)
-        return F.cross_entropy(network.logits(states), batch.target[batch.target_real].roll(-1))
+        return F.cross_entropy(network.logits(states), batch.target[batch.target_mask].roll(-1))
 
     loss().backward()
     for parameter_name, parameter in network.named_parameters():

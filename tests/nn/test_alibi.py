@@ -37,15 +37,15 @@ def test_slopes_are_those_of_bloom(heads: int) -> None:
 
 @given(batch=batches(), heads=st.integers(1, 9), causal=st.booleans())
 def test_the_bias_is_the_slope_times_the_distance_in_real_tokens(batch: Batch, heads: int, causal: bool) -> None:
-    ids, real = batch.target, batch.target_real
+    ids, mask = batch.target, batch.target_mask
     rows, length = ids.shape
-    layout = lay_out(ids, real, causal=causal)
+    layout = lay_out(ids, mask, causal=causal)
     scheme = AlibiPositions().for_layer(heads, key_width=2, value_width=2, scale=0.7)
     bias = scheme.bias(torch.zeros(rows, heads, length, 2, dtype=torch.float64), layout)
     assert bias is not None
     bias = bias.expand(rows, heads, length, length)
     for row in range(rows):
-        places = real[row].nonzero().flatten().tolist()
+        places = mask[row].nonzero().flatten().tolist()
         for i, query in enumerate(places):
             for j, key in enumerate(places):
                 expected = [-slope * abs(i - j) for slope in slopes(heads)]

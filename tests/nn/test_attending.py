@@ -59,14 +59,14 @@ def test_each_step_is_its_equations(cell: type[Cell], lengths: list[int], rows: 
 
     sentences = len(lengths)
     memory, x = numbers(sentences, max(lengths), WIDTH), numbers(sentences * rows, 5, INPUTS)
-    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     before = tuple(numbers(sentences * rows, WIDTH) for _ in range(cell.remembers))
     ends = torch.randint(0, 6, (sentences * rows,), generator=generator)
-    shown, contexts, last = layer.walk(x, ends, before, Source(attention, memory, real, attention.score.keys(memory)))
+    shown, contexts, last = layer.walk(x, ends, before, Source(attention, memory, mask, attention.score.keys(memory)))
     for row, end in enumerate(ends.tolist()):
         sentence = row // rows
         start = tuple(part[row : row + 1] for part in before)
-        ours = memory[sentence][real[sentence]]
+        ours = memory[sentence][mask[sentence]]
         if end:
             states, seen, after = by_hand(layer, attention, x[row, :end], ours, start)
             torch.testing.assert_close(shown[row, :end], states, atol=TOLERANCE, rtol=0)
@@ -131,7 +131,7 @@ def test_documents_that_share_a_row_look_at_its_sentence_each_from_the_start(see
     network = build(RecurrentEncoderDecoderConfig(vocab_size=9, width=WIDTH, layers=1)).double().eval()
     source, texts = torch.randint(0, 9, (2, 3)), torch.randint(0, 9, (4, 5))  # two rows look at each sentence
     documents = torch.tensor([0, 0, 0, 1, 1]).expand(4, -1)
-    together = network.decode(texts, network.encode(source), facts={"documents": documents})
+    together = network.decode(texts, network.encode(source), features={"documents": documents})
     apart = [network.decode(part, network.encode(source)) for part in (texts[:, :3], texts[:, 3:])]
     torch.testing.assert_close(together, torch.cat(apart, dim=1), atol=TOLERANCE, rtol=0)
 

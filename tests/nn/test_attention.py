@@ -19,9 +19,9 @@ Way = Callable[..., Tensor]
 SDPA = F.scaled_dot_product_attention
 
 
-def layout(queries: int, keys: int, real: Tensor | None = None, is_causal: bool = False) -> Layout:
+def layout(queries: int, keys: int, mask: Tensor | None = None, is_causal: bool = False) -> Layout:
     index = torch.arange(keys)[None]
-    return Layout(Tokens(index[:, -queries:]), Tokens(index), Mask(queries, keys, real, is_causal))
+    return Layout(Tokens(index[:, -queries:]), Tokens(index), Mask(queries, keys, mask, is_causal))
 
 
 @st.composite
@@ -36,9 +36,9 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Layout]:
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
-    real = torch.rand(batch, keys, generator=generator) < 0.6 if draw(st.booleans()) else None
+    mask = torch.rand(batch, keys, generator=generator) < 0.6 if draw(st.booleans()) else None
     q, k = random(batch, heads, queries, width), random(batch, heads, keys, width)
-    return q, k, random(batch, heads, keys, value_width), layout(queries, keys, real, is_causal)
+    return q, k, random(batch, heads, keys, value_width), layout(queries, keys, mask, is_causal)
 
 
 def kernel_for(q: Tensor, dropout: float = 0.0) -> FullAttention:

@@ -53,8 +53,8 @@ def their_config(block: int, random: int, longest: int) -> BigBirdConfig:
     )
 
 
-def gradients(out: Tensor, real: Tensor, weights: list[Tensor]) -> list[Tensor]:
-    return list(torch.autograd.grad(out[real].sin().sum(), weights))
+def gradients(out: Tensor, mask: Tensor, weights: list[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(out[mask].sin().sum(), weights))
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_a_layer_equals_theirs(block: int, blocks: int, random: int, pads: int) 
         ours.query_key_value.bias.copy_(torch.cat([part.bias for part in parts]))
         ours.output.load_state_dict(dense.state_dict())
     x = torch.randn(ROWS, length, WIDTH).double().requires_grad_()
-    real = torch.arange(length) < torch.tensor([[length - pads], [length]])
-    blocked, band, of_queries, of_keys = BigBirdModel.create_masks_for_block_sparse_attn(real.double(), block)
+    mask = torch.arange(length) < torch.tensor([[length - pads], [length]])
+    blocked, band, of_queries, of_keys = BigBirdModel.create_masks_for_block_sparse_attn(mask.double(), block)
     found, _ = theirs(x, band, of_queries, of_keys, blocked, blocked)
-    expected, out = dense(found), ours(x, lay_out(torch.zeros(ROWS, length), real, pack=False))
-    torch.testing.assert_close(out[real], expected[real], atol=TOLERANCE, rtol=0)
-    wanted = torch.cat([*gradients(expected, real, [part.weight for part in parts])])
-    (ours_found,) = gradients(out, real, [ours.query_key_value.weight])
+    expected, out = dense(found), ours(x, lay_out(torch.zeros(ROWS, length), mask, pack=False))
+    torch.testing.assert_close(out[mask], expected[mask], atol=TOLERANCE, rtol=0)
+    wanted = torch.cat([*gradients(expected, mask, [part.weight for part in parts])])
+    (ours_found,) = gradients(out, mask, [ours.query_key_value.weight])
     torch.testing.assert_close(ours_found, wanted, atol=TOLERANCE, rtol=0)
 
 

@@ -46,20 +46,20 @@ def pads(length: int, kind: str, seed: int) -> Tensor | None:
     if kind == "none":
         return None
     if kind == "end":
-        real = torch.arange(length) < torch.randint(1, length + 1, (ROWS, 1), generator=generator)
+        mask = torch.arange(length) < torch.randint(1, length + 1, (ROWS, 1), generator=generator)
     else:
-        real = torch.rand(ROWS, length, generator=generator) < 0.7
-    real[:, 0] = True
-    real[-1] = True
-    return real
+        mask = torch.rand(ROWS, length, generator=generator) < 0.7
+    mask[:, 0] = True
+    mask[-1] = True
+    return mask
 
 
-def by_hand(real: Tensor | None, length: int, sees: Callable[[int, int, int], bool]) -> Tensor:
+def by_hand(mask: Tensor | None, length: int, sees: Callable[[int, int, int], bool]) -> Tensor:
     """Who may look where (B, 1, T, S), token by token: `sees(i, j, n)` for the i-th and j-th real tokens of n."""
-    real = torch.ones(ROWS, length, dtype=torch.bool) if real is None else real
+    mask = torch.ones(ROWS, length, dtype=torch.bool) if mask is None else mask
     allowed = torch.zeros(ROWS, 1, length, length, dtype=torch.bool)
     for row in range(ROWS):
-        places = real[row].nonzero().squeeze(1).tolist()
+        places = mask[row].nonzero().squeeze(1).tolist()
         for i, query in enumerate(places):
             for j, key in enumerate(places):
                 allowed[row, 0, query, key] = sees(i, j, len(places))
@@ -67,10 +67,10 @@ def by_hand(real: Tensor | None, length: int, sees: Callable[[int, int, int], bo
 
 
 def agrees_with_dense(
-    kernel: SparseAttention, qkv: list[Tensor], layout: Layout, allowed: Tensor, real: Tensor | None
+    kernel: SparseAttention, qkv: list[Tensor], layout: Layout, allowed: Tensor, mask: Tensor | None
 ) -> None:
     """Outputs and gradients of the blocks, and of what runs under open taps, are those of `attend` under the mask."""
-    at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if real is None else real[:, None, :, None]
+    at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if mask is None else mask[:, None, :, None]
     q, k, v = qkv
     expected, weights = attend(q, k, v, allowed, scale=kernel.scale)
     wanted = torch.autograd.grad((expected * at_real).sin().sum(), qkv)
@@ -98,26 +98,26 @@ def agrees_with_dense(
 def test_a_window_equals_full_attention_under_its_mask(
     length: int, reach: int, causal: bool, padding: str, seed: int
 ) -> None:
-    kernel, real, qkv = WindowAttention(0.5, reach), pads(length, padding, seed), vectors(length, seed)
+    kernel, mask, qkv = WindowAttention(0.5, reach), pads(length, padding, seed), vectors(length, seed)
     kernel.block = reach + seed % 2  # as small as can be, so that short sentences have many
-    layout = lay_out(torch.zeros(ROWS, length), real, causal=causal)
-    allowed = by_hand(real, length, lambda i, j, n: abs(i - j) <= reach and not (causal and j > i))
-    agrees_with_dense(kernel, qkv, layout, allowed, real)
+    layout = lay_out(torch.zeros(ROWS, length), mask, causal=causal)
+    allowed = by_hand(mask, length, lambda i, j, n: abs(i - j) <= reach and not (causal and j > i))
+    agrees_with_dense(kernel, qkv, layout, allowed, mask)
 
 
 @given(length=st.integers(8, 30), reach=st.integers(1, 3), padding=st.booleans(), seed=st.integers(0, 2**16))
 def test_a_window_does_not_reach_into_another_document(length: int, reach: int, padding: bool, seed: int) -> None:
     kernel, qkv = WindowAttention(0.5, reach), vectors(length, seed)
     kernel.block = reach
-    real = pads(length, "anywhere" if padding else "none", seed)
+    mask = pads(length, "anywhere" if padding else "none", seed)
     documents = (torch.arange(length) // 5).expand(ROWS, -1)
-    layout = lay_out(torch.zeros(ROWS, length), real, causal=True, facts={"documents": documents})
-    every = torch.ones(ROWS, length, dtype=torch.bool) if real is None else real
+    layout = lay_out(torch.zeros(ROWS, length), mask, causal=True, features={"documents": documents})
+    every = torch.ones(ROWS, length, dtype=torch.bool) if mask is None else mask
     number = every.cumsum(1)[:, None, :, None]
     behind = number - number.mT
     allowed = (behind >= 0) & (behind <= reach) & every[:, None, None] & every[:, None, :, None]
     allowed &= (documents[:, :, None] == documents[:, None])[:, None]
-    agrees_with_dense(kernel, qkv, layout, allowed, real)
+    agrees_with_dense(kernel, qkv, layout, allowed, mask)
 
 
 @given(
@@ -133,10 +133,10 @@ def test_bigbird_equals_full_attention_under_its_mask(
     length: int, block: int, window: int, globals_: int, random: int, padding: str, seed: int
 ) -> None:
     pattern = Pattern(window, globals_, random, seed)
-    kernel, real, qkv = BigBirdAttention(0.5, block, pattern), pads(length, padding, seed), vectors(length, seed)
-    layout = lay_out(torch.zeros(ROWS, length), real)
-    allowed = by_hand(real, length, lambda i, j, n: j // block in plan(pattern, -(-n // block))[i // block])
-    agrees_with_dense(kernel, qkv, layout, allowed, real)
+    kernel, mask, qkv = BigBirdAttention(0.5, block, pattern), pads(length, padding, seed), vectors(length, seed)
+    layout = lay_out(torch.zeros(ROWS, length), mask)
+    allowed = by_hand(mask, length, lambda i, j, n: j // block in plan(pattern, -(-n // block))[i // block])
+    agrees_with_dense(kernel, qkv, layout, allowed, mask)
 
 
 @given(
@@ -178,11 +178,11 @@ def test_the_plan_follows_from_seed_and_length() -> None:
 def test_linformer_is_its_formula(length: int, mixtures: int, per_head: bool, padding: str, seed: int) -> None:
     torch.manual_seed(seed)
     e, f = (Mixtures(mixtures, 12, HEADS if per_head else None).double() for _ in range(2))
-    kernel, real = LinformerAttention(0.5, e, f), pads(length, padding, seed)
+    kernel, mask = LinformerAttention(0.5, e, f), pads(length, padding, seed)
     q, k, v = vectors(length, seed)
-    out = kernel(q, k, v, lay_out(torch.zeros(ROWS, length), real))
+    out = kernel(q, k, v, lay_out(torch.zeros(ROWS, length), mask))
     for row in range(ROWS):
-        kept = slice(None) if real is None else real[row]
+        kept = slice(None) if mask is None else mask[row]
         for head in range(HEADS):
             ours = [w.weight[head] if per_head else w.weight for w in (e, f)]  # (K, n)
             n = k[row, head, kept].size(0)
@@ -212,7 +212,7 @@ def test_linformer_has_no_distances() -> None:
     )
 
 
-@pytest.mark.parametrize("way", [{"causal": True}, {"facts": {"documents": torch.zeros(1, 3)}}])
+@pytest.mark.parametrize("way", [{"causal": True}, {"features": {"documents": torch.zeros(1, 3)}}])
 def test_what_reads_whole_texts_reads_one_in_a_row_and_not_in_a_decoder(way: dict[str, object]) -> None:
     x, layout = torch.randn(1, 2, 3, 4), lay_out(torch.zeros(1, 3), **way)  # type: ignore[arg-type]
     with pytest.raises(InputError) as raised:
@@ -261,15 +261,15 @@ def test_under_every_position_scheme_a_sparse_layer_equals_a_full_one_under_the_
     torch.manual_seed(seed)
     window, bird = WindowAttention(0.5, 2), BigBirdAttention(0.5, 2, Pattern(1, 1, 1, seed))
     window.block = 2
-    real = pads(length, padding, seed)
-    at_real = torch.ones(ROWS, length, dtype=torch.bool) if real is None else real
+    mask = pads(length, padding, seed)
+    at_real = torch.ones(ROWS, length, dtype=torch.bool) if mask is None else mask
     x = torch.randn(ROWS, length, 2 * HEADS * WIDTH).double()
     kernels: list[SparseAttention] = [window] if causal else [window, bird]
     for kernel in kernels:
         sparse = SelfAttention(2 * HEADS * WIDTH, HEADS, kernel, scheme).double()
         full = SelfAttention(2 * HEADS * WIDTH, HEADS, FullAttention(0.5), scheme).double()
         full.load_state_dict(sparse.state_dict())
-        layout = lay_out(torch.zeros(ROWS, length), real, causal=causal, pack=False)
+        layout = lay_out(torch.zeros(ROWS, length), mask, causal=causal, pack=False)
         pairs = kernel.seen(layout) if layout.mask.allowed is None else kernel.seen(layout) & layout.mask.allowed
         same = replace(layout, mask=SpelledOut(length, length, pairs=pairs))
         torch.testing.assert_close(sparse(x, layout)[at_real], full(x, same)[at_real], atol=TOLERANCE, rtol=0)
@@ -319,11 +319,11 @@ def test_dropped_weights_are_on_average_kept(length: int) -> None:
 
 @given(length=st.integers(1, 40), padding=st.sampled_from(["none", "end", "anywhere"]), seed=st.integers(0, 2**16))
 def test_the_way_that_can_drop_weights_agrees_where_it_drops_none(length: int, padding: str, seed: int) -> None:
-    real, (q, k, v) = pads(length, padding, seed), vectors(length, seed)
-    at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if real is None else real[:, None, :, None]
+    mask, (q, k, v) = pads(length, padding, seed), vectors(length, seed)
+    at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if mask is None else mask[:, None, :, None]
     window, bird = WindowAttention(0.5, 3), BigBirdAttention(0.5, 2, Pattern(3, 2, 1, seed))
     window.block = 3
-    layout = lay_out(torch.zeros(ROWS, length), real)
+    layout = lay_out(torch.zeros(ROWS, length), mask)
     for kernel in (window, bird):
         usual = kernel(q, k, v, layout)
         kernel.dropout = 1e-9  # none of so few

@@ -19,9 +19,9 @@ def tokens(draw: st.DrawFn) -> tuple[Tokens, Tensor]:
     index = torch.arange(length)[None]
     if draw(st.booleans()):
         return Tokens(index), torch.ones(batch, length, dtype=torch.bool)
-    real = torch.rand(batch, length, generator=generator) < 0.6
-    real[0, 0] = True
-    return Tokens(index, packing=Packing.of(real)), real
+    mask = torch.rand(batch, length, generator=generator) < 0.6
+    mask[0, 0] = True
+    return Tokens(index, packing=Packing.of(mask)), mask
 
 
 def reference(x: Tensor, among: Tokens, heads: int, parts: int) -> tuple[Tensor, ...]:
@@ -30,20 +30,20 @@ def reference(x: Tensor, among: Tokens, heads: int, parts: int) -> tuple[Tensor,
 
 @given(tokens(), st.integers(1, 3), st.integers(1, 3))
 def test_into_heads_equals_pad_split_transpose(drawn: tuple[Tokens, Tensor], heads: int, parts: int) -> None:
-    among, real = drawn
-    shape = (int(real.sum()),) if among.packing is not None else tuple(real.shape)
+    among, mask = drawn
+    shape = (int(mask.sum()),) if among.packing is not None else tuple(mask.shape)
     x = torch.randn(*shape, parts * heads * WIDTH, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(parts, len(real), heads, real.size(1), WIDTH, dtype=torch.float64) * real[:, None, :, None]
+    weight = torch.randn(parts, len(mask), heads, mask.size(1), WIDTH, dtype=torch.float64) * mask[:, None, :, None]
     got, wanted = (torch.stack(way(x, among, heads, parts)) for way in (into_heads, reference))
-    assert torch.equal(got * real[:, None, :, None], wanted * real[:, None, :, None])
+    assert torch.equal(got * mask[:, None, :, None], wanted * mask[:, None, :, None])
     gradients = [torch.autograd.grad((way * weight).sum(), x)[0] for way in (got, wanted)]
     assert torch.equal(*gradients)
 
 
 @given(tokens(), st.integers(1, 3))
 def test_out_of_heads_equals_transpose_join_pack(drawn: tuple[Tokens, Tensor], heads: int) -> None:
-    among, real = drawn
-    x = torch.randn(len(real), heads, real.size(1), WIDTH, dtype=torch.float64, requires_grad=True)
+    among, mask = drawn
+    x = torch.randn(len(mask), heads, mask.size(1), WIDTH, dtype=torch.float64, requires_grad=True)
     got, wanted = out_of_heads(x, among), among.pack(x.transpose(1, 2).flatten(2))
     assert torch.equal(got, wanted)
     weight = torch.randn_like(got)

@@ -79,10 +79,10 @@ def test_encoder_layer_equals_torchs(pre_norm: bool, activation: str, seed: int,
     )
     longest = max(lengths)
     x = torch.randn(len(lengths), longest, WIDTH)
-    real = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    layout = lay_out(real.long(), real, pack=False)
-    expected = theirs(x, src_key_padding_mask=~real)
-    torch.testing.assert_close(ours(x, layout)[real], expected[real], atol=1e-5, rtol=0)
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    layout = lay_out(mask.long(), mask, pack=False)
+    expected = theirs(x, src_key_padding_mask=~mask)
+    torch.testing.assert_close(ours(x, layout)[mask], expected[mask], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -126,13 +126,13 @@ def test_decoder_layer_equals_torchs(
         }
     )
     source_lengths, target_lengths = torch.tensor(lengths).T
-    source_real = torch.arange(int(source_lengths.max())) < source_lengths[:, None]
-    target_real = torch.arange(int(target_lengths.max())) < target_lengths[:, None]
-    memory, x = torch.randn(*source_real.shape, WIDTH), torch.randn(*target_real.shape, WIDTH)
-    layout = lay_out(target_real.long(), target_real, causal=True, pack=False)
+    source_mask = torch.arange(int(source_lengths.max())) < source_lengths[:, None]
+    target_mask = torch.arange(int(target_lengths.max())) < target_lengths[:, None]
+    memory, x = torch.randn(*source_mask.shape, WIDTH), torch.randn(*target_mask.shape, WIDTH)
+    layout = lay_out(target_mask.long(), target_mask, causal=True, pack=False)
     ahead = torch.ones(x.size(1), x.size(1)).triu(1).bool()
     expected = theirs(
-        x, memory, tgt_mask=ahead, tgt_key_padding_mask=~target_real, memory_key_padding_mask=~source_real
+        x, memory, tgt_mask=ahead, tgt_key_padding_mask=~target_mask, memory_key_padding_mask=~source_mask
     )
-    actual = ours(x, layout, memory, layout.across(memory, source_real, pack=False))
-    torch.testing.assert_close(actual[target_real], expected[target_real], atol=1e-5, rtol=0)
+    actual = ours(x, layout, memory, layout.across(memory, source_mask, pack=False))
+    torch.testing.assert_close(actual[target_mask], expected[target_mask], atol=1e-5, rtol=0)

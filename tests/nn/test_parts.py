@@ -89,13 +89,13 @@ def test_an_empty_sentence_gets_a_sentence() -> None:
 
 def test_pooling_ignores_pads() -> None:
     states = torch.tensor([[[9.0, 9.0], [1.0, 2.0], [3.0, 4.0]]])
-    real = torch.tensor([[False, True, True]])
-    assert MeanPooling()(states, real).tolist() == [[2.0, 3.0]]
+    mask = torch.tensor([[False, True, True]])
+    assert MeanPooling()(states, mask).tolist() == [[2.0, 3.0]]
     assert MeanPooling()(states[:, 1:]).tolist() == [[2.0, 3.0]]
-    assert FirstPooling()(states, real).tolist() == [[1.0, 2.0]]
+    assert FirstPooling()(states, mask).tolist() == [[1.0, 2.0]]
     assert FirstPooling()(states[:, 1:]).tolist() == [[1.0, 2.0]]
     dense = DensePooling(2)
-    torch.testing.assert_close(dense(states, real), torch.tanh(dense.dense(torch.tensor([[1.0, 2.0]]))))
+    torch.testing.assert_close(dense(states, mask), torch.tanh(dense.dense(torch.tensor([[1.0, 2.0]]))))
 
 
 def test_dropout_is_where_the_paper_puts_it_and_nowhere_else() -> None:

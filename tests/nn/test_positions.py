@@ -78,8 +78,8 @@ def test_learned_positions_say_where_they_end() -> None:
 
 
 def test_pads_are_not_counted_as_positions() -> None:
-    real = torch.tensor([[False, True, True, False], [True, False, False, True]])
-    assert lay_out(torch.zeros(2, 4).long(), real).queries.index.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
+    mask = torch.tensor([[False, True, True, False], [True, False, False, True]])
+    assert lay_out(torch.zeros(2, 4).long(), mask).queries.index.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
 
 
 class Depth(Positions):
@@ -90,7 +90,7 @@ class Depth(Positions):
         self.table = nn.Parameter(torch.randn(9, width, dtype=torch.float64))
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return x + self.table[tokens.facts["depth"]]
+        return x + self.table[tokens.features["depth"]]
 
 
 def stack_with(positions: Positions, causal: bool = True) -> Stack:
@@ -119,12 +119,12 @@ def test_schemes_inside_attention_know_distances_and_nothing_else(scheme: Positi
     assert (layer(x, layout)[:, swapped] - layer(x[:, swapped], layout)).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("real", [None, torch.tensor([[True, True, False]])])
-def test_facts_about_tokens_reach_the_scheme(real: Tensor | None) -> None:
+@pytest.mark.parametrize("mask", [None, torch.tensor([[True, True, False]])])
+def test_facts_about_tokens_reach_the_scheme(mask: Tensor | None) -> None:
     stack = stack_with(Depth(16), causal=False)
     network = EncoderOnlyTransformer(stack, MeanPooling())
     ids = torch.tensor([[1, 2, 3]])
     flat, deep = torch.zeros_like(ids), torch.tensor([[0, 1, 2]])
-    shallow, parsed = (network.encode(ids, real, {"depth": depth}).states for depth in (flat, deep))
+    shallow, parsed = (network.encode(ids, mask, {"depth": depth}).states for depth in (flat, deep))
     assert (shallow - parsed).abs().max() > 1e-2
-    assert torch.equal(network(ids, real, {"depth": deep}), network.pool(network.encode(ids, real, {"depth": deep})))
+    assert torch.equal(network(ids, mask, {"depth": deep}), network.pool(network.encode(ids, mask, {"depth": deep})))

@@ -116,14 +116,14 @@ def test_a_gate_can_be_replaced_and_later_steps_feel_it() -> None:
 @given(seed=st.integers(0, 2**31), documented=st.booleans())
 def test_sequences_come_back_to_where_they_stood(seed: int, documented: bool) -> None:
     generator = torch.Generator().manual_seed(seed)
-    real = torch.rand(3, 6, generator=generator) < 0.6
-    real[0, 0] = True
-    documents = torch.randint(0, 2, real.shape, generator=generator) if documented else None
+    mask = torch.rand(3, 6, generator=generator) < 0.6
+    mask[0, 0] = True
+    documents = torch.randint(0, 2, mask.shape, generator=generator) if documented else None
     x = torch.randn(3, 6, 2, generator=generator)
-    found = Sequences.of(real, documents)
-    assert torch.equal(found.scatter(found.gather(x)), x.masked_fill(~real[..., None], 0.0))
+    found = Sequences.of(mask, documents)
+    assert torch.equal(found.scatter(found.gather(x)), x.masked_fill(~mask[..., None], 0.0))
     if documents is None:
-        assert found.lengths.tolist() == real.sum(1).tolist()
+        assert found.lengths.tolist() == mask.sum(1).tolist()
 
 
 def scored(s: Tensor, h: Tensor, score: Score) -> Tensor:

@@ -57,12 +57,12 @@ def test_the_fast_way_is_the_formula_and_has_its_gradients(
     batch: Batch, clip: int, per_head: bool, causal: bool
 ) -> None:
     vectors = vectors_of(clip, per_head)
-    layout = lay_out(batch.target, batch.target_real, causal=causal)
+    layout = lay_out(batch.target, batch.target_mask, causal=causal)
     inputs = qkv(*batch.target.shape)
     learned = [*inputs, *vectors.parameters()]
 
     def run(way: Callable[..., Tensor]) -> list[Tensor]:
-        out = way(*inputs, layout, vectors).where(batch.target_real[:, None, :, None], 0.0)
+        out = way(*inputs, layout, vectors).where(batch.target_mask[:, None, :, None], 0.0)
         return [out, *torch.autograd.grad(out.sin().sum(), learned)]
 
     for fast, plain in zip(run(through_the_hooks), run(attended), strict=True):

@@ -21,7 +21,7 @@ from regard.nn.syntax import FACTS, tree_distance
 from toy_trees import distance, random_heads, up
 
 
-def facts(heads: list[int], words: list[int]) -> dict[str, list[int]]:
+def features(heads: list[int], words: list[int]) -> dict[str, list[int]]:
     """What a network is told of tokens that belong to these words, numbered from 1."""
     tree = trees.tree_positions(heads)
     return {name: [tree[word - 1][n] for word in words] for n, name in enumerate(FACTS)}
@@ -42,10 +42,10 @@ def sentences(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 @given(rows=st.lists(sentences(), min_size=1, max_size=3))
 def test_distances_are_those_of_a_walk_up_the_tree(rows: list[tuple[list[int], list[int]]]) -> None:
-    known = as_tensors([facts(heads, words) for heads, words in rows])
+    known = as_tensors([features(heads, words) for heads, words in rows])
     lengths = [len(words) + 1 for _, words in rows]
-    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    found = tree_distance(lay_out(real.long(), real, facts=known))
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    found = tree_distance(lay_out(mask.long(), mask, features=known))
     for row, (heads, words) in enumerate(rows):
         root = heads.index(0) + 1
         tree, tokens = [*heads, root], [*words, len(heads) + 1]  # the end hangs from the root, as a full stop does
@@ -56,8 +56,8 @@ def test_distances_are_those_of_a_walk_up_the_tree(rows: list[tuple[list[int], l
 
 def test_the_distances_of_a_sentence_by_hand() -> None:
     """Bush held a talk: `held` is the root, `a` hangs from `talk`."""
-    known = as_tensors([facts([2, 0, 4, 2], [1, 2, 3, 4])])
-    found = tree_distance(lay_out(torch.ones(1, 5).long(), facts=known))[0, 0].tolist()
+    known = as_tensors([features([2, 0, 4, 2], [1, 2, 3, 4])])
+    found = tree_distance(lay_out(torch.ones(1, 5).long(), features=known))[0, 0].tolist()
     assert found[0] == [0, 1, -3, -2, -2]  # Bush: held is above it; a, talk and the end are across the root, and later
     assert found[1] == [-1, 0, -2, -1, -1]  # held: all are below it
     assert found[2] == [3, 2, 0, 1, -3]  # a: talk is one step towards the root
@@ -79,7 +79,7 @@ def test_a_network_without_its_facts_says_so() -> None:
 
 def test_what_is_deeper_than_the_deepest_is_equally_deep() -> None:
     scheme = Scheme(Positions(), width=4, deepest=2, clip=0)
-    layout = lay_out(torch.ones(1, 4).long(), facts={"depth": torch.tensor([[1, 2, 3, 9]])})
+    layout = lay_out(torch.ones(1, 4).long(), features={"depth": torch.tensor([[1, 2, 3, 9]])})
     added = scheme.embed(torch.zeros(1, 4, 4), layout.queries)[0]
     assert torch.equal(added[1], added[2])
     assert torch.equal(added[1], added[3])
@@ -125,10 +125,10 @@ def accuracy(positions: SyntaxPositionsConfig | str, steps: int = 150) -> float:
         marked = [draw.choice([n for n, head in enumerate(heads) if head]) for heads in trees_of]
         heads = torch.tensor([heads[n] - 1 for heads, n in zip(trees_of, marked, strict=True)])
         answer = ids.gather(1, heads[:, None])[:, 0]
-        known = as_tensors([facts(heads, list(range(1, length + 1))) for heads in trees_of])
+        known = as_tensors([features(heads, list(range(1, length + 1))) for heads in trees_of])
         ids[torch.arange(rows), torch.tensor(marked)] += words  # a marked word is another token
         source = torch.cat([ids, torch.full((rows, 1), 2 * words)], dim=1)
-        return network(source, torch.full((rows, 1), 2 * words + 1), source_facts=known)[:, 0], answer
+        return network(source, torch.full((rows, 1), 2 * words + 1), source_features=known)[:, 0], answer
 
     for _ in range(steps):
         logits, answer = predict(64)

@@ -32,7 +32,7 @@ def network_of() -> Network:
 
 
 def two_way(batch: Batch) -> TwoWayBatch:
-    return TwoWayBatch(batch.target, batch.target.roll(-1, 1), batch.target_real)
+    return TwoWayBatch(batch.target, batch.target.roll(-1, 1), batch.target_mask)
 
 
 @given(batch=batches())
@@ -41,13 +41,13 @@ def test_the_loss_is_that_of_two_language_models(batch: Batch) -> None:
     loss = BothWays(network, 0.0)(wanted)
     expected = 0.0
     for row in range(len(batch.target)):
-        real = batch.target_real[row]
+        real = batch.target_mask[row]
         ids, following = wanted.target[row][real], wanted.predicted[row][real]
         log_p = network.logits(network.both_ways(ids[None], following[None]))[0].detach().log_softmax(-1)
         for place in range(len(ids)):
             expected -= float(log_p[place, 0, following[place]] + log_p[place, 1, ids[place]])
     assert float(loss.plain) == pytest.approx(expected)
-    assert loss.targets == wanted.targets == 2 * int(batch.target_real.sum())
+    assert loss.targets == wanted.targets == 2 * int(batch.target_mask.sum())
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,14 @@ TOLERANCE = 1e-9
 
 
 def batch_of(sentences: Sentences, network: Network) -> TokenBatch:
-    source = (sentences.source, sentences.source_real) if network.encodes else (None, None)
+    source = (sentences.source, sentences.source_mask) if network.encodes else (None, None)
     return TokenBatch(
         target=sentences.target,
         predicted=sentences.target.flip(1),
-        target_real=sentences.target_real,
+        target_real=sentences.target_mask,
         source=source[0],
         source_real=source[1],
-        source_facts=sentences.facts if network.encodes else None,
+        source_facts=sentences.features if network.encodes else None,
     )
 
 
@@ -72,8 +72,8 @@ def test_the_reported_loss_is_the_sum_over_real_targets(sentences: Sentences) ->
     logits = network(batch.source, batch.target, batch.source_real, batch.target_real)
     chosen = logits.log_softmax(-1).gather(2, batch.predicted[..., None]).squeeze(2)
     seen = update(NextToken(network, 0.0), torch.optim.SGD(network.parameters()), [batch], 0.0)
-    assert seen.targets == int(sentences.target_real.sum())
-    assert seen.plain == pytest.approx(float(-chosen.detach()[sentences.target_real].sum()))
+    assert seen.targets == int(sentences.target_mask.sum())
+    assert seen.plain == pytest.approx(float(-chosen.detach()[sentences.target_mask].sum()))
     assert seen.smoothed == pytest.approx(seen.plain)
 
 

@@ -142,7 +142,7 @@ def _scores(
             real = None if source_real is None else source_real.to(device)
             facts = {name: fact.to(device) for name, fact in (source_facts or {}).items()}
             memory = network.encode(source.to(device), real, facts)
-        hidden = network.decode(target.to(device), memory, real=target_real.to(device))
+        hidden = network.decode(target.to(device), memory, mask=target_real.to(device))
         logits = network.logits(hidden).float().log_softmax(-1)  # (B, T, V)
         found.append(logits.gather(-1, predicted.to(device)[..., None]).squeeze(-1).cpu())
     if len(found) == 1:

@@ -109,7 +109,7 @@ class Recording:
 
     def _encoded(self) -> Memory | None:
         if self._memory is None and self._source is not None:
-            self._memory = self.network.encode(self._source, facts=self.facts or None)
+            self._memory = self.network.encode(self._source, features=self.facts or None)
         return self._memory
 
     def _decoded(self) -> Tensor:

@@ -24,15 +24,15 @@ class BidirectionalLanguageModel(EncodingNetwork):
         self.pooling = pooling
         self.head = head
 
-    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
-        return Memory(self.mixing(self.encoder(ids, real, facts=facts)), real)
+    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.mixing(self.encoder(ids, mask, features=features)), mask)
 
     def both_ways(
-        self, ids: Tensor, following: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None
+        self, ids: Tensor, following: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
     ) -> Tensor:
         """Texts (B, T), and the same one token later -> the last states (B, T, C) of both directions, for `logits`.
 
         The forward half has read ids up to its place, and is the last word on `following` there. The backward half has
         read `following` from the end down to its place, and is the last word on the id there.
         """
-        return self.encoder(ids, real, backwards=following, facts=facts)[-1]
+        return self.encoder(ids, mask, backwards=following, features=features)[-1]

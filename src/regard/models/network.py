@@ -20,12 +20,12 @@ class Memory:
     """What an encoder made of a batch of sentences."""
 
     states: Tensor  # (B, S, C), zero at pads
-    real: Tensor | None = None  # (B, S) True at tokens that are not pads; None: all of them
+    mask: Tensor | None = None  # (B, S) True at tokens that are not pads; None: all of them
 
     def select(self, rows: Tensor) -> Self:
         """The memory of these rows, in this order; a row may come several times, as beams do."""
-        real = None if self.real is None else self.real.index_select(0, rows)
-        return replace(self, states=self.states.index_select(0, rows), real=real)
+        mask = None if self.mask is None else self.mask.index_select(0, rows)
+        return replace(self, states=self.states.index_select(0, rows), mask=mask)
 
 
 class Cache(Protocol):
@@ -54,7 +54,7 @@ class Network(nn.Module):
     encodes = False  # whether `encode` gives a memory
     decodes = False  # whether `decode` predicts tokens; it takes a memory if the network also encodes
 
-    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
+    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory. `facts` are further tensors (B, S) about the tokens, by name.
 
         `segments` tells which text each is of; `depth`, `preorder` and `last_below` where its word is in a parse.
@@ -66,8 +66,8 @@ class Network(nn.Module):
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        real: Tensor | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        mask: Tensor | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """ids (B, T) -> hidden states (B, T, C), each the last word on the token that follows.
 
@@ -108,12 +108,12 @@ class TranslatingNetwork(Network):
         self,
         source: Tensor,
         target: Tensor,
-        source_real: Tensor | None = None,
-        target_real: Tensor | None = None,
-        source_facts: Mapping[str, Tensor] | None = None,
+        source_mask: Tensor | None = None,
+        target_mask: Tensor | None = None,
+        source_features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Teacher forcing: source (B, S), target (B, T) shifted right -> logits (B, T, V)."""
-        return self.logits(self.decode(target, self.encode(source, source_real, source_facts), real=target_real))
+        return self.logits(self.decode(target, self.encode(source, source_mask, source_features), mask=target_mask))
 
 
 class WritingNetwork(Network):
@@ -125,9 +125,9 @@ class WritingNetwork(Network):
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
 
-    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Tensor:
         """ids (B, T) -> logits (B, T, V)."""
-        return self.logits(self.decode(ids, real=real, facts=facts))
+        return self.logits(self.decode(ids, mask=mask, features=features))
 
 
 class EncodingNetwork(Network):
@@ -138,12 +138,12 @@ class EncodingNetwork(Network):
     head: nn.Module | None  # what predicts from the vectors, if anything does
 
     @abstractmethod
-    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
+    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory."""
 
     def pool(self, memory: Memory) -> Tensor:
         """One vector per text (B, C)."""
-        return self.pooling(memory.states, memory.real)
+        return self.pooling(memory.states, memory.mask)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Vectors (…, C) of tokens, or of texts where the head is for classes -> logits of what the head predicts."""
@@ -151,6 +151,6 @@ class EncodingNetwork(Network):
             return super().logits(hidden)
         return self.head(hidden)
 
-    def forward(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Tensor:
         """ids (B, S) -> one vector per text (B, C)."""
-        return self.pool(self.encode(ids, real, facts))
+        return self.pool(self.encode(ids, mask, features))

@@ -40,29 +40,29 @@ class RecurrentEncoderDecoder(TranslatingNetwork):
         self.output = output
 
     def encode(
-        self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None
+        self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
     ) -> RecurrentMemory:
-        states, last = self.encoder(ids, real, facts=facts)
-        return RecurrentMemory(states, real, tuple(last))
+        states, last = self.encoder(ids, mask, features=features)
+        return RecurrentMemory(states, mask, tuple(last))
 
     def decode(
         self,
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        real: Tensor | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        mask: Tensor | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         if not isinstance(memory, RecurrentMemory):
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
         hidden, _ = self.decoder(
             ids,
-            real,
+            mask,
             start=self._start(memory),
             memory=memory.states,
-            memory_real=memory.real,
+            memory_mask=memory.mask,
             cache=cache,
-            facts=facts,
+            features=features,
         )
         return hidden
 
@@ -97,10 +97,10 @@ class RecurrentLanguageModel(WritingNetwork):
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        real: Tensor | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        mask: Tensor | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        hidden, _ = self.decoder(ids, real, cache=cache, facts=facts)
+        hidden, _ = self.decoder(ids, mask, cache=cache, features=features)
         return hidden
 
     def new_cache(self) -> RecurrentCache:

@@ -20,20 +20,20 @@ class EncoderDecoderTransformer(TranslatingNetwork):
         self.decoder = decoder
         self.output = output
 
-    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
-        return Memory(self.encoder(ids, real, facts=facts), real)
+    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.encoder(ids, mask, features=features), mask)
 
     def decode(
         self,
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        real: Tensor | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        mask: Tensor | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         if memory is None:
             raise TypeError("an encoder-decoder network decodes with a memory: decode(ids, encode(source_ids))")
-        return self.decoder(ids, real, memory=memory.states, memory_real=memory.real, cache=cache, facts=facts)
+        return self.decoder(ids, mask, memory=memory.states, memory_mask=memory.mask, cache=cache, features=features)
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
@@ -59,10 +59,10 @@ class DecoderOnlyTransformer(WritingNetwork):
         ids: Tensor,
         memory: Memory | None = None,
         cache: Cache | None = None,
-        real: Tensor | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        mask: Tensor | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        return self.decoder(ids, real, cache=cache, facts=facts)
+        return self.decoder(ids, mask, cache=cache, features=features)
 
     def new_cache(self) -> DecoderCache:
         return DecoderCache(len(self.decoder.layers))
@@ -77,5 +77,5 @@ class EncoderOnlyTransformer(EncodingNetwork):
         self.pooling = pooling
         self.head = head
 
-    def encode(self, ids: Tensor, real: Tensor | None = None, facts: Mapping[str, Tensor] | None = None) -> Memory:
-        return Memory(self.encoder(ids, real, facts=facts), real)
+    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.encoder(ids, mask, features=features), mask)

@@ -25,18 +25,18 @@ class Source:
 
     attention: SourceAttention
     memory: Tensor  # (B, S, W)
-    real: Tensor | None  # (B, S)
+    mask: Tensor | None  # (B, S)
     keys: Tensor  # (B, S, W): what the memory gives to every score
 
     def select(self, rows: Tensor) -> "Source":
         """The source of these sentences, in this order."""
-        real = None if self.real is None else self.real.index_select(0, rows)
-        return Source(self.attention, self.memory.index_select(0, rows), real, self.keys.index_select(0, rows))
+        mask = None if self.mask is None else self.mask.index_select(0, rows)
+        return Source(self.attention, self.memory.index_select(0, rows), mask, self.keys.index_select(0, rows))
 
     def seen(self, states: Tensor) -> Tensor:
         """What the states (B·K, W) find there: the contexts (B·K, W)."""
         queries = states.unflatten(0, (len(self.memory), -1))  # (B, K, W)
-        return self.attention.look(queries, self.memory, self.real, self.keys).flatten(0, 1)
+        return self.attention.look(queries, self.memory, self.mask, self.keys).flatten(0, 1)
 
 
 class AttendingLayer(RecurrentLayer):

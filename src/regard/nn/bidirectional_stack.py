@@ -40,10 +40,10 @@ class BidirectionalStack(nn.Module):
     def forward(
         self,
         ids: Tensor,
-        real: Tensor | None = None,
+        mask: Tensor | None = None,
         *,
         backwards: Tensor | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> list[Tensor]:
         """ids (B, T) -> the layers, each (B, T, C): h_0 the embedding twice, then both directions side by side.
 
@@ -55,21 +55,21 @@ class BidirectionalStack(nn.Module):
             raise InputError(
                 f"The ids have shape {tuple(ids.shape)}; they should be (rows, length), with a token at least."
             )
-        real = unless_all(checked(real, ids.shape))
-        documents = (facts or {}).get("documents")
+        mask = unless_all(checked(mask, ids.shape))
+        documents = (features or {}).get("documents")
         x = self._embedded(ids)
         y = x if backwards is None else self._embedded(backwards)
-        if real is None and documents is None:
+        if mask is None and documents is None:
             ahead = self._walk(self.forwards, x)
             back = [state.flip(1) for state in self._walk(self.backwards, y.flip(1))]
         else:
-            order = Sequences.of(real if real is not None else torch.ones_like(ids).bool(), documents)
+            order = Sequences.of(mask if mask is not None else torch.ones_like(ids).bool(), documents)
             turned = order.reversed()
             ahead = [order.scatter(h) for h in self._walk(self.forwards, order.gather(x), order.lengths)]
             back = [turned.scatter(h) for h in self._walk(self.backwards, turned.gather(y), turned.lengths)]
         layers = [torch.cat(both, dim=-1) for both in zip([x, *ahead], [y, *back], strict=True)]  # (B, T, C)
-        if real is not None:
-            layers = [layer.masked_fill(~real[..., None], 0.0) for layer in layers]
+        if mask is not None:
+            layers = [layer.masked_fill(~mask[..., None], 0.0) for layer in layers]
         return [tap(layer) for tap, layer in zip(self.states, layers, strict=True)]
 
     def _embedded(self, ids: Tensor) -> Tensor:

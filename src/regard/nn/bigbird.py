@@ -142,8 +142,8 @@ class BigBirdAttention(SparseAttention):
 
     def _see_all(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
         keys = torch.arange(k.size(2) * self.block, device=q.device)
-        real = unless_all(keys < ends[:, None])  # (1 or B, S)
-        mask = Mask(q.size(2) * self.block, len(keys), real, device=q.device)
+        key_mask = unless_all(keys < ends[:, None])  # (1 or B, S)
+        mask = Mask(q.size(2) * self.block, len(keys), key_mask, device=q.device)
         dropout = self.dropout if self.training else 0.0
         q, k, v = (x.flatten(2, 3) for x in (q, k, v))
         return quick(q, k, v, mask, None, scale=self.scale, dropout=dropout).unflatten(2, (-1, self.block))

@@ -83,15 +83,15 @@ class DecoderCache:
     def __init__(self, layers: int | Sequence[LayerCache]) -> None:
         self.layers = [LayerCache() for _ in range(layers)] if isinstance(layers, int) else list(layers)
         self.length = 0
-        self.real: Tensor | None = None  # (R, length) True at tokens that are not pads; None: all of them
+        self.mask: Tensor | None = None  # (R, length) True at tokens that are not pads; None: all of them
 
-    def advance(self, ids: Tensor, real: Tensor | None) -> None:
+    def advance(self, ids: Tensor, mask: Tensor | None) -> None:
         """Note that the tokens `ids` (R, T) have been read."""
-        real = unless_all(real)
-        if real is not None or self.real is not None:
+        mask = unless_all(mask)
+        if mask is not None or self.mask is not None:
             ones = torch.ones_like(ids, dtype=torch.bool)
-            then = self.real if self.real is not None else ones.new_ones(len(ids), self.length)
-            self.real = torch.cat([then, ones if real is None else real], dim=1)
+            then = self.mask if self.mask is not None else ones.new_ones(len(ids), self.length)
+            self.mask = torch.cat([then, ones if mask is None else mask], dim=1)
         self.length += ids.size(1)
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> "DecoderCache":
@@ -108,5 +108,5 @@ class DecoderCache:
     def _chosen(self, rows: Tensor, sentences: Tensor | None) -> "DecoderCache":
         chosen = DecoderCache([layer.select(rows, sentences) for layer in self.layers])
         chosen.length = self.length
-        chosen.real = None if self.real is None else self.real.index_select(0, rows)
+        chosen.mask = None if self.mask is None else self.mask.index_select(0, rows)
         return chosen

@@ -41,7 +41,7 @@ class Mask:
 
     queries: int
     keys: int
-    real: Tensor | None = None  # (B, S) True at real keys; None: all are
+    key_mask: Tensor | None = None  # (B, S) True at real keys; None: all are
     causal: bool = False
     documents: Tensor | None = None  # (B, S) which document each token is of; None: all are of one
     device: torch.device | None = None
@@ -49,7 +49,7 @@ class Mask:
     @cached_property
     def allowed(self) -> Tensor | None:
         """True where a query may look, broadcastable to (B, H, T, S); None where every query may look everywhere."""
-        allowed = None if self.real is None else self.real[:, None, None, :]
+        allowed = None if self.key_mask is None else self.key_mask[:, None, None, :]
         if self.causal and self.queries > 1:  # a single query is the newest token: nothing is ahead of it
             behind = causal(self.queries, self.keys, self.device)
             allowed = behind if allowed is None else allowed & behind
@@ -80,7 +80,7 @@ class Mask:
     @property
     def only_causal(self) -> bool:
         """Whether the look-ahead mask is all there is, and square: what fused kernels know without being shown it."""
-        return self.causal and self.real is None and self.documents is None and self.queries == self.keys
+        return self.causal and self.key_mask is None and self.documents is None and self.queries == self.keys
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Packing:
     length: int
 
     @classmethod
-    def of(cls, real: Tensor) -> "Packing":
-        return cls(real.flatten().nonzero().squeeze(1), *real.shape)
+    def of(cls, mask: Tensor) -> "Packing":
+        return cls(mask.flatten().nonzero().squeeze(1), *mask.shape)
 
     def pack(self, x: Tensor) -> Tensor:
         return x.flatten(0, 1).index_select(0, self.slots)
@@ -108,7 +108,9 @@ class Tokens:
     """The tokens on one side of an attention."""
 
     index: Tensor  # (B, T), or (1, T) where all rows agree: how many real tokens stand before each one
-    facts: Mapping[str, Tensor] = field(default_factory=dict)  # what else a position scheme may want to know, by name
+    features: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # what else a position scheme may want to know, by name
     packing: Packing | None = None
     plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows, computed once
 
@@ -133,68 +135,68 @@ class Layout:
         """How far after each query each key stands, in real tokens: (B, 1, T, S), or (1, 1, T, S) for all rows."""
         return self.keys.index[:, None, None, :] - self.queries.index[:, None, :, None]
 
-    def across(self, memory: Tensor, real: Tensor | None, *, pack: bool = True) -> "Layout":
+    def across(self, memory: Tensor, mask: Tensor | None, *, pack: bool = True) -> "Layout":
         """The layout of cross-attention: the same queries look at the tokens of a memory (B, S, C)."""
-        real = unless_all(checked(real, memory.shape[:2]))
+        mask = unless_all(checked(mask, memory.shape[:2]))
         length = memory.size(1)
-        packing = Packing.of(real) if pack and real is not None else None
+        packing = Packing.of(mask) if pack and mask is not None else None
         keys = Tokens(torch.arange(length, device=memory.device)[None], packing=packing)
-        return Layout(self.queries, keys, Mask(self.mask.queries, length, real, device=memory.device))
+        return Layout(self.queries, keys, Mask(self.mask.queries, length, mask, device=memory.device))
 
 
-def checked(real: Tensor | None, shape: torch.Size) -> Tensor | None:
+def checked(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
     """A padding mask, if it is one for tokens of this shape (B, T)."""
-    if real is not None and (real.dtype != torch.bool or real.shape != shape):
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise InputError(
-            f"The padding mask is {real.dtype} of shape {tuple(real.shape)}; for these tokens it should be torch.bool "
+            f"The padding mask is {mask.dtype} of shape {tuple(mask.shape)}; for these tokens it should be torch.bool "
             f"of shape {tuple(shape)}, True at tokens that are not pads."
         )
-    return real
+    return mask
 
 
-def unless_all(real: Tensor | None) -> Tensor | None:
+def unless_all(mask: Tensor | None) -> Tensor | None:
     """A padding mask that hides nothing is no mask."""
-    return None if real is None or bool(real.all()) else real
+    return None if mask is None or bool(mask.all()) else mask
 
 
 def lay_out(
     ids: Tensor,
-    real: Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     before: int = 0,
-    real_before: Tensor | None = None,
+    past_mask: Tensor | None = None,
     causal: bool = False,
     pack: bool = True,
-    facts: Mapping[str, Tensor] | None = None,
+    features: Mapping[str, Tensor] | None = None,
 ) -> Layout:
     """The layout of self-attention for new tokens `ids` (B, T) after `before` cached ones.
 
-    `real` (B, T) and `real_before` (B, before) are True at tokens that are not pads; None means all of them. With
+    `real` (B, T) and `past_mask` (B, before) are True at tokens that are not pads; None means all of them. With
     `pack`, pads are left out of everything but attention itself. The fact `documents` (B, T) numbers the documents that
     share a row: each has positions of its own, and sees nothing of the others.
     """
     batch, new = ids.shape
-    if before and facts:
+    if before and features:
         raise NotImplementedError("facts about tokens are not kept in a cache")
     if new == 0:
         raise InputError("There are no tokens to read: a sentence has at least its end token.")
     total, device = before + new, ids.device
-    real = unless_all(checked(real, ids.shape))
-    facts = facts or {}
-    documents = facts.get("documents")
-    if real is None and real_before is None and documents is None:
+    mask = unless_all(checked(mask, ids.shape))
+    features = features or {}
+    documents = features.get("documents")
+    if mask is None and past_mask is None and documents is None:
         index = torch.arange(total, device=device)[None]
         return Layout(
-            Tokens(index[:, before:], facts), Tokens(index, facts), Mask(new, total, None, causal, None, device)
+            Tokens(index[:, before:], features), Tokens(index, features), Mask(new, total, None, causal, None, device)
         )
-    now = real if real is not None else torch.ones_like(ids, dtype=torch.bool)
-    then = real_before if real_before is not None else now.new_ones(batch, before)
+    now = mask if mask is not None else torch.ones_like(ids, dtype=torch.bool)
+    then = past_mask if past_mask is not None else now.new_ones(batch, before)
     every = torch.cat([then, now], dim=1)  # (B, before + T)
     index = (every.cumsum(1) - 1).clamp(min=0)
     if documents is not None:
         begins = documents != documents.roll(1, 1)
         index = index - index.where(begins, 0).cummax(1).values  # counted from where its document begins
-    packing = Packing.of(now) if pack and real is not None else None
-    queries = Tokens(index[:, before:], facts, packing)
-    hidden = every if real is not None or real_before is not None else None
-    return Layout(queries, Tokens(index, facts), Mask(new, total, hidden, causal, documents, device))
+    packing = Packing.of(now) if pack and mask is not None else None
+    queries = Tokens(index[:, before:], features, packing)
+    hidden = every if mask is not None or past_mask is not None else None
+    return Layout(queries, Tokens(index, features), Mask(new, total, hidden, causal, documents, device))

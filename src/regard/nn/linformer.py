@@ -59,10 +59,10 @@ class LinformerAttention(FullAttention):
         if layout.mask.causal or layout.mask.documents is not None:
             raise InputError("Linformer mixes whole rows: it reads one text in a row, and no decoder can use it.")
         k, v = real_first(layout, k, v)
-        real = layout.mask.real
+        key_mask = layout.mask.key_mask
         longest, length = k.size(2), self.keys.weight.size(-1)
-        if real is not None:
-            ends = real.sum(1)
+        if key_mask is not None:
+            ends = key_mask.sum(1)
             longest = int(ends.max())
             pad = (torch.arange(longest, device=k.device) >= ends[:, None])[:, None, :, None]
             k, v = (x[:, :, :longest].masked_fill(pad, 0.0) for x in (k, v))  # a pad adds nothing to a mixture

@@ -81,7 +81,7 @@ class SelfAttention(MultiHeadAttention):
         k = self.k(self.positions.rotate(k, layout.queries))
         v = self.v(v)
         if cache is not None:
-            k, v = cache.append(k, v, self.kernel.past if layout.mask.real is None else None)
+            k, v = cache.append(k, v, self.kernel.past if layout.mask.key_mask is None else None)
         bias = self.positions.bias(q, layout)
         mix = partial(self.positions.mix, layout=layout) if self.positions.mixes else None
         return self._join(self.kernel(q, k, v, layout, bias, mix), layout)

@@ -7,20 +7,20 @@ from torch import Tensor, nn
 class MeanPooling(nn.Module):
     """The mean over the real tokens."""
 
-    def forward(self, states: Tensor, real: Tensor | None = None) -> Tensor:
-        if real is None:
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None:
             return states.mean(1)
-        weight = real[..., None].to(states.dtype)  # (B, S, 1)
+        weight = mask[..., None].to(states.dtype)  # (B, S, 1)
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
 class FirstPooling(nn.Module):
     """The first real token, where an encoder such as BERT gathers the meaning of the whole."""
 
-    def forward(self, states: Tensor, real: Tensor | None = None) -> Tensor:
-        if real is None:
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None:
             return states[:, 0]
-        return states[torch.arange(len(states), device=states.device), real.int().argmax(1)]
+        return states[torch.arange(len(states), device=states.device), mask.int().argmax(1)]
 
 
 class DensePooling(FirstPooling):
@@ -30,5 +30,5 @@ class DensePooling(FirstPooling):
         super().__init__()
         self.dense = nn.Linear(width, width)
 
-    def forward(self, states: Tensor, real: Tensor | None = None) -> Tensor:
-        return self.dense(super().forward(states, real)).tanh()
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.dense(super().forward(states, mask)).tanh()

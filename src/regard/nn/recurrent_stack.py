@@ -69,13 +69,13 @@ class RecurrentStack(nn.Module):
     def forward(
         self,
         ids: Tensor,
-        real: Tensor | None = None,
+        mask: Tensor | None = None,
         *,
         start: Sequence[State] = (),
         memory: Tensor | None = None,
-        memory_real: Tensor | None = None,
+        memory_mask: Tensor | None = None,
         cache: RecurrentCache | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, list[State]]:
         """ids (B, T) -> hidden states (B, T, C), zero at pads, and the state (B, C) of each layer after the last token.
 
@@ -88,26 +88,26 @@ class RecurrentStack(nn.Module):
             raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
         if ids.size(1) == 0:
             raise InputError("There are no tokens to read: a sentence has at least its end token.")
-        if cache is not None and cache.length and facts:
+        if cache is not None and cache.length and features:
             raise NotImplementedError("facts about tokens are not kept in a cache")
-        real = unless_all(checked(real, ids.shape))
+        mask = unless_all(checked(mask, ids.shape))
         before = cache.states if cache is not None and cache.length else _for_each_row(start, len(ids) // sentences)
-        source = self._source(memory, memory_real, cache)
+        source = self._source(memory, memory_mask, cache)
         tokens = self._embedded(ids)
-        x, context, last = self._walk(tokens, real, (facts or {}).get("documents"), before, source)
+        x, context, last = self._walk(tokens, mask, (features or {}).get("documents"), before, source)
         if source is not None and context is not None:
             x = source.attention.readout(context, x, tokens)
         elif source is not None:
-            x = source.attention(x, source.memory, source.real, source.keys)
+            x = source.attention(x, source.memory, source.mask, source.keys)
         if cache is not None:
             cache.states, cache.length = last, cache.length + ids.size(1)
         x = self.states(self.dropout(x))
-        return x if real is None else x.masked_fill(~real[..., None], 0.0), last
+        return x if mask is None else x.masked_fill(~mask[..., None], 0.0), last
 
     def _embedded(self, ids: Tensor) -> Tensor:
         return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None]))
 
-    def _source(self, memory: Tensor | None, real: Tensor | None, cache: RecurrentCache | None) -> Source | None:
+    def _source(self, memory: Tensor | None, mask: Tensor | None, cache: RecurrentCache | None) -> Source | None:
         """What there is to look at; what the memory gives to scores is computed once for all steps in a cache."""
         if self.cross_attention is None or memory is None:
             return None
@@ -116,20 +116,20 @@ class RecurrentStack(nn.Module):
             keys = self.cross_attention.score.keys(memory)
         if cache is not None:
             cache.keys = keys
-        return Source(self.cross_attention, memory, checked(real, memory.shape[:2]), keys)
+        return Source(self.cross_attention, memory, checked(mask, memory.shape[:2]), keys)
 
     def _walk(
         self,
         x: Tensor,
-        real: Tensor | None,
+        mask: Tensor | None,
         documents: Tensor | None,
         before: Sequence[State],
         source: Source | None,
     ) -> tuple[Tensor, Tensor | None, list[State]]:
         """Through all layers (B, T, C), pads passed over; also what the first layer saw, if it attends."""
         sequences, lengths = None, None
-        if real is not None or documents is not None:
-            sequences = Sequences.of(real if real is not None else x.new_ones(x.shape[:2]).bool(), documents)
+        if mask is not None or documents is not None:
+            sequences = Sequences.of(mask if mask is not None else x.new_ones(x.shape[:2]).bool(), documents)
             if documents is not None and source is not None:
                 source = source.select(sequences.rows // (len(x) // len(source.memory)))
             x, before, lengths = sequences.gather(x), chosen(before, sequences.rows), sequences.lengths

@@ -22,26 +22,26 @@ class Sequences:
     shape: torch.Size  # (B, T)
 
     @classmethod
-    def of(cls, real: Tensor, documents: Tensor | None = None) -> "Sequences":
+    def of(cls, mask: Tensor, documents: Tensor | None = None) -> "Sequences":
         """Those of a batch with real tokens (B, T): one a row, or one for each run of equal numbers in `documents`.
 
         >>> found = Sequences.of(torch.tensor([[False, True, True], [True, False, False]]))
         >>> found.lengths.tolist(), found.gather(torch.tensor([[[0], [5], [6]], [[7], [0], [0]]])).squeeze(-1).tolist()
         ([2, 1], [[5, 6], [7, 0]])
         """
-        batch, length = real.shape
-        row, column = real.nonzero(as_tuple=True)  # of every real token, in reading order
-        number, rows = row, torch.arange(batch, device=real.device)
+        batch, length = mask.shape
+        row, column = mask.nonzero(as_tuple=True)  # of every real token, in reading order
+        number, rows = row, torch.arange(batch, device=mask.device)
         if documents is not None:
             begins = torch.ones_like(row, dtype=torch.bool)
             told = documents[row, column]
             begins[1:] = (row[1:] != row[:-1]) | (told[1:] != told[:-1])
             number, rows = begins.cumsum(0) - 1, row[begins]
         lengths = torch.bincount(number, minlength=len(rows))
-        place = torch.arange(len(number), device=real.device) - (lengths.cumsum(0) - lengths)[number]
-        slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long, device=real.device)
+        place = torch.arange(len(number), device=mask.device) - (lengths.cumsum(0) - lengths)[number]
+        slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long, device=mask.device)
         slots[number, place] = row * length + column
-        return cls(slots, lengths, rows, real.shape)
+        return cls(slots, lengths, rows, mask.shape)
 
     def reversed(self) -> "Sequences":
         """The same sequences, each read from its end to its beginning.

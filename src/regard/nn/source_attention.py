@@ -86,14 +86,14 @@ class SourceAttention(nn.Module):
         self.context = Tap()
         self.output = nn.Linear((1 + others) * width, width, bias=False)
 
-    def look(self, queries: Tensor, memory: Tensor, real: Tensor | None, keys: Tensor) -> Tensor:
+    def look(self, queries: Tensor, memory: Tensor, mask: Tensor | None, keys: Tensor) -> Tensor:
         """queries (B, T, C), memory and its keys (B, S, C), real (B, S) -> contexts (B, T, C).
 
         What passes the taps of scores and weights is (B, 1, T, S).
         """
         scores = self.scores(self.score(queries, keys)[:, None])
-        if real is not None:
-            scores = scores.masked_fill(~real[:, None, None], -math.inf)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None], -math.inf)
         weights = self.weights(scores.softmax(-1))
         return self.context(weights[:, 0] @ memory)
 
@@ -101,15 +101,15 @@ class SourceAttention(nn.Module):
         """Contexts and what stands beside them, each (…, C) -> (…, C)."""
         return self.output(torch.cat([context, *others], dim=-1)).tanh()
 
-    def forward(self, states: Tensor, memory: Tensor, real: Tensor | None, keys: Tensor | None = None) -> Tensor:
+    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None, keys: Tensor | None = None) -> Tensor:
         """All steps look at once, each after it was made: states (B·K, T, C), memory (B, S, C) -> (B·K, T, C).
 
         Several rows of the target may look at one sentence of the memory: to the score, they are steps of one. `keys`
         are those of the memory, where they have been computed before.
         """
-        real = checked(real, memory.shape[:2])
+        mask = checked(mask, memory.shape[:2])
         queries = states.unflatten(0, (len(memory), -1)).flatten(1, 2)  # (B, K·T, C)
-        context = self.look(queries, memory, real, self.score.keys(memory) if keys is None else keys)
+        context = self.look(queries, memory, mask, self.score.keys(memory) if keys is None else keys)
         return self.readout(context.reshape(states.shape), states)
 
     def flops(self, keys: int) -> int:

@@ -95,7 +95,7 @@ class SparseAttention(FullAttention):
 
 def lengths(layout: Layout) -> Tensor | None:
     """How many real tokens each row has (B,); None: all of them."""
-    return None if layout.mask.real is None else layout.mask.real.sum(1)
+    return None if layout.mask.key_mask is None else layout.mask.key_mask.sum(1)
 
 
 def into_blocks(x: Tensor, size: int) -> Tensor:
@@ -111,10 +111,10 @@ def real_first(layout: Layout, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 def real_first_order(layout: Layout) -> Tensor | None:
     """The order (B, S) that puts pads after the real tokens; None where they are there already."""
-    plans, real = layout.keys.plans, layout.mask.real
+    plans, key_mask = layout.keys.plans, layout.mask.key_mask
     if "real first" not in plans:
-        in_order = real is None or not bool((real[:, 1:] & ~real[:, :-1]).any())
-        plans["real first"] = None if real is None or in_order else (~real).long().argsort(dim=1, stable=True)
+        in_order = key_mask is None or not bool((key_mask[:, 1:] & ~key_mask[:, :-1]).any())
+        plans["real first"] = None if key_mask is None or in_order else (~key_mask).long().argsort(dim=1, stable=True)
     order: Tensor | None = plans["real first"]
     return order
 

@@ -33,12 +33,12 @@ class Stack(nn.Module):
     def forward(
         self,
         ids: Tensor,
-        real: Tensor | None = None,
+        mask: Tensor | None = None,
         *,
         memory: Tensor | None = None,
-        memory_real: Tensor | None = None,
+        memory_mask: Tensor | None = None,
         cache: DecoderCache | None = None,
-        facts: Mapping[str, Tensor] | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """ids (B, T) -> hidden states (B, T, C), zero at pads.
 
@@ -53,26 +53,26 @@ class Stack(nn.Module):
         pack = cache is None and not self._watched()
         layout = lay_out(
             ids,
-            real,
+            mask,
             before=cache.length if cache is not None else 0,
-            real_before=cache.real if cache is not None else None,
+            past_mask=cache.mask if cache is not None else None,
             causal=self.causal,
             pack=pack,
-            facts=facts,
+            features=features,
         )
         across = None
         if memory is not None:
-            across = layout.across(memory, memory_real, pack=pack)
+            across = layout.across(memory, memory_mask, pack=pack)
             memory = across.keys.pack(memory)
         x = self.embedding(ids, layout.queries)
         for number, layer in enumerate(self.layers):
             x = layer(x, layout, memory, across, cache.layers[number] if cache is not None else None)
         x = self.states(x if self.norm is None else self.norm(x))
         if cache is not None:
-            cache.advance(ids, real)
+            cache.advance(ids, mask)
         if layout.queries.packing is not None:
             return layout.queries.pad(x)
-        return x if real is None else x.masked_fill(~real[..., None], 0.0)
+        return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
     @property
     def last_norm(self) -> nn.Module:

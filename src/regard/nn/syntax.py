@@ -81,9 +81,9 @@ def tree_distance(layout: Layout) -> Tensor:
 
 def fact(name: str, tokens: Tokens) -> Tensor:
     """A fact about tokens; a sentence where nobody gave it."""
-    if name not in tokens.facts:
+    if name not in tokens.features:
         raise InputError(
             "This network places words in the dependency tree of their sentence, and no parse was given: "
             "give one with every sentence."
         )
-    return tokens.facts[name]
+    return tokens.features[name]

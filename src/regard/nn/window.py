@@ -32,7 +32,7 @@ class WindowAttention(SparseAttention):
     ) -> Tensor:
         """The keys may be only the last of those in the layout, if the others are out of reach."""
         mask = layout.mask
-        keys = k.size(2) if mask.real is not None else min(k.size(2), mask.queries + self.reach)
+        keys = k.size(2) if mask.key_mask is not None else min(k.size(2), mask.queries + self.reach)
         gone = mask.keys - keys
         if not gone:
             return super().forward(q, k, v, layout, bias, mix)
@@ -91,8 +91,8 @@ def _last(layout: Layout, keys: int) -> Layout:
     """The layout with only its last keys; the same for all layers."""
     name, plans, mask = f"last {keys}", layout.keys.plans, layout.mask
     if name not in plans:
-        real = None if mask.real is None else mask.real[:, -keys:]
-        tokens = Tokens(layout.keys.index[:, -keys:], layout.keys.facts)
-        plans[name] = Layout(layout.queries, tokens, replace(mask, keys=keys, real=real))
+        key_mask = None if mask.key_mask is None else mask.key_mask[:, -keys:]
+        tokens = Tokens(layout.keys.index[:, -keys:], layout.keys.features)
+        plans[name] = Layout(layout.queries, tokens, replace(mask, keys=keys, key_mask=key_mask))
     found: Layout = plans[name]
     return found

@@ -41,7 +41,7 @@ def embed_framed(
     pool = _pooling(reader, pooling)
     vectors = np.zeros((len(rows), reader.config.model.width), np.float32)
     for some, memory in reader.read(rows):
-        vectors[some] = pool(memory.states, memory.real).float().cpu().numpy()
+        vectors[some] = pool(memory.states, memory.mask).float().cpu().numpy()
     if normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return vectors

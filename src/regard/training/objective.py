@@ -129,7 +129,7 @@ class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
         memory = None
         if batch.source is not None:
             memory = self.network.encode(batch.source, batch.source_real, batch.source_facts)
-        hidden = self.network.decode(batch.target, memory, real=batch.target_real, facts=batch.facts)  # (B, T, C)
+        hidden = self.network.decode(batch.target, memory, mask=batch.target_real, features=batch.facts)  # (B, T, C)
         hidden, predicted = hidden.flatten(0, 1), batch.predicted.flatten()
         if batch.target_real is not None:
             wanted = batch.target_real.flatten().nonzero().squeeze(1)
