@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from regard import nn as rn
 from regard.nn.bigbird import Pattern
-from regard.training.allocator import keep_freed_memory
+from regard.training.environment import keep_freed_memory
 
 WIDTH, HEADS = 256, 4
 BLOCK, RANDOM, REACH, MIXTURES = 64, 3, 128, 256

@@ -48,11 +48,11 @@ from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore, open_store, write_store
 from regard.data.tokenizer import Tokenizer
 from regard.models import build
-from regard.training.allocator import keep_freed_memory
+from regard.training.environment import keep_freed_memory
 from regard.training.language import LanguageModelling
-from regard.training.loop import Loop
-from regard.training.objective import Batch
-from regard.training.run import Run
+from regard.training.objectives import Batch
+from regard.training.run_folder import Run
+from regard.training.trainer import Loop
 from regard.training.translation import Translation
 
 SPECIAL = SpecialTokensConfig()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import gather
-from regard.training.start import Order, carry_out
+from regard.training.runner import Order, carry_out
 
 WORDS = ["the", "cat", "dog", "bird", "sees", "likes", "eats", "a", "red", "big", "fish", "is"]
 SMALL = [

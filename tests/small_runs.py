@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import gather
-from regard.training.start import Order, carry_out
+from regard.training.runner import Order, carry_out
 
 WORDS = dict(
     zip(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from regard.errors import RegardError
     from regard.models import Network, build, save
     from regard.nn import open_taps
-    from regard.training.start import train
+    from regard.training.runner import train
 
 __all__ = [
     "Config",
@@ -46,6 +46,6 @@ __getattr__, __dir__ = lazily(
         "open_taps": "regard.nn",
         "resolve": "regard.config",
         "save": "regard.models",
-        "train": "regard.training.start",
+        "train": "regard.training.runner",
     },
 )

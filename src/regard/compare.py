@@ -24,12 +24,12 @@ from regard.drawing.style import bare, new_figure, our_style
 from regard.errors import ConfigError
 from regard.models.contents import CONFIG, model_folder
 from regard.training.display import Display
-from regard.training.report.folder import number, read_run, record
-from regard.training.report.thinning import Point
-from regard.training.run import Run
-from regard.training.settle import Order, config_of, prepared_folder
-from regard.training.start import carry_out
-from regard.training.wording import score_name, score_text
+from regard.training.formatting import score_name, score_text
+from regard.training.report.charts import Point
+from regard.training.report.run_log import number, read_run, record
+from regard.training.run_folder import Run
+from regard.training.runner import carry_out
+from regard.training.setup import Order, config_of, prepared_folder
 
 COMPARED_SCORES = ("loss", "bleu", "bits_per_byte", "accuracy", "macro_f1")
 SPEED_ROUNDS = 3

@@ -25,13 +25,12 @@ from regard.models import build
 from regard.nn.output import Output
 from regard.nn.precision import products_in
 from regard.nn.taps import open_taps
-from regard.training import projected_agreement
-from regard.training.agreement import agreeing_cross_entropy, divergence
+from regard.training import losses_fused
 from regard.training.bidirectional import BothWays, TwoWayBatch
 from regard.training.labels import LabelBatch, PredictLabels
-from regard.training.loss import smoothed_cross_entropy
+from regard.training.losses import rdrop_cross_entropy, smoothed_cross_entropy, symmetric_kl
 from regard.training.masked import HiddenToken, MaskedBatch
-from regard.training.objective import Agreeing, Batch, NextToken, Objective, TokenBatch
+from regard.training.objectives import Batch, NextToken, Objective, RDrop, TokenBatch
 from small_runs import numbers, run, write_pairs
 
 SHAPE: dict[str, Any] = {"vocab_size": 20, "width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "dropout": 0.3}
@@ -49,7 +48,7 @@ def test_the_loss_is_half_of_the_papers(seed: int, rows: int, size: int, weight:
     p, q = first.softmax(-1), second.softmax(-1)
     right = torch.arange(rows), targets
     paper = -p[right].log().sum() - q[right].log().sum() + weight * (kl(p, q) + kl(q, p)) / 2
-    loss = agreeing_cross_entropy(first, second, targets, 0.0, weight)
+    loss = rdrop_cross_entropy(first, second, targets, 0.0, weight)
     torch.testing.assert_close(loss.smoothed, paper / 2)
     torch.testing.assert_close(loss.plain, -(p[right].log().sum() + q[right].log().sum()) / 2)
     assert loss.targets == rows
@@ -57,9 +56,9 @@ def test_the_loss_is_half_of_the_papers(seed: int, rows: int, size: int, weight:
 
 def test_readings_that_agree_have_the_loss_of_one() -> None:
     logits, targets = torch.randn(5, 7, dtype=torch.float64), torch.randint(0, 7, (5,))
-    loss = agreeing_cross_entropy(logits, logits, targets, 0.1, weight=3.0)
+    loss = rdrop_cross_entropy(logits, logits, targets, 0.1, weight=3.0)
     torch.testing.assert_close(loss.smoothed, smoothed_cross_entropy(logits, targets, 0.1).smoothed)
-    assert divergence(logits, logits + 1.0) < 1e-12 < divergence(logits, -logits)
+    assert symmetric_kl(logits, logits + 1.0) < 1e-12 < symmetric_kl(logits, -logits)
 
 
 def real_of(rows: int, length: int) -> Tensor:
@@ -111,7 +110,7 @@ def test_without_dropout_two_readings_are_one(kind: Kind) -> None:
     torch.manual_seed(0)
     objective, batch = kind()
     objective.eval()
-    once, twice = objective(batch), Agreeing(objective, 2.0).eval()(batch)
+    once, twice = objective(batch), RDrop(objective, 2.0).eval()(batch)
     torch.testing.assert_close(twice.smoothed, once.smoothed)
     torch.testing.assert_close(twice.plain, once.plain)
     assert twice.targets == once.targets == batch.targets
@@ -125,11 +124,11 @@ def test_with_dropout_what_the_readings_lie_apart_counts(kind: Kind) -> None:
     with torch.no_grad():
         for weight in (0.0, 2.0):
             torch.manual_seed(1)
-            losses.append(float(Agreeing(objective, weight).train()(batch).smoothed))
+            losses.append(float(RDrop(objective, weight).train()(batch).smoothed))
         torch.manual_seed(1)
         states, _ = objective.train().states(batch.twice())
         logits = objective.network.logits(states).flatten(0, -2)
-        apart = float(divergence(*logits.chunk(2)))
+        apart = float(symmetric_kl(*logits.chunk(2)))
     assert apart > 0.01
     if kind is not classes:  # whose head drops, too, and not in the same order
         assert losses[1] - losses[0] == pytest.approx(apart, rel=1e-3)
@@ -154,10 +153,10 @@ def test_pieces_of_any_size_give_the_loss_of_the_formula_and_its_gradients(
         nn.init.normal_(output.bias)
     first, second = (torch.randn(rows, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
     targets = torch.randint(0, vocabulary, (rows,))
-    wanted = agreeing_cross_entropy(output(first), output(second), targets, smoothing, 3.0)
+    wanted = rdrop_cross_entropy(output(first), output(second), targets, smoothing, 3.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(projected_agreement, "PIECE", piece)
-        found = projected_agreement.projected_agreement(first, second, output, targets, smoothing, 3.0)
+        patch.setattr(losses_fused, "RDROP_CHUNK_LOGITS", piece)
+        found = losses_fused.fused_rdrop_cross_entropy(first, second, output, targets, smoothing, 3.0)
     torch.testing.assert_close(found.smoothed, wanted.smoothed)
     torch.testing.assert_close(found.plain, wanted.plain)
     assert found.targets == wanted.targets
@@ -173,12 +172,12 @@ def test_in_16_bits_gradients_are_nearly_the_same_and_open_taps_see_all_logits()
     found = []
     for kind in (torch.float32, torch.bfloat16):
         with products_in(kind, torch.device("cpu")):
-            loss = projected_agreement.projected_agreement(states[0], states[1], output, targets, 0.1, 2.0)
+            loss = losses_fused.fused_rdrop_cross_entropy(states[0], states[1], output, targets, 0.1, 2.0)
         found.append(torch.autograd.grad(loss.smoothed, states)[0])
     assert found[1].dtype == torch.float32
     assert float((found[0] - found[1]).norm() / found[0].norm()) < 0.03
     with open_taps(output) as seen, torch.no_grad():
-        projected_agreement.projected_agreement(states[0], states[1], output, targets, 0.1, 2.0)
+        losses_fused.fused_rdrop_cross_entropy(states[0], states[1], output, targets, 0.1, 2.0)
     assert seen["logits"].shape == (6, 9)
 
 
@@ -187,7 +186,7 @@ def test_a_share_without_targets_has_a_gradient_of_zero() -> None:
     objective, batch = hidden()
     assert isinstance(batch, MaskedBatch)
     nothing = MaskedBatch(batch.ids, batch.original, torch.zeros_like(batch.chosen), batch.real)
-    loss = Agreeing(objective, 1.0)(nothing)
+    loss = RDrop(objective, 1.0)(nothing)
     loss.smoothed.backward()
     assert loss.targets == 0
     assert all(not p.grad.any() for p in objective.parameters() if p.grad is not None)

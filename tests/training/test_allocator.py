@@ -7,13 +7,13 @@ from unittest import mock
 
 import pytest
 
-from regard.training.allocator import keep_freed_memory
+from regard.training.environment import keep_freed_memory
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc has these settings")
 
 PROCESS = """
 import resource
-from regard.training.allocator import keep_freed_memory
+from regard.training.environment import keep_freed_memory
 assert keep_freed_memory() is True
 import torch
 

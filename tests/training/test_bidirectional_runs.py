@@ -15,9 +15,9 @@ from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.data.stats import CorpusStats
 from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
+from regard.training.automatic_settings import picks_for_both_ways
 from regard.training.bidirectional import BothWays, TwoWayBatch
-from regard.training.picks import picks_for_both_ways
-from regard.training.start import carry_out
+from regard.training.runner import carry_out
 from small_runs import lines, order, run
 
 KIND = "model.kind=bidirectional-language-model"

@@ -16,7 +16,7 @@ from regard.training.display import (
     TerminalDisplay,
     display_for,
 )
-from regard.training.display.shown import figures
+from regard.training.display.base import figures
 
 
 class Clock:

@@ -13,8 +13,8 @@ from regard.errors import ConfigError, DataError
 from regard.models import build
 from regard.nn import Embedding
 from regard.training.display import Display
-from regard.training.start import carry_out
-from regard.training.word_vectors import check_word_vectors, start_from_word_vectors
+from regard.training.initialization import check_word_vectors, start_from_word_vectors
+from regard.training.runner import carry_out
 from small_runs import order, run, write_pairs
 
 WORDS = ["the", "cat", "sat"]

@@ -6,7 +6,7 @@ import pytest
 
 from regard.config import Config, Source, check
 from regard.data.stats import CorpusStats
-from regard.training.picks import Said, picks_for_classes, picks_for_tags, said_in, source_of
+from regard.training.automatic_settings import Said, picks_for_classes, picks_for_tags, said_in, source_of
 
 KINDS = {picks_for_classes: "classes", picks_for_tags: "tags"}
 SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]

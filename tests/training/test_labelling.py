@@ -15,10 +15,10 @@ from labelled_runs import SMALL, followers, likenesses, negations, run, write_co
 from regard.config import ClassHeadConfig, gather
 from regard.errors import ConfigError, DataError, InterruptedRun
 from regard.models.weights import read_tensors
-from regard.training.loop import Loop
-from regard.training.run import Run
-from regard.training.start import Order, carry_out
-from regard.training.start_from import fill_from
+from regard.training.initialization import fill_from
+from regard.training.run_folder import Run
+from regard.training.runner import Order, carry_out
+from regard.training.trainer import Loop
 from small_runs import SETTINGS, lines, numbers, write_pairs
 from small_runs import run as translator
 

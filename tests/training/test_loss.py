@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.training.loss import smoothed_cross_entropy
+from regard.training.losses import smoothed_cross_entropy
 
 
 @given(seed=st.integers(0, 2**31), rows=st.integers(1, 6), size=st.integers(2, 9), smoothing=st.floats(0, 0.9))

@@ -7,7 +7,7 @@ import pytest
 
 from regard.config import Config, Source, check
 from regard.data.stats import CorpusStats
-from regard.training.picks import (
+from regard.training.automatic_settings import (
     Pick,
     Said,
     picks_for_encoder,
@@ -91,7 +91,7 @@ def test_epochs_and_larger_batches_make_a_shorter_run() -> None:
         return next(int(pick.value) for pick in picks if pick.setting == "training.schedule.warmup_steps")
 
     assert warmup(epochs=10) == 240  # of 10 · 1,000,000 / 4096 steps
-    assert warmup(epochs=10, batch_tokens=8192, accumulate=2) == 61
+    assert warmup(epochs=10, batch_tokens=8192, gradient_accumulation=2) == 61
 
 
 def test_a_vocabulary_of_characters_is_not_said_to_be_of_sub_words() -> None:

@@ -14,12 +14,12 @@ from regard.nn.output import Output
 from regard.nn.precision import products_in
 from regard.training import environment
 from regard.training.display import Display
+from regard.training.distributed import Processes
 from regard.training.environment import Ceiling, ceiling_of
-from regard.training.loss import smoothed_cross_entropy
-from regard.training.objective import NextToken, TokenBatch
-from regard.training.processes import Processes
-from regard.training.projected_loss import projected_cross_entropy
-from regard.training.start import carry_out
+from regard.training.losses import smoothed_cross_entropy
+from regard.training.losses_fused import fused_cross_entropy
+from regard.training.objectives import NextToken, TokenBatch
+from regard.training.runner import carry_out
 from regard.training.update import update
 from small_runs import numbers, order, run, write_pairs
 
@@ -70,7 +70,7 @@ def test_the_loss_in_pieces_is_nearly_exact_however_sure_it_is(bias: bool, smoot
     inputs = [hidden, *output.parameters()]
     wanted = smoothed_cross_entropy(output(hidden), targets, smoothing)
     with products_in(torch.bfloat16, CPU):
-        found = projected_cross_entropy(hidden, output, targets, smoothing)
+        found = fused_cross_entropy(hidden, output, targets, smoothing)
     assert found.plain.dtype == torch.float32
     torch.testing.assert_close(found.plain, wanted.plain, rtol=0.03, atol=0.01)
     torch.testing.assert_close(found.smoothed, wanted.smoothed, rtol=0.005, atol=0.01)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from regard.nn.output import Output
 from regard.nn.taps import open_taps
-from regard.training import projected_loss
-from regard.training.loss import Loss, smoothed_cross_entropy
-from regard.training.projected_loss import projected_cross_entropy
+from regard.training import losses_fused
+from regard.training.losses import Loss, smoothed_cross_entropy
+from regard.training.losses_fused import fused_cross_entropy
 
 
 def layer(seed: int, vocabulary: int, width: int, bias: bool) -> Output:
@@ -43,8 +43,8 @@ def test_pieces_of_any_size_give_the_loss_of_the_whole(
     targets = torch.randint(0, vocabulary, (rows,))
     wanted = smoothed_cross_entropy(output(hidden), targets, smoothing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(projected_loss, "PIECE", piece)
-        found = projected_cross_entropy(hidden, output, targets, smoothing)
+        patch.setattr(losses_fused, "CHUNK_LOGITS", piece)
+        found = fused_cross_entropy(hidden, output, targets, smoothing)
     torch.testing.assert_close(found.smoothed, wanted.smoothed)
     torch.testing.assert_close(found.plain, wanted.plain)
     assert found.targets == wanted.targets
@@ -56,7 +56,7 @@ def test_pieces_of_any_size_give_the_loss_of_the_whole(
 def test_a_matrix_that_is_also_the_embedding_gets_both_gradients() -> None:
     output, ids, targets = layer(1, 7, 5, bias=False), torch.tensor([1, 2, 3]), torch.tensor([2, 3, 4])
     losses = (
-        projected_cross_entropy(output.weight[ids].tanh(), output, targets, 0.1),
+        fused_cross_entropy(output.weight[ids].tanh(), output, targets, 0.1),
         smoothed_cross_entropy(output(output.weight[ids].tanh()), targets, 0.1),
     )
     (mine,), (theirs,) = (torch.autograd.grad(loss.smoothed, output.weight) for loss in losses)
@@ -66,7 +66,7 @@ def test_a_matrix_that_is_also_the_embedding_gets_both_gradients() -> None:
 def test_nothing_is_kept_where_no_gradient_is_wanted_and_open_taps_see_all_logits() -> None:
     output, hidden, targets = layer(2, 7, 5, bias=True), torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 1, 2])
     with torch.no_grad():
-        assert not projected_cross_entropy(hidden, output, targets).smoothed.requires_grad
+        assert not fused_cross_entropy(hidden, output, targets).smoothed.requires_grad
     with open_taps(output) as seen:
-        projected_cross_entropy(hidden, output, targets)
+        fused_cross_entropy(hidden, output, targets)
     assert seen["logits"].shape == (3, 7)

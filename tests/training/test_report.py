@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from regard.errors import ModelError
 from regard.training.report import write_report
-from regard.training.report.difference import marked
-from regard.training.report.folder import read_run
+from regard.training.report.charts import linear, logarithmic, thin
+from regard.training.report.outputs import marked
 from regard.training.report.page import page
-from regard.training.report.scale import linear, logarithmic
-from regard.training.report.thinning import thin
+from regard.training.report.run_log import read_run
 
 VOID = {"meta"}
 

@@ -21,9 +21,9 @@ from commands import regard
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
 from regard.training.display import Display
 from regard.training.interrupts import wish_to_stop
-from regard.training.loop import Loop
-from regard.training.start import carry_out
+from regard.training.runner import carry_out
 from regard.training.task import Check, Measured
+from regard.training.trainer import Loop
 from regard.training.translation import Translation
 from small_runs import command, lines, numbers, order, run, start, write_pairs
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.training.schedule import constant, cosine, inverse_square_root, paper_peak
+from regard.training.schedules import constant, cosine, inverse_square_root, paper_peak
 
 
 @given(step=st.integers(1, 200_000), width=st.sampled_from([128, 512, 1024]), warmup=st.integers(1, 8000))

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from regard.training.tensorboard import scalars
+from regard.training.callbacks import scalars
 
 
 class Writer:

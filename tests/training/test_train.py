@@ -14,7 +14,7 @@ import torch
 
 import regard
 from regard.errors import ConfigError, DataError, ModelError, RunError
-from regard.training import start
+from regard.training import runner
 from regard.training.display import Display, Progress
 from small_runs import command, lines, numbers, order, pairs, run, write_pairs
 
@@ -118,7 +118,7 @@ class Seen(Display):
 
 def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: Path, tmp_path: Path) -> None:
     shown, out = Seen(), tmp_path / "run"
-    start.carry_out(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
+    runner.carry_out(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
     logged = [line for line in lines(out) if "loss" in line]
     assert shown.losses == [line["plain"] for line in logged]
     assert shown.losses != [line["loss"] for line in logged]
@@ -219,8 +219,8 @@ def test_of_two_processes_only_the_first_says_what_is_wrong(data: Path, tmp_path
 SECOND_FAILS = """
 import sys
 from regard.errors import DataError, RegardError
-from regard.training.one_voice import one_voice
-from regard.training.processes import joined
+from regard.training.rank_zero import one_voice
+from regard.training.distributed import joined
 try:
     with joined() as processes, one_voice():
         with processes.as_one():
@@ -279,7 +279,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     def no_report(folder: Path) -> None:
         raise ModelError("there is no room for a report either")
 
-    monkeypatch.setattr(start, "write_report", no_report)
+    monkeypatch.setattr(runner, "write_report", no_report)
 
     def full(tensors: dict[str, torch.Tensor], path: Path, about: dict[str, str]) -> None:
         if len(written) == 5:  # the first is from before the first step

@@ -12,7 +12,7 @@ from family import Batch as Sentences
 from regard.config.training import AdamConfig, AdamWConfig
 from regard.models import Network
 from regard.models.weights import tensors_of
-from regard.training.objective import NextToken, TokenBatch
+from regard.training.objectives import NextToken, TokenBatch
 from regard.training.update import DivergedError, optimizer_of, update
 
 TOLERANCE = 1e-9
@@ -120,7 +120,7 @@ class Toy(nn.Module):
         self.network, self.factor = network, factor
 
     def forward(self, batch: TokenBatch):  # type: ignore[no-untyped-def]
-        from regard.training.loss import Loss
+        from regard.training.losses import Loss
 
         loss = self.network.weight.abs().sum() * self.factor
         return Loss(loss, loss.detach(), 1)

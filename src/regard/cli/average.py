@@ -15,7 +15,7 @@ def run(
 ) -> None:
     """Average the weights of models of one shape and vocabulary, or of the last validations of a run."""
     from regard.errors import ConfigError
-    from regard.training.averaged import average_folders, average_run
+    from regard.training.averaging import average_folders, average_run
 
     if last is not None and len(models) > 1:
         raise ConfigError(f"--last {last}: is for one run's folder, but there are {len(models)}; drop it.")

@@ -28,7 +28,7 @@ def run(
     from regard.cli.train import print_results
     from regard.config import Source, gather
     from regard.training.display import display_for
-    from regard.training.start import Order, carry_out
+    from regard.training.runner import Order, carry_out
 
     parts = {"train": "", "valid": "-dev", "test": "-test"}
     files = {part: {"files": [f"builtin:phrasebook{suffix}"]} for part, suffix in parts.items()}

@@ -287,7 +287,7 @@ def _show(found: "Evaluation | Likelihood | LabelScores | TextScores") -> None:
     """The scores, what they mean, and where there is more than one kind of sentence, those by length."""
     from regard.evaluation.labels import LabelScores
     from regard.evaluation.translation import Evaluation
-    from regard.training.wording import score_name, score_text
+    from regard.training.formatting import score_name, score_text
 
     about = found.as_dict()
     counts = {key: about[key] for key in ("sentences", "tokens", "bytes", "cut") if key in about}

@@ -11,7 +11,7 @@ from regard.cli.data import Files, files, named_files
 
 if TYPE_CHECKING:
     from regard.config import Source
-    from regard.training.run import Run
+    from regard.training.run_folder import Run
 
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
@@ -61,8 +61,8 @@ def run(
     With nothing but data, sizes and lengths are chosen to suit it, and you are told which and why.
     """
     from regard.training.display import display_for
-    from regard.training.one_voice import is_first, one_voice
-    from regard.training.start import Order, carry_out
+    from regard.training.rank_zero import is_first, one_voice
+    from regard.training.runner import Order, carry_out
 
     with one_voice():
         given = {
@@ -166,7 +166,7 @@ def _file(what: str, folder: Path | None) -> "list[Source]":
 
 def print_results(run: "Run") -> None:
     """What came out, and where it is."""
-    from regard.training.wording import score_name, scores_line
+    from regard.training.formatting import score_name, scores_line
 
     about = run.read_about()
     results = about.get("results", {})

@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.models.weights import tensors_of
+from regard.config import Config
+from regard.errors import ConfigError, ModelError
+from regard.models import Loaded, load, save
+from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER
+from regard.models.folder import check_fit
+from regard.models.weights import read_tensors, tensors_of
 from regard.training.checkpoint import restore_network
+from regard.training.run_folder import Run
 
 
 class MovingAverage:
@@ -59,3 +67,76 @@ def swapped(network: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterato
         yield
     finally:
         restore_network(network, own)
+
+
+IRRELEVANT = {"dropout", "attention_dropout", "activation_dropout"}  # to a network that is used
+
+
+def average_folders(folders: Sequence[Path], out: Path) -> str:
+    """Write the mean of the weights of model folders of one shape and vocabulary, and say what was averaged."""
+    models = [load(folder) for folder in folders]
+    for other in models[1:]:
+        _check_alike(models[0], other)
+    origin = f"The mean of the weights of {len(models)} models: {', '.join(str(model.folder) for model in models)}."
+    return _write(models[0], [tensors_of(model.network) for model in models], out, origin)
+
+
+def average_run(folder: Path, last: int, out: Path) -> str:
+    """Write the mean of the weights of the last validations of a run, and say what was averaged."""
+    model, kept = load(folder), Run(folder).kept_weights()
+    if not kept:
+        raise ModelError(
+            f"{folder}: keeps no weights to average; train with training.average_checkpoints = {last}, or give "
+            "model folders."
+        )
+    if len(kept) < last:
+        raise ModelError(
+            f"{folder}: keeps the weights of {len(kept)} validations, not of {last}; lower --last, "
+            f"or train with training.average_checkpoints = {last}."
+        )
+    steps = list(kept)[-last:]
+    several = [read_tensors(kept[step]) for step in steps]
+    for step, tensors in zip(steps, several, strict=True):
+        check_fit(model.network, tensors, f"{kept[step]}:")
+    origin = f"The mean of the weights of {folder} at the steps {', '.join(f'{step:,}' for step in steps)}."
+    return _write(model, several, out, origin)
+
+
+def _write(model: Loaded, several: Sequence[Mapping[str, Tensor]], out: Path, origin: str) -> str:
+    restore_network(model.network, mean(several))
+    tokenizers = [model.folder / name for name in (TOKENIZER, TARGET_TOKENIZER)]
+    copied = {path.name: path.read_bytes() for path in tokenizers if path.exists()}
+    save(out, model.network, model.config, origin=origin, extra_files=copied)
+    return origin
+
+
+def _check_alike(first: Loaded, other: Loaded) -> None:
+    """Weights have a mean only where they mean the same: in networks of one shape, for tokens of one vocabulary."""
+    ours, theirs = _settings(first.config), _settings(other.config)
+    for name in ours | theirs:
+        if ours.get(name) != theirs.get(name):
+            raise ConfigError(
+                f"{other.folder / CONFIG}: has {name} = {theirs.get(name)!r}, but {first.folder / CONFIG} has "
+                f"{ours.get(name)!r}; only networks that are alike have a mean."
+            )
+    for name in (TOKENIZER, TARGET_TOKENIZER):
+        one, another = first.folder / name, other.folder / name
+        if _content(one) != _content(another):
+            raise ConfigError(
+                f"{another}: is not the same as {one}; only networks with one vocabulary have a mean: "
+                "train them with one tokenizer.file."
+            )
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    model = config.model.model_dump(mode="json", exclude=IRRELEVANT)
+    tokens = config.tokens.model_dump(mode="json")
+    return {
+        f"{table}.{key}": value
+        for table, named in (("model", model), ("tokens", tokens))
+        for key, value in named.items()
+    }
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None

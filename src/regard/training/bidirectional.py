@@ -20,10 +20,10 @@ from regard.data.stats import CorpusStats
 from regard.evaluation.likelihood import perplexity
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import Network
+from regard.training.automatic_settings import Pick, Said, picks_for_both_ways
 from regard.training.language import LanguageKind, LanguageModelling
-from regard.training.loss import Loss, smoothed_cross_entropy
-from regard.training.objective import Objective, TokenBatch
-from regard.training.picks import Pick, Said, picks_for_both_ways
+from regard.training.losses import Loss, smoothed_cross_entropy
+from regard.training.objectives import Objective, TokenBatch
 from regard.training.task import Check, Measured
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.data.encoder_inputs import EncoderBatch
 from regard.models.network import EncodingNetwork
-from regard.training.objective import Batch, Objective
+from regard.training.objectives import Batch, Objective
 
 UNSCORED = -1  # in place of a label: nothing is predicted here
 

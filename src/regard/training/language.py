@@ -26,10 +26,10 @@ from regard.decoding.settings import OutputConstraints, SamplingOptions
 from regard.evaluation.likelihood import perplexity
 from regard.models.cost import Cost
 from regard.models.network import Network
+from regard.training.automatic_settings import Pick, Said, picks_for_text
 from regard.training.display import Sample
-from regard.training.objective import NextToken, Objective, TokenBatch
+from regard.training.objectives import NextToken, Objective, TokenBatch
 from regard.training.one_sided import check_one_sided
-from regard.training.picks import Pick, Said, picks_for_text
 from regard.training.task import Check, Measured
 
 CONTEXT = 256

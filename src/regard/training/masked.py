@@ -28,13 +28,13 @@ from regard.models.contents import TOKENIZER, model_folder
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
 from regard.reading.fill import guess
+from regard.training.automatic_settings import Pick, Said, picks_for_encoder
 from regard.training.display import Sample
 from regard.training.language import context_of, describe_rows
-from regard.training.loss import smoothed_cross_entropy
-from regard.training.objective import Batch, Objective
+from regard.training.losses import smoothed_cross_entropy
+from regard.training.objectives import Batch, Objective
 from regard.training.one_sided import check_one_sided
-from regard.training.picks import Pick, Said, picks_for_encoder
-from regard.training.random import generator
+from regard.training.state import generator
 from regard.training.task import Check, Measured
 
 SAMPLE = 24  # tokens of a text that is shown

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from regard.training.random import generator
+from regard.training.state import generator
 
 SHOWN = 5  # in each list
 Row = Mapping[str, str | float]

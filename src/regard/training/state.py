@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
+
 from regard.data.batching import DataPosition
 from regard.training.update import Update
 
@@ -57,3 +60,20 @@ class State:
     def from_dict(cls, values: dict[str, Any]) -> "State":
         """From JSON."""
         return cls(**{**values, "place": DataPosition(**values["place"]), "interval": Interval(**values["interval"])})
+
+
+def seed_step(seed: int, step: int, rank: int = 0) -> None:
+    """Seed everything random that happens in one step of one process.
+
+    >>> seed_step(1, step=7)
+    >>> first = torch.rand(1)
+    >>> seed_step(1, step=7)
+    >>> bool(first == torch.rand(1))
+    True
+    """
+    torch.manual_seed(generator(seed, step, rank).integers(2**63))
+
+
+def generator(*numbers: int) -> np.random.Generator:
+    """A generator of its own for each series of numbers."""
+    return np.random.default_rng(numbers)

@@ -15,11 +15,11 @@ from regard.data.stats import CorpusStats, ReportProgress
 from regard.data.store import TokenStore
 from regard.evaluation.labels import confusion, tag_scores
 from regard.models.network import Network
+from regard.training.automatic_settings import Pick, Said, picks_for_tags
 from regard.training.display import Sample
 from regard.training.labelling import Labelling
 from regard.training.labels import LabelBatch, label_batch
 from regard.training.one_sided import check_one_sided
-from regard.training.picks import Pick, Said, picks_for_tags
 from regard.training.ranked import ranked
 from regard.training.task import Check, Measured
 

@@ -13,9 +13,9 @@ from regard.data.batching import DataPosition
 from regard.data.preparation import PreparedData
 from regard.data.stats import CorpusStats, ReportProgress
 from regard.models.network import Network
+from regard.training.automatic_settings import Pick, Said
 from regard.training.display import Sample
-from regard.training.objective import Batch, Objective
-from regard.training.picks import Pick, Said
+from regard.training.objectives import Batch, Objective
 
 Check = Callable[[], None]  # called between the pieces of long work; may raise to stop it
 

@@ -25,11 +25,11 @@ from regard.evaluation.references import Asked, apart, together
 from regard.evaluation.scores import score, sentence_scores
 from regard.models.cost import Cost
 from regard.models.network import Network
+from regard.training.automatic_settings import Pick, Said, picks_for_pairs
 from regard.training.display import Sample
-from regard.training.objective import NextToken, TokenBatch
-from regard.training.picks import Pick, Said, picks_for_pairs
-from regard.training.random import generator
+from regard.training.objectives import NextToken, TokenBatch
 from regard.training.ranked import ranked
+from regard.training.state import generator
 from regard.training.task import Check, Measured
 
 AS_TRAINED = TranslationOptions(

@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.config.training import AdamConfig, AdamWConfig
 from regard.nn.precision import products_in
-from regard.training.objective import Batch
-from regard.training.processes import ALONE, Processes
+from regard.training.distributed import ALONE, Processes
+from regard.training.objectives import Batch
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from regard.data.tokenizer import word_splitter
 from regard.data.word_vectors import Vector, write_word_vectors
 from regard.errors import ConfigError, DataError, RunError
 from regard.training.display import Display
-from regard.training.run import Run
-from regard.training.settle import now
+from regard.training.run_folder import Run
+from regard.training.setup import now
 from regard.training.unwritable import unwritable
 
 FILE = "vectors.txt"

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from regard.config.training import AdamConfig
 from regard.labs.trials.tasks import SymbolBatch
 from regard.models.network import Network
-from regard.training.loss import Loss, smoothed_cross_entropy
-from regard.training.objective import Batch
-from regard.training.schedule import cosine
+from regard.training.losses import Loss, smoothed_cross_entropy
+from regard.training.objectives import Batch
+from regard.training.schedules import cosine
 from regard.training.update import DivergedError, optimizer_of, update
 
 

@@ -24,8 +24,8 @@ from regard.labs.trials.fitting import count_parameters
 from regard.phrasebook import Pair
 from regard.phrasebook.splits import Split
 from regard.phrasebook.words import Word, align, spell
-from regard.training.run import Run
-from regard.training.start import Order, carry_out
+from regard.training.run_folder import Run
+from regard.training.runner import Order, carry_out
 from regard.version import __version__
 
 Settings = Mapping[str, Any]

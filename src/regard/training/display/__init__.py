@@ -6,9 +6,8 @@ Everything goes to one stream, standard error; results go to standard output and
 import os
 from typing import TextIO
 
-from regard.training.display.lasting import LastingDisplay
+from regard.training.display.base import Display, LastingDisplay, Progress, Sample
 from regard.training.display.lines import LinesDisplay
-from regard.training.display.shown import Display, Progress, Sample
 from regard.training.display.terminal import TerminalDisplay
 
 __all__ = ["Display", "LastingDisplay", "LinesDisplay", "Progress", "Sample", "TerminalDisplay", "display_for"]

@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from regard.training.display.shown import Clock, Display, Progress, Sample, count, figures, time_left
-from regard.training.wording import printable, scores_line
+from regard.training.display.base import Clock, Display, Progress, Sample, count, figures, time_left
+from regard.training.formatting import printable, scores_line
 
 LINES_EVERY = 5.0  # seconds between two lines of progress
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from regard.training.display.shown import Clock, Display, Progress, Sample, count, figures, time_left
-from regard.training.wording import printable, score_name, score_text
+from regard.training.display.base import Clock, Display, Progress, Sample, count, figures, time_left
+from regard.training.formatting import printable, score_name, score_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from regard.errors import ModelError
-from regard.training.report.folder import read_run
 from regard.training.report.page import page
+from regard.training.report.run_log import read_run
 
 
 def write_report(run: Path) -> Path:

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from regard.training.report.folder import Record, Run, number, record
+from regard.training.formatting import duration, score_name, score_text
 from regard.training.report.markup import Markup, foreign, joined, table, tag
-from regard.training.wording import duration, score_name, score_text
+from regard.training.report.run_log import Record, Run, number, record
 
 SCORES = (
     "accuracy",

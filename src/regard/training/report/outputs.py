@@ -1,15 +1,18 @@
 """What the model wrote: chosen sentences of the test, and how its answers changed while it learned."""
 
+import re
+import unicodedata
 from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import groupby
 
-from regard.training.report.difference import marked
-from regard.training.report.folder import Record, Run, number, records
 from regard.training.report.markup import Markup, foreign, joined, shortened, tag
+from regard.training.report.run_log import Record, Run, number, record, records
 
 GROUPS = {"random": "Drawn at random", "best": "Best", "worst": "Worst"}
 AT_ONCE, AT_MOST = 3, 10  # sentences of a group shown openly, and in all
 FOLLOWED, STAGES = 4, 8  # sentences followed through the run, and stages of each
-LONGEST = 1000  # characters of one text
+MAX_TEXT_CHARACTERS = 1000  # characters of one text
 
 
 def outputs(run: Run) -> Markup:
@@ -81,9 +84,113 @@ def _asked(source: str, prompt: str, reference: str) -> list[Markup]:
 
 def _row(name: str, content: str, kind: str) -> Markup:
     empty = tag("span", "empty", class_="empty")
-    return tag("div", tag("dt", name), foreign("dd", content, LONGEST) if content else tag("dd", empty), class_=kind)
+    return tag(
+        "div",
+        tag("dt", name),
+        foreign("dd", content, MAX_TEXT_CHARACTERS) if content else tag("dd", empty),
+        class_=kind,
+    )
 
 
 def _text(found: Record, *keys: str) -> str:
     value = next((found[key] for key in keys if found.get(key) is not None), "")
-    return shortened(str(value), LONGEST)
+    return shortened(str(value), MAX_TEXT_CHARACTERS)
+
+
+MAX_COMPARED_WORDS = 300  # words; comparing takes more than the product of both numbers
+
+
+def marked(output: str, reference: str) -> Markup:
+    """The output with the words that are not in their place in the reference marked.
+
+    >>> marked("ti voglio bene", "ti amo")
+    'ti <mark>voglio bene</mark>'
+    """
+    ours, theirs = _pieces(output), _pieces(reference)
+    words = [place for place, piece in enumerate(ours) if not piece.isspace()]
+    wanted = [piece for piece in theirs if not piece.isspace()]
+    if not words or not wanted or max(len(words), len(wanted)) > MAX_COMPARED_WORDS:
+        return joined(output)
+    differs = [True] * len(ours)
+    matches = SequenceMatcher(None, [ours[place] for place in words], wanted, autojunk=False)
+    for start, _, length in matches.get_matching_blocks():
+        for place in words[start : start + length]:
+            differs[place] = False
+    for place, piece in enumerate(ours):
+        if piece.isspace():  # a space is marked only between two marked words
+            differs[place] = 0 < place < len(ours) - 1 and differs[place - 1] and differs[place + 1]
+    content: list[str] = []
+    for marking, places in groupby(range(len(ours)), key=differs.__getitem__):
+        stretch = "".join(ours[place] for place in places)
+        content.append(tag("mark", stretch) if marking else stretch)
+    return joined(*content)
+
+
+def _pieces(text: str) -> list[str]:
+    """Words, spaces and punctuation; where the script has no spaces, characters."""
+    if re.search(r"\s", text.strip()):
+        return re.findall(r"\s+|\w+|[^\w\s]", text)
+    pieces: list[str] = []
+    for character in text:
+        if pieces and unicodedata.category(character).startswith("M"):
+            pieces[-1] += character  # an accent stays on its letter
+        else:
+            pieces.append(character)
+    return pieces
+
+
+MAX_LABELS = 40  # labels; a larger table cannot be read
+MAX_LABEL_CHARACTERS = 30  # characters of a label
+
+
+def confusion(run: Run) -> Markup:
+    """The matrix as a table: a row for each right label, a column for each that was given."""
+    found = record(run.outputs.get("confusion"))
+    labels, counts = found.get("labels"), found.get("counts")
+    if not isinstance(labels, list) or not isinstance(counts, list) or not 0 < len(labels) <= MAX_LABELS:
+        return Markup("")
+    rows = [[number(cell) or 0.0 for cell in row] if isinstance(row, list) else [] for row in counts]
+    if [len(row) for row in rows] != [len(labels)] * len(labels):
+        return Markup("")
+    names = [str(label) for label in labels]
+    columns = [sum(row[place] for row in rows) for place in range(len(names))]
+    body = [_matrix_row(n, names[n], row) for n, row in enumerate(rows)]
+    head = tag("tr", tag("th", "right ↓  given →"), *(_label_cell(name, "col") for name in names), tag("th", "recall"))
+    foot = tag(
+        "tr",
+        tag("th", "precision", scope="row"),
+        *(tag("td", _percentage(rows[n][n], columns[n])) for n in range(len(names))),
+        tag("td", _percentage(sum(rows[n][n] for n in range(len(rows))), sum(columns))),
+        class_="shares",
+    )
+    table = tag("table", tag("thead", head), tag("tbody", *body, foot), class_="confusion")
+    note = "A row has what is right, a column what the model said; the darker, the larger the share of its row."
+    return tag(
+        "section",
+        tag("h2", "Which label was taken for which"),
+        tag("p", note, class_="note"),
+        tag("div", table, class_="wide"),
+        id="confusion",
+    )
+
+
+def _matrix_row(place: int, name: str, counts: list[float]) -> Markup:
+    total = sum(counts)
+    cells = [
+        tag(
+            "td",
+            f"{count:,.0f}",
+            class_="hit" if other == place else "miss",
+            style=f"--share:{count / total if total else 0:.3f}",
+        )
+        for other, count in enumerate(counts)
+    ]
+    return tag("tr", _label_cell(name, "row"), *cells, tag("td", _percentage(counts[place], total), class_="share"))
+
+
+def _label_cell(name: str, scope: str) -> Markup:
+    return foreign("th", name, MAX_LABEL_CHARACTERS, scope=scope)
+
+
+def _percentage(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole else "–"

@@ -2,9 +2,9 @@
 
 from importlib import resources
 
-from regard.training.report import confusion, facts, headline, outputs, progress
-from regard.training.report.folder import Run
+from regard.training.report import details, headline, outputs, training_curves
 from regard.training.report.markup import Markup, tag
+from regard.training.report.run_log import Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # the page can load nothing
 
@@ -13,15 +13,15 @@ def page(run: Run) -> str:
     """The whole report as HTML."""
     sections = [
         headline.scores(run),
-        progress.curves(run),
-        confusion.confusion(run),
+        training_curves.curves(run),
+        outputs.confusion(run),
         outputs.outputs(run),
         outputs.changes(run),
-        facts.data(run),
-        facts.choices(run),
-        facts.settings(run),
-        facts.environment(run),
-        facts.command(run),
+        details.data(run),
+        details.choices(run),
+        details.settings(run),
+        details.environment(run),
+        details.command(run),
     ]
     main = tag("main", headline.header(run), *sections)
     return document(f"{run.name}: training report", Markup(""), main, tag("script", _own("hover.js")))

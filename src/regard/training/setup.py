@@ -16,15 +16,13 @@ from regard.data.stats import ReportProgress
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.models.contents import TOKENIZER
+from regard.training.automatic_settings import AMOUNTS, NAME, Pick, said_in, source_of
 from regard.training.display import Display
+from regard.training.initialization import check_same_network, check_word_vectors, start_source, start_tokenizer
 from regard.training.interrupts import Wish
 from regard.training.kinds import check_command, kind_of, kind_said
-from regard.training.picks import AMOUNTS, NAME, Pick, said_in, source_of
-from regard.training.resume import changed
-from regard.training.run import Run
-from regard.training.start_from import check_same_network, start_source, start_tokenizer
+from regard.training.run_folder import Run
 from regard.training.task import Kind
-from regard.training.word_vectors import check_word_vectors
 
 SPOOL = "standard-input"
 
@@ -210,3 +208,52 @@ def _place(name: str) -> str:
 
 def _is_there(name: str) -> bool:
     return name.startswith("builtin:") or Path(name).exists()
+
+
+HONOURED = (
+    "training.steps",
+    "training.epochs",
+    "training.gradient_accumulation",
+    "training.label_smoothing",
+    "training.rdrop",
+    "training.optimizer.beta1",
+    "training.optimizer.beta2",
+    "training.optimizer.epsilon",
+    "training.optimizer.weight_decay",
+    "training.schedule",
+    "training.max_grad_norm",
+    "training.precision",
+    "training.average_checkpoints",
+    "training.patience",
+    "training.checkpoint_minutes",
+    "training.log_every",
+    "training.threads",
+    "validation",
+    "testing",
+    "model.dropout",
+    "model.attention_dropout",
+    "model.activation_dropout",
+    "tokenizer.dropout",
+)
+
+
+def changed(before: Config, after: Config, sources: Sequence[Source]) -> list[str]:
+    """The settings that differ, as sentences; the first that may not differ is an error.
+
+    What a run has learned so far, and its place in the data, must keep their meaning. Everything else may change.
+    """
+    old, new = (dict(leaves(config.model_dump(mode="json"))) for config in (before, after))
+    notes = []
+    for path in sorted({*old, *new}):
+        if old.get(path) == new.get(path):
+            continue
+        name, was, now = ".".join(path), old.get(path), new.get(path)
+        if not any(name == setting or name.startswith(f"{setting}.") for setting in HONOURED):
+            found = origin([path], sources)
+            where = f"{found}: " if found else ""
+            raise ConfigError(
+                f"{where}{name} cannot be changed from {was!r} to {now!r} in a run that is under way; "
+                "leave it as it was, or start a new run with another --out."
+            )
+        notes.append(f"{name} is changed from {was!r} to {now!r} from here on.")
+    return notes

@@ -3,11 +3,11 @@
 import re
 import shlex
 
-from regard.training.report.folder import Run, number, record, records
 from regard.training.report.headline import date
 from regard.training.report.markup import Markup, foreign, joined, shortened, table, tag
+from regard.training.report.run_log import Run, number, record, records
 
-LONGEST = 100_000  # characters of settings
+MAX_CONFIG_CHARACTERS = 100_000  # characters of settings
 
 ENVIRONMENT = {
     "precision": "precision asked for",
@@ -54,7 +54,7 @@ def settings(run: Run) -> Markup:
     """Every setting, folded away."""
     if not run.config.strip():
         return Markup("")
-    lines = shortened(run.config, LONGEST).splitlines()
+    lines = shortened(run.config, MAX_CONFIG_CHARACTERS).splitlines()
     content = joined(*(piece for line in lines for piece in (*_toml(line), "\n")))
     folded = tag("details", tag("summary", "config.toml: every setting"), tag("pre", tag("code", content)))
     return tag("section", tag("h2", "Settings"), folded, id="settings")

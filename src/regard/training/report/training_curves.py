@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from regard.training.report.curves import Chart, Series
-from regard.training.report.folder import Record, Run, number, record
+from regard.training.formatting import score_name, score_text
+from regard.training.report.charts import Chart, Point, Series
 from regard.training.report.markup import Markup, joined, table, tag
-from regard.training.report.thinning import Point
-from regard.training.wording import score_name, score_text
+from regard.training.report.run_log import Record, Run, number, record
 
 ROWS = 60  # validations in the table
 COLUMNS = (

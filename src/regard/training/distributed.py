@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import RegardError, RunError
-from regard.training.one_voice import ANOTHER
+from regard.training.rank_zero import ANOTHER
 
 
 @dataclass(frozen=True)

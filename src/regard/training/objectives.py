@@ -15,10 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.network import Network, TranslatingNetwork, WritingNetwork
-from regard.training.agreement import agreeing_cross_entropy
-from regard.training.loss import Loss, smoothed_cross_entropy
-from regard.training.projected_agreement import projected_agreement
-from regard.training.projected_loss import projected_cross_entropy
+from regard.training.losses import Loss, rdrop_cross_entropy, smoothed_cross_entropy
+from regard.training.losses_fused import fused_cross_entropy, fused_rdrop_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class Objective(nn.Module, Generic[Trained]):
     def agreement(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
         """The loss of two readings, of which agreement is asked by this weight."""
         logits = self._logits(first), self._logits(second)
-        return agreeing_cross_entropy(*logits, targets.flatten(), self.label_smoothing, weight)
+        return rdrop_cross_entropy(*logits, targets.flatten(), self.label_smoothing, weight)
 
     def _logits(self, states: Tensor) -> Tensor:
         return self.network.logits(states).flatten(0, -2)
@@ -138,14 +136,14 @@ class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
 
     def loss(self, states: Tensor, targets: Tensor) -> Loss:
         """The loss of predictions from these states."""
-        return projected_cross_entropy(states, self.network.output, targets, self.label_smoothing)
+        return fused_cross_entropy(states, self.network.output, targets, self.label_smoothing)
 
     def agreement(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
         """The loss of two readings, of which agreement is asked by this weight."""
-        return projected_agreement(first, second, self.network.output, targets, self.label_smoothing, weight)
+        return fused_rdrop_cross_entropy(first, second, self.network.output, targets, self.label_smoothing, weight)
 
 
-class Agreeing(nn.Module):
+class RDrop(nn.Module):
     """An objective that reads each batch twice, with other dropout, and asks that both predict the same."""
 
     def __init__(self, objective: Objective[Any], weight: float) -> None:

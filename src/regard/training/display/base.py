@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from regard.training.wording import duration, printable
+from regard.training.formatting import duration, printable
 
 Clock = Callable[[], float]
 
@@ -84,3 +85,35 @@ def count(what: str, done: int, total: int | None) -> str:
     'tokenising train: 12,000 of 29,000'
     """
     return f"{printable(what)}: {done:,}" + (f" of {total:,}" if total is not None else "")
+
+
+class LastingDisplay(Display):
+    """Shows what another display shows, for as long as that can be written."""
+
+    def __init__(self, shown: Display) -> None:
+        self._shown = shown
+
+    def note(self, sentence: str) -> None:
+        """Pass it on."""
+        with suppress(OSError):
+            self._shown.note(sentence)
+
+    def counting(self, what: str, done: int, total: int | None) -> None:
+        """Pass it on."""
+        with suppress(OSError):
+            self._shown.counting(what, done, total)
+
+    def progress(self, now: Progress) -> None:
+        """Pass it on."""
+        with suppress(OSError):
+            self._shown.progress(now)
+
+    def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
+        """Pass it on."""
+        with suppress(OSError):
+            self._shown.validated(step, scores, best, samples)
+
+    def close(self) -> None:
+        """Pass it on."""
+        with suppress(OSError):
+            self._shown.close()

@@ -63,3 +63,17 @@ class _CrossEntropies(torch.autograd.Function):
 
 
 _cross_entropies: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]] = _CrossEntropies.apply
+
+
+def rdrop_cross_entropy(first: Tensor, second: Tensor, targets: Tensor, smoothing: float, weight: float) -> Loss:
+    """The loss of two readings' logits (N, V) for the same targets (N,), by the formula; `weight` is α."""
+    first, second = whole(first), whole(second)
+    one, other = (smoothed_cross_entropy(logits, targets, smoothing) for logits in (first, second))
+    smoothed = (one.smoothed + other.smoothed + weight * symmetric_kl(first, second)) / 2
+    return Loss(smoothed, (one.plain + other.plain) / 2, len(targets))
+
+
+def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
+    """How far what logits (N, V) predict lies apart: D, summed over the predictions."""
+    log_p, log_q = first.log_softmax(-1), second.log_softmax(-1)
+    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2

@@ -14,6 +14,7 @@ from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.weights import read_tensors, tensors_of
 from regard.training.averaging import MovingAverage, mean, swapped
+from regard.training.callbacks import scalars
 from regard.training.checkpoint import (
     Checkpoint,
     optimizer_tensors,
@@ -22,15 +23,13 @@ from regard.training.checkpoint import (
     write_checkpoint,
 )
 from regard.training.display import Display, Progress
+from regard.training.distributed import ALONE, Processes
 from regard.training.interrupts import Wish
-from regard.training.objective import Agreeing, Batch
-from regard.training.processes import ALONE, Processes
-from regard.training.random import seed_step
-from regard.training.run import Run
-from regard.training.schedule import schedule_of
-from regard.training.state import Interval, State
+from regard.training.objectives import Batch, RDrop
+from regard.training.run_folder import Run
+from regard.training.schedules import schedule_of
+from regard.training.state import Interval, State, seed_step
 from regard.training.task import Measured, Task
-from regard.training.tensorboard import scalars
 from regard.training.update import DivergedError, optimizer_of, update
 
 EXPLODED = 4.0  # times the loss of knowing nothing, ln(vocabulary), or the first: no healthy run comes near it
@@ -61,7 +60,7 @@ class Loop:
         self.display = display or Display()
         self.network = task.network.to(processes.device)
         objective, agreement = task.objective(), config.training.rdrop
-        self.objective = processes.wrap(Agreeing(objective, agreement) if agreement else objective)
+        self.objective = processes.wrap(RDrop(objective, agreement) if agreement else objective)
         self.optimizer = optimizer_of(self.network, config.training.optimizer)
         self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
         self.state = State()
