@@ -1,29 +1,42 @@
-# `make demo` shows what regard does; `make test` checks all of it. Both set up .venv by themselves.
+# `make demo` trains and runs a translator; `make test` runs every check. Both create .venv on first use.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test browser format clean
+.PHONY: demo test check lint docs browser format clean
 
 demo: $(READY)
 	@$(BIN)/regard demo
 
-test: $(READY) browser
+# Everything: lint, types and all tests.
+test: lint browser
+	$(BIN)/pytest -n auto
+
+# Before each commit: lint, types and the fast tests.
+check: lint
+	$(BIN)/pytest -n auto -m "not slow and not browser"
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto
+	$(BIN)/python tools/check_prose.py
 
-# The page is tested in Chromium: the one that is here, else Debian's, else Playwright's; without any, its tests are skipped.
+# The documentation site, in site/; any warning fails the build.
+docs: $(READY)
+	$(BIN)/python tools/build_reference.py
+	$(BIN)/mkdocs build --strict --quiet
+
+# Tests marked `browser` need Chromium: an installed one, else Debian's package, else Playwright's; without any they are skipped.
 browser: $(READY)
 	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null \
 		|| { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
 			&& apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
 		|| $(BIN)/playwright install chromium >/dev/null 2>&1 \
-		|| echo "No Chromium could be had: the page is not tested in a browser. Install one, or set REGARD_CHROMIUM."
+		|| echo "Chromium is not available, so browser tests are skipped. Install it, or set REGARD_CHROMIUM."
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -33,8 +46,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "regard needs Python 3.11 or later; this is $$($(PYTHON) --version). Try: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
