@@ -13,6 +13,6 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 def test_a_recipe_says_what_to_train_on_and_is_told_about(path: Path) -> None:
     config = resolve(path)
     assert config.data.train.given
-    if path.parent.name != "family":  # which docs/family.md tells about
+    if path.parent.name != "family":  # which docs/explanation/model-family.md tells about
         assert path.name in (path.parent / "README.md").read_text("utf-8")
     assert (RECIPES / "README.md").read_text("utf-8").count(f"({path.parent.name})") == 1

@@ -47,7 +47,7 @@ def run(
         bool, typer.Option("--verbose", "-v", help="Log every request, and which engine is used, and why.")
     ] = False,
 ) -> None:
-    """Serve models over HTTP: LibreTranslate's protocol, OpenAI's completions, and our own; see docs/serving.md."""
+    """Serve models over HTTP with LibreTranslate, OpenAI and native routes; see docs/how-to/serve.md."""
     from regard.errors import ConfigError
     from regard.serving.access import read_api_key, resolve_access
     from regard.serving.limits import Limits

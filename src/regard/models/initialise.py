@@ -4,7 +4,7 @@ Matrices are Xavier-uniform, each of the fused ones (query, key, value; gate, va
 zero. Embeddings are N(0, 1/C): after × √C their entries have unit variance, and so have the first logits, because the
 hidden states are normalised. Every sub-layer adds to what came before it; the matrices that write what is added shrink
 by the square root of their number, so that it does not drown the rest. In a pre-norm network the sum's variance then
-does not grow with depth (Radford et al. 2019), and a post-norm one learns far sooner: docs/choices.md has the
+does not grow with depth (Radford et al. 2019), and a post-norm one learns sooner: docs/explanation/choices.md has the
 numbers.
 
 Where the embedding is also the projection to logits, a fresh decoder would expect the token it has just read, whose
