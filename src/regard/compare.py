@@ -17,12 +17,9 @@ from regard.decoding.engines.choice import Name
 from regard.decoding.generator import GenerationOptions
 from regard.decoding.settings import OutputConstraints, SamplingOptions
 from regard.decoding.translator import TranslationOptions
-from regard.drawing.files import write
-from regard.drawing.names import name_ends
-from regard.drawing.palette import COLOURS, DASHES
-from regard.drawing.style import bare, new_figure, our_style
 from regard.errors import ConfigError
 from regard.models.contents import CONFIG, model_folder
+from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
 from regard.training.display import Display
 from regard.training.formatting import score_name, score_text
 from regard.training.report.charts import Point
@@ -242,14 +239,14 @@ def plot_curves(rows: Sequence[ComparisonRow], path: Path) -> bool:
     drawn = [row for row in rows if row.validation_curve]
     if not drawn:
         return False
-    colors = [COLOURS[n % len(COLOURS)] for n in range(len(drawn))]
-    with our_style():
+    colors = [COLORS[n % len(COLORS)] for n in range(len(drawn))]
+    with plot_style():
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         figure = new_figure(9, 5.2)
         axes = figure.add_subplot()
         for n, row in enumerate(drawn):
-            dashes = DASHES[n // len(COLOURS) % len(DASHES)]  # other dashes once all colors are used
+            dashes = DASHES[n // len(COLORS) % len(DASHES)]  # other dashes once all colors are used
             axes.plot(*zip(*row.validation_curve, strict=True), color=colors[n], linestyle=dashes, linewidth=1.8)
         axes.set_yscale("log")
         for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
@@ -258,9 +255,9 @@ def plot_curves(rows: Sequence[ComparisonRow], path: Path) -> bool:
         axes.set_xlabel("step")
         axes.set_title("validation loss (nats per token, log scale)")
         axes.set_xlim(left=0)
-        bare(axes)
-        name_ends(axes, [row.validation_curve[-1] for row in drawn], [row.name for row in drawn], colors)
-    write(figure, path)
+        minimal_axes(axes)
+        label_line_ends(axes, [row.validation_curve[-1] for row in drawn], [row.name for row in drawn], colors)
+    save_figure(figure, path)
     return True
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig
-from regard.drawing.names import apart
+from regard.plotting import spread_labels
 from small_runs import SETTINGS, write_pairs
 
 QUICK = ["training.steps=4", "validation.every=2"]
@@ -123,7 +123,7 @@ def test_what_is_not_there_is_said(name: str, tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=9))
 def test_names_keep_their_order_and_their_distance(heights: list[float]) -> None:
-    moved = apart(heights, gap=0.1)
+    moved = spread_labels(heights, gap=0.1)
     ranked = sorted(moved)
     assert all(high - low > 0.1 - 1e-5 for low, high in pairwise(ranked))
     for n, height in enumerate(heights):

@@ -12,7 +12,6 @@ from rich.console import Console, RenderableType
 
 from family import DECODERS, FAMILY
 from looking import TEXT, TRANSLATORS, traced
-from regard.drawing.files import check, write
 from regard.errors import ConfigError, DataError, InputError
 from regard.interpret import plots
 from regard.interpret.difference import Difference, StepChange
@@ -23,6 +22,7 @@ from regard.interpret.render.terminal import CAUTION, walk
 from regard.interpret.trace import Trace
 from regard.nn.alibi import AlibiPositions, slopes
 from regard.nn.relative import RelativeVectors
+from regard.plotting import check_figure_path, save_figure
 
 
 def shown(parts: Iterable[RenderableType]) -> list[str]:
@@ -248,7 +248,7 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
     files = []
     for name in "ab":
         path = tmp_path / f"{name}.{suffix}"
-        write(plots.alignment(traced("encoder-decoder")), path)
+        save_figure(plots.alignment(traced("encoder-decoder")), path)
         files.append(path.read_bytes())
     assert files[0] == files[1]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{suffix}", f"b.{suffix}"]
@@ -258,7 +258,7 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
 def test_attention_and_heads_of_every_kind_of_network_can_be_drawn(tmp_path: Path, name: str) -> None:
     trace = traced(name)
     for number, figure in enumerate((plots.attention(trace), plots.heads(trace))):
-        write(figure, tmp_path / f"{number}.svg")
+        save_figure(figure, tmp_path / f"{number}.svg")
         assert (tmp_path / f"{number}.svg").stat().st_size > 1000
 
 
@@ -281,7 +281,7 @@ def test_what_a_head_costs_is_drawn_where_something_is_predicted() -> None:
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as wrong:
-        check(Path("x.gif"), "--output")
+        check_figure_path(Path("x.gif"), "--output")
     assert str(wrong.value) == "--output x.gif: should end in .png, .svg or .pdf."
     nothing = traced("recurrent language model, LSTM")
     with pytest.raises(InputError) as found:
@@ -295,5 +295,5 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     assert str(found.value) == "encoder.1.attention[9]: there is no head 9; the heads are 0 to 3."
     path = tmp_path / "missing" / "x.png"
     with pytest.raises(DataError) as unwritten:
-        write(plots.heads(traced("encoder-decoder")), path)
-    assert str(unwritten.value) == f"{path}: cannot be written (No such file or directory); choose another place."
+        save_figure(plots.heads(traced("encoder-decoder")), path)
+    assert str(unwritten.value) == f"{path}: cannot be written (No such file or directory); choose another path."

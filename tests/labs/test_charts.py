@@ -4,11 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from regard.drawing.files import drawn
-from regard.drawing.names import apart, together
-from regard.drawing.palette import COLOURS, DASHES
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import AxisScale, LineSeries, line_chart
+from regard.plotting import COLORS, DASHES, figure_bytes, group_labels, new_figure, plot_style, spread_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,11 +14,11 @@ if TYPE_CHECKING:
 def charted(
     xs: list[int], ys: list[float], *, x: AxisScale = "linear", y: AxisScale = "linear", width: float = 6
 ) -> "Axes":
-    with our_style():
+    with plot_style():
         figure = new_figure(width, 3)
         ax = figure.subplots()
         line_chart(ax, {"one": LineSeries(xs, ys)}, title="height", xlabel="place", xscale=x, yscale=y)
-        drawn(figure, "svg")
+        figure_bytes(figure, "svg")
     return ax
 
 
@@ -53,14 +50,14 @@ def test_an_axis_has_one_notation(last: float, raised: bool) -> None:
 
 
 def test_every_colour_has_a_dash_of_its_own() -> None:
-    assert len(set(DASHES)) == len(DASHES) == len(COLOURS)
+    assert len(set(DASHES)) == len(DASHES) == len(COLORS)
 
 
 def test_names_stay_beside_the_axes_however_many_lines_end_at_the_bottom() -> None:
-    found = apart([0.0] * 5 + [1.0] * 3, gap=0.1)
+    found = spread_labels([0.0] * 5 + [1.0] * 3, gap=0.1)
     assert found == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.8, 0.9, 1.0])
 
 
 def test_lines_that_end_together_share_a_row_while_there_is_room() -> None:
     names = ["no positions", "sinusoidal", "learned", "relative", "rotary"]
-    assert together([0.9, 0.0, 0.0, 0.0, 0.0], names, room=30) == [(0.0, [4]), (0.0, [1, 2, 3]), (0.9, [0])]
+    assert group_labels([0.9, 0.0, 0.0, 0.0, 0.0], names, max_letters=30) == [(0.0, [4]), (0.0, [1, 2, 3]), (0.9, [0])]

@@ -42,7 +42,7 @@ def run(
         rows_as_dicts,
         sample_sentences,
     )
-    from regard.drawing.files import check as check_picture
+    from regard.plotting import check_figure_path as check_picture
     from regard.training.display import display_for
 
     picture = plot or out / "compare.svg"

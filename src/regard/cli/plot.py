@@ -30,12 +30,12 @@ def run(
     """Draw attention weights, the alignment of words, or what all heads are worth."""
     from regard.api import load
     from regard.cli.look import traced
-    from regard.drawing.files import check, write
     from regard.interpret import plots
+    from regard.plotting import check_figure_path, save_figure
 
     check_choice("WHAT", what, KINDS)
     check_text("TEXT", text, empty=True)
-    check(output, "--output")
+    check_figure_path(output, "--output")
     if at is not None and what != "attention":
         raise ConfigError(
             f"--at {at}: says which attention to draw, and `regard plot {what}` draws none; leave it out."
@@ -45,4 +45,4 @@ def run(
         figure = plots.attention(trace, at)
     else:
         figure = plots.alignment(trace) if what == "alignment" else plots.heads(trace)
-    write(figure, output)
+    save_figure(figure, output)

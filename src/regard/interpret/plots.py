@@ -4,18 +4,17 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from regard.drawing.palette import BLUE, INK, ORANGE
-from regard.drawing.style import new_figure, our_style
 from regard.errors import InputError
 from regard.interpret.ablation import Change
 from regard.interpret.heads import heads as all_heads
 from regard.interpret.trace import Trace
+from regard.plotting import BLUE, INK, ORANGE, new_figure, plot_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@our_style()
+@plot_style()
 def attention(trace: Trace, at: str | None = None) -> "Figure":
     """The weights of all heads of one attention, or of one head: `decoder.1.cross_attention[2]`.
 
@@ -41,7 +40,7 @@ def attention(trace: Trace, at: str | None = None) -> "Figure":
     return figure
 
 
-@our_style()
+@plot_style()
 def alignment(trace: Trace) -> "Figure":
     """What the chosen head looks at, word by word, beside what leaving each word out costs."""
     found = trace.alignment()
@@ -61,7 +60,7 @@ def alignment(trace: Trace) -> "Figure":
     return figure
 
 
-@our_style()
+@plot_style()
 def heads(trace: Trace) -> "Figure":
     """Every head by how spread its attention is, and by what it costs to switch it off where something is predicted."""
     found = all_heads(trace)

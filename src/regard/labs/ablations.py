@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from regard.drawing.palette import BLUE, FAINT, INK, ORANGE, SOFT
-from regard.drawing.style import bare, new_figure, our_style
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.translators import (
     TRANSLATION_SETUP,
@@ -19,6 +17,7 @@ from regard.labs.trials.translators import (
     train_for_comparison,
     translation_data,
 )
+from regard.plotting import BLUE, FAINT, INK, ORANGE, SOFT, minimal_axes, new_figure, plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,7 +167,7 @@ def _each(several: Sequence[TranslatorScores], what: str, shape: str) -> str:
 
 
 def _draw(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float], band: tuple[float, float]) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(10, 1.4 + 0.34 * len(ours))
         left, right = figure.subplots(1, 2, sharey=True)
         left.axvspan(100 * band[0], 100 * band[1], color=SOFT, alpha=0.15, linewidth=0)
@@ -210,7 +209,7 @@ def _sticks(ax: "Axes", rows: Mapping[str, Sequence[float]], colour: str, mark: 
         )
     ax.set_title(title)
     ax.margins(x=0.15)
-    bare(ax)
+    minimal_axes(ax)
     ax.grid(visible=False, axis="y")
     ax.grid(axis="x", color=FAINT, linewidth=0.8)
 

@@ -12,7 +12,6 @@ from regard.api import Model
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import TranslationOptions
-from regard.drawing.style import new_figure, our_style
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.labs.charts.grids import matrix
@@ -25,6 +24,7 @@ from regard.labs.trials.translators import (
     translation_data,
 )
 from regard.phrasebook import Pair, split_words
+from regard.plotting import new_figure, plot_style
 
 LOWER, KEPT = 0.15, 0.1  # by how much better than guessing, and how many translations stay as they were
 METHOD = f"""
@@ -154,7 +154,7 @@ def _draw(pair: Pair, shown: dict[str, dict[str, Tensor]], best: dict[str, Point
         (OURS, worst, "most wrong here"),
         (THEIRS, best[THEIRS].head, "its attention"),
     ]
-    with our_style():
+    with plot_style():
         figure = new_figure(11, 4.6)
         for ax, (network, head, what) in zip(figure.subplots(1, 3), drawn, strict=True):
             title = f"{network}: {what}\n{head}"

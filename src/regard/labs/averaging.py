@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig
 from regard.config.positions import NoPositionsConfig
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import fit
@@ -25,6 +24,7 @@ from regard.models import build
 from regard.models.network import Network
 from regard.nn import FeedForward, open_taps
 from regard.nn.taps import taps_of
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 Networks with attention alone, with feed-forward layers whose non-linearity was taken out, and with feed-forward layers
@@ -268,7 +268,7 @@ def _some(learned: dict[str, list[list[float]]], depths: list[int]) -> dict[str,
 
 
 def _draw(spreads: dict[str, list[list[float]]], learned: dict[str, list[list[float]]]) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(10.5, 3.4)
         left, right = figure.subplots(1, 2)
         layers = range(len(spreads[ALONE][0]))

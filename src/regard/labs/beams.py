@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from regard.api import Model
 from regard.decoding.settings import SearchOptions
 from regard.decoding.translator import TranslationOptions
-from regard.drawing.palette import COLOURS
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import LineSeries, line_chart
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.translators import (
@@ -23,6 +21,7 @@ from regard.labs.trials.translators import (
     translation_scores,
 )
 from regard.phrasebook import Pair
+from regard.plotting import COLORS, new_figure, plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -189,7 +188,7 @@ def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -
         "length": "length beside the references",
         "seconds": "time, seconds",
     }
-    with our_style():
+    with plot_style():
         figure = new_figure(10, 6)
         for ax, (what, title) in zip(figure.subplots(2, 2).flat, titles.items(), strict=True):
             runs = _curves(found, what)
@@ -218,7 +217,7 @@ def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -
 
 def _thin(ax: "Axes", widths: list[int], runs: Curves) -> None:
     """Each seed by itself, in the colour of its mean."""
-    for colour, alpha in zip(COLOURS, PENALTIES, strict=False):
+    for colour, alpha in zip(COLORS, PENALTIES, strict=False):
         for values in runs[alpha]:
             ax.plot(widths, values, color=colour, linewidth=0.8, alpha=0.45)
 

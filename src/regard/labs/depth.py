@@ -10,7 +10,6 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig
 from regard.config.positions import RotaryPositionsConfig
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.grids import contour_map
 from regard.labs.charts.lines import line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
@@ -20,6 +19,7 @@ from regard.labs.trials.tasks import FIRST_SYMBOL, copy_task
 from regard.models import build
 from regard.models.initialise import initialise
 from regard.models.network import Network
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 Networks of the same width and growing depth learn, in a fixed number of steps, to copy a few symbols: with residual
@@ -209,7 +209,7 @@ def _pairs(maps: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(7, 3.6)
         lines = {name: over_seeds(depths, runs) for name, runs in right.items()}
         line_chart(figure.subplots(), lines, title="share of symbols copied", xlabel="layers", xscale="log")
@@ -229,7 +229,7 @@ def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> LabF
 
 def _draw_maps(maps: dict[str, Tensor]) -> LabFigure:
     shares = {name: f"{basin_fraction(found):.0%} within half a nat" for name, found in maps.items()}
-    with our_style():
+    with plot_style():
         rows = len(_pairs(maps))  # residual connections on the left, none on the right
         figure = new_figure(8.4, 4.1 * rows)
         for n, (name, found) in enumerate(maps.items(), start=1):

@@ -8,13 +8,13 @@ from typing import Literal
 import torch
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import LineSeries, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import TrialAccuracy, accuracy, count_parameters, fit, select_learning_rate
 from regard.labs.trials.tasks import FIRST_SYMBOL, recall_task
 from regard.models import build
 from regard.models.assembly import sketch
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 A text is one of eight symbols, then as many others, drawn from the same eight, as the distance says, and a mark; the
@@ -167,7 +167,7 @@ def _of_rates(by_rate: Mapping[str, Mapping[float, int]]) -> str:
 
 
 def _draw(distances: list[int], found: Mapping[str, Runs], reached: Mapping[str, int]) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(11, 4.2)
         lines = {name: over_seeds(distances, list(zip(*runs.values(), strict=True))) for name, runs in found.items()}
         lines["guessing"] = LineSeries(distances, [1 / SYMBOLS] * len(distances))

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.drawing.style import new_figure, our_style
 from regard.interpret.hooks import hooked
 from regard.labs.charts.lines import format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.recurrent import RecurrentLayer
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 Networks of one layer, as they are before any training, read random tokens. What comes out at the last token is
@@ -176,7 +176,7 @@ THROUGH_THE_GATE = {
 
 
 def _draw(norms: Mapping[str, list[list[float]]]) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(11, 4.6)
         places = range(len(norms[SMALL][0]))
         lines = {name: over_seeds(places, runs, mean=geometric_mean) for name, runs in norms.items()}

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from regard.api import Model
 from regard.config import DecoderOnlyConfig
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.bars import dots
 from regard.labs.charts.grids import matrix
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
@@ -27,6 +26,7 @@ from regard.labs.trials.translators import (
 )
 from regard.models import build
 from regard.phrasebook import Pair
+from regard.plotting import new_figure, plot_style
 
 LEAST = 0.25  # how much of their attention goes elsewhere, of heads that do different things
 METHOD = f"""
@@ -229,7 +229,7 @@ def _draw(
     charts = [("right about two places at once", right, ".0%")]
     if worth:
         charts.append(("perplexity of translations; less is better", worth, ".3f"))
-    with our_style():
+    with plot_style():
         figure = new_figure(11, 3.6)
         *axes, last = figure.subplots(1, len(charts) + 1, width_ratios=[1] * len(charts) + [1.4])
         for ax, (title, found, shape) in zip(axes, charts, strict=True):

@@ -19,13 +19,13 @@ from regard.config.positions import (
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
 )
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.grids import heat_map
 from regard.labs.charts.lines import format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import fit
 from regard.models import build
 from regard.models.network import EncodingNetwork, Network
+from regard.plotting import new_figure, plot_style
 from regard.training.labels import LabelBatch, PredictLabels
 
 METHOD = """
@@ -181,7 +181,7 @@ def _learn(positions: PositionsConfig, steps: int, seed: int) -> tuple[list[floa
 
 def _draw_vectors(vectors: dict[str, Tensor]) -> LabFigure:
     orders = [ORDERS[0].tolist(), ORDERS[SHOWN].tolist()]
-    with our_style():
+    with plot_style():
         figure = new_figure(9.5, 3.4)
         for n, name in enumerate((NONE, SINUSOIDAL)):
             for m, (order, place) in enumerate(zip(orders, (0, SHOWN), strict=True)):
@@ -209,7 +209,7 @@ def _rows_said(vectors: dict[str, Tensor]) -> str:
 
 
 def _draw_learning(curves: dict[str, list[list[float]]]) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(7, 3.4)
         places = range(1, len(curves[NONE][0]) + 1)
         lines = {name: over_seeds(places, runs) for name, runs in curves.items()}

@@ -13,7 +13,6 @@ from regard.config import DecoderOnlyConfig, SpecialTokensConfig
 from regard.config.positions import RelativePositionsConfig
 from regard.decoding.sampling import Writer
 from regard.decoding.settings import OutputConstraints, SamplingOptions
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.bars import bars
 from regard.labs.charts.lines import line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult
@@ -21,6 +20,7 @@ from regard.labs.trials.fitting import FitResult, SymbolPrediction, fit
 from regard.labs.trials.tasks import CharacterCorpus, python_docs
 from regard.models import build
 from regard.models.network import Network
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 Two language models of characters, alike in everything but the look-ahead mask, learn from the same pieces of Python's
@@ -166,7 +166,7 @@ def _draw(
     stepwise: dict[str, list[float]],
     judged: dict[str, list[float]],
 ) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(10.5, 3.6)
         left, right = figure.subplots(1, 2)
         places = range(1, len(trained[HONEST][0].losses) + 1)

@@ -6,8 +6,6 @@ from statistics import fmean
 import torch
 
 from regard.config import DecoderOnlyConfig
-from regard.drawing.palette import SOFT
-from regard.drawing.style import new_figure, our_style
 from regard.errors import InputError
 from regard.labs.charts.lines import line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
@@ -15,6 +13,7 @@ from regard.labs.trials.fitting import fit
 from regard.labs.trials.tasks import FIRST_SYMBOL, delayed_copy_task
 from regard.models import build
 from regard.models.network import Network
+from regard.plotting import SOFT, new_figure, plot_style
 
 METHOD = """
 Decoders of one layer that differ in their positions alone learn to write, at each of a row of random symbols, the
@@ -164,7 +163,7 @@ def _draw(
     curves: Mapping[str, Sequence[Sequence[float]]], length: int, last: Mapping[str, float], beyond: Mapping[str, float]
 ) -> LabFigure:
     places = range(BACK + 1, 2 * length + 1)
-    with our_style():
+    with plot_style():
         figure = new_figure(9, 3.8)
         ax = figure.subplots()
         ax.set_ylim(0, 1.03)

@@ -17,13 +17,13 @@ from regard.config import (
     RecurrentLanguageModelConfig,
     WindowAttentionConfig,
 )
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import LineSeries, format_number, line_chart
 from regard.labs.gauges import TensorMemory, best_times, flop_counter
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 One layer reads one text of n tokens and is trained on it for a step: forward and backward. The layers are
@@ -210,7 +210,7 @@ def _draw(work: Found, memory: Found, seconds: Found) -> LabFigure:
     ms = {name: {n: 1000 * value for n, value in found.items()} for name, found in seconds.items()}
     panels = (("operations, 10⁹", work), ("memory at most, MB", memory), ("time, ms", ms))
     said = []
-    with our_style():
+    with plot_style():
         figure = new_figure(12, 4)
         for ax, (title, costs) in zip(figure.subplots(1, 3), panels, strict=True):
             lines = {name: LineSeries(list(found), list(found.values())) for name, found in costs.items()}

@@ -10,11 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from regard.drawing.files import drawn, write
 from regard.errors import DataError
+from regard.html import Markup, document, join, table, tag
 from regard.labs.lab import Effort, Lab, LabContext, LabResult, verdict
-from regard.training.report.markup import Markup, joined, table, tag
-from regard.training.report.page import document
+from regard.plotting import figure_bytes, save_figure
 
 RESULTS, LAB_PAGE, BOOK_PAGE = "results.json", "lab.html", "book.html"
 ENVIRONMENT = ("regard", "torch", "python", "processor", "cores", "threads")  # what results.json records of it
@@ -48,11 +47,11 @@ def run_lab(lab: Lab, effort: Effort, out: Path, log: Callable[[str], None]) -> 
     seconds = time.perf_counter() - start
     full_environment = environment(1)
     machine = {key: full_environment[key] for key in ENVIRONMENT}
-    svgs = {figure.name: drawn(figure.figure, "svg").decode() for figure in result.figures}
+    svgs = {figure.name: figure_bytes(figure.figure, "svg").decode() for figure in result.figures}
     chapter = Chapter(lab, result.holds, lab_section(lab, result, svgs, effort, seconds, machine))
     for figure in result.figures:
         for suffix in ("svg", "png"):
-            write(figure.figure, folder / f"{figure.name}.{suffix}")
+            save_figure(figure.figure, folder / f"{figure.name}.{suffix}")
     _write_text(folder / RESULTS, results_json(lab, result, effort, seconds, machine))
     _write_text(folder / LAB_PAGE, lab_page(lab.title, [chapter]))
     return FinishedLab(result, chapter)
@@ -113,7 +112,7 @@ def lab_section(
         for figure in result.figures
     ]
     tables = [
-        joined(tag("h3", lab_table.title), table(list(lab_table.header), [list(row) for row in lab_table.rows]))
+        join(tag("h3", lab_table.title), table(list(lab_table.header), [list(row) for row in lab_table.rows]))
         for lab_table in result.tables
     ]
     return tag(

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import LineSeries, format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import FitResult, fit
 from regard.labs.trials.tasks import FIRST_SYMBOL, copy_task
 from regard.models import build
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 Queries and keys of independent standard normal numbers, as the paper supposes, meet each other: every query looks at 32
@@ -173,7 +173,7 @@ def _learn(scaled: bool, steps: int, seed: int, context: LabContext) -> FitResul
 
 def _draw(widths: list[int], measured: dict[bool, list[Softmax]], learned: dict[bool, list[FitResult]]) -> LabFigure:
     across = "d_k, the length of a key"
-    with our_style():
+    with plot_style():
         figure = new_figure(11, 3.4)
         left, middle, right = figure.subplots(1, 3)
         lines = {

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.bars import dots
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.translators import (
@@ -18,6 +17,7 @@ from regard.labs.trials.translators import (
     training_settings,
     translation_data,
 )
+from regard.plotting import new_figure, plot_style
 
 FEW = 60  # sentences to learn from in a quick run
 METHOD = f"""
@@ -102,7 +102,7 @@ def _verdict(as_sure: bool, as_good: bool) -> str:
 def _draw(found: Mapping[str, Sequence[TranslatorScores]]) -> LabFigure:
     titles = {"parameters": "parameters", "perplexity": "perplexity; less is better", "bleu": "BLEU; more is better"}
     shapes = {"parameters": ",.0f", "perplexity": ".4g", "bleu": ".1f"}
-    with our_style():
+    with plot_style():
         figure = new_figure(11, 1 + 0.55 * len(found))
         for ax, (what, title) in zip(figure.subplots(1, 3, sharey=True), titles.items(), strict=True):
             rows = {name: [float(getattr(one, what)) for one in each] for name, each in found.items()}

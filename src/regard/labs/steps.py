@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, RecurrentLanguageModelConfig
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.lines import LineSeries, line_chart
 from regard.labs.gauges import best_times, longest_chain
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
 from regard.models.network import Network
 from regard.nn.taps import open_taps
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 Three language models of the same width and with one layer each read one text of n tokens in one pass, as in training:
@@ -117,7 +117,7 @@ def _forward_and_backward(network: Network, text: Tensor) -> None:
 def _draw(
     lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[Pass, Mapping[str, list[float]]]
 ) -> LabFigure:
-    with our_style():
+    with plot_style():
         figure = new_figure(11, 3.4)
         left, middle, right = figure.subplots(1, 3)
         panels: list[tuple[str, Mapping[str, Sequence[float]]]] = [

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from regard.drawing.style import new_figure, our_style
 from regard.labs.charts.grids import matrix as draw_matrix
 from regard.labs.lab import LabContext, LabFigure, LabResult
 from regard.nn import FullAttention, lay_out, open_taps
+from regard.plotting import new_figure, plot_style
 
 METHOD = """
 Three inputs of width 4 meet three weight matrices with entries from 0 to 3. Query, key, value, score, scaled score,
@@ -103,7 +103,7 @@ _WEIGHTS = {"W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE}
 
 def _draw(examples: Mapping[str, Mapping[str, Tensor]]) -> LabFigure:
     said = []
-    with our_style():
+    with plot_style():
         figure = new_figure(9.5, 3.4)
         for ax, (title, example) in zip(figure.subplots(1, len(examples)), examples.items(), strict=True):
             weights = example["weights"].tolist()

@@ -4,10 +4,9 @@ import json
 from html import escape
 from importlib import resources
 
+from regard.html import Markup, document, tag
 from regard.interpret.render import sections
 from regard.interpret.trace import Trace
-from regard.training.report.markup import Markup, tag
-from regard.training.report.page import document
 
 
 def page(trace: Trace) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from regard.html import Markup, tag
 from regard.interpret.alignment import Alignment
 from regard.interpret.tree import Node
-from regard.training.report.markup import Markup, tag
 
 LETTER = 8.6  # the width of a letter at 16 pixels, on the average
 LINE = 21.0  # the height of a line in the tree

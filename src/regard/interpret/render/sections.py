@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from regard.html import Markup, join, table, tag
 from regard.interpret.alignment import METHOD, Alignment
 from regard.interpret.heads import heads
 from regard.interpret.render.pictures import alignment_picture, heat, tree_picture
@@ -12,7 +13,6 @@ from regard.interpret.render.terminal import CAUTION
 from regard.interpret.trace import Trace
 from regard.interpret.units import units_on
 from regard.interpret.words import Line
-from regard.training.report.markup import Markup, joined, table, tag
 
 BRANCHES = 400  # of a tree past which what was pruned is not drawn
 EMBEDDED = 300_000  # numbers that a page holds at most
@@ -111,7 +111,7 @@ def _steps(trace: Trace) -> Markup:
                 _bar(step.probability),
                 f"{step.probability:.3f}",
                 f"{step.entropy:.2f}",
-                joined(*chips),
+                join(*chips),
             ]
         )
     total = trace.log_probability

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from regard.drawing.palette import BLUE, COLOURS, FAINT, INK, SOFT
-from regard.drawing.style import bare
+from regard.plotting import BLUE, COLORS, FAINT, INK, SOFT, minimal_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +25,7 @@ def bars(ax: "Axes", groups: Groups, *, title: str, number_format: str = "{:.2f}
         centers.append(y + (len(group) - 1) / 2)
         for name, values in group.items():
             mean, n = fmean(values), names.index(name)
-            color, hatch = COLOURS[n % len(COLOURS)], HATCHES[n % len(HATCHES)]
+            color, hatch = COLORS[n % len(COLORS)], HATCHES[n % len(HATCHES)]
             ax.barh(y, mean, color=color, hatch=hatch, edgecolor="white", linewidth=0, height=0.8)
             ax.plot([min(values), max(values)], [y, y], color=SOFT, linewidth=1.2)
             label_x = max(mean, *values) + 0.015 * maximum
@@ -67,7 +66,7 @@ def dots(ax: "Axes", rows: Mapping[str, Sequence[float]], *, title: str, number_
 
 
 def _hide_x_axis(ax: "Axes") -> None:
-    bare(ax)
+    minimal_axes(ax)
     ax.grid(visible=False)
     ax.set_xticks([])
     ax.spines["bottom"].set_visible(False)

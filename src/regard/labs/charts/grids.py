@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from regard.drawing.palette import BLUE, FAINT, INK, ORANGE, PAPER, SOFT
+from regard.plotting import BLUE, FAINT, INK, ORANGE, PAPER, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from regard.drawing.names import name_ends
-from regard.drawing.palette import COLOURS, DASHES, MARKERS
-from regard.drawing.style import bare
+from regard.plotting import COLORS, DASHES, MARKERS, label_line_ends, minimal_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,22 +60,22 @@ def line_chart(
     ax.set_xscale(xscale)
     ax.set_yscale(yscale)
     for n, line in enumerate(lines.values()):
-        color, dashes, marker = COLOURS[n % len(COLOURS)], DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]
+        color, dashes, marker = COLORS[n % len(COLORS)], DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]
         marker_options: Any = {"marker": marker, "markersize": 4} if markers else {}
         ax.plot(line.xs, line.ys, color=color, linestyle=dashes, linewidth=1.8, **marker_options)
         if line.low is not None and line.high is not None:
             ax.fill_between(line.xs, line.low, line.high, color=color, alpha=0.15, linewidth=0)
     ax.set_title(title)
     ax.set_xlabel(xlabel)
-    bare(ax)
+    minimal_axes(ax)
     ax.autoscale_view()
     for axis, scale in ((ax.xaxis, xscale), (ax.yaxis, yscale)):
         if scale == "log":
             _format_log_axis(axis)
     _set_x_ticks(ax, sorted({x for line in lines.values() for x in line.xs}), xscale)
     ends = [(line.xs[-1], line.ys[-1]) for line in lines.values()]
-    colors = [COLOURS[n % len(COLOURS)] for n in range(len(lines))]
-    name_ends(ax, ends, list(lines), colors, gap=0.07)
+    colors = [COLORS[n % len(COLORS)] for n in range(len(lines))]
+    label_line_ends(ax, ends, list(lines), colors, gap=0.07)
     return describe_lines(lines, title=title, xlabel=xlabel)
 
 

@@ -9,16 +9,15 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from regard.html import Markup, base_style, join, table, tag
 from regard.serving.service import Service
-from regard.training.report.markup import Markup, joined, table, tag
-from regard.training.report.page import shared_style
 from regard.version import __version__
 
 
 def router(service: Service) -> APIRouter:
     """The page."""
     routes = APIRouter(include_in_schema=False)
-    look = shared_style()
+    look = base_style()
     digest = base64.b64encode(hashlib.sha256(look.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -66,7 +65,7 @@ def _route(path: str, method: str, about: dict[str, Any]) -> Markup:
     parts = [tag("h3", _code(f"{method.upper()} {path}")), tag("p", about.get("summary", ""), class_="note")]
     if rows:
         parts.append(table(["field", "type", "default", ""], rows))
-    return joined(*parts)
+    return join(*parts)
 
 
 def _type(field: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.training.report.markup import Markup, tag
+from regard.html import Markup, tag
 
 
 @dataclass(frozen=True)

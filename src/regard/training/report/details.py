@@ -3,8 +3,8 @@
 import re
 import shlex
 
+from regard.html import Markup, join, shorten, table, tag, user_text
 from regard.training.report.headline import date
-from regard.training.report.markup import Markup, foreign, joined, shortened, table, tag
 from regard.training.report.run_log import Run, number, record, records
 
 MAX_CONFIG_CHARACTERS = 100_000  # characters of settings
@@ -54,8 +54,8 @@ def settings(run: Run) -> Markup:
     """Every setting, folded away."""
     if not run.config.strip():
         return Markup("")
-    lines = shortened(run.config, MAX_CONFIG_CHARACTERS).splitlines()
-    content = joined(*(piece for line in lines for piece in (*_toml(line), "\n")))
+    lines = shorten(run.config, MAX_CONFIG_CHARACTERS).splitlines()
+    content = join(*(piece for line in lines for piece in (*_toml(line), "\n")))
     folded = tag("details", tag("summary", "config.toml: every setting"), tag("pre", tag("code", content)))
     return tag("section", tag("h2", "Settings"), folded, id="settings")
 
@@ -101,4 +101,4 @@ def _floor(share: float) -> str:
 
 
 def _plain(value: object) -> Markup:
-    return foreign("span", f"{value:,}" if number(value) is not None else str(value))
+    return user_text("span", f"{value:,}" if number(value) is not None else str(value))

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
+from regard.html import Markup, join, table, tag, user_text
 from regard.training.formatting import duration, score_name, score_text
-from regard.training.report.markup import Markup, foreign, joined, table, tag
 from regard.training.report.run_log import Record, Run, number, record
 
 SCORES = (
@@ -33,12 +33,12 @@ def header(run: Run) -> Markup:
         tag("p", "Training report" + (f" · {task}" if task else ""), class_="kind"),
         tag(
             "div",
-            foreign("h1", run.name, longest=200),
+            user_text("h1", run.name, max_length=200),
             tag("span", status, class_=f"status {STATUS.get(status, '')}".rstrip()) if status else "",
             class_="title",
         ),
         tag("p", " · ".join(_summary(run)), class_="summary"),
-        foreign("p", failure, class_="note warning") if failure else "",  # it may quote the data
+        user_text("p", failure, class_="note warning") if failure else "",  # it may quote the data
     )
 
 
@@ -131,7 +131,7 @@ def _signatures(signatures: Record) -> Markup:
         tag("div", tag("dt", score_name(key)), tag("dd", tag("code", str(value), class_="copy")))
         for key, value in signatures.items()
     ]
-    return joined(
+    return join(
         tag("p", "Signatures of sacrebleu: scores with equal signatures can be compared.", class_="note"),
         tag("dl", *lines, class_="signatures"),
     )

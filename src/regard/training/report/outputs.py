@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import groupby
 
-from regard.training.report.markup import Markup, foreign, joined, shortened, tag
+from regard.html import Markup, join, shorten, tag, user_text
 from regard.training.report.run_log import Record, Run, number, record, records
 
 GROUPS = {"random": "Drawn at random", "best": "Best", "worst": "Worst"}
@@ -49,7 +49,7 @@ def _card(found: Record) -> Markup:
     score = number(found.get("score"))
     same = bool(reference) and output == reference
     rows = _asked(_text(found, "source"), _text(found, "prompt"), reference)
-    rows.append(_row("output", marked(output, reference) if reference else joined(output), "output"))
+    rows.append(_row("output", marked(output, reference) if reference else join(output), "output"))
     probability = number(found.get("probability"))
     verdict = "exact match" if same else f"chrF {score:.1f}" if score is not None else ""
     verdict = f"probability {probability:.0%}" if probability is not None else verdict
@@ -71,7 +71,7 @@ def _story(source: str, reference: str, answers: Sequence[Record]) -> Markup:
     rows = _asked("" if is_prompt else source, source if is_prompt else "", "")
     for first, last, output in stages:
         steps = f"{first:,}" if first == last else f"{first:,} – {last:,}"
-        rows.append(_row(f"step {steps}", marked(output, reference) if reference else joined(output), "stage"))
+        rows.append(_row(f"step {steps}", marked(output, reference) if reference else join(output), "stage"))
     if reference:
         rows.append(_row("reference", reference, "given"))
     return tag("dl", *rows, class_="sample story")
@@ -87,14 +87,14 @@ def _row(name: str, content: str, kind: str) -> Markup:
     return tag(
         "div",
         tag("dt", name),
-        foreign("dd", content, MAX_TEXT_CHARACTERS) if content else tag("dd", empty),
+        user_text("dd", content, MAX_TEXT_CHARACTERS) if content else tag("dd", empty),
         class_=kind,
     )
 
 
 def _text(found: Record, *keys: str) -> str:
     value = next((found[key] for key in keys if found.get(key) is not None), "")
-    return shortened(str(value), MAX_TEXT_CHARACTERS)
+    return shorten(str(value), MAX_TEXT_CHARACTERS)
 
 
 MAX_COMPARED_WORDS = 300  # words; comparing takes more than the product of both numbers
@@ -110,7 +110,7 @@ def marked(output: str, reference: str) -> Markup:
     words = [place for place, piece in enumerate(ours) if not piece.isspace()]
     wanted = [piece for piece in theirs if not piece.isspace()]
     if not words or not wanted or max(len(words), len(wanted)) > MAX_COMPARED_WORDS:
-        return joined(output)
+        return join(output)
     differs = [True] * len(ours)
     matches = SequenceMatcher(None, [ours[place] for place in words], wanted, autojunk=False)
     for start, _, length in matches.get_matching_blocks():
@@ -123,7 +123,7 @@ def marked(output: str, reference: str) -> Markup:
     for marking, places in groupby(range(len(ours)), key=differs.__getitem__):
         stretch = "".join(ours[place] for place in places)
         content.append(tag("mark", stretch) if marking else stretch)
-    return joined(*content)
+    return join(*content)
 
 
 def _pieces(text: str) -> list[str]:
@@ -189,7 +189,7 @@ def _matrix_row(place: int, name: str, counts: list[float]) -> Markup:
 
 
 def _label_cell(name: str, scope: str) -> Markup:
-    return foreign("th", name, MAX_LABEL_CHARACTERS, scope=scope)
+    return user_text("th", name, MAX_LABEL_CHARACTERS, scope=scope)
 
 
 def _percentage(part: float, whole: float) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from regard.html import Markup, join, table, tag
 from regard.training.formatting import score_name, score_text
 from regard.training.report.charts import Chart, Point, Series
-from regard.training.report.markup import Markup, joined, table, tag
 from regard.training.report.run_log import Record, Run, number, record
 
 ROWS = 60  # validations in the table
@@ -132,7 +132,7 @@ def _validations(run: Run) -> Markup:
         values = [number(record(line["valid"]).get(key)) for key in keys]
         cells = [score_text(key, value) if value is not None else "–" for key, value in zip(keys, values, strict=True)]
         step = f"{line['step']:,}"
-        rows.append([joined(step, tag("span", "best", class_="badge")) if line["step"] == best else step, *cells])
+        rows.append([join(step, tag("span", "best", class_="badge")) if line["step"] == best else step, *cells])
     note = f", every {every}th of {len(run.validation):,}" if every > 1 else ""
     return tag(
         "details",

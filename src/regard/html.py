@@ -1,0 +1,94 @@
+"""Build HTML whose text is escaped by default.
+
+Every generated page (training report, trace, labs, API reference) is made with these functions. A plain `str` is text
+and gets escaped; a `Markup` is HTML and is inserted as it is.
+"""
+
+from html import escape
+from importlib import resources
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # pages load nothing
+
+_VOID_ELEMENTS = {"meta"}
+# HTML forbids control characters: show C0 controls as ␀, ␛, … and replace all others and lone surrogates by U+FFFD.
+_CONTROL_CHARACTERS = {code: 0x2400 + code for code in range(32) if code not in (9, 10)}
+_CONTROL_CHARACTERS |= dict.fromkeys([*range(0x7F, 0xA0), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)], 0xFFFD)
+
+
+class Markup(str):
+    """A string that is HTML already and is not escaped again."""
+
+    __slots__ = ()
+
+
+def escape_text(content: str) -> Markup:
+    """Escape plain text; `Markup` is returned unchanged.
+
+    >>> escape_text("1 < 2")
+    '1 &lt; 2'
+    """
+    return content if isinstance(content, Markup) else Markup(escape(content.translate(_CONTROL_CHARACTERS)))
+
+
+def tag(name: str, /, *content: str, **attributes: str | bool | None) -> Markup:
+    """Return an element. Attribute names: `class_="x"` becomes `class`, `aria_label` becomes `aria-label`.
+
+    Attributes that are None or False are left out; True gives an attribute without a value.
+
+    >>> tag("p", "a & b ", tag("b", "c"), class_="note", title=None)
+    '<p class="note">a &amp; b <b>c</b></p>'
+    """
+    opening = name
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            attribute = key.rstrip("_").replace("_", "-")
+            opening += f" {attribute}" if value is True else f' {attribute}="{escape_text(value)}"'
+    if name in _VOID_ELEMENTS:
+        return Markup(f"<{opening}>")
+    return Markup(f"<{opening}>{join(*content)}</{name}>")
+
+
+def join(*content: str) -> Markup:
+    """Concatenate markup and text, escaping the text."""
+    return Markup("".join(escape_text(part) for part in content))
+
+
+def user_text(name: str, content: str, /, max_length: int = 1000, **attributes: str | bool | None) -> Markup:
+    """Return an element for text in any language: direction set by its first letter, truncated to `max_length`."""
+    return tag(name, shorten(content, max_length), dir="auto", **attributes)
+
+
+def shorten(content: str, max_length: int) -> str:
+    """Truncate text to `max_length` characters, the last one being an ellipsis; `Markup` is never truncated."""
+    return content if isinstance(content, Markup) or len(content) <= max_length else content[: max_length - 1] + "…"
+
+
+def table(head: list[str], rows: list[list[str]], **attributes: str | bool | None) -> Markup:
+    """Return a table whose first column holds row headers, inside a `div` that scrolls on narrow screens."""
+    header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
+    body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
+    return tag("div", tag("table", header, tag("tbody", *body), **attributes), class_="wide")
+
+
+def document(title: str, style: Markup, *body: Markup) -> str:
+    """Return a self-contained page with light and dark colors: the base style, `style`, and the body."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", title),
+        tag("style", base_style(), style),
+    )
+    return "<!doctype html>\n" + tag("html", head, tag("body", *body), lang="en") + "\n"
+
+
+def base_style() -> Markup:
+    """Return the CSS that all generated pages share (`html.css`)."""
+    return package_file("regard", "html.css")
+
+
+def package_file(package: str, name: str) -> Markup:
+    """Return a stylesheet or script that is part of a package."""
+    return Markup((resources.files(package) / name).read_text("utf-8"))
