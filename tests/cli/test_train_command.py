@@ -66,7 +66,7 @@ def test_a_recipe_finds_its_files_in_the_folder_it_is_given_and_tests_as_it_says
     repeated = (folder / "pairs.tsv").read_text().splitlines()[:4]
     (folder / "test.tsv").write_text("\n".join([*repeated, *repeated]) + "\n")
     (tmp_path / "recipe.toml").write_text(
-        '[data]\ntrain.files = "pairs.tsv"\ntest.files = ["test.tsv"]\n[validation]\ntokenize = "none"\n'
+        '[data]\ntrain.files = "pairs.tsv"\ntest.files = ["test.tsv"]\n[validation]\nbleu_tokenizer = "none"\n'
         '[testing]\nbeam = 2\nreferences = "grouped"\n'
     )
     done = regard("train", tmp_path / "recipe.toml", folder, "--out", tmp_path / "run", *sets("training.steps=3"))
@@ -81,7 +81,7 @@ def test_config_show_names_the_origin_of_every_setting(tmp_path: Path) -> None:
     shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.max_grad_norm=1.0").out.splitlines()
     assert "heads = 8                                 # " + f"{tmp_path / 'my.toml'}:4" in shown
     assert "width = 128                               # preset tiny:7" in shown
-    assert "clip = 1.0                                # --set training.max_grad_norm=1.0" in shown
+    assert "max_grad_norm = 1.0                       # --set training.max_grad_norm=1.0" in shown
     assert "seed = 1                                  # default" in shown
     assert json.loads(regard("config", "show", "tiny", "--json").out)["model"]["width"] == 128
 

@@ -91,13 +91,13 @@ def test_settings_survive_json(preset: str) -> None:
             "model.positions = 'rotary' turns pairs of entries, and model.key_width = 5 is odd: "
             "set model.key_width to an even number.",
         ),
-        ("model.positions={kind='relative', clip=0}", "model.positions.max_distance = 0 should be greater than 0."),
+        ("model.positions={kind='relative', max_distance=0}", "model.positions.max_distance = 0 should be greater than 0."),
         (
             "model.positions={kind='syntax', depth=false, distance=false}",
             "model.positions.distance = False with depth = false as well leaves nothing of the tree: "
             "keep one of the two.",
         ),
-        ("model.positions={kind='syntax', deepest=0}", "model.positions.max_depth = 0 should be greater than 0."),
+        ("model.positions={kind='syntax', max_depth=0}", "model.positions.max_depth = 0 should be greater than 0."),
         ("model.positions={kind='rotary', base=1}", "model.positions.base = 1 should be greater than 1."),
         (
             "model.kind=decoder",
@@ -141,7 +141,7 @@ def test_odd_values_are_no_traceback(setting: str) -> None:
 
 
 def test_a_setting_spelled_like_a_variant_is_still_named() -> None:
-    start = "--set model.none=1: model.none is not a setting; the settings here are kind, vocabulary, width, "
+    start = "--set model.none=1: model.none is not a setting; the settings here are kind, vocab_size, width, "
     assert complaint("tiny", "model.none=1").startswith(start)
 
 
@@ -189,7 +189,7 @@ def test_mixtures_of_tokens_have_no_distance(kind: str) -> None:
     setting = "model.attention=linformer"
     assert complaint("tiny", f"model.positions={kind}", setting) == f"--set {setting}: {sentence}"
     setting = f"model.positions={kind}"
-    assert complaint("tiny", "model.attention={kind='linformer', length=9}", setting).endswith(sentence)
+    assert complaint("tiny", "model.attention={kind='linformer', max_length=9}", setting).endswith(sentence)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
@@ -209,14 +209,14 @@ def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
         ("model.layers = 0\n", 1, "model.layers = 0 should be greater than 0."),
         ("\nmodel = { layers = 0 }\n", 2, "model.layers = 0 should be greater than 0."),
         (
-            "[model.positions]\nkind = 'learned'\nlength = 0\n",
+            "[model.positions]\nkind = 'learned'\nmax_length = 0\n",
             3,
             "model.positions.max_length = 0 should be greater than 0.",
         ),
         ("# \u2028\n[modle]\nlayers = 2\n", 2, "modle is not a setting; did you mean model?"),
         ("[model]\nlayers = 2\nlayer = 3\n", 3, "model.layer is not a setting; did you mean model.layers?"),
         (
-            "[model]\ndropout = 0\n[training]\nsteps = 9\nagreement = 1\nseed = 3\n",
+            "[model]\ndropout = 0\n[training]\nsteps = 9\nrdrop = 1\nseed = 3\n",
             5,
             "training.rdrop = 1 compares two readings that differ by dropout, and there is none: set model.dropout "
             "above 0.",
