@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.config import SpecialTokensConfig
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.batching import BatchSampler
 from regard.data.corpus import Pair
 from regard.data.pairs import LengthFilter, make_pair_batch, store_pairs

@@ -21,9 +21,9 @@ from toy_trees import conllu, random_heads
 TEXT = "w5 w9 w12 w7"
 SHORT = SearchOptions(bounds=OutputConstraints(shortest=4, longest=7))
 TRANSLATORS = [name for name, config in DECODERS.items() if config.translates]
-WRITERS = [name for name, config in DECODERS.items() if config.continues]
+WRITERS = [name for name, config in DECODERS.items() if config.generates]
 TRANSFORMERS = [name for name, config in FAMILY.items() if isinstance(config, TransformerConfig)]
-ALIGNING = [name for name, config in DECODERS.items() if config.aligns]
+ALIGNING = [name for name, config in DECODERS.items() if config.has_alignment]
 
 
 def subject(model: ModelConfig, seed: int = 0) -> Subject:
@@ -39,9 +39,9 @@ def traced(name: str, text: str = TEXT, seed: int = 0, **options: Any) -> Trace:
     wish: TranslationOptions | GenerationOptions | None = None
     if who.config.model.translates:
         wish = TranslationOptions(options.pop("search", SHORT))
-    elif who.config.model.continues:
+    elif who.config.model.generates:
         wish = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(shortest=4, longest=4)))
-    if who.config.model.reads_parses:
+    if who.config.model.needs_parses:
         options.setdefault("parse", parsed(text))
     return look(who, text, options.pop("wish", wish), **options)
 

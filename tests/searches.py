@@ -9,7 +9,7 @@ from regard.config import Config, SpecialTokensConfig
 from regard.decoding.engines.network import NetworkEngine
 
 TOKENS = SpecialTokensConfig()
-TRANSLATORS = [name for name, config in DECODERS.items() if config.translates and not config.reads_parses]
+TRANSLATORS = [name for name, config in DECODERS.items() if config.translates and not config.needs_parses]
 BIASED = "encoder-decoder, narrow keys, biases, untied"
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from regard.config import gather
+from regard.config import load_sources
 from regard.training.runner import Order, carry_out
 
 WORDS = dict(
@@ -49,7 +49,7 @@ def write_pairs(path: Path, count: int = 300, seed: int = 0) -> Path:
 
 def order(out: Path, data: Path, *settings: str, resume: bool = False) -> Order:
     given = [*SETTINGS, f"data.train.files={data}", "data.validation_fraction=0.1", *settings]
-    return Order(gather(None, given), out, resume=resume)
+    return Order(load_sources(None, given), out, resume=resume)
 
 
 def run(out: Path, data: Path, *settings: str, resume: bool = False) -> Path:

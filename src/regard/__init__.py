@@ -1,6 +1,6 @@
 """regard: train, run and open up the Transformer of "Attention Is All You Need" and the systems around it.
 
-    network = regard.build(regard.resolve("tiny").model)     # a fresh network from a preset
+    network = regard.build(regard.load_config("tiny").model)     # a fresh network from a preset
     run = regard.train(config, "runs/en-it")                  # a trained one, in a run folder
     model = regard.load("runs/en-it/best")                   # a trained one from its folder
 
@@ -14,7 +14,7 @@ from regard.version import __version__
 
 if TYPE_CHECKING:
     from regard.api import Model, load
-    from regard.config import Config, resolve
+    from regard.config import Config, load_config
     from regard.errors import RegardError
     from regard.models import Network, build, save
     from regard.nn import open_taps
@@ -28,8 +28,8 @@ __all__ = [
     "__version__",
     "build",
     "load",
+    "load_config",
     "open_taps",
-    "resolve",
     "save",
     "train",
 ]
@@ -44,7 +44,7 @@ __getattr__, __dir__ = lazily(
         "build": "regard.models",
         "load": "regard.api",
         "open_taps": "regard.nn",
-        "resolve": "regard.config",
+        "load_config": "regard.config",
         "save": "regard.models",
         "train": "regard.training.runner",
     },

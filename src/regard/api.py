@@ -170,7 +170,7 @@ class Model:
         seeded: bool = True,
     ) -> Iterator[TextChunk]:
         """The same as it is written, part by part; `into` is filled with the whole continuations."""
-        if not self.config.model.continues:
+        if not self.config.model.generates:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which continues no text.")
         several = list(given_texts("generate", prompts))
         name = self.writing_engine(several, wish, engine=engine, seeded=seeded)
@@ -205,7 +205,7 @@ class Model:
             )
         if tokens.mask is None:
             raise ModelError(f"{self.folder / CONFIG}: does not say which token is the mask; set tokens.mask in it.")
-        return Filler(self.networks, self.tokenizer, tokens, model.longest)
+        return Filler(self.networks, self.tokenizer, tokens, model.max_length)
 
     def writing_engine(
         self, prompts: Sequence[str], wish: GenerationOptions, *, engine: Name = "auto", seeded: bool = True
@@ -231,7 +231,7 @@ class Model:
         if targets is not None and len(targets) != len(texts):
             raise InputError(f"score: {len(texts):,} texts have {len(targets):,} targets; give one for each.")
         check_parses(self.config.model, given=parses is not None)
-        tokens, longest = self.config.tokens, self.config.model.longest or POSITIONS
+        tokens, longest = self.config.tokens, self.config.model.max_length or POSITIONS
         if targets is None:
             return score_texts(self.networks, self.tokenizer.encode_all(texts), tokens, longest)
         ids = self.target_tokenizer.encode_all(targets)
@@ -248,7 +248,7 @@ class Model:
         """
         from regard.decoding.scoring import score_candidates
 
-        tokens, longest = self.config.tokens, self.config.model.longest or POSITIONS
+        tokens, longest = self.config.tokens, self.config.model.max_length or POSITIONS
         found = []
         for prompt in given_texts("score_prompts", prompts):
             ids = prompt_ids(prompt, self.config, self.tokenizer)
@@ -365,11 +365,11 @@ class Model:
         from regard.decoding.sampling import Writer
 
         spelling = self.tokenizer.spelling() if sampling.bounds.words else ()
-        tokens, window = self.config.tokens, self.config.window
+        tokens, window = self.config.tokens, self.config.context_window
         return Writer(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
     def _has_room(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
-        window = self.config.window or POSITIONS
+        window = self.config.context_window or POSITIONS
         longest = max((len(ids) for ids in self.tokenizer.encode_all(prompts)), default=0)
         return longest + 1 + (sampling.bounds.longest or DEFAULT_GENERATED_TOKENS) <= window
 
@@ -387,8 +387,8 @@ def _check_alike(folder: Path, config: Config, other: Path) -> None:
             f"{other}: is of the kind {theirs.model.family}, and cannot vote with {folder}, "
             f"which is of the kind {config.model.family}."
         )
-    if theirs.model.reads_parses != config.model.reads_parses:
-        reads, other_reads = (other, folder) if theirs.model.reads_parses else (folder, other)
+    if theirs.model.needs_parses != config.model.needs_parses:
+        reads, other_reads = (other, folder) if theirs.model.needs_parses else (folder, other)
         raise ConfigError(f"{reads}: reads parses, and cannot vote with {other_reads}, which reads none.")
     for name in (TOKENIZER, TARGET_TOKENIZER):
         ours, other_one = folder / name, other / name

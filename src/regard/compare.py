@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from regard.api import Model
-from regard.config import Source, check, gather, preset_names
-from regard.config.complaint import nearest
+from regard.config import ConfigSource, load_sources, preset_names, validate_sources
+from regard.config.errors import did_you_mean
 from regard.decoding.engines.choice import Name
 from regard.decoding.generator import GenerationOptions
 from regard.decoding.settings import OutputConstraints, SamplingOptions
@@ -54,7 +54,9 @@ def load_or_train(items: Sequence[str], settings: Sequence[str], out: Path, disp
     TOML files and presets are trained in folders of `out`, or resumed there. All items are checked before training.
     """
     names = _short_names(items)
-    configs = {name: gather(_config_source(item), settings) for name, item in names.items() if not Path(item).is_dir()}
+    configs = {
+        name: load_sources(_config_source(item), settings) for name, item in names.items() if not Path(item).is_dir()
+    }
     models = []
     for name, item in names.items():
         if name in configs:
@@ -69,12 +71,12 @@ def load_or_train(items: Sequence[str], settings: Sequence[str], out: Path, disp
     return models
 
 
-def _is_finished(run: Run, sources: Sequence[Source]) -> bool:
+def _is_finished(run: Run, sources: Sequence[ConfigSource]) -> bool:
     """Return whether a run is finished and was made with these settings."""
     if not run.exists or run.read_about().get("status") not in ("finished", "early stopped"):
         return False
-    run_source = Source(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
-    return check([run_source, *sources]) == config_of(run)
+    run_source = ConfigSource(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
+    return validate_sources([run_source, *sources]) == config_of(run)
 
 
 def _short_names(items: Sequence[str]) -> dict[str, str]:
@@ -95,7 +97,8 @@ def _config_source(item: str) -> str | Path:
     if item.endswith(".toml") or Path(item).is_file():
         return Path(item)
     raise ConfigError(
-        f"{item!r} cannot be compared{nearest(item, preset_names())}; pass TOML files, presets, run or model folders."
+        f"{item!r} cannot be compared{did_you_mean(item, preset_names())}; "
+        "pass TOML files, presets, run or model folders."
     )
 
 
@@ -174,7 +177,7 @@ def decoding_speeds(models: Mapping[str, Model], sentences: Sequence[str], engin
 
 def _speed_test(model: Model, sentences: Sequence[str], engine: Name) -> SpeedTest | None:
     config = model.config.model
-    if config.translates and sentences and not config.reads_parses:  # the sentences have no parses
+    if config.translates and sentences and not config.needs_parses:  # the sentences have no parses
 
         def translate() -> int:
             outputs = [
@@ -183,8 +186,8 @@ def _speed_test(model: Model, sentences: Sequence[str], engine: Name) -> SpeedTe
             return sum(len(ids) + 1 for ids in model.target_tokenizer.encode_all(outputs))  # with the end token
 
         return translate
-    if config.continues:
-        length = min(GENERATED_TOKENS, (config.longest or GENERATED_TOKENS + 1) - 1)
+    if config.generates:
+        length = min(GENERATED_TOKENS, (config.max_length or GENERATED_TOKENS + 1) - 1)
         options = GenerationOptions(
             SamplingOptions(seed=1, bounds=OutputConstraints(longest=length, shortest=length)), samples=GENERATED_TEXTS
         )

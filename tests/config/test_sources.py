@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from regard.config import Config, TransformerConfig, preset_names, resolve
+from regard.config import Config, TransformerConfig, load_config, preset_names
 from regard.errors import ConfigError
 
 
 def complaint(source: str | Path | None, *sets: str) -> str:
     with pytest.raises(ConfigError) as error:
-        resolve(source, sets)
+        load_config(source, sets)
     assert error.value.exit_code == 2
     return str(error.value)
 
@@ -18,7 +18,7 @@ def complaint(source: str | Path | None, *sets: str) -> str:
 def test_later_layers_win(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('preset = "tiny"\n[model]\nheads = 8\ndropout = 0.2\n')
-    model = resolve(file, ["model.dropout=0.5"]).model
+    model = load_config(file, ["model.dropout=0.5"]).model
     assert isinstance(model, TransformerConfig)
     assert model.norm_order == "post"  # the default
     assert model.width == 128  # the preset
@@ -27,24 +27,24 @@ def test_later_layers_win(tmp_path: Path) -> None:
 
 
 def test_a_table_of_another_kind_keeps_what_both_kinds_have() -> None:
-    other = resolve("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.model_dump()
+    other = load_config("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.model_dump()
     assert other["positions"] == {"kind": "sinusoidal", "layout": "halves"}
-    same = resolve("gpt-small", ["model.positions.max_length=64"]).model.model_dump()
+    same = load_config("gpt-small", ["model.positions.max_length=64"]).model.model_dump()
     assert same["positions"] == {"kind": "learned", "max_length": 64}
     for sets in (["model.kind=decoder-only"], ["model=decoder-only"]):
-        model = resolve("tiny", ["model.width=64", "model.decoder_layers=2", *sets]).model
+        model = load_config("tiny", ["model.width=64", "model.decoder_layers=2", *sets]).model
         assert (model.kind, model.width, model.layers) == ("decoder-only", 64, 4)
 
 
 def test_a_variant_can_be_given_by_its_name() -> None:
-    model = resolve("tiny", ["model.positions=learned", "model.positions.max_length=77"]).model
+    model = load_config("tiny", ["model.positions=learned", "model.positions.max_length=77"]).model
     assert model.model_dump()["positions"] == {"kind": "learned", "max_length": 77}
-    assert resolve(None, ["model=decoder-only"]).model.kind == "decoder-only"
+    assert load_config(None, ["model=decoder-only"]).model.kind == "decoder-only"
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_settings_survive_json(preset: str) -> None:
-    config = resolve(preset)
+    config = load_config(preset)
     assert Config.model_validate_json(config.model_dump_json()) == config
 
 
@@ -91,7 +91,10 @@ def test_settings_survive_json(preset: str) -> None:
             "model.positions = 'rotary' turns pairs of entries, and model.key_width = 5 is odd: "
             "set model.key_width to an even number.",
         ),
-        ("model.positions={kind='relative', max_distance=0}", "model.positions.max_distance = 0 should be greater than 0."),
+        (
+            "model.positions={kind='relative', max_distance=0}",
+            "model.positions.max_distance = 0 should be greater than 0.",
+        ),
         (
             "model.positions={kind='syntax', depth=false, distance=false}",
             "model.positions.distance = False with depth = false as well leaves nothing of the tree: "
@@ -161,7 +164,9 @@ def test_mixtures_have_no_distance_in_a_tree() -> None:
         f"--set {linformer}: model.attention.kind = 'linformer' looks at mixtures of tokens, which have no distance in "
         "a tree: set model.positions.distance = false, or use other attention."
     )
-    assert resolve("tiny", ["model.positions=syntax", "model.positions.distance=false", linformer]).model.reads_parses
+    assert load_config(
+        "tiny", ["model.positions=syntax", "model.positions.distance=false", linformer]
+    ).model.needs_parses
 
 
 def test_pieces_that_change_have_no_place_in_a_tree() -> None:
@@ -194,7 +199,7 @@ def test_mixtures_of_tokens_have_no_distance(kind: str) -> None:
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
 def test_other_positions_go_with_mixtures(positions: str) -> None:
-    resolve("tiny", [f"model.positions={positions}", "model.attention=linformer"])
+    load_config("tiny", [f"model.positions={positions}", "model.attention=linformer"])
 
 
 @pytest.mark.parametrize("setting", ["model.layers", "=3", "model..layers=3"])

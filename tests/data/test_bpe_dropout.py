@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import phrasebook
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data import bpe_dropout
 from regard.data.bpe_dropout import BpeDropout
 from regard.data.tokenizer import Tokenizer, train_tokenizer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data import documents
 from regard.data.documents import check_lossless_lines, store_documents
 from regard.data.store import TokenStore, open_store
@@ -88,7 +88,7 @@ def test_memory_does_not_grow_with_a_document(tmp_path: Path) -> None:
     program = f"""
 import resource
 from pathlib import Path
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.documents import store_documents
 from regard.data.tokenizer import train_tokenizer
 tokenizer = train_tokenizer(["some words\\n"], TokenizerConfig(kind="character"))

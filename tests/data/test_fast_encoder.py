@@ -7,7 +7,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data import fast_encoder as fast_encoder_module
 from regard.data.fast_encoder import fast_encoder
 from regard.data.tokenizer import Tokenizer, train_tokenizer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.masked_text import encode_fillers, encode_masked, format_masked
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 

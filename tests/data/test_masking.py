@@ -11,8 +11,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models
 
 from regard.config import SpecialTokensConfig
-from regard.config.masking import MaskingConfig
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
+from regard.config.training import MaskingConfig
 from regard.data.masking import MaskedTokens, MaskingDraws, TokenMasker
 from regard.data.tokenizer import MASK_TOKEN, Tokenizer, train_tokenizer
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.corpus import Pair
 from regard.data.pairs import LengthFilter, make_pair_batch, pad_sequences, store_pairs
 from regard.data.store import TokenStore, open_store

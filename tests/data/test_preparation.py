@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import Config, resolve
+from regard.config import Config, load_config
 from regard.data.corpus import Pair
 from regard.data.held_out import is_held_out, split_tail
 from regard.data.preparation import data_key, prepare_documents, prepare_pairs
@@ -22,7 +22,7 @@ def quiet(what: str, count: int) -> None:
 
 
 def config(data: Path, *settings: str) -> Config:
-    return resolve(None, ["model.vocab_size=300", f"data.train.files={data}", *settings])
+    return load_config(None, ["model.vocab_size=300", f"data.train.files={data}", *settings])
 
 
 @pytest.fixture

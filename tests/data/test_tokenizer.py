@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.tokenizer import SPECIAL_TOKENS, Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import DataError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.config import Config, resolve
+from regard.config import Config, load_config
 from regard.decoding.generator import GenerationOptions
 from regard.decoding.settings import OutputConstraints, SamplingOptions
 from regard.models import build, save
@@ -40,7 +40,7 @@ def test_it_writes_as_well_past_its_context_as_before(positions: str, tmp_path: 
 
 
 def config(*settings: str) -> Config:
-    return resolve("gpt-char", [*settings, "model.vocab_size=50", "model.width=16", "model.layers=1"])
+    return load_config("gpt-char", [*settings, "model.vocab_size=50", "model.width=16", "model.layers=1"])
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def config(*settings: str) -> Config:
 def test_the_folder_tells_how_much_it_should_see(settings: list[str], window: int | None, tmp_path: Path) -> None:
     made = config("data.context_length=32", *settings)
     save(tmp_path / "model", build(made.model), made)
-    assert read_config(tmp_path / "model").window == window
+    assert read_config(tmp_path / "model").context_window == window
 
 
 def test_a_folder_without_a_context_sees_all(tmp_path: Path) -> None:
     made = config("model.positions=rotary")
     save(tmp_path / "model", build(made.model), made)
     assert "data" not in json.loads((tmp_path / "model" / "config.json").read_text())
-    assert read_config(tmp_path / "model").window is None
+    assert read_config(tmp_path / "model").context_window is None

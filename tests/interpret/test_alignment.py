@@ -5,7 +5,7 @@ import torch
 
 from looking import ALIGNING, facts, traced
 from regard.config import SpecialTokensConfig
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import InputError
 from regard.interpret.alignment import Alignment

@@ -12,7 +12,7 @@ from family import ENCODERS
 from looking import TEXT, traced
 from random_models import SMALL, randomised, saved
 from regard.config import Config, EncoderOnlyConfig, SpecialTokensConfig, TokenHeadConfig
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import InputError
 from regard.interpret.ablation import Change, changed

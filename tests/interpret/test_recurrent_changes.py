@@ -12,7 +12,7 @@ from regard.errors import InputError
 from regard.interpret.ablation import Change, changed
 from regard.interpret.trace import Trace
 
-WRITERS = [name for name, config in RECURRENT.items() if config.continues]
+WRITERS = [name for name, config in RECURRENT.items() if config.generates]
 BEFORE = "recurrent encoder-decoder, Bahdanau"  # looks at the source before each step
 
 

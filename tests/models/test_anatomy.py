@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from family import FAMILY, SPARSE, Batch, hidden, make
-from regard.config import preset_names, resolve
+from regard.config import load_config, preset_names
 from regard.models import build
 from regard.models.anatomy import anatomy
 from regard.models.assembly import sketch
@@ -28,31 +28,31 @@ from regard.nn import open_taps
     ],
 )
 def test_presets_have_the_parameters_they_should(preset: str, parameters: int) -> None:
-    assert anatomy(sketch(resolve(preset).model)).parameters == parameters
+    assert anatomy(sketch(load_config(preset).model)).parameters == parameters
 
 
 def test_presets_have_the_papers_numbers() -> None:
-    base, big = resolve("paper-base").model, resolve("paper-big").model
+    base, big = load_config("paper-base").model, load_config("paper-big").model
     shape = ("layers", "width", "feed_forward", "heads", "head_width", "dropout", "norm_order", "activation")
     assert [getattr(base, name) for name in shape] == [6, 512, 2048, 8, 64, 0.1, "post", "relu"]
     assert [getattr(big, name) for name in shape] == [6, 1024, 4096, 16, 64, 0.3, "post", "relu"]
-    tiny, small = resolve("tiny").model, resolve("small").model
+    tiny, small = load_config("tiny").model, load_config("small").model
     assert [getattr(tiny, name) for name in shape[:4]] == [4, 128, 256, 4]
     assert [getattr(small, name) for name in shape[:4]] == [3, 256, 1024, 4]
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_is_listed_and_counted(preset: str) -> None:
-    found = anatomy(sketch(resolve(preset).model))
+    found = anatomy(sketch(load_config(preset).model))
     assert found.memory["optimiser"] == 2 * found.memory["weights"] == 8 * found.parameters
     assert found.as_dict()["training_flops_per_token"] == 3 * found.forward_flops
 
 
 def test_table_3_key_sizes_cost_what_the_paper_says() -> None:
     """Rows (B): keys of width 16 and 32 save 7 and 5 of 65 million parameters."""
-    base = anatomy(sketch(resolve("paper-base").model)).parameters
+    base = anatomy(sketch(load_config("paper-base").model)).parameters
     for width, saved in ((16, 7e6), (32, 5e6)):
-        smaller = anatomy(sketch(resolve("paper-base", [f"model.key_width={width}"]).model)).parameters
+        smaller = anatomy(sketch(load_config("paper-base", [f"model.key_width={width}"]).model)).parameters
         assert abs(base - smaller - saved) < 0.5e6
 
 
@@ -76,7 +76,7 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
 
 
 def test_a_sketch_holds_no_numbers() -> None:
-    network = sketch(resolve("paper-big").model)
+    network = sketch(load_config("paper-big").model)
     assert {parameter.device.type for parameter in network.parameters()} == {"meta"}
-    shapes = {name: tuple(p.shape) for name, p in sketch(resolve("tiny").model).named_parameters()}
-    assert shapes == {name: tuple(p.shape) for name, p in build(resolve("tiny").model).named_parameters()}
+    shapes = {name: tuple(p.shape) for name, p in sketch(load_config("tiny").model).named_parameters()}
+    assert shapes == {name: tuple(p.shape) for name, p in build(load_config("tiny").model).named_parameters()}

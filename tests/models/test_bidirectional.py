@@ -6,7 +6,7 @@ from torch import Tensor
 
 from family import TOLERANCE, VOCABULARY, make
 from regard.config import BidirectionalLanguageModelConfig, ClassHeadConfig
-from regard.config.sources import resolve
+from regard.config.sources import load_config
 from regard.errors import ConfigError, InputError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
 from regard.nn import open_taps
@@ -104,5 +104,5 @@ def test_what_it_cannot_take_gets_a_sentence() -> None:
         network_of().encode(torch.zeros(2, 0).long())
     assert str(refused.value) == "The ids have shape (2, 0); they should be (rows, length), with a token at least."
     with pytest.raises(ConfigError) as error:
-        resolve(None, ["model.kind=bidirectional-language-model", "model.width=31"])
+        load_config(None, ["model.kind=bidirectional-language-model", "model.width=31"])
     assert str(error.value) == ("--set model.width=31: model.width = 31 has no half for each direction: use 32.")

@@ -59,9 +59,9 @@ def test_a_loaded_bigbird_has_the_same_random_blocks(tmp_path: Path) -> None:
 
 
 def test_the_longest_text_is_what_both_positions_and_projections_have_learned() -> None:
-    assert EncoderOnlyConfig(attention=LINFORMER).longest == 24
-    assert EncoderOnlyConfig(attention=LINFORMER, positions=LearnedPositionsConfig(max_length=20)).longest == 20
-    assert EncoderOnlyConfig(attention=BIRD).longest is None
+    assert EncoderOnlyConfig(attention=LINFORMER).max_length == 24
+    assert EncoderOnlyConfig(attention=LINFORMER, positions=LearnedPositionsConfig(max_length=20)).max_length == 20
+    assert EncoderOnlyConfig(attention=BIRD).max_length is None
 
 
 @pytest.mark.parametrize("attention", [WindowAttentionConfig(window=2), BIRD])

@@ -18,7 +18,7 @@ from regard.config import (
     ModelConfig,
     RecurrentEncoderDecoderConfig,
     RecurrentLanguageModelConfig,
-    resolve,
+    load_config,
 )
 from regard.models import build
 from regard.nn import FeedForward, open_taps
@@ -103,7 +103,7 @@ def test_states_turn_at_first_and_an_lstm_begins_by_keeping_what_it_has() -> Non
 
 @pytest.mark.parametrize("preset", ["tiny", "small", "gpt-char"])
 def test_first_logits_have_about_unit_variance(preset: str) -> None:
-    config = resolve(preset, ["model.vocab_size=1000"]).model
+    config = load_config(preset, ["model.vocab_size=1000"]).model
     network = build(config).eval()
     ids = torch.randint(0, 1000, (4, 20))
     logits = network(ids, ids) if config.translates else network(ids)

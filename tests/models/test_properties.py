@@ -71,7 +71,7 @@ def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: 
         torch.testing.assert_close(together[i], alone[0], atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("name", [name for name, config in DECODERS.items() if config.continues])
+@pytest.mark.parametrize("name", [name for name, config in DECODERS.items() if config.generates])
 @given(seed=st.integers(0, 2**31), lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), padded=st.booleans())
 def test_documents_that_share_a_row_do_not_see_each_other(
     name: str, seed: int, lengths: list[int], padded: bool

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from family import FAMILY
-from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, resolve
+from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, load_config
 from regard.errors import InputError
 from regard.models import build
 from regard.nn import (
@@ -70,7 +70,7 @@ def test_a_token_outside_the_vocabulary_gets_a_sentence() -> None:
 
 
 def test_rows_that_do_not_match_get_a_sentence() -> None:
-    network = build(resolve("tiny", ["model.vocab_size=11"]).model)
+    network = build(load_config("tiny", ["model.vocab_size=11"]).model)
     ids = torch.ones(2, 3).long()
     for target in (ids[:1], ids[0]):
         with pytest.raises(InputError) as error:
@@ -99,7 +99,7 @@ def test_pooling_ignores_pads() -> None:
 
 
 def test_dropout_is_where_the_paper_puts_it_and_nowhere_else() -> None:
-    network = build(resolve("tiny", ["model.dropout=0.3"]).model)
+    network = build(load_config("tiny", ["model.dropout=0.3"]).model)
     rates = {name: module.p for name, module in network.named_modules() if isinstance(module, nn.Dropout)}
     for name, rate in rates.items():
         outside = name.endswith(("_residual.dropout", "embedding.dropout"))
@@ -141,7 +141,7 @@ def test_settings_reach_the_mathematics() -> None:
 
 
 def test_attention_and_activation_dropout_are_settings() -> None:
-    network = build(resolve("tiny", ["model.attention_dropout=0.1", "model.activation_dropout=0.2"]).model)
+    network = build(load_config("tiny", ["model.attention_dropout=0.1", "model.activation_dropout=0.2"]).model)
     for name, module in network.named_modules():
         if name.endswith("kernel"):
             assert module.dropout == 0.1
@@ -189,7 +189,7 @@ NAMED_STEPS = {
 
 @pytest.mark.parametrize("step", NAMED_STEPS)
 def test_every_named_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
-    network = build(resolve("tiny", ["model.vocab_size=11"]).model).eval()
+    network = build(load_config("tiny", ["model.vocab_size=11"]).model).eval()
     ids = torch.tensor([[1, 2, 3]])
     plain = network(ids, ids)
     names = [name for name in network.taps if name.endswith(NAMED_STEPS[step])]
@@ -204,7 +204,7 @@ def test_every_named_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
 
 
 def test_a_backward_hook_opens_a_tap_too() -> None:
-    network = build(resolve("tiny", ["model.vocab_size=11"]).model)
+    network = build(load_config("tiny", ["model.vocab_size=11"]).model)
     gradients: list[Tensor] = []
     tap = network.taps["decoder.layers.0.attention.kernel.weights"]
     hook = tap.register_full_backward_hook(lambda _module, given, _taken: gradients.extend(given))

@@ -147,5 +147,5 @@ def test_a_network_learns_what_only_the_tree_tells() -> None:
 
 
 def test_settings_of_a_model_with_parses() -> None:
-    assert Config(model=EncoderDecoderConfig(positions=SyntaxPositionsConfig())).model.reads_parses
-    assert not Config().model.reads_parses
+    assert Config(model=EncoderDecoderConfig(positions=SyntaxPositionsConfig())).model.needs_parses
+    assert not Config().model.needs_parses

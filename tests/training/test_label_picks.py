@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from regard.config import Config, Source, check
+from regard.config import Config, ConfigSource, validate_sources
 from regard.data.stats import CorpusStats
 from regard.training.automatic_settings import Said, picks_for_classes, picks_for_tags, said_in, source_of
 
@@ -12,11 +12,13 @@ KINDS = {picks_for_classes: "classes", picks_for_tags: "tags"}
 SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
 
 
-def settled(examples: int, picks: object, said: Said | None = None, *more: Source) -> Config:
+def settled(examples: int, picks: object, said: Said | None = None, *more: ConfigSource) -> Config:
     for known, head in KINDS.items():
         if known is picks:
             found = known(CorpusStats(examples, 60 * examples), said or Said())
-            return check([Source("", {"model": {"kind": "encoder-only", "head": head}}), source_of(found), *more])
+            return validate_sources(
+                [ConfigSource("", {"model": {"kind": "encoder-only", "head": head}}), source_of(found), *more]
+            )
     raise AssertionError(picks)
 
 
@@ -63,5 +65,5 @@ def test_nothing_is_held_out_where_there_is_validation_data() -> None:
 
 
 def test_a_model_to_start_from_is_noticed() -> None:
-    assert said_in([Source("", {"training": {"start_from": "runs/x"}})]).tuning
+    assert said_in([ConfigSource("", {"training": {"start_from": "runs/x"}})]).tuning
     assert not said_in([]).tuning

@@ -12,7 +12,7 @@ import torch
 
 import regard
 from labelled_runs import SMALL, followers, likenesses, negations, run, write_columns, write_table
-from regard.config import ClassHeadConfig, gather
+from regard.config import ClassHeadConfig, load_sources
 from regard.errors import ConfigError, DataError, InterruptedRun
 from regard.models.weights import read_tensors
 from regard.training.initialization import fill_from
@@ -162,7 +162,7 @@ def tuned(out: Path, data: Path, start: Path, *settings: str, head: str = "class
     said = [setting for setting in SMALL if not setting.startswith(("model.", "tokenizer."))]
     given = [*said, *SHORT, f"data.train.files={data}", f"training.start_from={start}", *settings]
     given += [f"model.head={head}"] if head else []
-    return carry_out(Order(gather(None, given), out, resume=resume))
+    return carry_out(Order(load_sources(None, given), out, resume=resume))
 
 
 def test_a_run_needs_the_model_it_started_from_only_at_its_start(classifier: Path, tmp_path: Path) -> None:
@@ -207,7 +207,9 @@ def test_translators_and_language_models_start_from_others_too(tmp_path: Path) -
     first = translator(tmp_path / "first", pairs, "training.steps=2", "validation.sentences=0")
     said = [setting for setting in SETTINGS if not setting.startswith("model.")]
     given = [*said, f"data.train.files={pairs}", "data.validation_fraction=0.1", f"training.start_from={first}"]
-    second = carry_out(Order(gather(None, [*given, "training.steps=1", "validation.sentences=0"]), tmp_path / "second"))
+    second = carry_out(
+        Order(load_sources(None, [*given, "training.steps=1", "validation.sentences=0"]), tmp_path / "second")
+    )
     assert (second.folder / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
     assert regard.load(second.folder).config.model == regard.load(first).config.model
 
@@ -311,5 +313,5 @@ def test_settings_that_contradict_labels_are_one_sentence(settings: list[str], s
     if "model.head.kind=tags" in settings:
         settings = ["model.kind=encoder-only", "model.head.kind=tags", settings[0]]
     with pytest.raises(ConfigError) as error:
-        carry_out(Order(gather(None, [*settings, "data.train.files=a.tsv"]), tmp_path / "run"))
+        carry_out(Order(load_sources(None, [*settings, "data.train.files=a.tsv"]), tmp_path / "run"))
     assert str(error.value).endswith(sentence)

@@ -15,13 +15,13 @@ import regard
 from commands import regard as command_line
 from regard.config import (
     Config,
+    ConfigSource,
     DecoderOnlyConfig,
     EncoderOnlyConfig,
     LearnedPositionsConfig,
     ModelConfig,
-    Source,
     TokenHeadConfig,
-    check,
+    validate_sources,
 )
 from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.models import build, save
@@ -292,7 +292,7 @@ def test_settings_that_cannot_be_are_sentences(settings: list[str], sentence: st
 
 def test_accuracy_is_for_encoders() -> None:
     with pytest.raises(ConfigError) as error:
-        check([Source("my.toml", {"validation": {"metric": "accuracy"}})])
+        validate_sources([ConfigSource("my.toml", {"validation": {"metric": "accuracy"}})])
     assert str(error.value) == (
         "my.toml: validation.metric = 'accuracy' is for labels, but model.kind = 'encoder-decoder' has none."
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from regard.config import Config, Source, check
+from regard.config import Config, ConfigSource, validate_sources
 from regard.data.stats import CorpusStats
 from regard.training.automatic_settings import (
     Pick,
@@ -28,11 +28,11 @@ SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
 
 
 def settled(picks: list[Pick], kind: str) -> Config:
-    return check([Source("kind", {"model": {"kind": kind}}), source_of(picks)])
+    return validate_sources([ConfigSource("kind", {"model": {"kind": kind}}), source_of(picks)])
 
 
 def said(kind: str) -> Said:
-    return said_in([Source("kind", {"model": {"kind": kind}})])
+    return said_in([ConfigSource("kind", {"model": {"kind": kind}})])
 
 
 @pytest.mark.parametrize("examples", SIZES)
@@ -75,10 +75,10 @@ def test_nothing_is_held_out_where_there_is_validation_data() -> None:
 @pytest.mark.parametrize("steps", [1, 7, 50, 500, 3000, 100_000])
 def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps: int) -> None:
     for picks, kind in KINDS:
-        given = Source("--set", {"training": {"steps": steps}})
-        named = Source("kind", {"model": {"kind": kind}})
+        given = ConfigSource("--set", {"training": {"steps": steps}})
+        named = ConfigSource("kind", {"model": {"kind": kind}})
         chosen = picks(CorpusStats(300_000, 30_000_000), said_in([named, given]))
-        config = check([named, source_of(chosen), given])
+        config = validate_sources([named, source_of(chosen), given])
         assert config.training.schedule.warmup_steps == max(1, min(4000, steps // 10))
         assert config.validation.every <= steps
         validations = steps // config.validation.every
@@ -87,7 +87,7 @@ def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps
 
 def test_epochs_and_larger_batches_make_a_shorter_run() -> None:
     def warmup(**said: float) -> int:
-        picks = picks_for_text(CorpusStats(1, 3_500_000), said_in([Source("--set", {"training": said})]))
+        picks = picks_for_text(CorpusStats(1, 3_500_000), said_in([ConfigSource("--set", {"training": said})]))
         return next(int(pick.value) for pick in picks if pick.setting == "training.schedule.warmup_steps")
 
     assert warmup(epochs=10) == 240  # of 10 · 1,000,000 / 4096 steps
@@ -114,4 +114,4 @@ def test_the_context_that_the_user_said_has_positions() -> None:
 @pytest.mark.parametrize("wrong", [0, -3, "many", True, None, 1.5])
 def test_what_cannot_be_right_is_left_to_the_check_of_the_settings(wrong: object) -> None:
     settings = {"training": {"steps": wrong, "epochs": wrong}, "data": {"valid": wrong}, "tokenizer": wrong}
-    picks_for_text(CorpusStats(1, 100), said_in([Source("--set", settings)]))
+    picks_for_text(CorpusStats(1, 100), said_in([ConfigSource("--set", settings)]))

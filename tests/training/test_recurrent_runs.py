@@ -8,7 +8,13 @@ import pytest
 import torch
 
 import regard
-from regard.config import Config, RecurrentEncoderDecoderConfig, RecurrentLanguageModelConfig, TrainingConfig, resolve
+from regard.config import (
+    Config,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+    TrainingConfig,
+    load_config,
+)
 from regard.decoding.generator import GenerationOptions
 from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
 from regard.decoding.translator import TranslationOptions
@@ -83,14 +89,14 @@ def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: 
 
 
 def test_additive_attention_looks_before_each_step_and_the_others_after_unless_said_otherwise() -> None:
-    assert RecurrentEncoderDecoderConfig().looks == "before"
+    assert RecurrentEncoderDecoderConfig().attention_timing == "before"
     assert (
-        RecurrentEncoderDecoderConfig(attention="dot").looks
-        == RecurrentEncoderDecoderConfig(attention="general").looks
+        RecurrentEncoderDecoderConfig(attention="dot").attention_timing
+        == RecurrentEncoderDecoderConfig(attention="general").attention_timing
         == "after"
     )
-    assert RecurrentEncoderDecoderConfig(attention_order="after").looks == "after"
-    assert RecurrentEncoderDecoderConfig(attention="dot", attention_order="before").looks == "before"
+    assert RecurrentEncoderDecoderConfig(attention_order="after").attention_timing == "after"
+    assert RecurrentEncoderDecoderConfig(attention="dot", attention_order="before").attention_timing == "before"
 
 
 def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> None:
@@ -101,7 +107,7 @@ def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> 
         Config(model=RecurrentLanguageModelConfig(), training=TrainingConfig(max_grad_norm=0.0)).training.max_grad_norm
         == 0
     )
-    assert resolve("tiny", [KIND]).training.max_grad_norm == 1
+    assert load_config("tiny", [KIND]).training.max_grad_norm == 1
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> 
 )
 def test_settings_that_contradict_each_other_get_a_sentence(settings: list[str], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
-        resolve(None, [KIND, *settings])
+        load_config(None, [KIND, *settings])
     assert str(error.value) == sentence
 
 

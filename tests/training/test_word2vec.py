@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.config import gather
-from regard.config.sources import check
+from regard.config import load_sources
+from regard.config.sources import validate_sources
 from regard.config.word2vec import Word2VecRunConfig
 from regard.data.word_vectors import read_word_vectors
 from regard.errors import ConfigError, DataError, RunError
@@ -34,7 +34,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(text: Path | str, out: Path, *settings: str) -> Learned:
     given = [f"data.train.files={text}", "word2vec.width=16", "word2vec.subsample=0", *settings]
-    return train_word2vec(check(gather(None, given), Word2VecRunConfig), out)
+    return train_word2vec(validate_sources(load_sources(None, given), Word2VecRunConfig), out)
 
 
 @pytest.mark.parametrize("method", ["skip-gram", "cbow"])

@@ -46,7 +46,7 @@ def run(
     loaded.classifications([])  # a model that cannot classify says so before anything is typed
     labels = _Labels(loaded, probabilities, as_json)
     each_line(input, output, "classifying", labels.answer, skip_invalid=skip_invalid)
-    say_cut(labels.cut, network.longest)
+    say_cut(labels.cut, network.max_length)
 
 
 class _Labels:

@@ -24,7 +24,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, without origins.")] = False,
 ) -> None:
     """Print all settings as TOML, each with where it came from."""
-    from regard.config import Source, check, gather, preset_names, to_toml
+    from regard.config import ConfigSource, load_sources, preset_names, to_toml, validate_sources
 
     folder = Path(source) if source and source not in preset_names() else None
     if folder is not None and (folder / "config.toml").is_file() and not settings:
@@ -32,9 +32,9 @@ def show(
         return
     if folder is not None and folder.is_dir():
         source = str(folder / "config.toml")
-    sources = gather(source, settings or [])
-    config = check(sources)
+    sources = load_sources(source, settings or [])
+    config = validate_sources(sources)
     if as_json:
         print(config.model_dump_json(indent=2))
     else:
-        print(to_toml(config, sources or [Source("default", {})]), end="")
+        print(to_toml(config, sources or [ConfigSource("default", {})]), end="")

@@ -51,7 +51,7 @@ def corpus(source: Files, target: Files, data: Files, *, parses: Files = None, p
     if not given:
         raise ConfigError("there is nothing to read; give --data, or --source and --target.")
     found = CorpusConfig.model_validate(given)
-    if found.names.count(STANDARD_INPUT) > 1:
+    if found.file_names.count(STANDARD_INPUT) > 1:
         raise ConfigError("standard input (-) can be read only once; give the other part as a file.")
     return found
 
@@ -67,9 +67,9 @@ def is_translator(model: "Model", given: "CorpusConfig") -> bool:
     from regard.errors import ConfigError
 
     network = model.config.model
-    if network.continues and given.source:
+    if network.generates and given.source:
         raise ConfigError(f"{model.folder} is a language model, which reads --data, and not --source and --target.")
-    if not network.continues and not network.translates:
+    if not network.generates and not network.translates:
         other = " (regard evaluate measures what it predicts)" if network.task else ""
         raise ConfigError(
             f"{model.folder} is {an(network.family)}, which writes no text{other}; "

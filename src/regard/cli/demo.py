@@ -26,13 +26,13 @@ def run(
     """Train an English-Italian translator on the built-in phrasebook, test it, and translate with it."""
     from regard.api import load
     from regard.cli.train import print_results
-    from regard.config import Source, gather
+    from regard.config import ConfigSource, load_sources
     from regard.training.display import display_for
     from regard.training.runner import Order, carry_out
 
     parts = {"train": "", "valid": "-dev", "test": "-test"}
     files = {part: {"files": [f"builtin:phrasebook{suffix}"]} for part, suffix in parts.items()}
-    sources = [*gather("phrasebook"), Source("regard demo", {"data": files})]
+    sources = [*load_sources("phrasebook"), ConfigSource("regard demo", {"data": files})]
     order = Order(sources, out, resume=True, command=["regard", "demo", "--out", str(out)])
     found = carry_out(order, display_for(sys.stderr, quiet))
     print_results(found)

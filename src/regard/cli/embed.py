@@ -61,7 +61,7 @@ def run(
     else:
         write = _as_json if output is not None and output.suffix == ".jsonl" else _as_columns
         each_line(input, output, "embedding", lambda lines: write(lines, vectors(lines)), skip_invalid=skip_invalid)
-    say_cut(cut, loaded.config.model.longest)
+    say_cut(cut, loaded.config.model.max_length)
 
 
 def _as_columns(lines: "list[Line]", vectors: "NDArray[np.float32]") -> Iterable[str]:

@@ -97,7 +97,7 @@ def run(
     that learns from text by the perplexity of what it predicts: hidden tokens, or for ELMo both directions.
     """
     from regard.api import load
-    from regard.config.model import LABELLING
+    from regard.config.model import LABEL_TASKS
     from regard.data.lines import InvalidLines
     from regard.training.display import display_for
     from regard.training.measuring import MEASURED
@@ -112,7 +112,7 @@ def run(
         named = "classifier" if loaded.config.model.task == "classification" else named
         _refuse({"column": column}, loaded, named, "taggers")
     with closing(display_for(sys.stderr, quiet)) as display:
-        if loaded.config.model.task in LABELLING.values():
+        if loaded.config.model.task in LABEL_TASKS.values():
             _refuse({**asdict(options), "context": context}, loaded, "classifier or tagger", "translators")
             how, found = _labels(loaded, given, column, faults, display)
         elif loaded.config.model.task in MEASURED:
@@ -126,10 +126,10 @@ def run(
             how, found = _text(loaded, given, context, faults, display)
     say_skipped(faults)
     if as_json:
-        about = {"model": str(loaded.folder), "data": list(given.names), **how, **found.as_dict()}
+        about = {"model": str(loaded.folder), "data": list(given.file_names), **how, **found.as_dict()}
         print(json.dumps(about, indent=2, ensure_ascii=False))
         return
-    print(f"{loaded.folder} on {', '.join(given.names)}")
+    print(f"{loaded.folder} on {', '.join(given.file_names)}")
     if how:
         print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in how.items()))
     _show(found)
@@ -154,7 +154,7 @@ def _translations(
     wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.tokenize)
     engine = cast("Name", options.engine or "auto")  # who chooses complains of another
     translator = model.translator(wish, engine=engine, precision=precision)
-    name = ", ".join(given.names)
+    name = ", ".join(given.file_names)
     pairs = list(readable(model, read_pairs(given, faults), name, faults))
     if not pairs:
         raise DataError(f"{name}: has no pairs to evaluate a model on; give some.")
@@ -176,9 +176,9 @@ def _text(
     from regard.evaluation.language import evaluate
     from regard.training.language import CONTEXT
 
-    context = _context(model, context) or model.config.model.longest or CONTEXT
+    context = _context(model, context) or model.config.model.max_length or CONTEXT
     texts = read_documents(given.files, faults)
-    return {"context": context}, evaluate(model, texts, ", ".join(given.names), context, display.counting)
+    return {"context": context}, evaluate(model, texts, ", ".join(given.file_names), context, display.counting)
 
 
 def _predictions(
@@ -204,7 +204,7 @@ def _predictions(
 
 def _context(model: "Model", said: int | None) -> int | None:
     """How many tokens are read at once, as the user says; a complaint if that is more than the network can."""
-    learned = model.config.model.longest
+    learned = model.config.model.max_length
     if learned is not None and said is not None and said > learned:
         raise ConfigError(f"--context {said}: this network learned {learned:,} positions; lower it.")
     return said
@@ -220,7 +220,7 @@ def _labels(
 
     if given.source:
         raise ConfigError(f"{model.folder} predicts labels, and reads --data, not --source and --target.")
-    name = ", ".join(given.names)
+    name = ", ".join(given.file_names)
     if model.config.model.task == "tagging":
         sentences = read_tagged(given.files, column, faults)
         return {}, evaluate_tags(model.reader, sentences, name, faults, display.counting)

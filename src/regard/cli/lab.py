@@ -35,10 +35,10 @@ def run(
             print(f"{lab.name.ljust(width)}  {lab.claim}")
         return
     if name != ALL and name not in LABS:
-        from regard.config.complaint import nearest
+        from regard.config.errors import did_you_mean
 
         known = [*(lab.name for lab in all_labs()), ALL]
-        raise ConfigError(f"there is no lab {name!r}{nearest(name, known)}; the labs are {', '.join(known)}.")
+        raise ConfigError(f"there is no lab {name!r}{did_you_mean(name, known)}; the labs are {', '.join(known)}.")
     if quick and full:
         raise ConfigError("--quick and --full contradict each other; give one of them, or neither.")
     if resume and name != ALL:

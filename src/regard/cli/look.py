@@ -108,7 +108,7 @@ def traced(
     wish: TranslationOptions | GenerationOptions | None = None
     if model.config.model.translates:
         wish = TranslationOptions(SearchOptions(beam, length_penalty))
-    elif model.config.model.continues:
+    elif model.config.model.generates:
         wish = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(longest=length)))
     return model.look(text, wish, target=target, parses=parses)
 

@@ -46,7 +46,7 @@ def show(
         names = list(network.taps)
         print(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
-    parts = anatomy(network, length or config.model.longest or 32)
+    parts = anatomy(network, length or config.model.max_length or 32)
     if as_json:
         print(json.dumps(parts.as_dict(), indent=2))
     else:
@@ -54,8 +54,8 @@ def show(
 
 
 def _config(source: str | None, settings: list[str]) -> "Config":
-    from regard.config import preset_names, resolve
-    from regard.config.complaint import nearest
+    from regard.config import load_config, preset_names
+    from regard.config.errors import did_you_mean
     from regard.errors import ConfigError
     from regard.models.contents import read_config
 
@@ -68,10 +68,10 @@ def _config(source: str | None, settings: list[str]) -> "Config":
     if source and source not in preset_names() and not Path(source).exists() and not source.endswith(".toml"):
         known = preset_names()
         raise ConfigError(
-            f"{source!r} is no preset, TOML file or model folder{nearest(source, known)}; "
+            f"{source!r} is no preset, TOML file or model folder{did_you_mean(source, known)}; "
             f"the presets are {', '.join(known)}."
         )
-    return resolve(source, settings)
+    return load_config(source, settings)
 
 
 def _print_parts(name: str, config: "Config", found: "Anatomy") -> None:

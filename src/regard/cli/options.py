@@ -26,12 +26,12 @@ def say_why(verbose: bool) -> None:
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
     """A value that is one of several."""
-    from regard.config.complaint import nearest
+    from regard.config.errors import did_you_mean
     from regard.errors import ConfigError
 
     if value not in choices:
         listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
-        raise ConfigError(f"{option} {value}: should be {listed}{nearest(value, choices)}.")
+        raise ConfigError(f"{option} {value}: should be {listed}{did_you_mean(value, choices)}.")
     return value
 
 

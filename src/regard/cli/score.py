@@ -64,9 +64,9 @@ def _scored(
 
     # Someone may wait for the score of a line before the next is written. Of files, the same lines are always scored
     # together, so that the last digit of a score, too, is the same each time.
-    parted = prefetch if any(map(_arrives, given.names)) else chunked
+    parted = prefetch if any(map(_arrives, given.file_names)) else chunked
     if is_translator(model, given):
-        for pairs in parted(readable(model, read_pairs(given, faults), ", ".join(given.names), faults), TOGETHER):
+        for pairs in parted(readable(model, read_pairs(given, faults), ", ".join(given.file_names), faults), TOGETHER):
             named = [{"source": pair.source, "target": pair.target} for pair in pairs]
             yield zip(named, score_pairs(model, pairs), strict=True)
     else:

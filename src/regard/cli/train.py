@@ -10,7 +10,7 @@ from regard.cli import word2vec
 from regard.cli.data import Files, files, named_files
 
 if TYPE_CHECKING:
-    from regard.config import Source
+    from regard.config import ConfigSource
     from regard.training.run_folder import Run
 
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
@@ -96,16 +96,16 @@ def run(
 
 def _sources(
     what: str | None, folder: Path | None, preset: str | None, said: dict[str, Any], settings: list[str], resume: bool
-) -> "list[Source]":
+) -> "list[ConfigSource]":
     """Where settings come from, the later places to win."""
-    from regard.config import Source, gather
+    from regard.config import ConfigSource, load_sources
     from regard.errors import ConfigError
 
-    sources: list[Source] = []
+    sources: list[ConfigSource] = []
     if folder is not None and (what is None or what in TRAINED):
         raise ConfigError(f"{folder}: a folder is for the files that a TOML file names; give data with --data.")
     if what is not None and what in NETWORKS:
-        sources = [Source(f"regard train {what}", {"model": NETWORKS[what]}), *gather(preset)]
+        sources = [ConfigSource(f"regard train {what}", {"model": NETWORKS[what]}), *load_sources(preset)]
         said = {**said, "data": _own_splits(what, said.get("data", {}))}
     elif what is not None:
         if preset is not None:
@@ -113,8 +113,8 @@ def _sources(
         sources = _file(what, folder)
     elif not resume:
         raise ConfigError(f"say what to train: {', '.join(TRAINED)}, or a TOML file.")
-    sources += [Source("the command", said)] if any(said.values()) else []
-    return sources + gather(None, settings)
+    sources += [ConfigSource("the command", said)] if any(said.values()) else []
+    return sources + load_sources(None, settings)
 
 
 def _listed(word: str) -> str:
@@ -152,16 +152,16 @@ def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def _file(what: str, folder: Path | None) -> "list[Source]":
-    from regard.config import gather, inside, preset_names
-    from regard.config.complaint import nearest
+def _file(what: str, folder: Path | None) -> "list[ConfigSource]":
+    from regard.config import load_sources, preset_names, resolve_paths
+    from regard.config.errors import did_you_mean
     from regard.errors import ConfigError
 
     if not what.endswith(".toml") and not Path(what).is_file():
-        hint = " (give it to --preset)" if what in preset_names() else nearest(what, TRAINED)
+        hint = " (give it to --preset)" if what in preset_names() else did_you_mean(what, TRAINED)
         raise ConfigError(f"{what!r} is not something to train{hint}; say {', '.join(TRAINED)}, or give a TOML file.")
-    sources = gather(Path(what))
-    return sources if folder is None else [inside(folder, source) for source in sources]
+    sources = load_sources(Path(what))
+    return sources if folder is None else [resolve_paths(folder, source) for source in sources]
 
 
 def print_results(run: "Run") -> None:

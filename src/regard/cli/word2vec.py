@@ -9,8 +9,8 @@ SHOWN = 5  # words whose neighbours are printed
 
 def run(data: dict[str, Any], others: dict[str, Any], settings: list[str], out: Path | None, quiet: bool) -> None:
     """Train word vectors; `others` are options of `regard train` that mean nothing here, with what they were given."""
-    from regard.config import Source, gather
-    from regard.config.sources import check
+    from regard.config import ConfigSource, load_sources
+    from regard.config.sources import validate_sources
     from regard.config.word2vec import Word2VecRunConfig
     from regard.errors import ConfigError
     from regard.training.display import LastingDisplay, display_for
@@ -19,8 +19,8 @@ def run(data: dict[str, Any], others: dict[str, Any], settings: list[str], out: 
     for option, value in others.items():
         if value:
             raise ConfigError(f"{option} means nothing to word2vec, which learns from --data; leave it out.")
-    sources = [Source("the command", {"data": data}), *gather(None, settings)]
-    config = check(sources, Word2VecRunConfig)
+    sources = [ConfigSource("the command", {"data": data}), *load_sources(None, settings)]
+    config = validate_sources(sources, Word2VecRunConfig)
     place = out or Path("runs") / "word2vec"
     display = LastingDisplay(display_for(sys.stderr, quiet))
     try:

@@ -9,10 +9,9 @@ from regard.config.attention import (
     LinformerAttentionConfig,
     WindowAttentionConfig,
 )
-from regard.config.complaint import Source
-from regard.config.data import CorpusConfig, DataConfig
+from regard.config.data import CorpusConfig, DataConfig, TokenizerConfig
+from regard.config.errors import ConfigSource
 from regard.config.heads import ClassHeadConfig, HeadConfig, NoHeadConfig, TagHeadConfig, TokenHeadConfig
-from regard.config.inside import inside
 from regard.config.model import (
     BidirectionalLanguageModelConfig,
     DecoderOnlyConfig,
@@ -36,10 +35,17 @@ from regard.config.positions import (
     SyntaxPositionsConfig,
 )
 from regard.config.schema import Config, SpecialTokensConfig
-from regard.config.sources import check, gather, given, preset_names, preset_summary, resolve
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.sources import (
+    load_config,
+    load_sources,
+    preset_names,
+    preset_summary,
+    resolve_paths,
+    to_toml,
+    unchecked_value,
+    validate_sources,
+)
 from regard.config.training import BLEU_TOKENIZERS, TestingConfig, TrainingConfig, ValidationConfig
-from regard.config.written import to_toml
 
 __all__ = [
     "BLEU_TOKENIZERS",
@@ -48,6 +54,7 @@ __all__ = [
     "BigBirdAttentionConfig",
     "ClassHeadConfig",
     "Config",
+    "ConfigSource",
     "CorpusConfig",
     "DataConfig",
     "DecoderOnlyConfig",
@@ -68,7 +75,6 @@ __all__ = [
     "RelativePositionsConfig",
     "RotaryPositionsConfig",
     "SinusoidalPositionsConfig",
-    "Source",
     "SpecialTokensConfig",
     "SyntaxPositionsConfig",
     "TagHeadConfig",
@@ -79,12 +85,12 @@ __all__ = [
     "TransformerConfig",
     "ValidationConfig",
     "WindowAttentionConfig",
-    "check",
-    "gather",
-    "given",
-    "inside",
+    "load_config",
+    "load_sources",
     "preset_names",
     "preset_summary",
-    "resolve",
+    "resolve_paths",
     "to_toml",
+    "unchecked_value",
+    "validate_sources",
 ]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from regard.config.settings import BaseConfig, Size, variant
+from regard.config.base import BaseConfig, Size, variant
 
 
 class FullAttentionConfig(BaseConfig):

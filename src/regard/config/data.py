@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regard.config.settings import BaseConfig, Size
+from regard.config.base import BaseConfig, Rate, Size
 
 
 def _several(value: Any) -> Any:
@@ -29,12 +29,12 @@ class CorpusConfig(BaseConfig):
     For a classifier, labels and texts as TSV or JSON Lines; for a tagger, words and tags in columns."""
 
     @property
-    def given(self) -> bool:
+    def has_files(self) -> bool:
         """Whether there is anything in it."""
         return bool(self.source or self.target or self.files)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def file_names(self) -> tuple[str, ...]:
         """Every file, whatever its part."""
         return (*self.source, *self.target, *self.parses, *self.files)
 
@@ -67,11 +67,27 @@ class DataConfig(BaseConfig):
     """Taggers: which column has the tag, counted from 1; without it the last, and of CoNLL-U the fourth."""
 
     @property
-    def parts(self) -> tuple[CorpusConfig, CorpusConfig, CorpusConfig]:
+    def splits(self) -> tuple[CorpusConfig, CorpusConfig, CorpusConfig]:
         """Training, validation and test."""
         return (self.train, self.valid, self.test)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def file_names(self) -> tuple[str, ...]:
         """Every file of every part."""
-        return tuple(name for part in self.parts for name in part.names)
+        return tuple(name for part in self.splits for name in part.file_names)
+
+
+class TokenizerConfig(BaseConfig):
+    """How text becomes ids. `model.vocab_size` says how many there are at most."""
+
+    kind: Literal["bpe", "unigram", "byte-level", "character", "word"] = "bpe"
+    """Sub-words joined from frequent pairs (`bpe`), chosen by likelihood (`unigram`), or joined from bytes
+    (`byte-level`); single characters; whole words."""
+    lowercase: bool = False
+    """Make everything lower case."""
+    nfkc: bool = False
+    """Unicode compatibility normalisation: ﬁ becomes fi, ① becomes 1, full-width letters become ordinary ones."""
+    file: str | None = None
+    """A `tokenizer.json` to use as it is, instead of learning one from the text."""
+    dropout: Rate = 0.0
+    """BPE-dropout while training (Provilkov et al. 2020): merges left out at random, so that words vary in pieces."""

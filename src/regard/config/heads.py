@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from regard.config.settings import BaseConfig, Rate, variant
+from regard.config.base import BaseConfig, Rate, variant
 
 
-def _several(value: Any) -> Any:
+def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-Labels = Annotated[tuple[str, ...], BeforeValidator(_several)]
+Labels = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
 
 class NoHeadConfig(BaseConfig):

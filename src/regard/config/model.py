@@ -15,6 +15,7 @@ from regard.config.attention import (
     LinformerAttentionConfig,
     WindowAttentionConfig,
 )
+from regard.config.base import BaseConfig, Depth, Rate, Size, variant
 from regard.config.heads import HeadConfig, NoHeadConfig, TokenHeadConfig
 from regard.config.positions import (
     AlibiPositionsConfig,
@@ -24,44 +25,43 @@ from regard.config.positions import (
     SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
 )
-from regard.config.settings import BaseConfig, Depth, Rate, Size, variant
 
 
 class NetworkConfig(BaseConfig):
     """What the rest of the house asks of any network's settings."""
 
     translates: ClassVar[bool] = False  # whether it reads one text and writes another
-    continues: ClassVar[bool] = False  # whether it goes on with a text
-    usual_clip: ClassVar[float] = 0.0  # what training.max_grad_norm is where nothing is said
-    trained_as: ClassVar[str] = ""  # the task that it is trained for; of an encoder, to predict tokens
+    generates: ClassVar[bool] = False  # whether it goes on with a text
+    default_max_grad_norm: ClassVar[float] = 0.0  # what training.max_grad_norm is where nothing is said
+    default_task: ClassVar[str] = ""  # the task that it is trained for; of an encoder, to predict tokens
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The longest sequence the network can read; None: any."""
         return None
 
     @property
-    def goes_on(self) -> bool:
+    def extrapolates(self) -> bool:
         """Whether it reads well past the length that it was trained on."""
         return True
 
     @property
-    def aligns(self) -> bool:
+    def has_alignment(self) -> bool:
         """Whether what it writes can be traced to where it looked."""
         return self.translates
 
     @property
     def task(self) -> str:
         """What it is trained for; nothing: it cannot be trained as it is."""
-        return self.trained_as
+        return self.default_task
 
     @property
-    def reads_parses(self) -> bool:
+    def needs_parses(self) -> bool:
         """Whether it wants a parse of each sentence beside its text."""
         return False
 
     @property
-    def drops(self) -> bool:
+    def uses_dropout(self) -> bool:
         """Whether dropout makes each reading another, in training."""
         return any(value > 0 for name, value in self if name.endswith("dropout"))
 
@@ -156,16 +156,16 @@ class TransformerConfig(NetworkConfig):
         return positions
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The longest sequence the network can read; None: any."""
         learned = [part.max_length for part in (self.positions, self.attention) if hasattr(part, "max_length")]
         return min(learned, default=None)
 
     @property
-    def goes_on(self) -> bool:
+    def extrapolates(self) -> bool:
         """Whether it reads well past the length that it was trained on; with a window, keys are not turned further."""
         turned = isinstance(self.positions, RotaryPositionsConfig) and isinstance(self.attention, WindowAttentionConfig)
-        return self.positions.goes_on or turned
+        return self.positions.extrapolates or turned
 
     @property
     def head_width(self) -> int:
@@ -197,7 +197,7 @@ class EncoderDecoderConfig(AutoregressiveConfig, TransformerConfig):
 
     family: ClassVar[str] = "encoder-decoder Transformer"
     translates: ClassVar[bool] = True
-    trained_as: ClassVar[str] = "translation"
+    default_task: ClassVar[str] = "translation"
     kind: Literal["encoder-decoder"] = "encoder-decoder"
     decoder_layers: Depth | None = None
     """Layers of the decoder, where they should differ from `layers`."""
@@ -224,7 +224,7 @@ class EncoderDecoderConfig(AutoregressiveConfig, TransformerConfig):
         return attention
 
     @property
-    def reads_parses(self) -> bool:
+    def needs_parses(self) -> bool:
         """Syntax positions are those of a tree."""
         return isinstance(self.positions, SyntaxPositionsConfig)
 
@@ -233,8 +233,8 @@ class DecoderOnlyConfig(AutoregressiveConfig, TransformerConfig):
     """A language model: the decoder alone, without cross-attention (GPT)."""
 
     family: ClassVar[str] = "decoder-only Transformer"
-    continues: ClassVar[bool] = True
-    trained_as: ClassVar[str] = "language"
+    generates: ClassVar[bool] = True
+    default_task: ClassVar[str] = "language"
     kind: Literal["decoder-only"] = "decoder-only"
 
     @field_validator("attention")
@@ -246,7 +246,7 @@ class DecoderOnlyConfig(AutoregressiveConfig, TransformerConfig):
         return attention
 
 
-LABELLING = {"classes": "classification", "tags": "tagging"}  # what heads other than the usual one are trained for
+LABEL_TASKS = {"classes": "classification", "tags": "tagging"}  # what heads other than the usual one are trained for
 
 
 class EncoderConfig(NetworkConfig):
@@ -260,14 +260,14 @@ class EncoderConfig(NetworkConfig):
     @property
     def task(self) -> str:
         """What the head is for."""
-        return LABELLING.get(self.head.kind, self.trained_as if self.head.kind == "tokens" else "")
+        return LABEL_TASKS.get(self.head.kind, self.default_task if self.head.kind == "tokens" else "")
 
 
 class EncoderOnlyConfig(EncoderConfig, TransformerConfig):
     """A text encoder: a vector per token, and one for the whole text (BERT)."""
 
     family: ClassVar[str] = "encoder-only Transformer"
-    trained_as: ClassVar[str] = "masked"
+    default_task: ClassVar[str] = "masked"
     kind: Literal["encoder-only"] = "encoder-only"
     segments: Annotated[int, Field(ge=0)] = 0
     """Learned vectors telling first text from second, where two are read at once; BERT has 2."""
@@ -276,7 +276,7 @@ class EncoderOnlyConfig(EncoderConfig, TransformerConfig):
 class RecurrentConfig(NetworkConfig):
     """What every recurrent network has."""
 
-    usual_clip: ClassVar[float] = 1.0  # gradients explode through many steps (Pascanu et al. 2013)
+    default_max_grad_norm: ClassVar[float] = 1.0  # gradients explode through many steps (Pascanu et al. 2013)
     kind: str
     """Which of the networks this is."""
     vocab_size: Size = 37_000
@@ -300,7 +300,7 @@ class RecurrentEncoderDecoderConfig(RecurrentConfig):
 
     family: ClassVar[str] = "recurrent encoder-decoder"
     translates: ClassVar[bool] = True
-    trained_as: ClassVar[str] = "translation"
+    default_task: ClassVar[str] = "translation"
     kind: Literal["recurrent-encoder-decoder"] = "recurrent-encoder-decoder"
     bidirectional: bool = Field(default=True, validate_default=True)
     """Half of the encoder's width reads from the end to the beginning."""
@@ -334,12 +334,12 @@ class RecurrentEncoderDecoderConfig(RecurrentConfig):
         return place
 
     @property
-    def looks(self) -> Literal["before", "after"]:
+    def attention_timing(self) -> Literal["before", "after"]:
         """When the decoder looks at the source, if it does."""
         return self.attention_order or ("before" if self.attention == "additive" else "after")
 
     @property
-    def aligns(self) -> bool:
+    def has_alignment(self) -> bool:
         """A decoder that cannot look back leaves no trace."""
         return self.attention != "none"
 
@@ -348,8 +348,8 @@ class RecurrentLanguageModelConfig(RecurrentConfig):
     """A recurrent language model: its state is all it remembers."""
 
     family: ClassVar[str] = "recurrent language model"
-    continues: ClassVar[bool] = True
-    trained_as: ClassVar[str] = "language"
+    generates: ClassVar[bool] = True
+    default_task: ClassVar[str] = "language"
     kind: Literal["recurrent-language-model"] = "recurrent-language-model"
 
 
@@ -357,7 +357,7 @@ class BidirectionalLanguageModelConfig(EncoderConfig, RecurrentConfig):
     """A text encoder of two language models, one in each direction, whose layers are mixed (ELMo)."""
 
     family: ClassVar[str] = "bidirectional language model"
-    trained_as: ClassVar[str] = "bidirectional"
+    default_task: ClassVar[str] = "bidirectional"
     kind: Literal["bidirectional-language-model"] = "bidirectional-language-model"
     width: Size = 512
     """The width of a token's vector: half of it is read forwards, half backwards, and embeddings have half of it."""

@@ -4,13 +4,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.settings import BaseConfig, Size, variant
+from regard.config.base import BaseConfig, Size, variant
 
 
 class SinusoidalPositionsConfig(BaseConfig):
     """Sines and cosines of geometrically growing wavelengths, added to the embeddings (§3.5)."""
 
-    goes_on: ClassVar[bool] = False  # whether networks read well past the length that they were trained on
+    extrapolates: ClassVar[bool] = False  # whether networks read well past the length that they were trained on
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "halves"] = "interleaved"
     """`interleaved` sin, cos, sin, cos … as the paper writes it; `halves` all sines, then all cosines."""
@@ -19,7 +19,7 @@ class SinusoidalPositionsConfig(BaseConfig):
 class LearnedPositionsConfig(BaseConfig):
     """One learned vector per position, added to the embeddings; no position past the last one."""
 
-    goes_on: ClassVar[bool] = False
+    extrapolates: ClassVar[bool] = False
     kind: Literal["learned"] = "learned"
     max_length: Size = 512
     """How many positions are learned: the longest sequence the network can read."""
@@ -28,7 +28,7 @@ class LearnedPositionsConfig(BaseConfig):
 class RotaryPositionsConfig(BaseConfig):
     """Queries and keys turn by angles proportional to their position (Su et al. 2021); for any length."""
 
-    goes_on: ClassVar[bool] = False
+    extrapolates: ClassVar[bool] = False
     kind: Literal["rotary"] = "rotary"
     layout: Literal["interleaved", "halves"] = "interleaved"
     """What turns together: `interleaved` entries 2i and 2i + 1, the paper's; `halves` i and i + d_k/2, LLaMA's."""
@@ -39,14 +39,14 @@ class RotaryPositionsConfig(BaseConfig):
 class AlibiPositionsConfig(BaseConfig):
     """Scores lose in proportion to the distance, in each head at another rate (Press et al. 2022); for any length."""
 
-    goes_on: ClassVar[bool] = True
+    extrapolates: ClassVar[bool] = True
     kind: Literal["alibi"] = "alibi"
 
 
 class RelativePositionsConfig(BaseConfig):
     """Learned vectors for clipped distances, added to keys and values (Shaw et al. 2018); for any length."""
 
-    goes_on: ClassVar[bool] = True
+    extrapolates: ClassVar[bool] = True
     kind: Literal["relative"] = "relative"
     max_distance: Annotated[int, Field(gt=0, le=2**16)] = 16
     """The distance up to which tokens are told apart; all that is further away looks equally far."""
@@ -60,7 +60,7 @@ class SyntaxPositionsConfig(BaseConfig):
     They are the encoder's, beside sinusoids; the decoder, whose text nobody has parsed yet, has sinusoids alone.
     """
 
-    goes_on: ClassVar[bool] = False
+    extrapolates: ClassVar[bool] = False
     kind: Literal["syntax"] = "syntax"
     depth: bool = True
     """A learned vector for a word's depth in the tree, added to the embeddings of its sub-words."""
@@ -86,7 +86,7 @@ class SyntaxPositionsConfig(BaseConfig):
 class NoPositionsConfig(BaseConfig):
     """No positions: self-attention cannot tell a sentence from its reorderings."""
 
-    goes_on: ClassVar[bool] = True
+    extrapolates: ClassVar[bool] = True
     kind: Literal["none"] = "none"
 
 

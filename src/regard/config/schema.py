@@ -4,15 +4,14 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.data import DataConfig
-from regard.config.model import LABELLING, EncoderDecoderConfig, ModelConfig
-from regard.config.settings import BaseConfig
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.base import BaseConfig
+from regard.config.data import DataConfig, TokenizerConfig
+from regard.config.model import LABEL_TASKS, EncoderDecoderConfig, ModelConfig
 from regard.config.training import TestingConfig, TrainingConfig, ValidationConfig
 
-OF_LABELS = {  # metrics of what an encoder's head predicts, and the tasks that are measured by them
-    "accuracy": (*LABELLING.values(), "masked"),
-    "macro_f1": tuple(LABELLING.values()),
+LABEL_METRICS = {  # metrics of what an encoder's head predicts, and the tasks that are measured by them
+    "accuracy": (*LABEL_TASKS.values(), "masked"),
+    "macro_f1": tuple(LABEL_TASKS.values()),
 }
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -44,10 +43,10 @@ class Config(BaseConfig):
     testing: TestingConfig = Field(default=TestingConfig(), validate_default=True)
 
     @property
-    def window(self) -> int | None:
+    def context_window(self) -> int | None:
         """How many tokens the network should see at once: it cannot read more, or writes badly then; None: any."""
-        trained = self.data.context_length if self.model.continues and not self.model.goes_on else None
-        return min((length for length in (self.model.longest, trained) if length is not None), default=None)
+        trained = self.data.context_length if self.model.generates and not self.model.extrapolates else None
+        return min((length for length in (self.model.max_length, trained) if length is not None), default=None)
 
     @field_validator("tokens")
     @classmethod
@@ -64,7 +63,7 @@ class Config(BaseConfig):
     @classmethod
     def _pieces_keep_their_place_in_the_tree(cls, tokenizer: TokenizerConfig, info: ValidationInfo) -> TokenizerConfig:
         model = info.data.get("model")
-        if model is not None and model.reads_parses and tokenizer.dropout:
+        if model is not None and model.needs_parses and tokenizer.dropout:
             raise ValueError(
                 f"tokenizer.dropout = {tokenizer.dropout:g} cuts words into other pieces each time, but "
                 "model.positions.kind = 'syntax' has places for the usual ones only: set tokenizer.dropout = 0"
@@ -75,7 +74,7 @@ class Config(BaseConfig):
     @classmethod
     def _the_context_has_positions(cls, data: DataConfig, info: ValidationInfo) -> DataConfig:
         model = info.data.get("model")
-        learned = None if model is None else model.longest
+        learned = None if model is None else model.max_length
         if learned is not None and data.context_length is not None and data.context_length > learned:
             raise ValueError(
                 f"data.context_length = {data.context_length} is more than model.positions.max_length = {learned}"
@@ -86,9 +85,13 @@ class Config(BaseConfig):
     @classmethod
     def _clipping_suits_the_network(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
-        if model is None or "max_grad_norm" in training.model_fields_set or training.max_grad_norm == model.usual_clip:
+        if (
+            model is None
+            or "max_grad_norm" in training.model_fields_set
+            or training.max_grad_norm == model.default_max_grad_norm
+        ):
             return training
-        return training.model_copy(update={"max_grad_norm": model.usual_clip})
+        return training.model_copy(update={"max_grad_norm": model.default_max_grad_norm})
 
     @field_validator("training")
     @classmethod
@@ -108,7 +111,7 @@ class Config(BaseConfig):
     @classmethod
     def _readings_differ(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
-        if training.rdrop and model is not None and not model.drops:
+        if training.rdrop and model is not None and not model.uses_dropout:
             raise ValueError(
                 f"training.rdrop = {training.rdrop:g} compares two readings that differ by dropout, and there "
                 "is none: set model.dropout above 0"
@@ -123,7 +126,7 @@ class Config(BaseConfig):
             raise ValueError(
                 "training.freeze_encoder = True needs training.start_from: what is left as it is must have learned"
             )
-        if training.freeze_encoder and model is not None and model.task not in LABELLING.values():
+        if training.freeze_encoder and model is not None and model.task not in LABEL_TASKS.values():
             raise ValueError(
                 f"training.freeze_encoder = True is for heads of labels, but model.kind = {model.kind!r} has none"
             )
@@ -135,8 +138,8 @@ class Config(BaseConfig):
         model, metric = info.data.get("model"), validation.metric
         if metric == "loss" or model is None:
             return validation
-        if metric in OF_LABELS:
-            if model.task not in OF_LABELS[metric]:
+        if metric in LABEL_METRICS:
+            if model.task not in LABEL_METRICS[metric]:
                 raise ValueError(
                     f"validation.metric = {metric!r} is for labels, but model.kind = {model.kind!r} has none"
                 )

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from regard.config.base import BaseConfig, Size
 from regard.config.data import CorpusConfig
-from regard.config.settings import BaseConfig, Size
 
 
 class Word2VecConfig(BaseConfig):

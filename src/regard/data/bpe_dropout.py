@@ -40,7 +40,7 @@ class _Spelling:
 class BpeDropout:
     """Encodes with merges left out at random: 0 gives the tokenizer's own pieces, 1 single characters (or bytes).
 
-    >>> from regard.config.tokenizer import TokenizerConfig
+    >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo molto"] * 2, TokenizerConfig(), vocabulary=300)
     >>> dropped = BpeDropout(tokenizer, 0.5).encode("ti amo molto", np.random.default_rng(0))

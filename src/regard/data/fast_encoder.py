@@ -23,7 +23,7 @@ Cut = Callable[[str], list[str] | None]  # the words of a text that is normalise
 def fast_encoder(tokenizer: Tokenizer) -> Encode:
     """What encodes many texts exactly as the tokenizer does, in the fastest way that its kind allows.
 
-    >>> from regard.config.tokenizer import TokenizerConfig
+    >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo molto"], TokenizerConfig(), vocabulary=300)
     >>> encoder(tokenizer)(["ti amo", "molto"]) == tokenizer.encode_all(["ti amo", "molto"])

@@ -9,7 +9,7 @@ from regard.data.word_boundaries import SPACE
 def encode_masked(tokenizer: Tokenizer, text: str, mask: int) -> list[int]:
     """The ids of a text, with the mask token wherever it says `[MASK]`, or what the tokenizer calls that token.
 
-    >>> from regard.config.tokenizer import TokenizerConfig
+    >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo molto."], TokenizerConfig(kind="word"), masked=True)
     >>> tokenizer.pieces(encode_holes(tokenizer, "ti [MASK] molto.", mask=4))
@@ -28,7 +28,7 @@ def encode_fillers(tokenizer: Tokenizer, text: str, fillers: str, mask: int) -> 
 
     Where there are as many words as holes, each is for one of them; else all of it is for the first and what follows.
 
-    >>> from regard.config.tokenizer import TokenizerConfig
+    >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["a man's dog"] * 2, TokenizerConfig(kind="byte-level"), masked=True)
     >>> tokenizer.pieces(encode_fillers(tokenizer, "[MASK] man's [MASK]", "a dog", mask=4))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.config.masking import MaskingConfig
+from regard.config.training import MaskingConfig
 from regard.data.tokenizer import Tokenizer
 from regard.data.word_boundaries import WordBoundaries, word_boundaries
 

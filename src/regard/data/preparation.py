@@ -101,12 +101,12 @@ def data_key(config: Config) -> str:
         "data": data.model_dump(
             mode="json", include={"validation_fraction", "skip_invalid", "max_length", "max_length_ratio"}
         ),
-        "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.parts],
+        "parts": [[len(files) for files in (part.source, part.target, part.files)] for part in data.splits],
         **_labelling(config),
     }
-    if any(part.parses for part in data.parts):
-        settings["parses"] = [len(part.parses) for part in data.parts]
-    return fingerprint([*data.names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
+    if any(part.parses for part in data.splits):
+        settings["parses"] = [len(part.parses) for part in data.splits]
+    return fingerprint([*data.file_names, *([config.tokenizer.file] if config.tokenizer.file else [])], settings)
 
 
 def _labelling(config: Config) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _labelling(config: Config) -> dict[str, Any]:
     if not isinstance(model, EncoderConfig) or not isinstance(model.head, ClassHeadConfig | TagHeadConfig):
         return {}
     head, tokens = model.head.model_dump(mode="json", exclude={"dropout"}), config.tokens.model_dump(mode="json")
-    return {"head": head, "tokens": tokens, "readable": model.longest, "column": config.data.tag_column}
+    return {"head": head, "tokens": tokens, "readable": model.max_length, "column": config.data.tag_column}
 
 
 def spool_stdin(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
@@ -123,7 +123,7 @@ def spool_stdin(data: DataConfig, path: Path, *, read: bool) -> DataConfig:
 
     With `read`, it is copied there, unless that was done before.
     """
-    used = data.names.count(STANDARD_INPUT)
+    used = data.file_names.count(STANDARD_INPUT)
     if used == 0:
         return data
     if used > 1:
@@ -157,7 +157,7 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: ReportProgress
         return (pair for pair in read_pairs(data.train, faults) if not is_held_out(pair, held_out))
 
     def validation(faults: InvalidLines) -> Iterator[Pair]:
-        if data.valid.given:
+        if data.valid.has_files:
             return read_pairs(data.valid, faults)
         counted = InvalidLines(data.skip_invalid)  # with the training data already
         return (pair for pair in read_pairs(data.train, counted) if is_held_out(pair, held_out))
@@ -170,7 +170,7 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: ReportProgress
             yield pair.target
 
     tokenizer = load_or_train_tokenizer(folder, key, config, sides)
-    readable = (config.model.longest or UNBOUNDED) - 1  # the end token has a position too
+    readable = (config.model.max_length or UNBOUNDED) - 1  # the end token has a position too
     fit = LengthFilter(longest=min(data.max_length, readable), ratio=data.max_length_ratio)
     anything = LengthFilter(longest=readable, ratio=UNBOUNDED)
 
@@ -187,10 +187,10 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: ReportProgress
             def progress(count: int) -> None:
                 report(f"tokenising {name}", count)
 
-            store_pairs(place, passing, tokenizer, fit, about, progress, parsed=config.model.reads_parses)
+            store_pairs(place, passing, tokenizer, fit, about, progress, parsed=config.model.needs_parses)
 
         store = store_for(folder / name, key, build)
-        if len(store) == 0 and name == "valid" and not data.valid.given:
+        if len(store) == 0 and name == "valid" and not data.valid.has_files:
             raise DataError(
                 "no pair was held out for validation, because there are too few different ones; "
                 f"raise data.validation_fraction, which is {held_out:g}, or give --valid."
@@ -201,7 +201,9 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: ReportProgress
         tokenizer,
         part("train", training, fit, texts=False),
         part("valid", validation, anything, texts=True),
-        part("test", lambda faults: read_pairs(data.test, faults), anything, texts=True) if data.test.given else None,
+        part("test", lambda faults: read_pairs(data.test, faults), anything, texts=True)
+        if data.test.has_files
+        else None,
     )
 
 
@@ -226,12 +228,12 @@ def prepare_documents(
         return found
 
     train = part("train", data.train)
-    if data.valid.given:
+    if data.valid.has_files:
         valid = part("valid", data.valid)
     else:
         first, last = split_tail(train.store, data.validation_fraction)
         train, valid = replace(train, store=first), PreparedSplit(last)
-    return PreparedData(tokenizer, train, valid, part("test", data.test) if data.test.given else None)
+    return PreparedData(tokenizer, train, valid, part("test", data.test) if data.test.has_files else None)
 
 
 def prepare_document_split(
@@ -264,7 +266,7 @@ def _single_spaces(text: str) -> str:
 
 def validation_fraction(config: Config) -> float:
     """The share of the training data that is held out for validation: none where there are other data for it."""
-    return 0.0 if config.data.valid.given else config.data.validation_fraction
+    return 0.0 if config.data.valid.has_files else config.data.validation_fraction
 
 
 def check_not_empty(store: TokenStore, name: str) -> TokenStore:

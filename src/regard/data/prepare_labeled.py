@@ -149,7 +149,7 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
         return (one for one in form.read(data.train.files, faults) if not is_held_out(_by_text(one), share))
 
     def validation(faults: InvalidLines) -> Iterator[E]:
-        if data.valid.given:
+        if data.valid.has_files:
             return form.read(data.valid.files, faults)
         counted = InvalidLines(data.skip_invalid)  # with the training data already
         return (one for one in form.read(data.train.files, counted) if is_held_out(_by_text(one), share))
@@ -167,12 +167,12 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
             return list(asked.labels)
         found = {label for one in form.read(data.train.files, InvalidLines(data.skip_invalid)) for label in one.labels}
         if len(found) == 1:
-            names = ", ".join(data.train.names)
+            names = ", ".join(data.train.file_names)
             raise DataError(f"{names}: has no other label than {found.pop()!r}; {form.needs} at least.")
         return sorted(found)
 
     tokenizer = load_or_train_tokenizer(folder, key, config, texts)
-    readable = config.model.longest
+    readable = config.model.max_length
     shorter = min(data.max_length, readable or data.max_length)
 
     def part(
@@ -196,7 +196,7 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
             write_store(place, rows, form.columns, max(len(tokenizer), len(numbers) + 1), about)
 
         store = store_for(folder / name, key, build)
-        if len(store) == 0 and name == "valid" and not data.valid.given:
+        if len(store) == 0 and name == "valid" and not data.valid.has_files:
             raise DataError(
                 "no text was held out for validation, because there are too few different ones; "
                 f"raise data.validation_fraction, which is {share:g}, or give --valid."
@@ -209,7 +209,9 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
         tokenizer,
         train,
         part("valid", validation, readable, known),
-        part("test", lambda faults: form.read(data.test.files, faults), readable, known) if data.test.given else None,
+        part("test", lambda faults: form.read(data.test.files, faults), readable, known)
+        if data.test.has_files
+        else None,
         tuple(known),
     )
 

@@ -39,7 +39,7 @@ class WordBoundaries:
 def word_boundaries(tokenizer: Tokenizer, special: Iterable[int]) -> WordBoundaries:
     """Those of a tokenizer; each special token stands for itself.
 
-    >>> from regard.config.tokenizer import TokenizerConfig
+    >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo"], TokenizerConfig(kind="character"))
     >>> ids = np.array([tokenizer.encode("ti amo")])

@@ -70,12 +70,12 @@ class TranslationOptions:
 
 def check_parses(model: NetworkConfig, *, given: bool) -> None:
     """Complain where a network reads parses and none are given, or the other way round."""
-    if model.reads_parses and not given:
+    if model.needs_parses and not given:
         raise ConfigError(
             "the model has syntax positions and reads a parse with every sentence; "
             "give them as CoNLL-U with --parses (in Python, parses=…)."
         )
-    if given and not model.reads_parses:
+    if given and not model.needs_parses:
         raise ConfigError("the model has no syntax positions and reads no parses; leave --parses out.")
 
 
@@ -105,7 +105,7 @@ class Translator:
             search,
             self._prefixes(plans, wish),
             wish.scored,
-            (wish.watched and self.config.model.aligns) or wish.copy_unknown,
+            (wish.watched and self.config.model.has_alignment) or wish.copy_unknown,
             self._target.spelling() if search.bounds.words else (),
             [part.facts for part in parts if part.facts is not None],
         )
@@ -119,7 +119,7 @@ class Translator:
         return [self._plan(line, sentences, ids, wish) for line, sentences in zip(lines, split, strict=True)]
 
     def _plan(self, line: str, sentences: list[str], encoded: Iterator[list[int]], wish: TranslationOptions) -> "_Plan":
-        longest = min(wish.longest, (self.config.model.longest or wish.longest + 1) - 1)
+        longest = min(wish.longest, (self.config.model.max_length or wish.longest + 1) - 1)
         parts, pieces = list[_Part](), 0
         for sentence in sentences:
             ids = next(encoded)

@@ -48,7 +48,7 @@ def score_pairs(model: Predicting, pairs: Sequence[Pair]) -> list[Scored]:
     from regard.decoding import scoring
 
     facts: list[TokenFeatures] = []
-    if model.config.model.reads_parses:
+    if model.config.model.needs_parses:
         sources, facts = encode_parsed(pairs, model.tokenizer)
     else:
         sources = model.tokenizer.encode_all([pair.source for pair in pairs])
@@ -65,13 +65,13 @@ def score_texts(model: Predicting, texts: Sequence[str], context: int | None = N
     from regard.decoding import scoring
 
     ids = model.tokenizer.encode_all(texts)
-    window = context or model.config.window or LONGEST
+    window = context or model.config.context_window or LONGEST
     return _scored(model, ids, scoring.score_texts(model.networks, ids, model.config.tokens, window))
 
 
 def readable(model: Predicting, pairs: Iterable[Pair], name: str, faults: InvalidLines) -> Iterator[Pair]:
     """The pairs that the model can read whole; one that is too long is a fault of the data called `name`."""
-    learned = model.config.model.longest
+    learned = model.config.model.max_length
     longest = learned or LONGEST
     why = f"this network learned {learned:,} positions" if learned else f"at most {longest:,} can be scored"
     for number, pair in enumerate(pairs, start=1):

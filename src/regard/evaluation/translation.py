@@ -41,7 +41,7 @@ def translate(
     """The translations of the sources, as they come."""
     done = 0
     for several in chunked(pairs, TOGETHER):
-        parses = [pair.parse for pair in several] if translator.config.model.reads_parses else None
+        parses = [pair.parse for pair in several] if translator.config.model.needs_parses else None
         yield from (found.text for found in translator.translate([pair.source for pair in several], wish, parses))
         done += len(several)
         counting("translating", done, len(pairs))

@@ -30,7 +30,7 @@ def ctranslate2_example(folder: Path, config: Config) -> list[str]:
         ]
     start = json.loads((folder / "config.json").read_text("utf-8"))["bos_token"]
     prompt = f"[{_quoted(start)}, *{pieces}]" if config.tokens.start != config.tokens.end else pieces
-    room = min(50, (config.model.longest or 100) // 2)
+    room = min(50, (config.model.max_length or 100) // 2)
     return [
         *lines,
         f"text = model.generate_batch([{prompt}], max_length={room}, sampling_topk=10)[0]",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from regard.config.complaint import nearest
+from regard.config.errors import did_you_mean
 from regard.errors import InputError
 from regard.interpret.hooks import Seen, hooked
 from regard.interpret.matrices import DIRECTIONS
@@ -97,7 +97,7 @@ def _hooks(trace: "Trace", change: Change) -> list[tuple[nn.Module, Seen]]:
         found = [place] if place in parts else []
     if not found:
         raise InputError(
-            f"There is no {place} that could be changed{nearest(place, parts)}; there are {', '.join(parts)}."
+            f"There is no {place} that could be changed{did_you_mean(place, parts)}; there are {', '.join(parts)}."
         )
     if change.to is not None:
         return _told(trace, change, change.to)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.config.complaint import nearest
+from regard.config.errors import did_you_mean
 from regard.errors import InputError
 from regard.interpret.address import Address
 from regard.interpret.matrices import matrices_of
@@ -34,7 +34,9 @@ def weights_at(trace: "Trace", at: Address, rows: Span | None, columns: Span | N
     """The numbers of a learned matrix, laid so that x · W reads as it is written."""
     known = matrices_of(trace.subject.network)
     if at.point not in known:
-        raise InputError(f"There is no matrix {at.point!r}{nearest(at.point, known)}; the outline lists all of them.")
+        raise InputError(
+            f"There is no matrix {at.point!r}{did_you_mean(at.point, known)}; the outline lists all of them."
+        )
     values, axes = known[at.point].take().detach(), known[at.point].axes
     if at.head is not None:
         values, axes = _head(values, axes, at), axes[1:]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from regard.config import ClassHeadConfig, EncoderConfig, TagHeadConfig
-from regard.config.complaint import nearest
+from regard.config.errors import did_you_mean
 from regard.data.masked_text import encode_fillers
 from regard.errors import InputError
 from regard.interpret.subject import Subject
@@ -36,5 +36,5 @@ def given(subject: Subject, text: str, source: Sequence[int], target: str) -> li
 
 def _label(name: str, labels: Sequence[str]) -> int:
     if name not in labels:
-        raise InputError(f"{name!r} is none of the labels{nearest(name, labels)}; they are {', '.join(labels)}.")
+        raise InputError(f"{name!r} is none of the labels{did_you_mean(name, labels)}; they are {', '.join(labels)}.")
     return labels.index(name)

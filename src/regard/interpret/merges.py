@@ -29,7 +29,7 @@ class Building:
 def merges(text: str, tokenizer: Tokenizer) -> list[Building]:
     """The building of each word of a text; nothing where the tokenizer does not merge.
 
-    >>> from regard.config.tokenizer import TokenizerConfig
+    >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["amo amo"], TokenizerConfig(), vocabulary=300)
     >>> merges("amo", tokenizer)[0].stages

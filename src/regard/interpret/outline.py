@@ -30,7 +30,7 @@ def outline(trace: "Trace") -> dict[str, Any]:
         "search": _search(trace),
         "head": None if trace.readings is None else trace.readings.as_dict(),
         "mixing": trace.mixing,
-        "aligns": trace.subject.config.model.aligns,
+        "aligns": trace.subject.config.model.has_alignment,
         "points": [point.as_dict() for point in trace.points.values()],
         "matrices": [matrix.as_dict() for matrix in matrices_of(trace.subject.network).values()],
         "notes": trace.notes,

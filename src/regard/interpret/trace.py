@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from regard.config import EncoderConfig
-from regard.config.complaint import nearest
+from regard.config.errors import did_you_mean
 from regard.data.parses import Parse
 from regard.decoding.generator import GenerationOptions
 from regard.decoding.translator import TranslationOptions
@@ -88,7 +88,7 @@ class Trace:
     def kind(self) -> str:
         """`translation`, `continuation` or `encoding`."""
         model = self.subject.config.model
-        return "translation" if model.translates else "continuation" if model.continues else "encoding"
+        return "translation" if model.translates else "continuation" if model.generates else "encoding"
 
     @cached_property
     def source(self) -> Line | None:
@@ -280,6 +280,6 @@ class Trace:
     def point(self, name: str) -> Point:
         """Where numbers can be read, by a name that the outline has."""
         if name not in self.points:
-            close = nearest(name, self.points)
+            close = did_you_mean(name, self.points)
             raise InputError(f"There is no point {name!r} in this network{close}; the outline lists all of them.")
         return self.points[name]

@@ -51,7 +51,7 @@ def write(
     model = subject.config.model
     if model.translates:
         return _translated(subject, text, _wish(wish, TranslationOptions, "TranslationOptions, or none"), target, parse)
-    if model.continues:
+    if model.generates:
         return _continued(subject, text, _wish(wish, GenerationOptions, "GenerationOptions, or none"), target)
     source = _encoder_ids(subject, text)
     return Written(source, None, [], 0, told=None if target is None else given(subject, text, source, target))
@@ -110,7 +110,7 @@ def _continued(subject: Subject, text: str, wish: GenerationOptions | None, targ
         [0],
         config.tokens,
         replace(sampling, bounds=bounds),
-        config.window,
+        config.context_window,
         spelling,
     )
     while writer.open:
@@ -142,7 +142,7 @@ def _checked(subject: Subject, ids: list[int], what: str) -> list[int]:
 
 
 def _room(subject: Subject) -> int:
-    return min(LONGEST, subject.config.window or LONGEST)
+    return min(LONGEST, subject.config.context_window or LONGEST)
 
 
 def _wish(wish: object, kind: type[Kind], what: str) -> Kind | None:

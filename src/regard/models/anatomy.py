@@ -75,7 +75,7 @@ def anatomy(network: Network, length: int = 32) -> Anatomy:
 
     >>> from regard.config import resolve
     >>> from regard.models.assembly import sketch
-    >>> anatomy(sketch(resolve("paper-base").model), length=32).parameters
+    >>> anatomy(sketch(load_config("paper-base").model), length=32).parameters
     63045632
     """
     counted: set[int] = set()  # parameters seen: a shared matrix is counted where it is met first

@@ -90,7 +90,7 @@ def _assemble(config: ModelConfig) -> Network:
         case BidirectionalLanguageModelConfig():
             return bidirectional_language_model(config, POOLINGS[config.pooling](config.width))
         case _:
-            raise TypeError(f"build takes the settings of a model, such as resolve('tiny').model, not {config!r}")
+            raise TypeError(f"build takes the settings of a model, such as load_config('tiny').model, not {config!r}")
 
 
 def _stack(

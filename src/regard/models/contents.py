@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from regard.config import Config, check
-from regard.config.complaint import Source
+from regard.config import Config, validate_sources
+from regard.config.errors import ConfigSource
 from regard.errors import ConfigError, ModelError
 from regard.models.files import read_json
 
@@ -34,6 +34,6 @@ def read_config(folder: Path) -> Config:
         raise ModelError(f"{path}: has format {version!r}, but this regard reads format {FORMAT}; update regard.")
     about.pop("regard", None)
     try:
-        return check([Source(str(path), about)])
+        return validate_sources([ConfigSource(str(path), about)])
     except ConfigError as error:
         raise ModelError(str(error)) from None

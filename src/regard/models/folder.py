@@ -112,7 +112,7 @@ def check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
 def _kept(config: Config) -> dict[str, Any]:
     """What a network needs to be used; of a language model, also how many tokens it was trained to see at once."""
     found = config.model_dump(mode="json", include={"model", "tokens"})
-    if config.model.continues and config.data.context_length is not None:
+    if config.model.generates and config.data.context_length is not None:
         found["data"] = {"context_length": config.data.context_length}
     return found
 

@@ -46,7 +46,7 @@ def _decoder(config: RecurrentEncoderDecoderConfig, table: nn.Parameter) -> Recu
     layers = config.decoder_layers or config.layers
     if config.attention == "none":
         return _stack(config, table, layers)
-    before = config.looks == "before"
+    before = config.attention_timing == "before"
     attention = SourceAttention(config.width, SCORES[config.attention](config.width), others=2 if before else 1)
     return _stack(config, table, layers, attention=attention, attends=before)
 

@@ -43,7 +43,7 @@ class Reader:
     @property
     def frame(self) -> InputTemplate:
         """What stands around texts, and how many tokens the network reads."""
-        bounds = [bound for bound in (self.config.model.longest, self.most) if bound is not None]
+        bounds = [bound for bound in (self.config.model.max_length, self.most) if bound is not None]
         return InputTemplate.of(self.config.tokens, min(bounds, default=None))
 
     def framed(self, texts: Sequence[Text]) -> list[EncoderInput]:

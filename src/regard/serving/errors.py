@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from regard.config.complaint import nearest
+from regard.config.errors import did_you_mean
 
 SHOWN = 60  # characters of a wrong value that are repeated
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -50,7 +50,7 @@ def invalid_fields(error: ValidationError, known: Sequence[str]) -> ApiError:
         case "missing":
             return ApiError(400, f"{name} is missing.")
         case "extra_forbidden":
-            return ApiError(400, f"{_short(name)} is not known here{nearest(name, known)}.")
+            return ApiError(400, f"{_short(name)} is not known here{did_you_mean(name, known)}.")
     fault = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
     return ApiError(400, f"{name} = {_short(_written(first['input']))} {fault}.")
 

@@ -42,7 +42,7 @@ def abilities(config: Config) -> tuple[Ability, ...]:
     model = config.model
     if model.translates:
         return ("translates",)
-    if model.continues:
+    if model.generates:
         return ("continues",)
     if not isinstance(model, EncoderConfig):
         return ()
@@ -99,7 +99,7 @@ class LoadedModel:
         self, name: str, model: Model, pair: tuple[str, str], engine: Name = "auto", precision: Precision = "int8"
     ) -> None:
         kind = model.config.model
-        if kind.reads_parses:
+        if kind.needs_parses:
             raise ConfigError(
                 f"{model.folder}: has syntax positions and reads a parse with every sentence, which no request brings; "
                 "it is not served: use regard translate with --parses."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.config.complaint import nearest
+from regard.config.errors import did_you_mean
 from regard.decoding.engines.ctranslate2 import cores
 from regard.serving.access import AccessPolicy
 from regard.serving.batching import Batcher
@@ -69,7 +69,7 @@ class Service:
             return able[0]
         found = next((model for model in self.models if model.name == name), None)
         if found is None:
-            hint = nearest(name or "", [model.name for model in able])
+            hint = did_you_mean(name or "", [model.name for model in able])
             what = f"There is no model {name!r} here{hint}." if name is not None else f"No model here {does}."
             raise ApiError(404, what, code="model_not_found")
         if found not in able:

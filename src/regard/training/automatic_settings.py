@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regard.config import Source, given
+from regard.config import ConfigSource, unchecked_value
 from regard.data.stats import CorpusStats
 
 NAME = "picked for this data"
@@ -23,7 +23,7 @@ class Pick:
     why: str
 
 
-def source_of(picks: Iterable[Pick]) -> Source:
+def source_of(picks: Iterable[Pick]) -> ConfigSource:
     """The picks as a place where settings come from, below any that the user gave.
 
     >>> source_of([Pick("model.width", 128, "…"), Pick("model.layers", 4, "…")]).values
@@ -36,7 +36,7 @@ def source_of(picks: Iterable[Pick]) -> Source:
         for part in path:
             table = table.setdefault(part, {})
         table[key] = pick.value
-    return Source(NAME, values)
+    return ConfigSource(NAME, values)
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,21 @@ class Said:
         return (self.batch_tokens or 4096) * (self.accumulate or 1)
 
 
-def said_in(sources: Sequence[Source]) -> Said:
+def said_in(sources: Sequence[ConfigSource]) -> Said:
     """What sources say; values that cannot be right are passed over here, and complained about elsewhere.
 
-    >>> said_in([Source("--set", {"training": {"steps": 500, "epochs": -1}})]).steps
+    >>> said_in([ConfigSource("--set", {"training": {"steps": 500, "epochs": -1}})]).steps
     500
     """
 
     def count(setting: str) -> int | None:
-        value = given(sources, setting)
+        value = unchecked_value(sources, setting)
         return value if type(value) is int and value > 0 else None
 
-    network = given(sources, "model.kind")
+    network = unchecked_value(sources, "model.kind")
     epochs, kind, valid, parses = (
-        given(sources, name) for name in ("training.epochs", "tokenizer.kind", "data.valid", "data.train.parses")
+        unchecked_value(sources, name)
+        for name in ("training.epochs", "tokenizer.kind", "data.valid", "data.train.parses")
     )
     return Said(
         steps=count("training.steps"),
@@ -87,7 +88,7 @@ def said_in(sources: Sequence[Source]) -> Said:
         recurrent=isinstance(network, str) and network.startswith("recurrent"),
         validation=isinstance(valid, Mapping) and any(valid.values()),
         parses=bool(parses),
-        tuning=isinstance(given(sources, "training.start_from"), str),
+        tuning=isinstance(unchecked_value(sources, "training.start_from"), str),
     )
 
 

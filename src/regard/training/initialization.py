@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.config import Config, EncoderConfig, Source, check, given
-from regard.config.complaint import origin
-from regard.config.written import leaves
+from regard.config import Config, ConfigSource, EncoderConfig, unchecked_value, validate_sources
+from regard.config.errors import setting_origin
+from regard.config.sources import flatten
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.data.word_boundaries import whole_words
 from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_size
@@ -35,36 +35,39 @@ FREE = (  # settings that do not make what was learned mean something else
 )
 
 
-def start_source(sources: Sequence[Source], *, by_command: bool = False) -> Source | None:
+def start_source(sources: Sequence[ConfigSource], *, by_command: bool = False) -> ConfigSource | None:
     """The settings of the network that training starts from, if sources say there is one.
 
     `by_command`: the first source is what a command stands for, and any network that can do the same will do.
     """
-    said = given(sources, "training.start_from")
+    said = unchecked_value(sources, "training.start_from")
     if not isinstance(said, str):
         return None
     folder = model_folder(said)
     config = read_config(folder)
-    said, usual = given(sources[by_command:], "model.kind"), given(sources[:by_command], "model.kind")
+    said, usual = (
+        unchecked_value(sources[by_command:], "model.kind"),
+        unchecked_value(sources[:by_command], "model.kind"),
+    )
     asked = said or usual
     if isinstance(asked, str) and asked != config.model.kind and (said or not _alike(asked, config)):
         raise ConfigError(
             f"{folder}: is of the kind {config.model.family}, but model.kind = {asked!r} is asked for; "
             "start from a model of that kind."
         )
-    if given(sources, "tokenizer.file") is not None:
+    if unchecked_value(sources, "tokenizer.file") is not None:
         raise ConfigError(
             f"tokenizer.file: the tokenizer comes with {folder}, which training starts from; leave it out."
         )
     values = config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)
-    head = given(sources, "model.head")
+    head = unchecked_value(sources, "model.head")
     wanted = head.get("kind") if isinstance(head, dict) else head
     if wanted is not None and wanted != values["model"].get("head", {}).get("kind"):
         values["model"].pop("head", None)  # its labels are not those of another kind of head
-    return Source(str(folder / CONFIG), values)
+    return ConfigSource(str(folder / CONFIG), values)
 
 
-def check_same_network(config: Config, sources: Sequence[Source]) -> None:
+def check_same_network(config: Config, sources: Sequence[ConfigSource]) -> None:
     """Complain about a setting that the network which training starts from does not have."""
     assert config.training.start_from is not None
     folder = model_folder(config.training.start_from)
@@ -72,7 +75,7 @@ def check_same_network(config: Config, sources: Sequence[Source]) -> None:
     for path, now in _settings(config).items():
         name, was = ".".join(path), theirs.get(path)
         if was != now and not any(name == free or name.startswith(f"{free}.") for free in FREE):
-            found = origin([path], sources)
+            found = setting_origin([path], sources)
             where = f"{found}: " if found else ""
             raise ConfigError(
                 f"{where}{name} = {now!r} differs from that of {folder}, which training starts from and which has "
@@ -119,7 +122,7 @@ def freeze(network: nn.Module) -> None:
 
 
 def _settings(config: Config) -> dict[tuple[str, ...], Any]:
-    return dict(leaves(config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)))
+    return dict(flatten(config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)))
 
 
 def _same_head(ours: Config, theirs: Config) -> bool:
@@ -132,10 +135,10 @@ def _same_head(ours: Config, theirs: Config) -> bool:
 def _alike(kind: str, config: Config) -> bool:
     """Whether a kind of network does the same as that of a config: translates, continues text, or reads it."""
     try:
-        other = check([Source("", {"model": {"kind": kind}})])
+        other = validate_sources([ConfigSource("", {"model": {"kind": kind}})])
     except ConfigError:
         return False
-    one, two = ((m.translates, m.continues, isinstance(m, EncoderConfig)) for m in (other.model, config.model))
+    one, two = ((m.translates, m.generates, isinstance(m, EncoderConfig)) for m in (other.model, config.model))
     return one == two
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regard.config import Config, EncoderConfig, Source, check, given
+from regard.config import Config, ConfigSource, EncoderConfig, unchecked_value, validate_sources
 from regard.errors import ConfigError
 from regard.training.bidirectional import BidirectionalKind
 from regard.training.classification import ClassificationKind
@@ -53,10 +53,12 @@ def kind_of(config: Config) -> Kind:
     )
 
 
-def kind_said(sources: Sequence[Source]) -> Kind | None:
+def kind_said(sources: Sequence[ConfigSource]) -> Kind | None:
     """What is trained, as far as sources say, whatever else may be wrong with them."""
-    said = {name: value for name in ("kind", "head") if (value := given(sources, f"model.{name}")) is not None}
+    said = {
+        name: value for name in ("kind", "head") if (value := unchecked_value(sources, f"model.{name}")) is not None
+    }
     try:
-        return KINDS.get(check([Source("", {"model": said})]).model.task)
+        return KINDS.get(validate_sources([ConfigSource("", {"model": said})]).model.task)
     except ConfigError:
         return None

@@ -163,7 +163,7 @@ class LanguageModelling:
 
 def context_of(config: Config) -> int:
     """How many tokens are read at once."""
-    return config.data.context_length or config.model.longest or CONTEXT
+    return config.data.context_length or config.model.max_length or CONTEXT
 
 
 def describe_rows(ids: Tensor, place: DataPosition, tokenizer: Tokenizer) -> str:

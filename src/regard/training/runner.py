@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.config import Config, Source, check
+from regard.config import Config, ConfigSource, validate_sources
 from regard.data.preparation import PreparedData
 from regard.data.tokenizer import mask_token_id
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
@@ -39,11 +39,11 @@ __all__ = ["Order", "carry_out", "train"]
 def train(config: Config, out: str | Path, *, resume: bool = False, display: Display | None = None) -> Run:
     """Train with these settings; everything is in the folder `out` afterwards. `resume` goes on with a run there.
 
-    config = regard.resolve("tiny", ["data.train.files=pairs.tsv", "training.steps=2000"])
+    config = regard.load_config("tiny", ["data.train.files=pairs.tsv", "training.steps=2000"])
     run = regard.train(config, "runs/mine")
     model = regard.load(run.folder / "best")
     """
-    given = Source("regard.train", config.model_dump(mode="json", exclude_unset=True))
+    given = ConfigSource("regard.train", config.model_dump(mode="json", exclude_unset=True))
     return carry_out(Order([given], Path(out), resume=resume, command=["regard.train"]), display)
 
 
@@ -195,7 +195,7 @@ def _fitted(config: Config, prepared: PreparedData) -> Config:
     if config.model.task == "language":
         data["context_length"] = context_of(config)  # which may follow from others
     values = config.model_dump(mode="json") | {"model": model, "tokens": tokens, "data": data}
-    return check([Source("the tokenizer", values)])
+    return validate_sources([ConfigSource("the tokenizer", values)])
 
 
 def _last_whole(run: Run, display: Display) -> Checkpoint | None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from regard.config import Config, DataConfig, Source, check, to_toml
-from regard.config.complaint import origin
-from regard.config.written import leaves
+from regard.config import Config, ConfigSource, DataConfig, to_toml, validate_sources
+from regard.config.errors import setting_origin
+from regard.config.sources import flatten
 from regard.data.preparation import data_key, spool_stdin
 from regard.data.stats import ReportProgress
 from regard.data.tokenizer import load_tokenizer, special_token_ids
@@ -31,7 +31,7 @@ SPOOL = "standard-input"
 class Order:
     """What the user asked for."""
 
-    sources: Sequence[Source]  # settings, the later ones to win; what is picked comes after the first
+    sources: Sequence[ConfigSource]  # settings, the later ones to win; what is picked comes after the first
     out: Path
     resume: bool = False
     what: str | None = None  # `regard train WHAT`, which the first source stands for, and lets the data choose the rest
@@ -53,18 +53,18 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     first = start_source(sources, by_command=order.pick)
     if first is not None:  # above what a command stands for, below all that the user says
         sources = [*sources[:1], first, *sources[1:]] if order.pick else [first, *sources]
-    config = _whatever_the_data(sources) if order.pick else check(sources)
+    config = _whatever_the_data(sources) if order.pick else validate_sources(sources)
     if config.training.start_from is not None:
         check_same_network(config, sources)
         run.write(TOKENIZER, start_tokenizer(config.training.start_from))
     elif config.tokenizer.file is not None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
-        config = _whatever_the_data(sources) if order.pick else check(sources)
+        config = _whatever_the_data(sources) if order.pick else validate_sources(sources)
     kind = kind_of(config)
     if order.what is not None:
         check_command(config, order.what)
     kind.check(config)
-    if not config.data.train.given:
+    if not config.data.train.has_files:
         aligned = "--source and --target, or " if config.model.translates else ""
         raise ConfigError(f"there is nothing to learn from; give {aligned}--data.")
     data, report = at_hand(run, config, read=True).data, reporting(run, display, wish)
@@ -73,10 +73,10 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     if order.pick:
         scan = kind.scan(data.train, data.skip_invalid, report)
         if scan.characters == 0:
-            raise DataError(f"{', '.join(config.data.train.names)}: has nothing to learn from; give more text.")
+            raise DataError(f"{', '.join(config.data.train.file_names)}: has nothing to learn from; give more text.")
         picks = kind.picks(scan, said_in(sources))
         sources = [sources[0], source_of(picks), *sources[1:]]
-        config = check(sources)
+        config = validate_sources(sources)
         picks = _not_overruled(picks, config, sources)
         for pick in picks:
             display.note(f"{pick.setting} = {pick.value}: {pick.why}.")
@@ -96,37 +96,39 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     run.write_json(run.about.name, about)
 
 
-def _whatever_the_data(sources: Sequence[Source]) -> Config:
+def _whatever_the_data(sources: Sequence[ConfigSource]) -> Config:
     """The settings before picks, which need the data read, are known: right for some amount of it, or a complaint."""
     kind = kind_said(sources)
     if kind is None:
-        return check(sources)
+        return validate_sources(sources)
     complaints: list[ConfigError] = []
     for amount in AMOUNTS:
         try:
-            return check([sources[0], source_of(kind.picks(amount, said_in(sources))), *sources[1:]])
+            return validate_sources([sources[0], source_of(kind.picks(amount, said_in(sources))), *sources[1:]])
         except ConfigError as error:
             complaints.append(error)
     raise complaints[0]
 
 
-def _not_overruled(picks: Sequence[Pick], config: Config, sources: Sequence[Source]) -> list[Pick]:
+def _not_overruled(picks: Sequence[Pick], config: Config, sources: Sequence[ConfigSource]) -> list[Pick]:
     """The picks that have become settings: the user said nothing else, nor chose a variant that has no such setting."""
-    settled = {".".join(path) for path, _ in leaves(config.model_dump(mode="json"))}
-    return [pick for pick in picks if pick.setting in settled and origin([pick.setting.split(".")], sources) == NAME]
+    settled = {".".join(path) for path, _ in flatten(config.model_dump(mode="json"))}
+    return [
+        pick for pick in picks if pick.setting in settled and setting_origin([pick.setting.split(".")], sources) == NAME
+    ]
 
 
 def _look_at_what_measures(kind: Kind, data: DataConfig, display: Display, report: ReportProgress) -> None:
     """Read validation and test data before anything long begins: a bad line in them would end the run much later."""
-    learned_from = {_place(name) for name in data.train.names}
+    learned_from = {_place(name) for name in data.train.file_names}
     for part, what in ((data.valid, "validation"), (data.test, "test")):
-        for name in part.names:
+        for name in part.file_names:
             if _place(name) in learned_from:
                 display.note(
                     f"{name}: is training and {what} data at once; scores on it say little about text that is new."
                 )
-        if part.given and kind.scan(part, data.skip_invalid, report).characters == 0:
-            raise DataError(f"{', '.join(part.names)}: has nothing to use as {what} data; give more text.")
+        if part.has_files and kind.scan(part, data.skip_invalid, report).characters == 0:
+            raise DataError(f"{', '.join(part.file_names)}: has nothing to use as {what} data; give more text.")
 
 
 def go_on(run: Run, order: Order, display: Display) -> None:
@@ -137,13 +139,13 @@ def go_on(run: Run, order: Order, display: Display) -> None:
             "put them back, or start a new run with another --out."
         )
     before = config_of(run)
-    own = Source(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
+    own = ConfigSource(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
     sources = [own, *order.sources]
-    after = check(sources)
+    after = validate_sources(sources)
     for note in changed(before, after, sources):
         display.note(note)
     data = at_hand(run, after, read=False)
-    gone = [name for name in data.data.names if not _is_there(name)]
+    gone = [name for name in data.data.file_names if not _is_there(name)]
     if not gone and data_key(data) != run.read_about()["key"]:
         raise RunError(
             f"{run.folder}: its data files are not what they were when it began; put them back, or start a new run."
@@ -157,7 +159,7 @@ def config_of(run: Run) -> Config:
     remedy = "put it back from a copy, or start a new run with another --out."
     try:
         text = run.config.read_text("utf-8")
-        return check([Source(str(run.config), tomllib.loads(text), text)])
+        return validate_sources([ConfigSource(str(run.config), tomllib.loads(text), text)])
     except OSError as error:
         raise RunFolderError(f"{run.config}: cannot be read ({error.strerror}); {remedy}") from None
     except (ValueError, RecursionError) as error:
@@ -195,10 +197,12 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _from_tokenizer(path: Path) -> Source:
+def _from_tokenizer(path: Path) -> ConfigSource:
     """What a tokenizer that is given settles."""
     tokenizer = load_tokenizer(path)
-    return Source(str(path), {"model": {"vocab_size": len(tokenizer)}, "tokens": special_token_ids(tokenizer, path)})
+    return ConfigSource(
+        str(path), {"model": {"vocab_size": len(tokenizer)}, "tokens": special_token_ids(tokenizer, path)}
+    )
 
 
 def _place(name: str) -> str:
@@ -237,19 +241,19 @@ HONOURED = (
 )
 
 
-def changed(before: Config, after: Config, sources: Sequence[Source]) -> list[str]:
+def changed(before: Config, after: Config, sources: Sequence[ConfigSource]) -> list[str]:
     """The settings that differ, as sentences; the first that may not differ is an error.
 
     What a run has learned so far, and its place in the data, must keep their meaning. Everything else may change.
     """
-    old, new = (dict(leaves(config.model_dump(mode="json"))) for config in (before, after))
+    old, new = (dict(flatten(config.model_dump(mode="json"))) for config in (before, after))
     notes = []
     for path in sorted({*old, *new}):
         if old.get(path) == new.get(path):
             continue
         name, was, now = ".".join(path), old.get(path), new.get(path)
         if not any(name == setting or name.startswith(f"{setting}.") for setting in HONOURED):
-            found = origin([path], sources)
+            found = setting_origin([path], sources)
             where = f"{found}: " if found else ""
             raise ConfigError(
                 f"{where}{name} cannot be changed from {was!r} to {now!r} in a run that is under way; "

@@ -45,8 +45,8 @@ class TranslationKind:
 
     def check(self, config: Config) -> None:
         """Pairs can be given in every form, except that a parse belongs to a line of a file."""
-        reads, positions = config.model.reads_parses, getattr(config.model, "positions", None)
-        for name, part in zip(("train", "valid", "test"), config.data.parts, strict=True):
+        reads, positions = config.model.needs_parses, getattr(config.model, "positions", None)
+        for name, part in zip(("train", "valid", "test"), config.data.splits, strict=True):
             option = "--" if name == "train" else f"--{name}-"
             if part.parses and not reads:
                 used = "the network is recurrent" if positions is None else f"model.positions = {positions.kind!r}"
@@ -58,7 +58,7 @@ class TranslationKind:
                     f"{part.files[0]}: holds pairs without parses, but model.positions = 'syntax' needs them; "
                     f"give {option}source, {option}target and {option}parses instead."
                 )
-            if part.given and reads and not part.parses:
+            if part.has_files and reads and not part.parses:
                 raise ConfigError(
                     f"{option}parses is missing: model.positions = 'syntax' needs every sentence parsed, as CoNLL-U."
                 )
@@ -170,7 +170,7 @@ class Translation:
         sources = [pair.source for pair in pairs]
         engine = NetworkEngine([self.network], self.config, check)
         translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
-        parses = [pair.parse for pair in pairs] if self.config.model.reads_parses else None
+        parses = [pair.parse for pair in pairs] if self.config.model.needs_parses else None
         outputs = [found.text for found in translator.translate(sources, wish, parses)]
         counted = score(outputs, [one.references for one in asked], tokenize=settings.bleu_tokenizer)
         scores |= counted.values

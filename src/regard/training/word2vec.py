@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.config import Source, TokenizerConfig, to_toml
+from regard.config import ConfigSource, TokenizerConfig, to_toml
 from regard.config.word2vec import Word2VecRunConfig
 from regard.data.corpus import read_documents
 from regard.data.lines import STANDARD_INPUT, InvalidLines
@@ -52,7 +52,7 @@ class Learned:
 def train_word2vec(
     config: Word2VecRunConfig,
     out: Path,
-    sources: Sequence[Source] = (),
+    sources: Sequence[ConfigSource] = (),
     display: Display | None = None,
     command: Sequence[str] = (),
 ) -> Learned:
@@ -104,7 +104,7 @@ def learn(config: Word2VecRunConfig, faults: InvalidLines, report: ReportProgres
     words = list(model.wv.index_to_key)
     if not words:
         raise DataError(
-            f"{', '.join(config.data.train.names)}: has no word that comes {settings.min_count} times; "
+            f"{', '.join(config.data.train.file_names)}: has no word that comes {settings.min_count} times; "
             "lower word2vec.min_count, or give more text."
         )
     model.train(text, total_examples=model.corpus_count, epochs=model.epochs)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from regard import phrasebook
-from regard.config.complaint import nearest
+from regard.config.errors import did_you_mean
 from regard.data.corpus import Pair
 from regard.data.labelled import LabeledExample
 from regard.errors import DataError
@@ -82,7 +82,7 @@ def version_of(name: str) -> str:
 def _check(name: str) -> None:
     known = [*PAIRS, *TOPICS, *DOCUMENTS]
     if name not in known:
-        guess = nearest(name.removeprefix(PREFIX), [option.removeprefix(PREFIX) for option in known])
+        guess = did_you_mean(name.removeprefix(PREFIX), [option.removeprefix(PREFIX) for option in known])
         guess = guess.replace("did you mean ", f"did you mean {PREFIX}")  # what all have in common says nothing
         raise DataError(f"{name}: does not come with regard{guess}; there is {_listed(known)}.")
 

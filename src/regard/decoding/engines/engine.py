@@ -43,7 +43,7 @@ class Engine(Protocol):
 
 def limits(task: Task, config: Config) -> list[int]:
     """The most tokens that each translation may have, its end included: 50 more than its source (§6.1)."""
-    longest, learned = task.search.bounds.longest, config.model.longest
+    longest, learned = task.search.bounds.longest, config.model.max_length
     found = []
     for source in task.sources:
         limit = len(source) + 1 + EXTRA_TARGET_TOKENS if longest is None else longest

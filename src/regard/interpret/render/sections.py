@@ -143,7 +143,7 @@ def _bar(share: float, colour: str = "c1") -> Markup:
 
 
 def _alignment(trace: Trace) -> Markup:
-    if not trace.subject.config.model.aligns or trace.source is None:
+    if not trace.subject.config.model.has_alignment or trace.source is None:
         return Markup("")
     found = trace.alignment()
     chosen = f"{found.chosen.point.removesuffix('.weights')}[{found.chosen.head}]"

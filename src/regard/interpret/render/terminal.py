@@ -36,7 +36,7 @@ def walk(trace: Trace) -> Iterator[RenderableType]:
         yield from _steps(trace)
     if trace.tree is not None:
         yield from _tree(trace, trace.tree)
-    if trace.subject.config.model.aligns:
+    if trace.subject.config.model.has_alignment:
         yield from _alignment(trace)
     if any(point.point == "weights" for point in trace.points.values()) and trace.predicted is not None:
         yield from _heads(trace)

@@ -10,7 +10,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from regard.config.tokenizer import TokenizerConfig
+from regard.config.data import TokenizerConfig
 from regard.data.readers.builtin import builtin_documents
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.training.objectives import Batch

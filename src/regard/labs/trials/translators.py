@@ -14,7 +14,7 @@ from typing import Any
 
 from regard import phrasebook
 from regard.api import Model, load
-from regard.config import Config, Source, check, gather
+from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.decoding.settings import GREEDY
 from regard.decoding.translator import TranslationOptions
 from regard.evaluation.likelihood import perplexity
@@ -202,12 +202,12 @@ def train_translator(context: LabContext, settings: Settings, name: str, data: T
         "validation": {"every": steps, "sentences": 0},
     }
     sources = [
-        *gather("phrasebook"),
-        Source("base settings of the labs", base_settings(context)),
-        Source("settings of the lab", settings),
-        Source("run settings of the lab", run_settings),
+        *load_sources("phrasebook"),
+        ConfigSource("base settings of the labs", base_settings(context)),
+        ConfigSource("settings of the lab", settings),
+        ConfigSource("run settings of the lab", run_settings),
     ]
-    run = Run(context.models_folder / _folder_name(check(sources), data.digest))
+    run = Run(context.models_folder / _folder_name(validate_sources(sources), data.digest))
     if not _is_finished(run):
         carry_out(Order(sources, run.folder, resume=True, command=["regard", "lab"]))
         context.log(f"  trained {name} for {steps:,} steps")

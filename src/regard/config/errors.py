@@ -12,7 +12,7 @@ from regard.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Source:
+class ConfigSource:
     """Settings from one place: `name` is how an error refers to it, `text` the TOML they were read from."""
 
     name: str
@@ -20,7 +20,7 @@ class Source:
     text: str = field(default="", repr=False)
 
 
-def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[Source]) -> ConfigError:
+def config_error(error: ValidationError, schema: type[BaseModel], sources: Sequence[ConfigSource]) -> ConfigError:
     """The first complaint of a failed validation, in words a user can act on."""
     first = error.errors()[0]
     path, known = _trace(first["loc"], schema)
@@ -44,22 +44,24 @@ def complain(error: ValidationError, schema: type[BaseModel], sources: Sequence[
             context = first["ctx"]
             tags = re.findall(r"'([^']+)'", context["expected_tags"])
             return ConfigError(
-                f"{where}{key} = {context['tag']!r} should be {_either(tags)}{nearest(context['tag'], tags)}."
+                f"{where}{key} = {context['tag']!r} should be {_either(tags)}{did_you_mean(context['tag'], tags)}."
             )
         case "literal_error":
             options = re.findall(r"'([^']+)'", first["ctx"]["expected"])
             given = first["input"]
-            return ConfigError(f"{where}{key} = {given!r} should be {_either(options)}{nearest(str(given), options)}.")
+            return ConfigError(
+                f"{where}{key} = {given!r} should be {_either(options)}{did_you_mean(str(given), options)}."
+            )
     fault = fault.replace("a valid boolean", "true or false").replace("a valid integer", "a whole number")
     if of_a_table:
         return ConfigError(f"{where}{fault}.")
     return ConfigError(f"{where}{key} = {first['input']!r} {fault}.")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean …?)` when something known is spelled like it, else nothing.
 
-    >>> nearest("tinny", ["tiny", "small"])
+    >>> did_you_mean("tinny", ["tiny", "small"])
     ' (did you mean tiny?)'
     """
     guess = difflib.get_close_matches(word, list(known), n=1)
@@ -71,14 +73,14 @@ def _either(options: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
 
 
-def tables(annotation: Any) -> Iterable[type[BaseModel]]:
+def config_classes(annotation: Any) -> Iterable[type[BaseModel]]:
     """Every table of settings inside a schema, the variants of unions included."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         for inner in annotation.model_fields.values():
-            yield from tables(inner.annotation)
+            yield from config_classes(inner.annotation)
     for argument in get_args(annotation):
-        yield from tables(argument)
+        yield from config_classes(argument)
 
 
 def _options(annotation: Any) -> Iterable[type[BaseModel]]:
@@ -117,13 +119,13 @@ def _trace(location: Sequence[int | str], schema: type[BaseModel]) -> tuple[tupl
     return tuple(path), known
 
 
-def _where(paths: Iterable[Sequence[str]], sources: Sequence[Source]) -> str:
+def _where(paths: Iterable[Sequence[str]], sources: Sequence[ConfigSource]) -> str:
     """`my.toml:4: ` or `--set …: `, or nothing for a default."""
-    found = origin(paths, sources)
+    found = setting_origin(paths, sources)
     return f"{found}: " if found else ""
 
 
-def origin(paths: Iterable[Sequence[str]], sources: Sequence[Source]) -> str:
+def setting_origin(paths: Iterable[Sequence[str]], sources: Sequence[ConfigSource]) -> str:
     """`my.toml:4` or `--set …`: the last source that gave one of these settings, else nothing (a default)."""
     paths = list(paths)
     for source in reversed(sources):
