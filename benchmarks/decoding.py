@@ -28,10 +28,14 @@ from typing import Any
 from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.readers.builtin import builtin_documents, builtin_pairs
 from regard.data.tokenizer import load_tokenizer, train_tokenizer
-from regard.decoding.engines.ctranslate2 import PATIENCE
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.engines.ctranslate2 import DEFAULT_PATIENCE
+from regard.decoding.options import (
+    GenerationOptions,
+    OutputConstraints,
+    SamplingOptions,
+    SearchOptions,
+    TranslationOptions,
+)
 
 BEAMS = {"greedy": 1, "beam 4": 4}
 BATCH = 32
@@ -150,7 +154,7 @@ TRANSLATORS: dict[str, Callable[[Case], Translate]] = {
     "regard (torch, float32)": lambda case: ours(case, "torch", "float32"),
     "CTranslate2 int8, defaults": lambda case: ctranslate2_alone(case, best=False),
     "CTranslate2 int8, best": lambda case: ctranslate2_alone(case, best=True),
-    "CTranslate2 int8, best, as patient": lambda case: ctranslate2_alone(case, best=True, patience=PATIENCE),
+    "CTranslate2 int8, best, as patient": lambda case: ctranslate2_alone(case, best=True, patience=DEFAULT_PATIENCE),
     "HF generate, float32": hugging_face,
 }
 

@@ -11,9 +11,13 @@ from random_models import words
 from regard.config import Config, ModelConfig, TransformerConfig
 from regard.data.parses import Parse, attach_parses
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import (
+    GenerationOptions,
+    OutputConstraints,
+    SamplingOptions,
+    SearchOptions,
+    TranslationOptions,
+)
 from regard.interpret.subject import Subject
 from regard.interpret.trace import Trace, look
 from toy_trees import conllu, random_heads

@@ -6,7 +6,7 @@ import torch
 
 from family import DECODERS, Batch, make
 from regard.config import Config, SpecialTokensConfig
-from regard.decoding.engines.network import NetworkEngine
+from regard.decoding.engines.pytorch import TorchEngine
 
 TOKENS = SpecialTokensConfig()
 TRANSLATORS = [name for name, config in DECODERS.items() if config.translates and not config.needs_parses]
@@ -19,14 +19,14 @@ def sentences(batch: Batch) -> list[list[int]]:
 
 
 @cache
-def engine(name: str, seed: int = 0) -> NetworkEngine:
+def engine(name: str, seed: int = 0) -> TorchEngine:
     """The torch engine with one network, for tests that leave it as it is."""
-    return NetworkEngine([make(DECODERS[name], seed)], Config(model=DECODERS[name]))
+    return TorchEngine([make(DECODERS[name], seed)], Config(model=DECODERS[name]))
 
 
-def never_ending() -> NetworkEngine:
+def never_ending() -> TorchEngine:
     """The torch engine with a network that never writes an end."""
-    found = NetworkEngine([make(DECODERS[BIASED])], Config(model=DECODERS[BIASED]))
+    found = TorchEngine([make(DECODERS[BIASED])], Config(model=DECODERS[BIASED]))
     with torch.no_grad():
         dict(found.networks[0].named_parameters())["output.bias"][TOKENS.end] = -1e9
     return found

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from regard.decoding.translator import Translation, TranslationOptions
+from regard.decoding.options import TranslationOptions
+from regard.decoding.results import Translation
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.server import bind_socket, build_server, socket_url
 from regard.serving.service import Service

@@ -20,22 +20,18 @@ from regard.data.given import given_texts
 from regard.data.pairs import encode_parsed
 from regard.data.parses import ParseSource, attach_parses
 from regard.data.tokenizer import Tokenizer, load_tokenizer
-from regard.decoding.engines.choice import Name, decide, hindrance_to_sampling, hindrance_to_search
-from regard.decoding.engines.ctranslate2 import Precision
-from regard.decoding.engines.engine import Engine
-from regard.decoding.generator import (
-    DEFAULT_GENERATED_TOKENS,
-    Generation,
-    GenerationOptions,
-    GenerationSession,
-    Generator,
-    ScoredToken,
-    StartSession,
-    TextChunk,
-    prompt_ids,
+from regard.decoding.engines.engine import (
+    Engine,
+    EngineName,
+    Precision,
+    choose_engine,
+    unsupported_sampling,
+    unsupported_search,
 )
-from regard.decoding.settings import SamplingOptions
-from regard.decoding.translator import Translation, TranslationOptions, Translator, check_parses
+from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
+from regard.decoding.options import DEFAULT_GENERATED_TOKENS, GenerationOptions, SamplingOptions, TranslationOptions
+from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
+from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, InputError, ModelError
 from regard.interop.ctranslate2_limits import POSITIONS
 from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
@@ -44,12 +40,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from regard.decoding.fill_mask import FilledText, MaskFiller
+    from regard.decoding.labeling import Classification
+    from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair
     from regard.interpret.trace import Trace
     from regard.models import Network
-    from regard.reading.classify import Classified
-    from regard.reading.embed import Pooling
-    from regard.reading.fill import Filled, Filler
-    from regard.reading.reader import Reader, Text
 
 TOGETHER = 512  # lines of an iterator that are translated at once
 
@@ -98,7 +93,7 @@ class Model:
         wish: TranslationOptions = TranslationOptions(),  # noqa: B008  # frozen
         *,
         parses: ParseSource | None = None,
-        engine: Name = "auto",
+        engine: EngineName = "auto",
         precision: Precision = "int8",
     ) -> Any:
         """Translate a text, a list of them, or an iterator, which may be endless; the answer is of the same kind.
@@ -119,7 +114,7 @@ class Model:
         wish: TranslationOptions = TranslationOptions(),  # noqa: B008
         *,
         parses: ParseSource | None = None,
-        engine: Name = "auto",
+        engine: EngineName = "auto",
         precision: Precision = "int8",
     ) -> list[Translation]:
         """Translate texts, with everything that is known about each translation."""
@@ -130,14 +125,14 @@ class Model:
         )
 
     def translator(
-        self, wish: TranslationOptions, *, engine: Name = "auto", precision: Precision = "int8"
+        self, wish: TranslationOptions, *, engine: EngineName = "auto", precision: Precision = "int8"
     ) -> Translator:
         """What carries out such wishes."""
         if not self.config.model.translates:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which does not translate.")
         ensemble = len(self.folders) > 1
-        hindrance = hindrance_to_search(wish, ensemble=ensemble)
-        name = decide(engine, self.config, hindrance)
+        hindrance = unsupported_search(wish, ensemble=ensemble)
+        name = choose_engine(engine, self.config, hindrance)
         return Translator(self._engine(name, precision), self.config, self.tokenizer, self.target_tokenizer)
 
     def generate(
@@ -145,7 +140,7 @@ class Model:
         prompts: str | Sequence[str] = "",
         wish: GenerationOptions = GenerationOptions(),  # noqa: B008
         *,
-        engine: Name = "auto",
+        engine: EngineName = "auto",
         precision: Precision = "int8",
         seeded: bool = True,
     ) -> str | list[str]:
@@ -165,7 +160,7 @@ class Model:
         wish: GenerationOptions = GenerationOptions(),  # noqa: B008
         into: list[Generation] | None = None,
         *,
-        engine: Name = "auto",
+        engine: EngineName = "auto",
         precision: Precision = "int8",
         seeded: bool = True,
     ) -> Iterator[TextChunk]:
@@ -175,27 +170,27 @@ class Model:
         several = list(given_texts("generate", prompts))
         name = self.writing_engine(several, wish, engine=engine, seeded=seeded)
         if name == "ctranslate2" and precision not in self._writers:
-            from regard.decoding.engines.ctranslate2_writer import begin
+            from regard.decoding.engines.ctranslate2 import ctranslate2_sessions
 
-            self._writers[precision] = begin(self.folder, self.config, precision)
+            self._writers[precision] = ctranslate2_sessions(self.folder, self.config, precision)
         begin_writing = self._writers[precision] if name == "ctranslate2" else self._begin_torch
         writer = Generator(begin_writing, self.config, self.tokenizer)
         return writer.stream(several, wish, into if into is not None else [])
 
     @overload
-    def fill(self, texts: str, best: int = 5) -> "Filled": ...  # type: ignore[overload-overlap]  # a text is a sequence
+    def fill(self, texts: str, best: int = 5) -> "FilledText": ...  # type: ignore[overload-overlap]  # a text is a sequence
 
     @overload
-    def fill(self, texts: Sequence[str], best: int = 5) -> "list[Filled]": ...
+    def fill(self, texts: Sequence[str], best: int = 5) -> "list[FilledText]": ...
 
-    def fill(self, texts: str | Sequence[str], best: int = 5) -> "Filled | list[Filled]":
+    def fill(self, texts: str | Sequence[str], best: int = 5) -> "FilledText | list[FilledText]":
         """What may stand at each `[MASK]` of a text, or of each of several: so many tokens with their probabilities."""
         found = self.filler().fill(list(given_texts("fill", texts)), best)
         return found[0] if isinstance(texts, str) else found
 
-    def filler(self) -> "Filler":
+    def filler(self) -> "MaskFiller":
         """What fills holes."""
-        from regard.reading.fill import Filler
+        from regard.decoding.fill_mask import MaskFiller
 
         model, tokens = self.config.model, self.config.tokens
         if model.task != "masked":
@@ -205,15 +200,15 @@ class Model:
             )
         if tokens.mask is None:
             raise ModelError(f"{self.folder / CONFIG}: does not say which token is the mask; set tokens.mask in it.")
-        return Filler(self.networks, self.tokenizer, tokens, model.max_length)
+        return MaskFiller(self.networks, self.tokenizer, tokens, model.max_length)
 
     def writing_engine(
-        self, prompts: Sequence[str], wish: GenerationOptions, *, engine: Name = "auto", seeded: bool = True
+        self, prompts: Sequence[str], wish: GenerationOptions, *, engine: EngineName = "auto", seeded: bool = True
     ) -> Literal["torch", "ctranslate2"]:
         """What continues such prompts."""
         room = self._has_room(prompts, wish.sampling)
-        hindrance = hindrance_to_sampling(wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=room)
-        return decide(engine, self.config, hindrance)
+        hindrance = unsupported_sampling(wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=room)
+        return choose_engine(engine, self.config, hindrance)
 
     def score(
         self, texts: Sequence[str], targets: Sequence[str] | None = None, *, parses: ParseSource | None = None
@@ -222,7 +217,7 @@ class Model:
 
         `parses` of the texts are given as to `translate`.
         """
-        from regard.decoding.scoring import score_pairs, score_texts
+        from regard.decoding.scoring import pair_log_probabilities, text_log_probabilities
 
         texts, targets = (
             list(given_texts("score", texts)),
@@ -233,26 +228,26 @@ class Model:
         check_parses(self.config.model, given=parses is not None)
         tokens, longest = self.config.tokens, self.config.model.max_length or POSITIONS
         if targets is None:
-            return score_texts(self.networks, self.tokenizer.encode_all(texts), tokens, longest)
+            return text_log_probabilities(self.networks, self.tokenizer.encode_all(texts), tokens, longest)
         ids = self.target_tokenizer.encode_all(targets)
         if parses is None:
-            return score_pairs(self.networks, self.tokenizer.encode_all(texts), ids, tokens)
+            return pair_log_probabilities(self.networks, self.tokenizer.encode_all(texts), ids, tokens)
         pairs = [Pair(text.strip(), "", parse=parse) for text, parse in attach_parses(texts, parses)]
         sources, facts = encode_parsed(pairs, self.tokenizer)
-        return score_pairs(self.networks, sources, ids, tokens, facts)
+        return pair_log_probabilities(self.networks, sources, ids, tokens, facts)
 
     def score_prompts(self, prompts: Sequence[str], candidates: int = 0) -> list[list[ScoredToken]]:
         """Each token of prompts, as `generate` reads them: its log-probability, and what else was most probable.
 
         The first of a prompt has none where nothing comes before it: not every language model has a start token.
         """
-        from regard.decoding.scoring import score_candidates
+        from regard.decoding.scoring import score_tokens
 
         tokens, longest = self.config.tokens, self.config.model.max_length or POSITIONS
         found = []
         for prompt in given_texts("score_prompts", prompts):
             ids = prompt_ids(prompt, self.config, self.tokenizer)
-            scored = score_candidates(self.networks, ids, tokens, candidates, longest)
+            scored = score_tokens(self.networks, ids, tokens, candidates, longest)
             begun = bool(ids) and ids[0] == tokens.start
             found.append(scored if begun else [ScoredToken(ids[0], None), *scored])
         return found
@@ -288,27 +283,27 @@ class Model:
         )
 
     @cached_property
-    def reader(self) -> "Reader":
+    def reader(self) -> "TextEncoder":
         """What gives vectors and labels to texts, where the model is an encoder."""
-        from regard.reading.reader import Reader
+        from regard.decoding.text_encoder import TextEncoder
 
-        return Reader.of(self.network, self.config, self.tokenizer, str(self.folder))
+        return TextEncoder.of(self.network, self.config, self.tokenizer, str(self.folder))
 
-    def classify(self, texts: "Text | Sequence[Text]") -> Any:
+    def classify(self, texts: "TextOrPair | Sequence[TextOrPair]") -> Any:
         """The label of a text, or of each of several; a pair of texts is a tuple of two."""
         if isinstance(texts, str | tuple):
             return self.classifications([texts])[0].label
         return [found.label for found in self.classifications(texts)]
 
-    def classifications(self, texts: "Sequence[Text]") -> "list[Classified]":
+    def classifications(self, texts: "Sequence[TextOrPair]") -> "list[Classification]":
         """The label of each text, with the probabilities of all."""
-        from regard.reading.classify import classify
+        from regard.decoding.labeling import classify
 
         return classify(self.reader, texts, str(self.folder))
 
     def tag(self, sentences: "Sequence[str | Sequence[str]]") -> "list[list[tuple[str, str]]]":
         """The words of each sentence with their tags; sentences are lists of words, or words apart by spaces."""
-        from regard.reading.tag import tag
+        from regard.decoding.labeling import tag
 
         words = [one.split() if isinstance(one, str) else list(one) for one in sentences]
         return [
@@ -316,10 +311,10 @@ class Model:
         ]
 
     def embed(
-        self, texts: "Text | Sequence[Text]", *, pooling: "Pooling | None" = None, normalise: bool = False
+        self, texts: "TextOrPair | Sequence[TextOrPair]", *, pooling: "Pooling | None" = None, normalise: bool = False
     ) -> "NDArray[np.float32]":
         """The vector of a text (C,), or one for each of several (N, C)."""
-        from regard.reading.embed import embed
+        from regard.decoding.text_encoder import embed
 
         one = isinstance(texts, str | tuple)
         found = embed(self.reader, [texts] if one else texts, pooling, normalise=normalise).vectors  # type: ignore[list-item]
@@ -330,7 +325,7 @@ class Model:
         texts: Iterator[str],
         wish: TranslationOptions,
         parses: ParseSource | None,
-        engine: Name,
+        engine: EngineName,
         precision: Precision,
     ) -> Iterator[str]:
         ready = self.translator(wish, engine=engine, precision=precision)
@@ -350,9 +345,9 @@ class Model:
         return self._engines[key]
 
     def _torch(self) -> Engine:
-        from regard.decoding.engines.network import NetworkEngine
+        from regard.decoding.engines.pytorch import TorchEngine
 
-        return NetworkEngine(self.networks, self.config)
+        return TorchEngine(self.networks, self.config)
 
     def _ctranslate2(self, precision: Precision) -> Engine:
         from regard.decoding.engines.ctranslate2 import CTranslate2Engine
@@ -362,11 +357,11 @@ class Model:
     def _begin_torch(
         self, prompts: list[list[int]], streams: list[int], sampling: SamplingOptions
     ) -> GenerationSession:
-        from regard.decoding.sampling import Writer
+        from regard.decoding.sampling import Sampler
 
         spelling = self.tokenizer.spelling() if sampling.bounds.words else ()
         tokens, window = self.config.tokens, self.config.context_window
-        return Writer(self.networks, prompts, streams, tokens, sampling, window, spelling)
+        return Sampler(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
     def _has_room(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
         window = self.config.context_window or POSITIONS

@@ -13,10 +13,8 @@ from typing import Any
 from regard.api import Model
 from regard.config import ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
-from regard.decoding.engines.choice import Name
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.engines.engine import EngineName
+from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.errors import ConfigError
 from regard.models.contents import CONFIG, model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
@@ -119,7 +117,7 @@ class ComparisonRow:
     validation_curve: Sequence[Point] = ()  # (step, loss)
 
 
-def measure(models: Sequence[ComparedModel], sentences: Sequence[str], engine: Name) -> list[ComparisonRow]:
+def measure(models: Sequence[ComparedModel], sentences: Sequence[str], engine: EngineName) -> list[ComparisonRow]:
     """Return a row per model; decoding speed is measured now on `sentences`."""
     loaded = {compared.name: Model(compared.folder) for compared in models}
     speeds = decoding_speeds(loaded, sentences, engine)
@@ -158,7 +156,7 @@ def sample_sentences(models: Sequence[ComparedModel], count: int) -> list[str]:
     return []
 
 
-def decoding_speeds(models: Mapping[str, Model], sentences: Sequence[str], engine: Name) -> dict[str, float]:
+def decoding_speeds(models: Mapping[str, Model], sentences: Sequence[str], engine: EngineName) -> dict[str, float]:
     """Return the tokens per second of each model that translates or generates, the best of a few rounds.
 
     The models take turns, so that a slow phase of the machine affects all of them.
@@ -175,7 +173,7 @@ def decoding_speeds(models: Mapping[str, Model], sentences: Sequence[str], engin
     return best
 
 
-def _speed_test(model: Model, sentences: Sequence[str], engine: Name) -> SpeedTest | None:
+def _speed_test(model: Model, sentences: Sequence[str], engine: EngineName) -> SpeedTest | None:
     config = model.config.model
     if config.translates and sentences and not config.needs_parses:  # the sentences have no parses
 

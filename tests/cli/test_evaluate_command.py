@@ -17,8 +17,7 @@ from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositionsConfig
 from regard.data.corpus import Pair
-from regard.decoding.settings import SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.errors import DataError
 
 SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]

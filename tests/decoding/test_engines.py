@@ -16,10 +16,15 @@ from ctranslate2.specs import TransformerSpec
 import regard
 from random_models import SMALL, saved, sources
 from regard.config import Config, EncoderDecoderConfig
-from regard.decoding.engines.ctranslate2 import converted, fingerprint
-from regard.decoding.generator import Generation, GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.engines.ctranslate2_models import converted_folder, fingerprint
+from regard.decoding.options import (
+    GenerationOptions,
+    OutputConstraints,
+    SamplingOptions,
+    SearchOptions,
+    TranslationOptions,
+)
+from regard.decoding.results import Generation
 from regard.errors import ArgumentError, ConfigError, InputError, ModelError
 
 LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 w4 w5 w6"]
@@ -106,15 +111,15 @@ def test_the_default_engine_never_imports_torch_once_a_model_is_converted(transl
 def test_a_conversion_is_kept_and_made_anew_when_the_weights_change(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     saved(folder, EncoderDecoderConfig(**SMALL))
-    first = converted(folder, "int8")
+    first = converted_folder(folder, "int8")
     assert first == folder / "ctranslate2" / f"int8-{fingerprint(folder)}"
     stamp = (first / "model.bin").stat().st_mtime_ns
-    assert converted(folder, "int8") == first
+    assert converted_folder(folder, "int8") == first
     assert (first / "model.bin").stat().st_mtime_ns == stamp
     before = regard.load(folder).translate(LINES)
     saved(tmp_path / "other", EncoderDecoderConfig(**SMALL), seed=1)
     os.replace(tmp_path / "other" / "model.safetensors", folder / "model.safetensors")
-    assert converted(folder, "int8") != first
+    assert converted_folder(folder, "int8") != first
     assert not first.exists()
     assert regard.load(folder).translate(LINES) != before
 
@@ -126,7 +131,7 @@ def test_a_model_folder_that_cannot_be_written_is_converted_in_the_cache(
     monkeypatch.setattr(os, "access", lambda *_: False)
     folder = tmp_path / "read-only"
     saved(folder, EncoderDecoderConfig(**SMALL), seed=5)
-    assert converted(folder, "int8").parent == tmp_path / "regard" / "ctranslate2"
+    assert converted_folder(folder, "int8").parent == tmp_path / "regard" / "ctranslate2"
 
 
 def test_a_model_folder_on_a_full_disk_is_converted_in_the_cache(
@@ -136,14 +141,14 @@ def test_a_model_folder_on_a_full_disk_is_converted_in_the_cache(
     folder = tmp_path / "model"
     saved(folder, EncoderDecoderConfig(**SMALL), seed=5)
     fill_disks(monkeypatch, folder)
-    kept = converted(folder, "int8")
+    kept = converted_folder(folder, "int8")
     assert kept.parent == tmp_path / "cache" / "regard" / "ctranslate2"
     assert list((folder / "ctranslate2").iterdir()) == []
-    assert converted(folder, "int8") == kept
+    assert converted_folder(folder, "int8") == kept
     fill_disks(monkeypatch, folder, tmp_path / "cache")
     name = f"float32-{fingerprint(folder)}"
     with pytest.raises(ModelError) as error:
-        converted(folder, "float32")
+        converted_folder(folder, "float32")
     assert str(error.value) == (
         f"{kept.parent / name}: cannot be written (No space left on device); free some space or choose another place."
     )
@@ -356,7 +361,7 @@ def test_config_is_that_of_the_folder(translator: Path) -> None:
 def test_a_damaged_conversion_is_made_again(name: str, content: bytes | None, tmp_path: Path) -> None:
     saved(tmp_path / "model", EncoderDecoderConfig(**SMALL))
     wanted = regard.load(tmp_path / "model").translate(LINES)
-    path = converted(tmp_path / "model", "int8") / name
+    path = converted_folder(tmp_path / "model", "int8") / name
     if content is None:
         path.unlink()
     else:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from regard.config import Config, DecoderOnlyConfig, SpecialTokensConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.generator import Generation, GenerationOptions, Generator, IncrementalDetokenizer, SampledToken
-from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.generator import Generator, IncrementalDetokenizer
+from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions
+from regard.decoding.results import Generation, SampledToken
 
 TEXT = "the quick brown fox, and the end of the day"
 CONFIG = Config(model=DecoderOnlyConfig(vocab_size=400))

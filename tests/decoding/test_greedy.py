@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 
 from family import Batch, batches
-from regard.decoding.engines.engine import Task
-from regard.decoding.settings import GREEDY, OutputConstraints, SearchOptions
+from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.options import GREEDY, OutputConstraints, SearchOptions
 from searches import TOKENS, TRANSLATORS, engine, never_ending, sentences
 
 LONGEST = 12  # tokens: random networks seldom end, and each step by hand takes longer than the one before
@@ -32,7 +32,9 @@ def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch) -> None:
     search = replace(GREEDY, bounds=OutputConstraints(shortest=1, longest=LONGEST))
-    for source, (found,) in zip(sentences(batch), engine(name).search(Task(sentences(batch), search)), strict=True):
+    for source, (found,) in zip(
+        sentences(batch), engine(name).search(SearchRequest(sentences(batch), search)), strict=True
+    ):
         ids, scores = by_hand(name, source)
         assert found.ids == ids
         assert found.token_scores == pytest.approx(scores, abs=1e-5)
@@ -40,22 +42,24 @@ def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch)
 
 
 def test_an_output_has_at_most_fifty_tokens_more_than_its_source() -> None:
-    found = never_ending().search(Task([[5, 6, 7, 8, 9], [5]], GREEDY))
+    found = never_ending().search(SearchRequest([[5, 6, 7, 8, 9], [5]], GREEDY))
     assert [(len(one.ids), one.ended) for (one,) in found] == [(56, False), (52, False)]
 
 
 def test_a_greatest_length_is_kept() -> None:
     search = SearchOptions(width=1, bounds=OutputConstraints(longest=7))
-    assert [len(one.ids) for (one,) in never_ending().search(Task([[5, 6], [9]], search))] == [7, 7]
+    assert [len(one.ids) for (one,) in never_ending().search(SearchRequest([[5, 6], [9]], search))] == [7, 7]
 
 
 def test_nothing_to_translate_is_nothing() -> None:
-    assert never_ending().search(Task([], GREEDY)) == []
+    assert never_ending().search(SearchRequest([], GREEDY)) == []
 
 
 def test_a_beam_of_one_with_attention_is_greedy_too() -> None:
     name = TRANSLATORS[0]
-    plain, watched = (engine(name).search(Task([[5, 6, 7], [8]], GREEDY, watched=watched)) for watched in (False, True))
+    plain, watched = (
+        engine(name).search(SearchRequest([[5, 6, 7], [8]], GREEDY, watched=watched)) for watched in (False, True)
+    )
     assert [one.ids for (one,) in plain] == [one.ids for (one,) in watched]
     for (one,), source in zip(watched, ([5, 6, 7], [8]), strict=True):
         weights = torch.tensor(one.attention)

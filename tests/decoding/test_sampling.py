@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from family import DECODERS, make
-from regard.decoding.sampling import Writer, filtered, inverse
-from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.options import OutputConstraints, SamplingOptions
+from regard.decoding.sampling import Sampler, filter_logits, sample_by_inverse_cdf
 from regard.errors import ConfigError
 from searches import TOKENS
 
@@ -27,7 +27,7 @@ def written(
     streams: list[int] | None = None,
     window: int | None = None,
 ) -> list[list[int]]:
-    writer = Writer([make(DECODERS[name])], prompts, streams or [0] * len(prompts), TOKENS, sampling, window)
+    writer = Sampler([make(DECODERS[name])], prompts, streams or [0] * len(prompts), TOKENS, sampling, window)
     while writer.open:
         writer.step()
     return [writer.text(row) for row in range(len(prompts))]
@@ -82,7 +82,7 @@ def test_a_text_that_outgrows_the_window_loses_its_beginning_and_says_so() -> No
     network = make(DECODERS[LEARNED])  # 40 positions
     prompts = [list(range(4, 20)) * 2, [5]]
     sampling = SamplingOptions(temperature=0.0, bounds=OutputConstraints(shortest=30, longest=30))
-    writer = Writer([network], prompts, [0, 0], TOKENS, sampling, 40)
+    writer = Sampler([network], prompts, [0, 0], TOKENS, sampling, 40)
     while writer.open:
         for row, token, *_ in writer.step():
             assert token != TOKENS.pad
@@ -118,7 +118,7 @@ def test_filters_leave_what_their_definitions_say(
     logits: list[int], top_k: int | None, top_p: float | None, min_p: float | None
 ) -> None:
     values = [number / 3.3 for number in logits]
-    found = filtered(
+    found = filter_logits(
         torch.tensor([values], dtype=torch.double), SamplingOptions(top_k=top_k, top_p=top_p, min_p=min_p)
     )[0]
     left = {n for n, value in enumerate(found.tolist()) if value > -math.inf}
@@ -132,7 +132,7 @@ def test_filters_leave_what_their_definitions_say(
 )
 def test_a_token_without_probability_is_never_drawn(weights: list[float], draw: float) -> None:
     shares = torch.tensor([weights], dtype=torch.float32)
-    (token,) = inverse(shares / shares.sum(), torch.tensor([draw], dtype=torch.double)).tolist()
+    (token,) = sample_by_inverse_cdf(shares / shares.sum(), torch.tensor([draw], dtype=torch.double)).tolist()
     assert weights[token] > 0
 
 

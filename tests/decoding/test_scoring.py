@@ -7,10 +7,10 @@ import torch
 
 from family import DECODERS, make
 from regard.decoding import scoring
-from regard.decoding.generator import ScoredToken
-from regard.decoding.sampling import Writer
-from regard.decoding.scoring import score_candidates
-from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.options import OutputConstraints, SamplingOptions
+from regard.decoding.results import ScoredToken
+from regard.decoding.sampling import Sampler
+from regard.decoding.scoring import score_tokens
 from searches import TOKENS
 
 TEXT = [TOKENS.start, 5, 6, 7, 5, 8, 9, 4]
@@ -24,7 +24,7 @@ def test_tokens_and_candidates_are_the_networks(name: str, places: int, monkeypa
     logits = network(torch.tensor([TEXT]))[0].detach()
     logits[:, [TOKENS.pad, TOKENS.start]] = -math.inf
     wanted = logits.log_softmax(-1)
-    found = score_candidates([network], TEXT, TOKENS, 3)
+    found = score_tokens([network], TEXT, TOKENS, 3)
     assert [one.token for one in found] == TEXT[1:]
     for n, (token, score, candidates) in enumerate(found):
         assert score == pytest.approx(float(wanted[n, token]), abs=1e-5)
@@ -35,13 +35,13 @@ def test_tokens_and_candidates_are_the_networks(name: str, places: int, monkeypa
 
 def test_what_is_written_is_scored_as_when_it_is_read() -> None:
     network, prompt = make(DECODERS["decoder-only"]), TEXT[:3]
-    writer = Writer(
+    writer = Sampler(
         [network], [prompt], [0], TOKENS, SamplingOptions(seed=1, bounds=OutputConstraints(6, 6), candidates=2)
     )
     wrote = []
     while writer.open:
         wrote += [ScoredToken(*drawn[1:]) for drawn in writer.step()]
-    read = score_candidates([network], [*prompt, *writer.text(0)], TOKENS, 2)[len(prompt) - 1 :]
+    read = score_tokens([network], [*prompt, *writer.text(0)], TOKENS, 2)[len(prompt) - 1 :]
     assert [one.token for one in read] == [one.token for one in wrote]
     for one, other in zip(read, wrote, strict=True):
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
@@ -50,13 +50,13 @@ def test_what_is_written_is_scored_as_when_it_is_read() -> None:
 
 def test_a_text_longer_than_the_window_is_scored_to_its_end() -> None:
     network = make(DECODERS["decoder-only"])
-    found = score_candidates([network], TEXT, TOKENS, 1, window=4)
+    found = score_tokens([network], TEXT, TOKENS, 1, window=4)
     assert [one.token for one in found] == TEXT[1:]
-    whole = score_candidates([network], TEXT, TOKENS, 1)
+    whole = score_tokens([network], TEXT, TOKENS, 1)
     scores = [[one.log_probability for one in scored[:4]] for scored in (found, whole)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 @pytest.mark.parametrize("text", [[], [TOKENS.start]])
 def test_a_text_of_one_token_has_nothing_to_score(text: list[int]) -> None:
-    assert score_candidates([make(DECODERS["decoder-only"])], text, TOKENS, 1) == []
+    assert score_tokens([make(DECODERS["decoder-only"])], text, TOKENS, 1) == []

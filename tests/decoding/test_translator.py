@@ -7,9 +7,10 @@ import pytest
 
 from regard.config import Config, EncoderDecoderConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.tokenizer import Tokenizer, train_tokenizer
-from regard.decoding.engines.engine import Task, limits
-from regard.decoding.settings import Hypothesis, OutputConstraints, SearchOptions
-from regard.decoding.translator import TranslationOptions, Translator
+from regard.decoding.engines.engine import SearchRequest, max_target_lengths
+from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
+from regard.decoding.results import Hypothesis
+from regard.decoding.translator import Translator
 from regard.errors import InputError
 
 TEXTS = ["one two three.", "four five, six!", "seven eight nine?", "One, Two; Three"]
@@ -22,9 +23,9 @@ class Echo:
     name = "echo"
 
     def __init__(self) -> None:
-        self.tasks: list[Task] = []
+        self.tasks: list[SearchRequest] = []
 
-    def search(self, task: Task) -> list[list[Hypothesis]]:
+    def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
         self.tasks.append(task)
         ranks = range(task.search.hypotheses)
         return [[self._found(list(source)[rank:], rank) for rank in ranks] for source in task.sources]
@@ -42,7 +43,7 @@ class Spelled(Echo):
         super().__init__()
         self.ways = ways
 
-    def search(self, task: Task) -> list[list[Hypothesis]]:
+    def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
         self.tasks.append(task)
         found = [Hypothesis(ids, -rank, -rank) for rank, ids in enumerate(self.ways)]
         return [found[: task.search.hypotheses + task.search.spare] for _ in task.sources]
@@ -149,13 +150,16 @@ def test_unknown_words_are_copied_from_where_attention_looked() -> None:
 
 
 def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> None:
-    task = Task([[5] * 4, [5]])
-    assert limits(task, CONFIG) == [55, 52]
-    assert limits(replace(task, search=SearchOptions(bounds=OutputConstraints(longest=7))), CONFIG) == [7, 7]
+    task = SearchRequest([[5] * 4, [5]])
+    assert max_target_lengths(task, CONFIG) == [55, 52]
+    assert max_target_lengths(replace(task, search=SearchOptions(bounds=OutputConstraints(longest=7))), CONFIG) == [
+        7,
+        7,
+    ]
     short = Config(model=EncoderDecoderConfig(vocab_size=400, positions=LearnedPositionsConfig(max_length=10)))
-    assert limits(task, short) == [10, 10]
+    assert max_target_lengths(task, short) == [10, 10]
     with pytest.raises(InputError) as error:
-        limits(Task([[5] * 10]), short)
+        max_target_lengths(SearchRequest([[5] * 10]), short)
     assert str(error.value) == (
         "The sentence is 11 tokens long with its end, but this network learned 10 positions: "
         "split it, or train with more."

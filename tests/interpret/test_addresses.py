@@ -6,9 +6,7 @@ import torch
 from family import DECODERS, TOLERANCE
 from looking import TEXT, TRANSFORMERS, subject, traced
 from regard.config import DecoderOnlyConfig
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import GenerationOptions, SearchOptions, TranslationOptions
 from regard.errors import ConfigError, InputError
 from regard.interpret.address import Address
 from regard.interpret.trace import look

@@ -11,7 +11,7 @@ from family import DECODERS
 from looking import facts, traced
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, RecurrentEncoderDecoderConfig
-from regard.decoding.settings import OutputConstraints, SearchOptions
+from regard.decoding.options import OutputConstraints, SearchOptions
 from regard.errors import ConfigError, InputError
 
 RECURRENT = RecurrentEncoderDecoderConfig(vocab_size=29, width=24, layers=1)

@@ -3,9 +3,9 @@
 import pytest
 
 from looking import SHORT, TRANSLATORS, traced
-from regard.decoding.engines.engine import Task
-from regard.decoding.engines.network import NetworkEngine
-from regard.decoding.settings import OutputConstraints, SearchOptions
+from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.engines.pytorch import TorchEngine
+from regard.decoding.options import OutputConstraints, SearchOptions
 from regard.interpret.trace import Trace
 from regard.interpret.tree import Node, Tree
 
@@ -27,7 +27,7 @@ def test_the_best_leaf_is_what_the_search_gives_without_being_watched(name: str,
     tree, subject = tree_of(trace), trace.subject
     source = subject.source.encode(trace.text)
     facts = [{key: fact[:-1] for key, fact in trace.written.facts.items()}] if trace.parse is not None else []
-    (found,) = NetworkEngine([subject.network], subject.config).search(Task([source], search, facts=facts))[0]
+    (found,) = TorchEngine([subject.network], subject.config).search(SearchRequest([source], search, facts=facts))[0]
     path = tree.path(best_leaf(tree))
     assert path == trace.written.follows
     assert (path[:-1] if found.ended else path) == found.ids

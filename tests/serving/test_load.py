@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from regard.decoding.generator import Generation, GenerationOptions, TextChunk
-from regard.decoding.settings import SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import GenerationOptions, SearchOptions, TranslationOptions
+from regard.decoding.results import Generation, TextChunk
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.decoding.settings import SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.serving.limits import Limits

@@ -6,8 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import Running, running

@@ -23,8 +23,7 @@ from browsers import browser
 from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoderConfig, RecurrentEncoderDecoderConfig
-from regard.decoding.settings import SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.labs import LABS

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decoding.settings import OutputConstraints, SearchOptions
-from regard.decoding.translator import Translation, TranslationOptions
+from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
+from regard.decoding.results import Translation
 from regard.serving import batching
 from regard.serving.batching import Batcher as AnyBatcher
 from regard.serving.batching import BatchResult as AnyDone

@@ -295,7 +295,7 @@ class TestNothingLeaks:
     def test_a_failure_in_a_stream_is_its_last_event(
         self, models: list[LoadedModel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        from regard.decoding.generator import Generation, TextChunk
+        from regard.decoding.results import Generation, TextChunk
 
         def fail(_: object, wish: object, into: list[Generation], *__: object) -> Iterator[TextChunk]:
             into.append(Generation("w4", 0))

@@ -15,9 +15,13 @@ from regard.config import (
     TrainingConfig,
     load_config,
 )
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import (
+    GenerationOptions,
+    OutputConstraints,
+    SamplingOptions,
+    SearchOptions,
+    TranslationOptions,
+)
 from regard.errors import ConfigError, InputError, ModelError
 from regard.interop.huggingface_export import to_huggingface
 from small_runs import lines, run, write_pairs

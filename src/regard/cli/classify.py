@@ -89,11 +89,11 @@ class _Tags:
     def answer(self, lines: "list[Line]") -> Iterable[str]:
         """CoNLL's columns, a sentence for each line."""
         from regard.config import TagHeadConfig
-        from regard.reading.reader import labels_of
-        from regard.reading.tag import tag_probabilities
+        from regard.decoding.labeling import tag_probabilities
+        from regard.decoding.text_encoder import labels_of_head
 
         reader = self.model.reader
-        labels = labels_of(reader, TagHeadConfig, str(self.model.folder))
+        labels = labels_of_head(reader, TagHeadConfig, str(self.model.folder))
         sentences = [(line.text or "").split() for line in lines]
         for words, found in zip(sentences, tag_probabilities(reader, sentences), strict=True):
             tags, sure = [labels[n] for n in found.argmax(1)], [f"{p:.{DIGITS}f}" for p in found.max(1, initial=0.0)]

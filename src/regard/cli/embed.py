@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from regard.data.lines import Line
-    from regard.reading.embed import Pooling
+    from regard.decoding.text_encoder import Pooling
 
 BINARY = (".npy", ".safetensors")
 ENDINGS = (*BINARY, ".jsonl", ".tsv")
@@ -39,8 +39,8 @@ def run(
 ) -> None:
     """Print a vector for each line of text, its numbers apart by tabs; two texts, apart by a tab, have one."""
     from regard.api import load
+    from regard.decoding.text_encoder import POOLINGS, embed
     from regard.errors import ConfigError
-    from regard.reading.embed import POOLINGS, embed
 
     if pooling is not None:
         check_choice("--pooling", pooling, POOLINGS)

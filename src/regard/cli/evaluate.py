@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from regard.config import CorpusConfig
     from regard.data.corpus import Pair
     from regard.data.lines import InvalidLines
-    from regard.decoding.engines.choice import Name
-    from regard.decoding.engines.ctranslate2 import Precision
-    from regard.decoding.translator import TranslationOptions
+    from regard.decoding.engines.engine import EngineName, Precision
+    from regard.decoding.options import TranslationOptions
     from regard.evaluation.labels import Confusion, LabelScores
     from regard.evaluation.likelihood import Likelihood
     from regard.evaluation.references import Asked
@@ -152,7 +151,7 @@ def _translations(
     from regard.evaluation.translation import evaluate, likelihood, translate
 
     wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.tokenize)
-    engine = cast("Name", options.engine or "auto")  # who chooses complains of another
+    engine = cast("EngineName", options.engine or "auto")  # who chooses complains of another
     translator = model.translator(wish, engine=engine, precision=precision)
     name = ", ".join(given.file_names)
     pairs = list(readable(model, read_pairs(given, faults), name, faults))
@@ -229,8 +228,7 @@ def _labels(
 
 def _wish(options: Options) -> "TranslationOptions":
     """A pair may be several sentences, and is translated as it was learned: not taken apart."""
-    from regard.decoding.settings import SearchOptions
-    from regard.decoding.translator import TranslationOptions
+    from regard.decoding.options import SearchOptions, TranslationOptions
 
     search = SearchOptions()
     if options.beam is not None:

@@ -11,7 +11,7 @@ from regard.cli.data import say_skipped
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
-    from regard.reading.fill import Filled, Filler
+    from regard.decoding.fill_mask import FilledText, MaskFiller
 
 TOGETHER = 256  # lines that are filled at once where there are so many
 
@@ -53,7 +53,7 @@ def run(
     say_skipped(faults)
 
 
-def _fits(filler: "Filler", line: "Line", faults: "InvalidLines") -> bool:
+def _fits(filler: "MaskFiller", line: "Line", faults: "InvalidLines") -> bool:
     """Whether a line was read and can be filled; one that cannot is a fault."""
     why = filler.why_not(line.text) if line.text is not None else None
     if why is not None:
@@ -61,12 +61,12 @@ def _fits(filler: "Filler", line: "Line", faults: "InvalidLines") -> bool:
     return line.text is not None and why is None
 
 
-def _as_text(filled: "Filled") -> str:
+def _as_text(filled: "FilledText") -> str:
     holes = [", ".join(f"{guess.text} {guess.probability:.3f}" for guess in ranked) for ranked in filled.holes]
     return "\t".join([filled.text.replace("\n", " "), *holes])
 
 
-def _as_json(filled: "Filled") -> str:
+def _as_json(filled: "FilledText") -> str:
     holes = [
         [{"text": one.text, "token": one.token, "probability": round(one.probability, 4)} for one in ranked]
         for ranked in filled.holes

@@ -12,7 +12,8 @@ from regard.cli.options import Engine, Precision, Verbose, check_choice, check_t
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.decoding.generator import Generation, GenerationOptions
+    from regard.decoding.options import GenerationOptions
+    from regard.decoding.results import Generation
 
 HELP = "Type how a text begins and Enter to see it go on; Enter alone for more, /new to begin anew, Ctrl-D to end."
 
@@ -47,8 +48,7 @@ def run(
 ) -> None:
     """Go on from a prompt, or from several; on a terminal without a prompt, take turns with you."""
     from regard.api import load
-    from regard.decoding.generator import GenerationOptions
-    from regard.decoding.settings import OutputConstraints, SamplingOptions
+    from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions
 
     say_why(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))

@@ -101,9 +101,13 @@ def traced(
     parses: str | None = None,
 ) -> "Trace":
     """A trace, decoded as these options say."""
-    from regard.decoding.generator import GenerationOptions
-    from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
-    from regard.decoding.translator import TranslationOptions
+    from regard.decoding.options import (
+        GenerationOptions,
+        OutputConstraints,
+        SamplingOptions,
+        SearchOptions,
+        TranslationOptions,
+    )
 
     wish: TranslationOptions | GenerationOptions | None = None
     if model.config.model.translates:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from regard.data.lines import Line
-    from regard.reading.reader import Text
+    from regard.decoding.text_encoder import TextOrPair
 
 TOGETHER = 512  # lines that are read at once, at most
 
@@ -31,7 +31,7 @@ def each_line(
         print(f"regard: {count:,} lines skipped: {reason}. {faults.examples[reason]}", file=sys.stderr)
 
 
-def text_of(line: "Line") -> "Text":
+def text_of(line: "Line") -> "TextOrPair":
     """The text on a line, or the pair of texts: they are apart by a tab."""
     first, tab, second = (line.text or "").partition("\t")
     return (first, second) if tab else first

@@ -14,7 +14,8 @@ from regard.cli.output import one_line
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
     from regard.data.parses import Parse
-    from regard.decoding.translator import Translation, TranslationOptions
+    from regard.decoding.options import TranslationOptions
+    from regard.decoding.results import Translation
 
 TOGETHER = 2048  # lines that are translated at once where there are so many
 DIGITS = 4
@@ -59,8 +60,8 @@ def run(
 ) -> None:
     """Translate lines: standard input to standard output, or file to file, one for one and in order."""
     from regard.api import load
-    from regard.decoding.settings import OutputConstraints, SearchOptions
-    from regard.decoding.translator import TranslationOptions, check_parses
+    from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
+    from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
 
     say_why(verbose)
@@ -149,6 +150,6 @@ def _n_best(translation: "Translation", number: int) -> str:
 
 
 def _as_json(translation: "Translation", number: int) -> str:
-    from regard.decoding.described import described
+    from regard.decoding.results import described
 
     return json.dumps(described(translation), ensure_ascii=False)

@@ -1,40 +1,16 @@
 """From a prompt to the text that follows it, token by token or all at once. Knows no torch: that is the writer's."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 from regard.config import Config
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.settings import SamplingOptions
+from regard.decoding.options import DEFAULT_GENERATED_TOKENS, GenerationOptions, SamplingOptions
+from regard.decoding.results import Generation, SampledToken, ScoredToken, TextChunk
 
-DEFAULT_GENERATED_TOKENS = 200  # tokens that are written where no length is asked for
 DETOKENIZER_CONTEXT = 8  # tokens of what came before by which the spelling of new ones is decided
 REPLACEMENT_CHARACTER = "\ufffd"  # what a part of a character decodes to
-
-
-class Candidate(NamedTuple):
-    """A token that might stand at a place."""
-
-    token: int
-    log_probability: float
-
-
-class ScoredToken(NamedTuple):
-    """A token of a text, how probable it was there, and what was most probable."""
-
-    token: int
-    log_probability: float | None  # none where nothing came before it
-    candidates: tuple[Candidate, ...] = ()
-
-
-class SampledToken(NamedTuple):
-    """One token, drawn for one row."""
-
-    row: int
-    token: int
-    log_probability: float  # by the network itself, before temperature and filters, among all that is text
-    candidates: tuple[Candidate, ...] = ()
 
 
 class GenerationSession(Protocol):
@@ -61,41 +37,6 @@ class GenerationSession(Protocol):
 
 StartSession = Callable[[list[list[int]], list[int], SamplingOptions], GenerationSession]
 """Begins to write: prompts as ids, the number of each row's stream of random numbers, and how to draw."""
-
-
-@dataclass(frozen=True)
-class GenerationOptions:
-    """What is asked of the continuation of prompts."""
-
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    samples: int = 1
-    """How many continuations of each prompt."""
-    stop: tuple[str, ...] = ()
-    """Texts at which a continuation stops; they are not part of it."""
-
-
-@dataclass
-class Generation:
-    """What was written after a prompt."""
-
-    prompt: str
-    sample: int
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    scored: list[ScoredToken] = field(default_factory=list)
-    """The same tokens with their probabilities, where these are asked for."""
-    log_probability: float = 0.0
-    ended: bool = False
-    """Whether it came to its own end, or to one of the texts to stop at, rather than to the greatest length."""
-    slid: bool = False
-    """Whether its beginning left the network's window."""
-
-
-class TextChunk(NamedTuple):
-    """Some more text of one continuation."""
-
-    row: int
-    text: str
 
 
 class Generator:

@@ -7,18 +7,19 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.decoding.predictor import Predictor
-from regard.decoding.rules import Rule, follow
-from regard.decoding.settings import Hypothesis, SearchOptions
+from regard.decoding.incremental import IncrementalDecoder
+from regard.decoding.logits_processors import LogitsProcessor, apply_processors
+from regard.decoding.options import SearchOptions
+from regard.decoding.results import Hypothesis
 
 
 @torch.inference_mode()
 def greedy(
-    predictor: Predictor,
+    predictor: IncrementalDecoder,
     limits: Tensor,
     tokens: SpecialTokensConfig,
     search: SearchOptions,
-    rules: list[Rule],
+    rules: list[LogitsProcessor],
     *,
     scored: bool,
 ) -> list[list[Hypothesis]]:
@@ -35,7 +36,7 @@ def greedy(
     written = torch.empty(count, 0, dtype=torch.long, device=device)
     last = torch.full((count, 1), tokens.start, device=device)
     while numbers:
-        logits = follow(rules, predictor.read(last), written, rows)
+        logits = apply_processors(rules, predictor.read(last), written, rows)
         if scored:
             log_probabilities, chosen = logits.log_softmax(-1).max(-1)
             for number, value in zip(numbers, log_probabilities.tolist(), strict=True):

@@ -12,17 +12,23 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.decoding.generator import Candidate, SampledToken
-from regard.decoding.predictor import Predictor
-from regard.decoding.rules import NoRepeat, RepetitionPenalty, Rule, bounds_as_rules, no_text
-from regard.decoding.settings import SamplingOptions
-from regard.decoding.words import NoWords
+from regard.decoding.incremental import IncrementalDecoder
+from regard.decoding.logits_processors import (
+    LogitsProcessor,
+    NoRepeatNgram,
+    RepetitionPenalty,
+    SuppressWords,
+    constraint_processors,
+    suppress_special_tokens,
+)
+from regard.decoding.options import SamplingOptions
+from regard.decoding.results import Candidate, SampledToken
 from regard.models.network import Network
 
 SLIDE = 4  # when a window is full, its oldest 1/SLIDE is forgotten
 
 
-class Writer:
+class Sampler:
     """Goes on with prompts, one token of each at a time, until it ends or is told to stop.
 
     Rows with the same `stream` number draw the same, whatever else is beside them. A text that fills the network's
@@ -48,11 +54,11 @@ class Writer:
         self._prompts = [len(text) for text in self._texts]
         self._seen = [0] * len(self._texts)  # how much of each text the window has left behind
         self._generators = [torch.Generator().manual_seed(sampling.seed * 1_000_003 + n) for n in streams]
-        self._rules = repetition_rules(sampling)
-        self._no_text = no_text(tokens)
-        self._bounds = bounds_as_rules(sampling.bounds, tokens)
+        self._rules = repetition_processors(sampling)
+        self._no_text = suppress_special_tokens(tokens)
+        self._bounds = constraint_processors(sampling.bounds, tokens)
         if sampling.bounds.words:
-            self._bounds.append(NoWords(sampling.bounds.words, spelling, tokens.end))
+            self._bounds.append(SuppressWords(sampling.bounds.words, spelling, tokens.end))
         self.slid: set[int] = set()
         self.open = list(range(len(self._texts)))
         self._logits = self._begin()
@@ -92,7 +98,7 @@ class Writer:
     def _begin(self) -> Tensor:
         """Read the texts as far as they are in the window, side by side, the shorter ones padded at the left."""
         self._slide()
-        self._predictor = Predictor(self._networks)
+        self._predictor = IncrementalDecoder(self._networks)
         texts = [self._texts[row][self._seen[row] :] for row in self.open]
         width = max(map(len, texts))
         ids = torch.tensor([[self._tokens.pad] * (width - len(text)) + text for text in texts], device=self._device)
@@ -131,7 +137,7 @@ class Writer:
         )
         chosen = self._chosen(adjusted)
         scores = plain.gather(1, chosen[:, None]).squeeze(1)
-        candidates = likeliest(plain, self._sampling.candidates or 0)
+        candidates = top_candidates(plain, self._sampling.candidates or 0)
         found = zip(self.open, chosen.tolist(), scores.tolist(), candidates, strict=True)
         return [SampledToken(*one) for one in found]
 
@@ -149,18 +155,18 @@ class Writer:
         """One token for each row (R,)."""
         if self._sampling.greedy:
             return logits.argmax(-1)
-        left = filtered(logits / self._sampling.temperature, self._sampling)
+        left = filter_logits(logits / self._sampling.temperature, self._sampling)
         draws = torch.stack([torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.open])
-        return inverse(left.softmax(-1), draws.to(logits.device))
+        return sample_by_inverse_cdf(left.softmax(-1), draws.to(logits.device))
 
 
-def likeliest(log_probabilities: Tensor, most: int) -> list[tuple[Candidate, ...]]:
+def top_candidates(log_probabilities: Tensor, most: int) -> list[tuple[Candidate, ...]]:
     """For each row (R, V) so many of its most probable tokens, the first before the others."""
     values, ids = log_probabilities.topk(min(most, log_probabilities.size(-1)), dim=-1)
     return [tuple(map(Candidate, *row)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
 
 
-def filtered(logits: Tensor, sampling: SamplingOptions) -> Tensor:
+def filter_logits(logits: Tensor, sampling: SamplingOptions) -> Tensor:
     """Logits (R, V) with −∞ for every token that the filters leave out; the most probable one always stays."""
     if sampling.top_k is not None and sampling.top_k < logits.size(-1):
         least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
@@ -179,7 +185,7 @@ def filtered(logits: Tensor, sampling: SamplingOptions) -> Tensor:
     return logits
 
 
-def inverse(probabilities: Tensor, draws: Tensor) -> Tensor:
+def sample_by_inverse_cdf(probabilities: Tensor, draws: Tensor) -> Tensor:
     """The token (R,) where the sum of probabilities (R, V) first passes a draw from [0, 1).
 
     >>> inverse(torch.tensor([[0.2, 0.0, 0.8]]), torch.tensor([0.2]))
@@ -191,11 +197,11 @@ def inverse(probabilities: Tensor, draws: Tensor) -> Tensor:
     return torch.minimum(found, last)
 
 
-def repetition_rules(sampling: SamplingOptions) -> list[Rule]:
+def repetition_processors(sampling: SamplingOptions) -> list[LogitsProcessor]:
     """The rules about the whole text, the prompt included."""
-    rules: list[Rule] = []
+    rules: list[LogitsProcessor] = []
     if sampling.repetition_penalty != 1:
         rules.append(RepetitionPenalty(sampling.repetition_penalty))
     if sampling.no_repeat is not None:
-        rules.append(NoRepeat(sampling.no_repeat))
+        rules.append(NoRepeatNgram(sampling.no_repeat))
     return rules

@@ -14,17 +14,17 @@ from regard.config import SpecialTokensConfig
 from regard.data.batching import BatchSampler
 from regard.data.pairs import pad_sequences, pair_batch_from_ids
 from regard.data.parses import TokenFeatures
-from regard.decoding.generator import ScoredToken
-from regard.decoding.rules import no_text
-from regard.decoding.sampling import likeliest
+from regard.decoding.logits_processors import suppress_special_tokens
+from regard.decoding.results import ScoredToken
+from regard.decoding.sampling import top_candidates
 from regard.models.network import Network
 
-TOKENS = 2048  # in a batch
-PLACES = 256  # whose logits are held at a time
+SCORING_BATCH_TOKENS = 2048  # in a batch
+LOGITS_CHUNK = 256  # whose logits are held at a time
 Ids = Sequence[int]
 
 
-def score_pairs(
+def pair_log_probabilities(
     networks: Sequence[Network],
     sources: Sequence[Ids],
     targets: Sequence[Ids],
@@ -52,7 +52,7 @@ def score_pairs(
     return found
 
 
-def score_texts(
+def text_log_probabilities(
     networks: Sequence[Network], texts: Sequence[Ids], tokens: SpecialTokensConfig, window: int | None = None
 ) -> list[list[float]]:
     """The log-probability of each token of each text, given those before it; each comes with its start and its end.
@@ -78,7 +78,7 @@ def score_texts(
 
 
 @torch.inference_mode()
-def score_candidates(
+def score_tokens(
     networks: Sequence[Network], text: Ids, tokens: SpecialTokensConfig, most: int, window: int | None = None
 ) -> list[ScoredToken]:
     """Each token of a text but its first: how probable it is after those before it, and so many that are most so.
@@ -86,17 +86,17 @@ def score_candidates(
     As in writing, only what is text can be probable. A long text is read in windows, as in `score_texts`.
     """
     found: list[ScoredToken] = []
-    device, never = next(networks[0].parameters()).device, no_text(tokens)
+    device, never = next(networks[0].parameters()).device, suppress_special_tokens(tokens)
     for start, counted, end in _windows(len(text) - 1, window) if len(text) > 1 else ():
         read = torch.tensor([text[start:end]], device=device)
         hidden = [network.decode(read)[0, counted - start :] for network in networks]  # (T, C)
-        for first in range(counted, end, PLACES):
-            place = slice(first - counted, min(first + PLACES, end) - counted)
+        for first in range(counted, end, LOGITS_CHUNK):
+            place = slice(first - counted, min(first + LOGITS_CHUNK, end) - counted)
             logits = [network.logits(states[place]).float() for network, states in zip(networks, hidden, strict=True)]
             for one in logits:
                 never(one, read, read)
             scores = torch.stack([one.log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
-            for n, (row, best) in enumerate(zip(scores, likeliest(scores, most), strict=True)):
+            for n, (row, best) in enumerate(zip(scores, top_candidates(scores, most), strict=True)):
                 token = text[first + n + 1]
                 found.append(ScoredToken(token, float(row[token]), best))
     return found
@@ -120,7 +120,7 @@ def _windows(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
 
 def _batches(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     if lengths.size:
-        yield from BatchSampler(lengths, TOKENS).epoch(0)
+        yield from BatchSampler(lengths, SCORING_BATCH_TOKENS).epoch(0)
 
 
 @torch.inference_mode()

@@ -1,71 +1,16 @@
 """From text to text: split, tokenise, search, and put together again. Knows no torch: that is the engine's business."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from regard.config import Config, NetworkConfig
 from regard.data.parses import Parse, TokenFeatures, token_features
 from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.engines.engine import Engine, Task
-from regard.decoding.settings import Hypothesis, SearchOptions
+from regard.decoding.engines.engine import Engine, SearchRequest
+from regard.decoding.options import SearchOptions, TranslationOptions
+from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence, Translation
 from regard.errors import ConfigError
-
-MAX_SOURCE_TOKENS = 250  # tokens of a sentence that is not split: about what networks see in training
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One translation of a sentence."""
-
-    text: str
-    tokens: list[str]
-    score: float
-    log_probability: float
-    ended: bool
-    token_scores: list[float] | None = None
-    """The log-probability of each token, that of the end last, if it ended."""
-    attention: Sequence[Sequence[float]] | None = None
-    """For each token how much it looked at each of the source's, whose end is left out."""
-
-
-@dataclass(frozen=True)
-class TranslatedSentence:
-    """A sentence of a line, or a part of one that was too long, and its translations, the best first."""
-
-    source: str
-    tokens: list[str]
-    alternatives: list[Alternative]
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The translation of a line."""
-
-    source: str
-    text: str
-    sentences: list[TranslatedSentence]
-    pieces: int = 0
-    """How many parts were made of sentences that were too long."""
-
-
-@dataclass(frozen=True)
-class TranslationOptions:
-    """What is asked of the translation of lines."""
-
-    search: SearchOptions = field(default_factory=SearchOptions)
-    split: bool = True
-    """Whether a line is taken apart into sentences."""
-    longest: int = MAX_SOURCE_TOKENS
-    """Tokens from which on a sentence is taken apart at punctuation."""
-    prefix: str = ""
-    """How the translation of each line must begin."""
-    forbidden: tuple[str, ...] = ()
-    """Words that are not written."""
-    scored: bool = False
-    watched: bool = False
-    copy_unknown: bool = False
-    """Whether a word that the vocabulary lacks is replaced by the word of the source that was looked at."""
 
 
 def check_parses(model: NetworkConfig, *, given: bool) -> None:
@@ -100,7 +45,7 @@ class Translator:
         plans = self._plans(lines, wish) if parses is None else self._parsed_plans(lines, parses)
         parts = [part for plan in plans for part in plan.parts]
         search = self._search(wish)
-        task = Task(
+        task = SearchRequest(
             [part.ids for part in parts],
             search,
             self._prefixes(plans, wish),

@@ -11,11 +11,10 @@ from regard.data.labelled import LabeledExample
 from regard.data.lines import InvalidLines
 from regard.data.readers.conll import TaggedExample
 from regard.data.store import chunked
+from regard.decoding.labeling import label_probabilities, tag_probabilities
+from regard.decoding.text_encoder import TextEncoder, labels_of_head
 from regard.errors import DataError
 from regard.evaluation.labels import LabelScores, class_scores, confusion, tag_scores
-from regard.reading.classify import label_probabilities
-from regard.reading.reader import Reader, labels_of
-from regard.reading.tag import tag_probabilities
 
 Report = Callable[[str, int, int | None], None]
 TOGETHER = 1024  # texts that are read at once
@@ -23,10 +22,10 @@ E = TypeVar("E", LabeledExample, TaggedExample)
 
 
 def evaluate_texts(
-    reader: Reader, examples: Iterable[LabeledExample], name: str, faults: InvalidLines, report: Report
+    reader: TextEncoder, examples: Iterable[LabeledExample], name: str, faults: InvalidLines, report: Report
 ) -> LabelScores:
     """Loss, accuracy, macro-F1 and confusion of a classifier."""
-    labels = labels_of(reader, ClassHeadConfig, name)
+    labels = labels_of_head(reader, ClassHeadConfig, name)
     number = {label: n for n, label in enumerate(labels)}
     right: list[int] = []
     given: list[NDArray[np.float64]] = []
@@ -46,10 +45,10 @@ def evaluate_texts(
 
 
 def evaluate_tags(
-    reader: Reader, examples: Iterable[TaggedExample], name: str, faults: InvalidLines, report: Report
+    reader: TextEncoder, examples: Iterable[TaggedExample], name: str, faults: InvalidLines, report: Report
 ) -> LabelScores:
     """Loss, accuracy, macro-F1 and confusion of a tagger, word by word; F1 of spans where the tags mark such."""
-    labels = labels_of(reader, TagHeadConfig, name)
+    labels = labels_of_head(reader, TagHeadConfig, name)
     number = {label: n for n, label in enumerate(labels)}
     right: list[Sequence[str]] = []
     given: list[list[str]] = []

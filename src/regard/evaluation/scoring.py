@@ -53,7 +53,7 @@ def score_pairs(model: Predicting, pairs: Sequence[Pair]) -> list[Scored]:
     else:
         sources = model.tokenizer.encode_all([pair.source for pair in pairs])
     targets = model.target_tokenizer.encode_all([pair.target for pair in pairs])
-    found = scoring.score_pairs(model.networks, sources, targets, model.config.tokens, facts)
+    found = scoring.pair_log_probabilities(model.networks, sources, targets, model.config.tokens, facts)
     return _scored(model, targets, found)
 
 
@@ -66,7 +66,7 @@ def score_texts(model: Predicting, texts: Sequence[str], context: int | None = N
 
     ids = model.tokenizer.encode_all(texts)
     window = context or model.config.context_window or LONGEST
-    return _scored(model, ids, scoring.score_texts(model.networks, ids, model.config.tokens, window))
+    return _scored(model, ids, scoring.text_log_probabilities(model.networks, ids, model.config.tokens, window))
 
 
 def readable(model: Predicting, pairs: Iterable[Pair], name: str, faults: InvalidLines) -> Iterator[Pair]:

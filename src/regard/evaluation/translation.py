@@ -6,7 +6,8 @@ from typing import Any
 
 from regard.data.corpus import Pair
 from regard.data.store import chunked
-from regard.decoding.translator import TranslationOptions, Translator
+from regard.decoding.options import TranslationOptions
+from regard.decoding.translator import Translator
 from regard.evaluation.lengths import Bucket, by_length
 from regard.evaluation.likelihood import Likelihood, Scored, together
 from regard.evaluation.references import Asked

@@ -19,8 +19,7 @@ from torch import Tensor
 from regard.config import EncoderConfig
 from regard.config.errors import did_you_mean
 from regard.data.parses import Parse
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.errors import InputError
 from regard.interpret.address import Address
 from regard.interpret.excerpts import numbers_at, weights_at

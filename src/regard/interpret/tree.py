@@ -7,8 +7,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.beam import Continuations
-from regard.decoding.settings import Hypothesis, SearchOptions
+from regard.decoding.beam_search import Continuations
+from regard.decoding.options import SearchOptions
+from regard.decoding.results import Hypothesis
 
 State = Literal["root", "kept", "pruned", "finished", "open", "cut"]
 """What became of a beginning:

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from regard.data.masked_text import encode_masked
 from regard.data.parses import END_POSITION, Parse, TokenFeatures, token_features
-from regard.decoding.engines.engine import Task
-from regard.decoding.engines.network import NetworkEngine
-from regard.decoding.generator import GenerationOptions, prompt_ids
-from regard.decoding.sampling import Writer
-from regard.decoding.settings import Hypothesis, OutputConstraints, SamplingOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.engines.pytorch import TorchEngine
+from regard.decoding.generator import prompt_ids
+from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
+from regard.decoding.results import Hypothesis
+from regard.decoding.sampling import Sampler
 from regard.errors import ConfigError, InputError
 from regard.interpret.given import given
 from regard.interpret.subject import Subject
@@ -75,14 +75,14 @@ def _translated(
     words = (*search.bounds.words, *wish.forbidden)
     search = replace(search, bounds=replace(search.bounds, words=words))
     tree = Tree(search)
-    task = Task(
+    task = SearchRequest(
         [ids],
         search,
         [subject.target.encode(wish.prefix)] if wish.prefix else None,
         spelling=subject.target.spelling() if words else (),
         facts=[facts] if facts else (),
     )
-    found = NetworkEngine([subject.network], subject.config, observer=tree).search(task)[0][0]
+    found = TorchEngine([subject.network], subject.config, observer=tree).search(task)[0][0]
     tree = tree.close() if len(tree.nodes) > 1 else chain(found, tokens.end, search)
     follows = [*found.ids, tokens.end] if found.ended else found.ids
     return Written(source, [tokens.start, *follows[:-1]], follows, 0, found.ended, found, tree, known)
@@ -104,7 +104,7 @@ def _continued(subject: Subject, text: str, wish: GenerationOptions | None, targ
         min(sampling.bounds.shortest, longest), longest, sampling.bounds.forbidden, sampling.bounds.words
     )
     spelling = subject.target.spelling() if bounds.words else ()
-    writer = Writer(
+    writer = Sampler(
         [subject.network],
         [prompt],
         [0],

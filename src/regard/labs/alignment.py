@@ -10,8 +10,7 @@ from torch import Tensor
 
 from regard.api import Model
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.settings import GREEDY
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import GREEDY, TranslationOptions
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.labs.charts.grids import matrix

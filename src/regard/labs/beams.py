@@ -8,8 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from regard.api import Model
-from regard.decoding.settings import SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.labs.charts.lines import LineSeries, line_chart
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.translators import (

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, SpecialTokensConfig
 from regard.config.positions import RelativePositionsConfig
-from regard.decoding.sampling import Writer
-from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.options import OutputConstraints, SamplingOptions
+from regard.decoding.sampling import Sampler
 from regard.labs.charts.bars import bars
 from regard.labs.charts.lines import line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult
@@ -143,7 +143,7 @@ def write(network: Network, begun: Tensor, length: int, seed: int) -> Tensor:
     """So many characters after each beginning, drawn from the network's own probabilities."""
     tokens = SpecialTokensConfig()
     bounds = OutputConstraints(shortest=length, longest=length, forbidden=((tokens.unknown,),))
-    writer = Writer([network], begun.tolist(), range(len(begun)), tokens, SamplingOptions(seed=seed, bounds=bounds))
+    writer = Sampler([network], begun.tolist(), range(len(begun)), tokens, SamplingOptions(seed=seed, bounds=bounds))
     while writer.open:
         writer.step()
     return torch.tensor([writer.text(row) for row in range(len(begun))])

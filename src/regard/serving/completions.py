@@ -9,17 +9,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.generator import (
-    DETOKENIZER_CONTEXT,
-    REPLACEMENT_CHARACTER,
-    Generation,
-    GenerationOptions,
-    IncrementalDetokenizer,
-    ScoredToken,
-    TextChunk,
-    prompt_ids,
-)
-from regard.decoding.settings import MIN_REPETITION_PENALTY, OutputConstraints, SamplingOptions
+from regard.decoding.generator import DETOKENIZER_CONTEXT, REPLACEMENT_CHARACTER, IncrementalDetokenizer, prompt_ids
+from regard.decoding.options import MIN_REPETITION_PENALTY, GenerationOptions, OutputConstraints, SamplingOptions
+from regard.decoding.results import Generation, ScoredToken, TextChunk
 from regard.serving.asked import check_limits
 from regard.serving.errors import ApiError
 from regard.serving.limits import Limits

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from regard.api import Model
 from regard.config import TagHeadConfig
 from regard.data.passages import NUM_SPECIAL_TOKENS
-from regard.reading.classify import Classified, classify
-from regard.reading.embed import Pooling, embed_framed
-from regard.reading.fill import Filled
-from regard.reading.reader import Reader, Text, labels_of
-from regard.reading.tag import tag_probabilities
+from regard.decoding.fill_mask import FilledText
+from regard.decoding.labeling import Classification, classify, tag_probabilities
+from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair, embed_framed, labels_of_head
 from regard.serving.batching import CHARACTERS
 
 MAX_READ_TOKENS = (
@@ -45,7 +43,7 @@ class TagPrediction:
 class ClassifyJob:
     """The labels of texts, or of pairs of them."""
 
-    def __call__(self, model: Model, texts: Sequence[Text]) -> list[Classified]:
+    def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[Classification]:
         """Label them."""
         return classify(limited_encoder(model), texts)
 
@@ -57,7 +55,7 @@ class TagJob:
     def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[TagPrediction]]:
         """Tag them."""
         who = limited_encoder(model)
-        labels = labels_of(who, TagHeadConfig, "the model")
+        labels = labels_of_head(who, TagHeadConfig, "the model")
         return [
             [TagPrediction(labels[int(row.argmax())], float(row.max())) for row in rows]
             for rows in tag_probabilities(who, sentences)
@@ -70,7 +68,7 @@ class FillJob:
 
     best: int
 
-    def __call__(self, model: Model, texts: Sequence[str]) -> list[Filled]:
+    def __call__(self, model: Model, texts: Sequence[str]) -> list[FilledText]:
         """Fill them."""
         return model.filler().fill(texts, self.best)
 
@@ -82,7 +80,7 @@ class EmbedJob:
     pooling: Pooling | None = None
     normalise: bool = True
 
-    def __call__(self, model: Model, texts: Sequence[Text]) -> list[TextVector]:
+    def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[TextVector]:
         """Read them."""
         who = limited_encoder(model)
         rows = who.framed(texts)
@@ -96,12 +94,12 @@ class EmbedJob:
 EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
 
 
-def limited_encoder(model: Model) -> Reader:
+def limited_encoder(model: Model) -> TextEncoder:
     """The reader of an encoder, which reads no more of a text than a server can bear."""
     return replace(model.reader, most=MAX_READ_TOKENS)
 
 
-def encoder_cost(text: Text | Sequence[str], _errand: EncoderJob) -> int:
+def encoder_cost(text: TextOrPair | Sequence[str], _errand: EncoderJob) -> int:
     """Roughly how many tokens a text has, or a pair of texts, or the words of a sentence.
 
     >>> cost_of_reading("a short text", Classifying()), cost_of_reading(("a short", "text"), Classifying())

@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from regard.decoding.generator import TextChunk
+from regard.decoding.results import TextChunk
 from regard.serving.errors import ApiError
 from regard.serving.metrics import Metrics
 

@@ -12,11 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 from regard.api import Model, load
 from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
-from regard.decoding.engines.choice import Name
-from regard.decoding.engines.ctranslate2 import Precision
-from regard.decoding.generator import Generation, GenerationOptions, ScoredToken, TextChunk
-from regard.decoding.settings import OutputConstraints, SamplingOptions
-from regard.decoding.translator import Translation, TranslationOptions
+from regard.decoding.engines.engine import EngineName, Precision
+from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
+from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
 from regard.serving import languages
 from regard.serving.encoder_jobs import EmbedJob, EncoderJob
@@ -96,7 +94,7 @@ class LoadedModel:
     """A model with a name; for a translator, its languages too."""
 
     def __init__(
-        self, name: str, model: Model, pair: tuple[str, str], engine: Name = "auto", precision: Precision = "int8"
+        self, name: str, model: Model, pair: tuple[str, str], engine: EngineName = "auto", precision: Precision = "int8"
     ) -> None:
         kind = model.config.model
         if kind.needs_parses:
@@ -189,7 +187,7 @@ def load_models(
     asked: Iterable[str],
     *,
     pair: tuple[str | None, str | None] = (None, None),
-    engine: Name = "auto",
+    engine: EngineName = "auto",
     precision: Precision = "int8",
 ) -> list[LoadedModel]:
     """The models that a command line names; `pair` is the languages of those that say none."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.config.errors import did_you_mean
-from regard.decoding.engines.ctranslate2 import cores
+from regard.decoding.engines.ctranslate2_models import available_cores
 from regard.serving.access import AccessPolicy
 from regard.serving.batching import Batcher
 from regard.serving.encoder_jobs import encoder_cost
@@ -50,7 +50,7 @@ class Service:
                     budget=self.limits.budget,
                 )
             else:
-                self.desks[model.name] = GenerationPool(model.name, self.metrics, seats=cores(), queue=queue)
+                self.desks[model.name] = GenerationPool(model.name, self.metrics, seats=available_cores(), queue=queue)
 
     @property
     def translators(self) -> list[LoadedModel]:

@@ -12,9 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions, SearchOptions
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import (
+    GenerationOptions,
+    OutputConstraints,
+    SamplingOptions,
+    SearchOptions,
+    TranslationOptions,
+)
 from regard.interpret.subject import Subject
 from regard.interpret.trace import Trace, look
 from regard.interpret.written import LENGTH

@@ -21,8 +21,8 @@ from regard.data.language_batches import (
 from regard.data.preparation import PreparedData, PreparedSplit, prepare_documents
 from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.sampling import Writer
-from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.options import OutputConstraints, SamplingOptions
+from regard.decoding.sampling import Sampler
 from regard.evaluation.likelihood import perplexity
 from regard.models.cost import Cost
 from regard.models.network import Network
@@ -155,7 +155,7 @@ class LanguageModelling:
                 continue
             length = min(CONTINUATION, self.context - len(prompt))
             sampling = SamplingOptions(temperature=TEMPERATURE, seed=number, bounds=OutputConstraints(longest=length))
-            writer = Writer([self.network], [prompt.tolist()], [0], self.config.tokens, sampling)
+            writer = Sampler([self.network], [prompt.tolist()], [0], self.config.tokens, sampling)
             while writer.open:
                 writer.step()
             yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(writer.text(0)))

@@ -22,12 +22,12 @@ from regard.data.preparation import PreparedData, PreparedSplit, prepare_documen
 from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.data.store import TokenColumn
 from regard.data.tokenizer import MASK_TOKENS, load_tokenizer, mask_token_id
+from regard.decoding.fill_mask import predict_masks
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import perplexity
 from regard.models.contents import TOKENIZER, model_folder
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
-from regard.reading.fill import guess
 from regard.training.automatic_settings import Pick, Said, picks_for_encoder
 from regard.training.display import Sample
 from regard.training.language import context_of, describe_rows
@@ -203,7 +203,7 @@ class MaskedModelling:
             places = np.flatnonzero(hidden.chosen).tolist()
             if not places:
                 continue
-            (guesses,) = guess([self.network], [hidden.read[0].tolist()], self.config.tokens, best=1)
+            (guesses,) = predict_masks([self.network], [hidden.read[0].tolist()], self.config.tokens, best=1)
             filled = ids.copy()
             filled[places] = [ranked[0][0] for ranked in guesses]
             asked = format_masked(self.tokenizer, ids.tolist(), places)

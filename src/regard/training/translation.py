@@ -16,9 +16,9 @@ from regard.data.pairs import Ids, PairBatch, make_pair_batch, pair_batch_from_i
 from regard.data.preparation import PreparedData, PreparedSplit, prepare_pairs
 from regard.data.stats import CorpusStats, ReportProgress, pair_stats
 from regard.data.store import TokenStore
-from regard.decoding.engines.network import NetworkEngine
-from regard.decoding.settings import GREEDY
-from regard.decoding.translator import TranslationOptions, Translator
+from regard.decoding.engines.pytorch import TorchEngine
+from regard.decoding.options import GREEDY, TranslationOptions
+from regard.decoding.translator import Translator
 from regard.errors import ConfigError
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.references import Asked, apart, together
@@ -168,7 +168,7 @@ class Translation:
             return Measured(scores)
         pairs, settings = [one.pair for one in asked], self.config.validation
         sources = [pair.source for pair in pairs]
-        engine = NetworkEngine([self.network], self.config, check)
+        engine = TorchEngine([self.network], self.config, check)
         translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
         parses = [pair.parse for pair in pairs] if self.config.model.needs_parses else None
         outputs = [found.text for found in translator.translate(sources, wish, parses)]

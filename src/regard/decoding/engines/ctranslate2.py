@@ -5,28 +5,24 @@ formula: CTranslate2 divides by lengthᵅ, which is undone. Where the search is 
 it goes on until PATIENCE · width hypotheses have ended instead: it cannot look at those that are still open.
 """
 
-import hashlib
-import logging
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
 from math import isnan, nan
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
 
 from regard.config import Config
-from regard.decoding.engines.engine import Task, limits
-from regard.decoding.settings import Hypothesis, SearchOptions
-from regard.errors import ModelError, UnwritableModelError
-from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS
-from regard.models.files import parse_json
+from regard.decoding.engines.ctranslate2_models import LoadedCTranslate2, available_cores, load_ctranslate2
+from regard.decoding.engines.engine import Precision, SearchRequest, max_target_lengths
+from regard.decoding.generator import GenerationSession, StartSession
+from regard.decoding.options import SamplingOptions, SearchOptions
+from regard.decoding.results import Hypothesis, SampledToken
 
-Precision = Literal["int8", "float32"]
-log = logging.getLogger(__name__)
-FOLDER = "ctranslate2"  # in the model folder
-PATIENCE = 1.75
+DEFAULT_PATIENCE = 1.75
 TOGETHER = 32  # sentences in a batch …
 HYPOTHESES = 64  # … and hypotheses of them that are followed at the same time
 
@@ -42,17 +38,17 @@ class CTranslate2Engine:
         self._precision = precision
 
     @cached_property
-    def _loaded(self) -> "Loaded":
-        return loaded("Translator", self._folder, self._precision)
+    def _loaded(self) -> "LoadedCTranslate2":
+        return load_ctranslate2("Translator", self._folder, self._precision)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         """The target's ids by token."""
         return {token: number for number, token in enumerate(self._loaded.target)}
 
-    def search(self, task: Task) -> list[list[Hypothesis]]:
+    def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
         """Sentences of about equal length go side by side, many batches at the same time."""
-        longest = limits(task, self.config)
+        longest = max_target_lengths(task, self.config)
         found: list[list[Hypothesis]] = [[] for _ in task.sources]
         # in a batch, CTranslate2 4.8 mixes up what the first tokens of beams looked at; one at a time, it cannot
         width = task.search.width
@@ -66,10 +62,12 @@ class CTranslate2Engine:
             groups = [[n] for group in groups if len(group) > 1 for n in group if not found[n]]
         return self._scored(task, found) if task.scored else found
 
-    def _begin(self, task: Task, group: Sequence[int], longest: Sequence[int]) -> list[Any]:
+    def _begin(self, task: SearchRequest, group: Sequence[int], longest: Sequence[int]) -> list[Any]:
         search, bounds = task.search, task.search.bounds
         width, pieces, names = search.width, self._loaded.source, self._loaded.target
-        patience = max(search.patience or PATIENCE, 1.001 / width)  # it wants room for at least one that has ended
+        patience = max(
+            search.patience or DEFAULT_PATIENCE, 1.001 / width
+        )  # it wants room for at least one that has ended
         results: list[Any] = self._loaded.runner.translate_batch(
             [[pieces[number] for number in task.sources[n]] for n in group],
             beam_size=width,
@@ -118,7 +116,7 @@ class CTranslate2Engine:
             attention=result.attention[found.place][: len(found.tokens)] if result.attention else None,
         )
 
-    def _scored(self, task: Task, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _scored(self, task: SearchRequest, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same with the log-probability of each token."""
         pieces, names = self._loaded.source, self._loaded.target
         places = [(n, k) for n, several in enumerate(found) for k in range(len(several))]
@@ -164,95 +162,119 @@ def _cut(found: _Found, longest: int, unknown: float) -> _Found:
 def _groups(sources: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
     """Sentences of about equal length, the longest first, so that no core is left with a long one at the end."""
     order = sorted(range(len(sources)), key=lambda n: -len(sources[n]))
-    together = min(most, max(1, -(-len(order) // cores())))
+    together = min(most, max(1, -(-len(order) // available_cores())))
     yield from (order[start : start + together] for start in range(0, len(order), together))
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+LEAST_SHARE = 1e-6  # of probability; less than that, in its short floats, is none, which it refuses
+WAIT = 0.5  # seconds without a token after which to see whether something failed
 
 
-def converted(folder: Path, precision: Precision) -> Path:
-    """The folder with the converted model, which is made if it is not there; others of this precision are removed.
-
-    Where the model folder cannot be written, or its disk is full, it is kept in the user's cache.
-    """
-    name = f"{precision}-{fingerprint(folder)}"
-    for home in (folder / FOLDER, _cache()):
-        if (home / name / "model.bin").is_file():
-            return home / name
-    if os.access(folder, os.W_OK):
-        try:
-            _convert(folder, folder / FOLDER / name, precision)
-        except UnwritableModelError as error:
-            log.info("%s The cache is tried.", error)
-        else:
-            for old in (folder / FOLDER).glob(f"{precision}-*"):
-                if old.name != name:
-                    shutil.rmtree(old, ignore_errors=True)
-            return folder / FOLDER / name
-    _convert(folder, _cache() / name, precision)
-    return _cache() / name
-
-
-def _convert(folder: Path, out: Path, precision: Precision) -> None:
-    from regard.interop.ctranslate2 import to_ctranslate2  # only now is torch needed
-
-    shutil.rmtree(out, ignore_errors=True)  # what is left of a damaged one
-    try:
-        to_ctranslate2(folder, out, precision)
-    except ModelError:
-        if not (out / "model.bin").is_file():  # else someone else has converted it in the meantime
-            raise
-
-
-def loaded(kind: Literal["Translator", "Generator"], folder: Path, precision: Precision) -> "Loaded":
-    """CTranslate2 with a model: one worker for each core, with one thread each. A damaged conversion is made again."""
-    place = converted(folder, precision)
-    try:
-        return _load(kind, place, precision)
-    except (RuntimeError, ValueError, ModelError):
-        shutil.rmtree(place, ignore_errors=True)
-    return _load(kind, converted(folder, precision), precision)
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A model that is ready to run, and the tokens of its vocabularies by their ids."""
-
-    runner: Any
-    source: list[str]
-    target: list[str]
-
-
-def _load(kind: str, place: Path, precision: Precision) -> Loaded:
+def ctranslate2_sessions(folder: Path, config: Config, precision: Precision) -> StartSession:
+    """What begins to write with the model in a folder, which is loaded once."""
     import ctranslate2
 
-    runner = getattr(ctranslate2, kind)(str(place), inter_threads=cores(), intra_threads=1, compute_type=precision)
-    if kind == "Generator" or (place / "shared_vocabulary.json").exists():
-        names = _names(place / ("vocabulary.json" if kind == "Generator" else "shared_vocabulary.json"))
-        return Loaded(runner, names, names)
-    return Loaded(runner, *(_names(place / f"{side}_vocabulary.json") for side in ("source", "target")))
+    ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each thread that draws
+    # one thread for a text: in small networks, threads that wait for each other make it four times slower
+    ready = load_ctranslate2("Generator", folder, precision)
+
+    def start(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> GenerationSession:
+        return CTranslate2Session(ready.runner, ready.target, prompts, config, sampling)
+
+    return start
 
 
-def _names(path: Path) -> list[str]:
-    names = parse_json(path)
-    if not isinstance(names, list):
-        raise ModelError(f"{path}: should hold a list.")
-    return names
+class CTranslate2Session:
+    """Goes on with prompts until each ends or is told to stop."""
+
+    def __init__(
+        self,
+        generator: Any,
+        names: list[str],
+        prompts: Sequence[Sequence[int]],
+        config: Config,
+        sampling: SamplingOptions,
+    ) -> None:
+        self.open = list(range(len(prompts)))
+        self.slid: set[int] = set()
+        self._closed: set[int] = set()
+        self._drawn: SimpleQueue[tuple[SampledToken, bool]] = SimpleQueue()
+        self._generator: Any = generator
+        self._results: list[Any] = []
+        for rows in _of_equal_length(prompts):  # of unequal ones, it would give out parts of the longer as new text
+            self._results += generator.generate_batch(
+                [[names[number] for number in prompts[row]] for row in rows],
+                callback=_keeper(rows, self._drawn, self._closed),
+                **_options(names, config, sampling),
+            )
+
+    def step(self) -> list[SampledToken]:
+        """The next token, of whichever row has one."""
+        drawn, last = self._next()
+        if drawn.row in self._closed:
+            return []
+        if last:
+            self.open.remove(drawn.row)
+        self._leave()
+        return [drawn]
+
+    def _next(self) -> tuple[SampledToken, bool]:
+        while True:
+            try:
+                return self._drawn.get(timeout=WAIT)
+            except Empty:
+                for result in self._results:
+                    if result.done():
+                        result.result()  # raises what went wrong there
+
+    def close(self, rows: Iterable[int]) -> None:
+        """Stop going on with these rows."""
+        self._closed.update(rows)
+        self.open = [row for row in self.open if row not in self._closed]
+        self._leave()
+
+    def _leave(self) -> None:
+        """Once nothing is open, wait for the threads to end: they must not be the last to hold their generator."""
+        if not self.open and self._generator is not None:
+            for result in self._results:
+                result.result()
+            self._generator = None
 
 
-def fingerprint(folder: Path) -> str:
-    """A hash of everything in a model folder that a converted model follows from."""
-    digest = hashlib.sha256()
-    for name in (CONFIG, TOKENIZER, TARGET_TOKENIZER, WEIGHTS):
-        if (folder / name).is_file():
-            with (folder / name).open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+def _of_equal_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Rows whose prompts have the same length."""
+    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
+    yield from (list(rows) for _, rows in groupby(order, key=lambda row: len(prompts[row])))
 
 
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "regard" / FOLDER
+def _options(names: list[str], config: Config, sampling: SamplingOptions) -> dict[str, Any]:
+    """How to draw, in CTranslate2's terms."""
+    bounds, greedy = sampling.bounds, sampling.greedy
+    return {
+        "max_length": bounds.longest,
+        "min_length": bounds.shortest,
+        "sampling_topk": 1 if greedy else min(sampling.top_k or 0, len(names)),  # it fails where asked for more
+        "sampling_topp": max(sampling.top_p or 1.0, LEAST_SHARE),
+        "sampling_temperature": 1.0 if greedy else sampling.temperature,
+        "repetition_penalty": sampling.repetition_penalty,
+        "no_repeat_ngram_size": sampling.no_repeat or 0,
+        "suppress_sequences": [[names[number] for number in ids] for ids in bounds.forbidden] or None,
+        "end_token": [names[config.tokens.end]],
+        "include_prompt_in_result": False,
+        "return_scores": True,
+        "asynchronous": True,
+    }
+
+
+def _keeper(
+    rows: list[int], drawn: "SimpleQueue[tuple[SampledToken, bool]]", closed: set[int]
+) -> Callable[[Any], bool]:
+    """What CTranslate2's threads call for each token; it says whether the row is to stop."""
+
+    def keep(step: Any) -> bool:
+        row = rows[step.batch_id]
+        stop = row in closed
+        drawn.put((SampledToken(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
+        return stop
+
+    return keep

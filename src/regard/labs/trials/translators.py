@@ -15,8 +15,7 @@ from typing import Any
 from regard import phrasebook
 from regard.api import Model, load
 from regard.config import Config, ConfigSource, load_sources, validate_sources
-from regard.decoding.settings import GREEDY
-from regard.decoding.translator import TranslationOptions
+from regard.decoding.options import GREEDY, TranslationOptions
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.scores import score
 from regard.labs.lab import LabContext

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.reading.classify import Classified
-from regard.reading.reader import Text
+from regard.decoding.labeling import Classification
+from regard.decoding.text_encoder import TextOrPair
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
 from regard.serving.encoder_jobs import ClassifyJob
@@ -73,7 +73,7 @@ def _seconds(asked: Asked) -> list[str]:
     return asked.second if isinstance(asked.second, list) else [asked.second]
 
 
-def _texts(asked: Asked) -> list[Text]:
+def _texts(asked: Asked) -> list[TextOrPair]:
     """Texts as they are, or each with its second one."""
     firsts, seconds = asked.texts, _seconds(asked)
     if asked.second is None:
@@ -86,7 +86,7 @@ def _texts(asked: Asked) -> list[Text]:
     return list(zip(firsts, seconds, strict=True))
 
 
-def _described(text: Text, found: Classified) -> dict[str, Any]:
+def _described(text: TextOrPair, found: Classification) -> dict[str, Any]:
     """What is known of a text, its most probable label first."""
     ordered = sorted(found.probabilities.items(), key=lambda entry: -entry[1])
     return {

@@ -8,7 +8,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.reading.fill import Filled
+from regard.decoding.fill_mask import FilledText
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
 from regard.serving.encoder_jobs import MAX_READ_TOKENS, FillJob
@@ -79,7 +79,7 @@ def _holes(asked: Asked, model: LoadedModel) -> int:
     return count
 
 
-def _described(filled: Filled) -> dict[str, Any]:
+def _described(filled: FilledText) -> dict[str, Any]:
     holes = [
         [{"text": one.text, "token": one.token, "probability": shown(one.probability)} for one in ranked]
         for ranked in filled.holes

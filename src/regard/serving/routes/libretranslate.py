@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.data.sentence_splitting import join_sentences
-from regard.decoding.settings import SearchOptions
-from regard.decoding.translator import Translation, TranslationOptions
+from regard.decoding.options import SearchOptions, TranslationOptions
+from regard.decoding.results import Translation
 from regard.serving.answer import as_json
 from regard.serving.errors import ApiError
 from regard.serving.html_text import Page

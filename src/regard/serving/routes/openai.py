@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from regard.decoding.generator import TextChunk
+from regard.decoding.results import TextChunk
 from regard.errors import ConfigError, InputError
 from regard.serving.answer import as_json, written
 from regard.serving.asked import read_asked

@@ -7,8 +7,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.decoding.labeling import Word, split_words
 from regard.evaluation.labels import spans
-from regard.reading.words import Word, words_of
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
 from regard.serving.encoder_jobs import TagJob, TagPrediction
@@ -64,7 +64,7 @@ def router(service: Service) -> APIRouter:
         asked = await read_asked(Asked, request, limits)
         model = service.named(asked.model, "tags")
         check_size(limits, asked.texts, text=len(asked.texts))
-        words = [words_of(text, split_signs=asked.split_signs) for text in asked.texts]
+        words = [split_words(text, split_signs=asked.split_signs) for text in asked.texts]
         sentences = [tuple(word.text for word in some) for some in words]
         done = await carried_out(request, service, model, sentences, TagJob(), asked.deadline)
         found = [_described(*each) for each in zip(asked.texts, words, done.answers, strict=True)]

@@ -7,9 +7,8 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard.decoding.described import described
-from regard.decoding.settings import OutputConstraints, SearchOptions
-from regard.decoding.translator import MAX_SOURCE_TOKENS, TranslationOptions
+from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
+from regard.decoding.results import described
 from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, check_limits, read_asked
 from regard.serving.errors import ApiError

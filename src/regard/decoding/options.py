@@ -1,7 +1,6 @@
 """What is asked of decoding: how wide to search, how to draw, what must and must not be written. Knows no torch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from regard.errors import ConfigError
 
@@ -11,6 +10,8 @@ MIN_TEMPERATURE = (
     1e-4  # a lower temperature takes the most probable: logits divided by it would be too large for a float
 )
 MIN_REPETITION_PENALTY = 0.01  # of repetitions; below it, likewise
+MAX_SOURCE_TOKENS = 250  # tokens of a sentence that is not split: about what networks see in training
+DEFAULT_GENERATED_TOKENS = 200  # tokens that are written where no length is asked for
 EXTRA_TARGET_TOKENS = 50  # tokens that a translation may have more than its source (§6.1)
 
 
@@ -138,18 +139,30 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """One way to translate a sentence, or to go on with a text."""
+class TranslationOptions:
+    """What is asked of the translation of lines."""
 
-    ids: list[int]
-    """What was written, without start and end."""
-    score: float
-    """What it is worth, by which hypotheses are ranked: its log-probability with penalties."""
-    log_probability: float
-    """The sum of its tokens' log-probabilities."""
-    ended: bool = True
-    """Whether it came to its end, rather than to the greatest length."""
-    token_scores: list[float] | None = None
-    """The log-probability of each token, that of the end last, if it ended."""
-    attention: Sequence[Sequence[float]] | None = None
-    """For each token how much it looked at each of the source's, its end included."""
+    search: SearchOptions = field(default_factory=SearchOptions)
+    split: bool = True
+    """Whether a line is taken apart into sentences."""
+    longest: int = MAX_SOURCE_TOKENS
+    """Tokens from which on a sentence is taken apart at punctuation."""
+    prefix: str = ""
+    """How the translation of each line must begin."""
+    forbidden: tuple[str, ...] = ()
+    """Words that are not written."""
+    scored: bool = False
+    watched: bool = False
+    copy_unknown: bool = False
+    """Whether a word that the vocabulary lacks is replaced by the word of the source that was looked at."""
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """What is asked of the continuation of prompts."""
+
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    samples: int = 1
+    """How many continuations of each prompt."""
+    stop: tuple[str, ...] = ()
+    """Texts at which a continuation stops; they are not part of it."""

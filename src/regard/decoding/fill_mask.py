@@ -22,11 +22,11 @@ from regard.data.tokenizer import MASK_TOKEN, Tokenizer
 from regard.errors import InputError
 from regard.models import Network
 
-TOGETHER = 64  # texts that are read at once
+FILL_BATCH = 64  # texts that are read at once
 
 
 @dataclass(frozen=True)
-class Guess:
+class FillCandidate:
     """A token that may fill a hole."""
 
     token: str  # as the vocabulary has it
@@ -35,16 +35,16 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledText:
     """A text with holes, and what may fill them."""
 
     source: str
     text: str  # with the most probable token in each
-    holes: list[list[Guess]]  # for each hole, the most probable first
+    holes: list[list[FillCandidate]]  # for each hole, the most probable first
 
 
 @dataclass(frozen=True)
-class Filler:
+class MaskFiller:
     """One network, or several whose probabilities are averaged, with their tokenizer."""
 
     networks: Sequence[Network]
@@ -62,7 +62,7 @@ class Filler:
         """A text with its holes, without its start and end."""
         return encode_masked(self.tokenizer, text, self.mask)
 
-    def fill(self, texts: Sequence[str], best: int = 5) -> list[Filled]:
+    def fill(self, texts: Sequence[str], best: int = 5) -> list[FilledText]:
         """The so many most probable tokens for each hole of each text."""
         if best < 1:
             raise InputError(f"best = {best}: should be 1 or more.")
@@ -70,7 +70,7 @@ class Filler:
             if (why := self.why_not(text)) is not None:
                 raise InputError(f"text {number}: {why}.")
         rows = [self.ids(text) for text in texts]
-        found = guess(self.networks, rows, self.tokens, best)
+        found = predict_masks(self.networks, rows, self.tokens, best)
         return [self._filled(*each) for each in zip(texts, rows, found, strict=True)]
 
     def why_not(self, text: str) -> str | None:
@@ -86,27 +86,27 @@ class Filler:
             )
         return None
 
-    def _filled(self, source: str, ids: list[int], guesses: list[list[tuple[int, float]]]) -> Filled:
+    def _filled(self, source: str, ids: list[int], guesses: list[list[tuple[int, float]]]) -> FilledText:
         best = iter([ranked[0][0] for ranked in guesses])
         whole = [next(best) if number == self.mask else number for number in ids]
-        return Filled(source, self.tokenizer.decode(whole), [self._guesses(ranked) for ranked in guesses])
+        return FilledText(source, self.tokenizer.decode(whole), [self._guesses(ranked) for ranked in guesses])
 
-    def _guesses(self, ranked: list[tuple[int, float]]) -> list[Guess]:
+    def _guesses(self, ranked: list[tuple[int, float]]) -> list[FillCandidate]:
         numbers = [number for number, _ in ranked]
         return [
-            Guess(piece, self.tokenizer.decode([number]).strip(), probability)
+            FillCandidate(piece, self.tokenizer.decode([number]).strip(), probability)
             for piece, (number, probability) in zip(self.tokenizer.pieces(numbers), ranked, strict=True)
         ]
 
 
 @torch.no_grad()
-def guess(
+def predict_masks(
     networks: Sequence[Network], rows: Sequence[Sequence[int]], tokens: SpecialTokensConfig, best: int
 ) -> list[list[list[tuple[int, float]]]]:
     """For each mask of each row of ids: the tokens that are text by falling probability, at most so many."""
     assert tokens.mask is not None
     found: list[list[list[tuple[int, float]]]] = [[] for _ in rows]
-    for several in chunked(sorted(range(len(rows)), key=lambda n: len(rows[n])), TOGETHER):
+    for several in chunked(sorted(range(len(rows)), key=lambda n: len(rows[n])), FILL_BATCH):
         ids, real = _padded([rows[n] for n in several], tokens, next(networks[0].parameters()).device)
         places = torch.eq(ids, tokens.mask).nonzero()  # (N, 2) row by row
         probabilities = _probabilities(networks, ids, real, places, tokens)

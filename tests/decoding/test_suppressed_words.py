@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decoding.words import NoWords
+from regard.decoding.logits_processors import SuppressWords
 
 SPELLING = ["", "", "", "", " am", "o", "o.", "re", " amo", ".", " Ti", "a", "m", " ", " Ti amo", "! amo ", " am-o"]
 END = 3
@@ -15,7 +15,7 @@ END = 3
 
 def may_follow(ids: list[int], words: list[str]) -> set[int]:
     logits = torch.zeros(1, len(SPELLING))
-    NoWords(words, SPELLING, END)(logits, torch.tensor([ids], dtype=torch.long).reshape(1, -1), torch.tensor([0]))
+    SuppressWords(words, SPELLING, END)(logits, torch.tensor([ids], dtype=torch.long).reshape(1, -1), torch.tensor([0]))
     return {n for n, value in enumerate(logits[0].tolist()) if value > -math.inf}
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from family import DECODERS, Batch, batches, make
 from regard.config import Config, EncoderDecoderConfig
-from regard.decoding.engines.engine import Task
-from regard.decoding.engines.network import NetworkEngine
-from regard.decoding.settings import Hypothesis, OutputConstraints, SearchOptions
+from regard.decoding.engines.engine import SearchRequest
+from regard.decoding.engines.pytorch import TorchEngine
+from regard.decoding.options import OutputConstraints, SearchOptions
+from regard.decoding.results import Hypothesis
 from regard.errors import ConfigError
 from regard.models import Network
 from searches import TOKENS, TRANSLATORS, engine, never_ending, sentences
@@ -32,7 +33,7 @@ def forced(network: Network, source: list[int], target: list[int]) -> list[float
     return found
 
 
-def every_sequence(tiny: NetworkEngine, source: list[int], search: SearchOptions) -> list[tuple[float, list[int]]]:
+def every_sequence(tiny: TorchEngine, source: list[int], search: SearchOptions) -> list[tuple[float, list[int]]]:
     """All that can be written in at most LONGEST tokens, the end included, the best first."""
     targets = [list(words) for size in range(LONGEST) for words in product(WORDS, repeat=size)]
     scores = [sum(forced(tiny.networks[0], source, target)) for target in targets]
@@ -43,9 +44,9 @@ def every_sequence(tiny: NetworkEngine, source: list[int], search: SearchOptions
 @settings(max_examples=6)
 @given(seed=st.integers(0, 1000), alpha=st.sampled_from([0.0, 0.6, 1.0, 2.0]))
 def test_a_wide_beam_finds_the_truly_best_sequences(seed: int, alpha: float) -> None:
-    tiny = NetworkEngine([make(TINY, seed)], Config(model=TINY))
+    tiny = TorchEngine([make(TINY, seed)], Config(model=TINY))
     search = SearchOptions(width=400, length_penalty=alpha, hypotheses=5, bounds=OutputConstraints(longest=LONGEST))
-    (found,) = tiny.search(Task([[4, 5]], search))
+    (found,) = tiny.search(SearchRequest([[4, 5]], search))
     wanted = every_sequence(tiny, [4, 5], search)[:5]
     assert [one.ids for one in found] == [ids for _, ids in wanted]
     assert [one.score for one in found] == pytest.approx([score for score, _ in wanted], abs=1e-4)
@@ -55,21 +56,23 @@ def test_a_wide_beam_finds_the_truly_best_sequences(seed: int, alpha: float) -> 
 @given(seed=st.integers(0, 1000), width=st.integers(2, 6))
 def test_stopping_early_never_changes_what_is_found(seed: int, width: int) -> None:
     """The search stops when nothing open can win; one that goes on to the greatest length finds the same."""
-    tiny = NetworkEngine([make(TINY, seed)], Config(model=TINY))
+    tiny = TorchEngine([make(TINY, seed)], Config(model=TINY))
     sources = [[4, 5], [6], [5, 5, 4]]
     exact = SearchOptions(width=width, bounds=OutputConstraints(longest=12))
     patient = SearchOptions(width=width, patience=1000.0, bounds=OutputConstraints(longest=12))
-    stopped, gone_on = (tiny.search(Task(sources, search)) for search in (exact, patient))
+    stopped, gone_on = (tiny.search(SearchRequest(sources, search)) for search in (exact, patient))
     assert [one.ids for (one,) in stopped] == [one.ids for (one,) in gone_on]
 
 
 def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
     reads = []
-    tiny = NetworkEngine([make(TINY)], Config(model=TINY))
+    tiny = TorchEngine([make(TINY)], Config(model=TINY))
     for patience in (1.0, 3.0):
         steps = []
         hook = tiny.networks[0].output.register_forward_hook(lambda *_: steps.append(1))  # type: ignore[union-attr]  # noqa: B023
-        tiny.search(Task([[4, 5]], SearchOptions(width=3, patience=patience, bounds=OutputConstraints(longest=40))))
+        tiny.search(
+            SearchRequest([[4, 5]], SearchOptions(width=3, patience=patience, bounds=OutputConstraints(longest=40)))
+        )
         hook.remove()
         reads.append(len(steps))
     assert reads[0] < reads[1]
@@ -80,9 +83,9 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -> None:
     search = SearchOptions(hypotheses=3, bounds=OutputConstraints(longest=12))
-    together = engine(name).search(Task(sentences(batch), search))
+    together = engine(name).search(SearchRequest(sentences(batch), search))
     for source, found in zip(sentences(batch), together, strict=True):
-        (alone,) = engine(name).search(Task([source], search))
+        (alone,) = engine(name).search(SearchRequest([source], search))
         assert [one.ids for one in found] == [one.ids for one in alone]
         assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-5)
 
@@ -90,7 +93,9 @@ def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_scores_are_those_of_teacher_forcing(name: str) -> None:
     sources = [[5, 6, 7], [8], [9, 9, 4, 10]]
-    found = engine(name).search(Task(sources, SearchOptions(hypotheses=4, bounds=OutputConstraints(longest=9))))
+    found = engine(name).search(
+        SearchRequest(sources, SearchOptions(hypotheses=4, bounds=OutputConstraints(longest=9)))
+    )
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:
             assert one.token_scores is not None
@@ -103,21 +108,21 @@ def test_scores_are_those_of_teacher_forcing(name: str) -> None:
 
 def test_the_n_best_are_different_and_in_order() -> None:
     (found,) = engine(TRANSLATORS[0]).search(
-        Task([[5, 6, 7]], SearchOptions(width=6, hypotheses=6, bounds=OutputConstraints(longest=9)))
+        SearchRequest([[5, 6, 7]], SearchOptions(width=6, hypotheses=6, bounds=OutputConstraints(longest=9)))
     )
     assert len({tuple(one.ids) for one in found}) == 6
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
 def test_a_search_without_end_gives_what_it_has() -> None:
-    found = never_ending().search(Task([[5, 6], [7]], SearchOptions(bounds=OutputConstraints(longest=6))))
+    found = never_ending().search(SearchRequest([[5, 6], [7]], SearchOptions(bounds=OutputConstraints(longest=6))))
     assert [(len(one.ids), one.ended) for (one,) in found] == [(6, False), (6, False)]
 
 
 def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
     plain, covered = (
         engine(TRANSLATORS[0]).search(
-            Task(
+            SearchRequest(
                 [[5, 6, 7]],
                 SearchOptions(coverage_penalty=beta, hypotheses=4, bounds=OutputConstraints(longest=9)),
                 watched=True,
@@ -139,10 +144,10 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
 def test_attention_belongs_to_its_own_hypothesis() -> None:
     network = engine(TRANSLATORS[0])
     (found,) = network.search(
-        Task([[5, 6, 7]], SearchOptions(hypotheses=3, bounds=OutputConstraints(longest=9)), watched=True)
+        SearchRequest([[5, 6, 7]], SearchOptions(hypotheses=3, bounds=OutputConstraints(longest=9)), watched=True)
     )
     for one in found:
-        (alone,) = network.search(Task([[5, 6, 7]], SearchOptions(width=1), prefixes=[one.ids], watched=True))
+        (alone,) = network.search(SearchRequest([[5, 6, 7]], SearchOptions(width=1), prefixes=[one.ids], watched=True))
         torch.testing.assert_close(
             torch.tensor(one.attention)[: len(one.ids)], torch.tensor(alone[0].attention)[: len(one.ids)]
         )
@@ -152,7 +157,7 @@ class TestConstraints:
     """What must be written, and what must not."""
 
     def best(self, search: SearchOptions, prefixes: list[list[int]] | None = None, seed: int = 0) -> list[Hypothesis]:
-        found = engine(TRANSLATORS[0], seed).search(Task([[5, 6, 7], [8]], search, prefixes))
+        found = engine(TRANSLATORS[0], seed).search(SearchRequest([[5, 6, 7], [8]], search, prefixes))
         return [one for (one,) in found]
 
     @pytest.mark.parametrize("width", [1, 4])
@@ -186,13 +191,13 @@ def test_several_networks_vote_with_their_mean_probability() -> None:
     name = TRANSLATORS[0]
     networks = [make(DECODERS[name], seed) for seed in (0, 1)]
     config = Config(model=DECODERS[name])
-    (one,) = NetworkEngine(networks, config).search(Task([[5, 6]], SearchOptions(width=1)))[0]
+    (one,) = TorchEngine(networks, config).search(SearchRequest([[5, 6]], SearchOptions(width=1)))[0]
     source, target = torch.tensor([[5, 6, TOKENS.end]]), torch.tensor([[TOKENS.start, *one.ids]])
     mean = torch.stack([network(source, target)[0].softmax(-1) for network in networks]).mean(0).detach()
     mean[:, [TOKENS.pad, TOKENS.start]] = 0.0
     assert mean.argmax(-1).tolist()[: len(one.ids)] == one.ids
-    twice = NetworkEngine([networks[0]] * 2, config).search(Task([[5, 6]]))[0][0]
-    assert twice.ids == NetworkEngine(networks[:1], config).search(Task([[5, 6]]))[0][0].ids
+    twice = TorchEngine([networks[0]] * 2, config).search(SearchRequest([[5, 6]]))[0][0]
+    assert twice.ids == TorchEngine(networks[:1], config).search(SearchRequest([[5, 6]]))[0][0].ids
 
 
 @pytest.mark.parametrize(

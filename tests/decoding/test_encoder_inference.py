@@ -22,12 +22,10 @@ from regard.config import (
     TokenizerConfig,
 )
 from regard.data.tokenizer import Tokenizer, train_tokenizer
+from regard.decoding.labeling import label_probabilities, tag_probabilities
+from regard.decoding.text_encoder import POOLINGS, TextEncoder, TextOrPair, embed
 from regard.errors import ConfigError
 from regard.models import save
-from regard.reading.classify import label_probabilities
-from regard.reading.embed import POOLINGS, embed
-from regard.reading.reader import Reader, Text
-from regard.reading.tag import tag_probabilities
 
 LABELS = ("bad", "good", "so-so")
 
@@ -36,14 +34,14 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer([" ".join(WORDS)], TokenizerConfig(), vocabulary=300)
 
 
-def reader(head: ClassHeadConfig | TagHeadConfig, longest: int = 12) -> Reader:
+def reader(head: ClassHeadConfig | TagHeadConfig, longest: int = 12) -> TextEncoder:
     cut = tokenizer()
     model = EncoderOnlyConfig(
         vocab_size=len(cut), width=16, layers=2, heads=2, feed_forward=24,
         positions=LearnedPositionsConfig(max_length=longest),
         segments=2, pooling="first-dense", head=head,
     )  # fmt: skip
-    return Reader.of(make(model), Config(model=model, tokens=SpecialTokensConfig()), cut, "it")
+    return TextEncoder.of(make(model), Config(model=model, tokens=SpecialTokensConfig()), cut, "it")
 
 
 CLASSIFIER, TAGGER = reader(ClassHeadConfig(labels=LABELS)), reader(TagHeadConfig(labels=LABELS))
@@ -53,7 +51,7 @@ texts = st.lists(st.one_of(sentence, st.tuples(sentence, sentence)), min_size=1,
 
 @settings(max_examples=25, deadline=None)
 @given(texts)
-def test_a_batch_of_texts_has_the_vectors_and_labels_of_its_rows(several: list[Text]) -> None:
+def test_a_batch_of_texts_has_the_vectors_and_labels_of_its_rows(several: list[TextOrPair]) -> None:
     found, cut = label_probabilities(CLASSIFIER, several)
     assert np.allclose(found.sum(1), 1)
     for pooling in POOLINGS:
@@ -133,7 +131,7 @@ def test_a_model_that_cannot_says_so(tmp_path: Path) -> None:
 def test_dense_pooling_must_have_been_learned() -> None:
     model = EncoderOnlyConfig(vocab_size=300, width=16, layers=1, heads=2, feed_forward=24)
     torch.manual_seed(0)
-    plain = Reader.of(make(model), Config(model=model), tokenizer(), "it")
+    plain = TextEncoder.of(make(model), Config(model=model), tokenizer(), "it")
     with pytest.raises(ConfigError) as error:
         embed(plain, ["a"], "first-dense")
     assert str(error.value) == (

@@ -5,6 +5,7 @@ B texts of a batch · S tokens · C model width · L labels
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,13 +17,14 @@ from regard.data.encoder_inputs import EncoderInput, InputTemplate, make_encoder
 from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError
 from regard.models.network import EncodingNetwork, Memory, Network
+from regard.nn import DensePooling, FirstPooling, MeanPooling
 
-Text = str | tuple[str, str]  # one text, or a pair of them
-TOKENS = 4096  # in a batch
+TextOrPair = str | tuple[str, str]  # one text, or a pair of them
+ENCODER_BATCH_TOKENS = 4096  # in a batch
 
 
 @dataclass(frozen=True)
-class Reader:
+class TextEncoder:
     """An encoder with its tokenizer."""
 
     network: EncodingNetwork
@@ -31,7 +33,7 @@ class Reader:
     most: int | None = None  # tokens of a text that are read, where that is fewer than the network can
 
     @classmethod
-    def of(cls, network: Network, config: Config, tokenizer: Tokenizer, who: str) -> "Reader":
+    def of(cls, network: Network, config: Config, tokenizer: Tokenizer, who: str) -> "TextEncoder":
         """The reader of a network, which must be an encoder; `who` it is, for the complaint."""
         if not isinstance(network, EncodingNetwork):
             raise ConfigError(
@@ -46,7 +48,7 @@ class Reader:
         bounds = [bound for bound in (self.config.model.max_length, self.most) if bound is not None]
         return InputTemplate.of(self.config.tokens, min(bounds, default=None))
 
-    def framed(self, texts: Sequence[Text]) -> list[EncoderInput]:
+    def framed(self, texts: Sequence[TextOrPair]) -> list[EncoderInput]:
         """Texts as the network reads them; those that are longer than it can read are cut."""
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         firsts = self.tokenizer.encode_all([first for first, _ in pairs])
@@ -70,7 +72,7 @@ class Reader:
         lengths = np.array([[len(row.ids) for row in rows]])
         device = next(self.network.parameters()).device
         segments = self.config.model.segments if isinstance(self.config.model, EncoderOnlyConfig) else 0
-        for some in BatchSampler(lengths, TOKENS).epoch(0):
+        for some in BatchSampler(lengths, ENCODER_BATCH_TOKENS).epoch(0):
             ids = [np.array(rows[n].ids, np.int64) for n in some]
             batch = make_encoder_batch(ids, [rows[n].second for n in some], self.config.tokens.pad)
             facts = {"segments": torch.from_numpy(batch.segments).to(device)} if segments > 1 else None
@@ -78,7 +80,7 @@ class Reader:
             yield some, self.network.encode(tokens, real, facts)
 
 
-def labels_of(reader: Reader, head: type[ClassHeadConfig] | type[TagHeadConfig], who: str) -> tuple[str, ...]:
+def labels_of_head(reader: TextEncoder, head: type[ClassHeadConfig] | type[TagHeadConfig], who: str) -> tuple[str, ...]:
     """The labels of a network that has such a head; a complaint where it has another, or none."""
     model = reader.config.model
     found = model.head if isinstance(model, EncoderConfig) else None
@@ -87,3 +89,44 @@ def labels_of(reader: Reader, head: type[ClassHeadConfig] | type[TagHeadConfig],
     wanted, command = ("texts", "classify") if head is ClassHeadConfig else ("words", "tag")
     has = f"its head is for {found.kind}" if found is not None and found.kind != "none" else "it has no head"
     raise ConfigError(f"{who}: cannot label {wanted}, because {has}; train one with regard train {command}.")
+
+
+Pooling = Literal["mean", "first", "first-dense"]
+POOLINGS: tuple[Pooling, ...] = ("mean", "first", "first-dense")
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """One vector a text, and how many texts were longer than the network can read."""
+
+    vectors: NDArray[np.float32]  # (N, C)
+    cut: int
+
+
+def embed(
+    reader: TextEncoder, texts: Sequence[TextOrPair], pooling: Pooling | None = None, *, normalise: bool = False
+) -> Embeddings:
+    """The vectors of texts, pooled as the model was made to, or in another way; with `normalise`, of length 1."""
+    rows = reader.framed(texts)
+    return Embeddings(embed_framed(reader, rows, pooling, normalise=normalise), sum(row.cut for row in rows))
+
+
+@torch.no_grad()
+def embed_framed(
+    reader: TextEncoder, rows: Sequence[EncoderInput], pooling: Pooling | None = None, *, normalise: bool = False
+) -> NDArray[np.float32]:
+    """The same for texts that are framed already (N, C)."""
+    pool = _pooling(reader, pooling)
+    vectors = np.zeros((len(rows), reader.config.model.width), np.float32)
+    for some, memory in reader.read(rows):
+        vectors[some] = pool(memory.states, memory.mask).float().cpu().numpy()
+    if normalise:
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors
+
+
+def _pooling(reader: TextEncoder, asked: Pooling | None) -> torch.nn.Module:
+    own = reader.network.pooling
+    if asked == "first-dense" and not isinstance(own, DensePooling):
+        raise ConfigError("--pooling first-dense: this model has learned no dense layer for it; use mean or first.")
+    return {"mean": MeanPooling(), "first": FirstPooling(), "first-dense": own, None: own}[asked]

@@ -8,8 +8,7 @@ import pytest
 
 import regard
 from regard.config import Config, load_config
-from regard.decoding.generator import GenerationOptions
-from regard.decoding.settings import OutputConstraints, SamplingOptions
+from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions
 from regard.models import build, save
 from regard.models.contents import read_config
 from small_runs import run

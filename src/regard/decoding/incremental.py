@@ -17,7 +17,7 @@ from regard.models.network import Cache, Memory, Network
 from regard.nn.taps import Tap
 
 
-class Predictor:
+class IncrementalDecoder:
     """Reads a target token by token. Without a source (B, S), there is nothing to translate; `facts` are about it."""
 
     def __init__(
@@ -56,12 +56,12 @@ class Predictor:
         self._caches = [cache.select(rows, sentences) for cache in self._caches]
 
     @contextmanager
-    def watched(self) -> Iterator["Attention"]:
+    def watched(self) -> Iterator["AttentionRecorder"]:
         """While it lasts, what each token looks at is kept: the mean over heads, and over networks."""
         taps = [tap for network in self._networks if (tap := network.alignment) is not None]
         if not taps:
             raise InputError("This network looks at no source, so there is nothing to align.")
-        attention = Attention()
+        attention = AttentionRecorder()
         hooks = [tap.register_forward_hook(attention.keep) for tap in taps]
         try:
             yield attention
@@ -70,7 +70,7 @@ class Predictor:
                 hook.remove()
 
 
-class Attention:
+class AttentionRecorder:
     """The weights that passed the networks' alignment taps in one step."""
 
     def __init__(self) -> None:

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from regard.config import SpecialTokensConfig
-from regard.decoding.predictor import Attention, Predictor
-from regard.decoding.rules import Rule, follow
-from regard.decoding.settings import Hypothesis, SearchOptions
+from regard.decoding.incremental import AttentionRecorder, IncrementalDecoder
+from regard.decoding.logits_processors import LogitsProcessor, apply_processors
+from regard.decoding.options import SearchOptions
+from regard.decoding.results import Hypothesis
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Continuations:
         )
 
 
-class Observer(Protocol):
+class SearchObserver(Protocol):
     """Who wants to see a search as it goes. Sentences are numbered as they stand in the batch."""
 
     def continued(self, sentences: list[int], best: Continuations, kept: Tensor) -> None:
@@ -86,15 +87,15 @@ class Observer(Protocol):
 
 @torch.inference_mode()
 def beam_search(
-    predictor: Predictor,
+    predictor: IncrementalDecoder,
     limits: Tensor,
     tokens: SpecialTokensConfig,
     search: SearchOptions,
-    rules: list[Rule],
+    rules: list[LogitsProcessor],
     *,
     source_real: Tensor | None = None,
     watch: bool = False,
-    observer: Observer | None = None,
+    observer: SearchObserver | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each sentence, of at most `limits` (B,) tokens, the end included; the best first.
 
@@ -106,17 +107,17 @@ def beam_search(
 
 
 def _search(
-    predictor: Predictor,
+    predictor: IncrementalDecoder,
     limits: Tensor,
     tokens: SpecialTokensConfig,
     search: SearchOptions,
-    rules: list[Rule],
+    rules: list[LogitsProcessor],
     source_real: Tensor | None,
-    attention: Attention | None,
-    observer: Observer | None,
+    attention: AttentionRecorder | None,
+    observer: SearchObserver | None,
 ) -> list[list[Hypothesis]]:
     count, device, width = len(limits), limits.device, search.width
-    aside = [Aside(search) for _ in range(count)]
+    aside = [FinishedHypotheses(search) for _ in range(count)]
     sentences = torch.arange(count, device=device)  # which of them are still open
     beams = Beams(  # one empty hypothesis each; after the first step there are K
         torch.zeros(count, 1, device=device),
@@ -130,7 +131,7 @@ def _search(
     for step in range(1, max(room) + 1):
         open_now, alive = beams.scores.shape
         rows = sentences.repeat_interleave(alive)
-        logits = follow(rules, predictor.read(last), beams.written.flatten(0, 1), rows)
+        logits = apply_processors(rules, predictor.read(last), beams.written.flatten(0, 1), rows)
         looked = None
         if attention is not None:
             looked = attention.take().unflatten(0, (open_now, alive))  # (B, K, S)
@@ -200,7 +201,7 @@ def _without_ends(going: Continuations, end: int) -> Continuations:
     return Continuations(scores, going.origin, going.token, going.token_score)
 
 
-class Aside:
+class FinishedHypotheses:
     """The hypotheses of one sentence that have ended."""
 
     def __init__(self, search: SearchOptions) -> None:
@@ -238,9 +239,9 @@ def _keep_aside(
     beams: Beams,
     ended: Tensor,
     numbers: list[int],
-    aside: list[Aside],
+    aside: list[FinishedHypotheses],
     source_real: Tensor | None,
-    observer: Observer | None,
+    observer: SearchObserver | None,
 ) -> None:
     """Keep aside those of the extended hypotheses (B, 2K) that have ended (B, K)."""
     for place, beam in ended.nonzero().tolist():
@@ -252,7 +253,12 @@ def _keep_aside(
 
 
 def _keep_unended(
-    beams: Beams, place: int, aside: Aside, source_real: Tensor | None, number: int, observer: Observer | None
+    beams: Beams,
+    place: int,
+    aside: FinishedHypotheses,
+    source_real: Tensor | None,
+    number: int,
+    observer: SearchObserver | None,
 ) -> None:
     """For want of anything that ended, keep what is open."""
     for beam in range(beams.scores.size(1)):
@@ -264,7 +270,14 @@ def _keep_unended(
 
 
 def _hypothesis(
-    beams: Beams, place: int, beam: int, aside: Aside, source_real: Tensor | None, number: int, *, ended: bool
+    beams: Beams,
+    place: int,
+    beam: int,
+    aside: FinishedHypotheses,
+    source_real: Tensor | None,
+    number: int,
+    *,
+    ended: bool,
 ) -> Hypothesis:
     ids = beams.written[place, beam].tolist()
     total = float(beams.scores[place, beam])

@@ -1,1 +1,0 @@
-"""What a text encoder is used for: vectors of texts, labels of texts, tags of words, words that are missing."""
