@@ -51,8 +51,8 @@ from regard.models import build
 from regard.training.environment import keep_freed_memory
 from regard.training.language import LanguageModelling
 from regard.training.objectives import Batch
-from regard.training.run_folder import Run
-from regard.training.trainer import Loop
+from regard.training.run_folder import RunFolder
+from regard.training.trainer import Trainer
 from regard.training.translation import Translation
 
 SPECIAL = SpecialTokensConfig()
@@ -158,7 +158,7 @@ class Ours:
         keep_freed_memory()
         training = task.config.training.model_copy(update={"rdrop": way.agreement})
         config = task.config.model_copy(update={"training": training})
-        self.loop = Loop(Run(folder), config, task, products=way.products)
+        self.loop = Trainer(RunFolder(folder), config, task, products=way.products)
 
     def step(self, batch: Batch) -> float:
         """The next step; its batch is the one that the others are given."""

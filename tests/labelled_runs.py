@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import load_sources
-from regard.training.runner import Order, carry_out
+from regard.training.runner import run_training
+from regard.training.setup import TrainRequest
 
 WORDS = ["the", "cat", "dog", "bird", "sees", "likes", "eats", "a", "red", "big", "fish", "is"]
 SMALL = [
@@ -75,4 +76,4 @@ def write_columns(path: Path, sentences: Sequence[Sequence[tuple[str, str]]]) ->
 
 def run(out: Path, data: Path, *settings: str, head: str = "classes", resume: bool = False) -> Path:
     given = [*SMALL, f"model.head={head}", f"data.train.files={data}", *settings]
-    return carry_out(Order(load_sources(None, given), out, resume=resume)).folder
+    return run_training(TrainRequest(load_sources(None, given), out, resume=resume)).folder

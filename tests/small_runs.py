@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import load_sources
-from regard.training.runner import Order, carry_out
+from regard.training.runner import run_training
+from regard.training.setup import TrainRequest
 
 WORDS = dict(
     zip(
@@ -47,13 +48,13 @@ def write_pairs(path: Path, count: int = 300, seed: int = 0) -> Path:
     return path
 
 
-def order(out: Path, data: Path, *settings: str, resume: bool = False) -> Order:
+def order(out: Path, data: Path, *settings: str, resume: bool = False) -> TrainRequest:
     given = [*SETTINGS, f"data.train.files={data}", "data.validation_fraction=0.1", *settings]
-    return Order(load_sources(None, given), out, resume=resume)
+    return TrainRequest(load_sources(None, given), out, resume=resume)
 
 
 def run(out: Path, data: Path, *settings: str, resume: bool = False) -> Path:
-    return carry_out(order(out, data, *settings, resume=resume)).folder
+    return run_training(order(out, data, *settings, resume=resume)).folder
 
 
 def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list[str]:

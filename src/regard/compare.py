@@ -18,13 +18,13 @@ from regard.decoding.options import GenerationOptions, OutputConstraints, Sampli
 from regard.errors import ConfigError
 from regard.models.contents import CONFIG, model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
-from regard.training.display import Display
+from regard.training.display import ProgressDisplay
 from regard.training.formatting import score_name, score_text
 from regard.training.report.charts import Point
-from regard.training.report.run_log import number, read_run, record
-from regard.training.run_folder import Run
-from regard.training.runner import carry_out
-from regard.training.setup import Order, config_of, prepared_folder
+from regard.training.report.run_log import as_record, finite_number, read_run_log
+from regard.training.run_folder import RunFolder
+from regard.training.runner import run_training
+from regard.training.setup import TrainRequest, config_of, prepared_folder
 
 COMPARED_SCORES = ("loss", "bleu", "bits_per_byte", "accuracy", "macro_f1")
 SPEED_ROUNDS = 3
@@ -46,7 +46,9 @@ class ComparedModel:
     run: Path | None = None
 
 
-def load_or_train(items: Sequence[str], settings: Sequence[str], out: Path, display: Display) -> list[ComparedModel]:
+def load_or_train(
+    items: Sequence[str], settings: Sequence[str], out: Path, display: ProgressDisplay
+) -> list[ComparedModel]:
     """Return the models in the order of `items`, which are run folders, model folders, TOML files or presets.
 
     TOML files and presets are trained in folders of `out`, or resumed there. All items are checked before training.
@@ -59,9 +61,11 @@ def load_or_train(items: Sequence[str], settings: Sequence[str], out: Path, disp
     for name, item in names.items():
         if name in configs:
             folder = out / name
-            if not _is_finished(Run(folder), configs[name]):
+            if not _is_finished(RunFolder(folder), configs[name]):
                 display.note(f"{name}:")
-                carry_out(Order(configs[name], folder, resume=True, command=["regard", "compare", *items]), display)
+                run_training(
+                    TrainRequest(configs[name], folder, resume=True, command=["regard", "compare", *items]), display
+                )
             models.append(ComparedModel(name, model_folder(folder), folder))
         else:
             folder = Path(item)
@@ -69,7 +73,7 @@ def load_or_train(items: Sequence[str], settings: Sequence[str], out: Path, disp
     return models
 
 
-def _is_finished(run: Run, sources: Sequence[ConfigSource]) -> bool:
+def _is_finished(run: RunFolder, sources: Sequence[ConfigSource]) -> bool:
     """Return whether a run is finished and was made with these settings."""
     if not run.exists or run.read_about().get("status") not in ("finished", "early stopped"):
         return False
@@ -128,18 +132,18 @@ def _row(compared: ComparedModel, model: Model, decode_speed: float | None) -> C
     network, parameters = model.config.model.family, sum(weight.numel() for weight in model.network.parameters())
     if compared.run is None:
         return ComparisonRow(compared.name, network, parameters, decode_tokens_per_second=decode_speed)
-    run = read_run(compared.run)
-    results = record(run.facts.get("results"))
-    scores = record(results.get("test")) or record(results.get("best"))
-    speeds = [speed for line in run.training if (speed := number(line.get("tokens_per_second"))) is not None]
-    losses = [(line["step"], number(record(line["valid"]).get("loss"))) for line in run.validation]
+    run = read_run_log(compared.run)
+    results = as_record(run.facts.get("results"))
+    scores = as_record(results.get("test")) or as_record(results.get("best"))
+    speeds = [speed for line in run.training if (speed := finite_number(line.get("tokens_per_second"))) is not None]
+    losses = [(line["step"], finite_number(as_record(line["valid"]).get("loss"))) for line in run.validation]
     return ComparisonRow(
         compared.name,
         network,
         parameters,
         median(speeds) if speeds else None,
         run.last_step,
-        {name: value for name in COMPARED_SCORES if (value := number(scores.get(name))) is not None},
+        {name: value for name in COMPARED_SCORES if (value := finite_number(scores.get(name))) is not None},
         decode_speed,
         [(step, loss) for step, loss in losses if loss is not None],
     )
@@ -147,7 +151,7 @@ def _row(compared: ComparedModel, model: Model, decode_speed: float | None) -> C
 
 def sample_sentences(models: Sequence[ComparedModel], count: int) -> list[str]:
     """Return the first validation sentences of the first run that translates."""
-    for run in (Run(compared.run) for compared in models if compared.run is not None):
+    for run in (RunFolder(compared.run) for compared in models if compared.run is not None):
         config = config_of(run)
         examples = prepared_folder(run, config, str(run.read_about()["key"])) / "valid.jsonl"
         if config.model.translates and examples.is_file():  # runs of classifiers have this file too

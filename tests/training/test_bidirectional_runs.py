@@ -17,7 +17,7 @@ from regard.errors import ConfigError
 from regard.models.bidirectional import BidirectionalLanguageModel as Network
 from regard.training.automatic_settings import picks_for_both_ways
 from regard.training.bidirectional import BothWays, TwoWayBatch
-from regard.training.runner import carry_out
+from regard.training.runner import run_training
 from small_runs import lines, order, run
 
 KIND = "model.kind=bidirectional-language-model"
@@ -93,7 +93,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(text: Path, tmp_path: Path) -
 
 def test_it_reads_text_and_not_pairs(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        carry_out(order(tmp_path / "run", text, KIND, f"data.train.source={text}", f"data.train.target={text}"))
+        run_training(order(tmp_path / "run", text, KIND, f"data.train.source={text}", f"data.train.target={text}"))
     assert str(error.value) == "a language model learns from --data; --source and --target are for translation."
 
 

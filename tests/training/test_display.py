@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from regard.training.display import (
-    Display,
-    LastingDisplay,
     LinesDisplay,
     Progress,
+    ProgressDisplay,
+    ResilientDisplay,
     Sample,
     TerminalDisplay,
     display_for,
 )
-from regard.training.display.base import figures
+from regard.training.display.base import progress_texts
 
 
 class Clock:
@@ -196,7 +196,7 @@ class Closed(io.StringIO):
 def test_a_terminal_that_is_closed_does_not_stop_anything() -> None:
     console = Console(file=Closed(), force_terminal=True, _environ={})
     for shown in (LinesDisplay(Closed()), TerminalDisplay(Closed(), console=console)):
-        display = LastingDisplay(shown)
+        display = ResilientDisplay(shown)
         display.note("a")
         display.counting("b", 1, None)
         display.progress(at(1))
@@ -213,7 +213,7 @@ def test_the_display_suits_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     assert isinstance(display_for(Screen()), TerminalDisplay)
     assert isinstance(display_for(io.StringIO()), LinesDisplay)
-    assert type(display_for(Screen(), quiet=True)) is Display
+    assert type(display_for(Screen(), quiet=True)) is ProgressDisplay
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(display_for(Screen()), LinesDisplay)
 
@@ -238,7 +238,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_quiet_display_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display()
+    display = ProgressDisplay()
     display.note("a")
     display.counting("b", 1, None)
     display.progress(at(1))
@@ -248,4 +248,4 @@ def test_the_quiet_display_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_classifiers_count_labels() -> None:
-    assert "12 labels/s" in figures(Progress(1, 2, 0.0, 0.7, 1e-3, 12.0, None, None, "labels"))
+    assert "12 labels/s" in progress_texts(Progress(1, 2, 0.0, 0.7, 1e-3, 12.0, None, None, "labels"))

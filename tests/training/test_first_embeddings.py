@@ -12,9 +12,9 @@ from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, DataError
 from regard.models import build
 from regard.nn import Embedding
-from regard.training.display import Display
-from regard.training.initialization import check_word_vectors, start_from_word_vectors
-from regard.training.runner import carry_out
+from regard.training.display import ProgressDisplay
+from regard.training.initialization import check_word_vectors, initialize_embeddings
+from regard.training.runner import run_training
 from small_runs import order, run, write_pairs
 
 WORDS = ["the", "cat", "sat"]
@@ -44,7 +44,7 @@ def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Toke
     tables = [part.weight for part in network.modules() if isinstance(part, Embedding)]
     width = tables[0].size(1)
     vectors = vectors_of(tmp_path / "vectors.txt", WORDS, width)
-    said = start_from_word_vectors(network, tokenizer, tmp_path / "vectors.txt")
+    said = initialize_embeddings(network, tokenizer, tmp_path / "vectors.txt")
     assert said == f"{tmp_path / 'vectors.txt'}: 4 of 10 tokens found; the others begin at random."
     rows = [tokenizer.number(f"▁{word}") for word in ("the", "cat", "sat", "The")]  # no capitals in the file
     found = vectors[[0, 1, 2, 0]]
@@ -61,13 +61,13 @@ def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Toke
 def test_where_the_file_has_capitals_they_count(tokenizer: Tokenizer, tmp_path: Path) -> None:
     vectors_of(tmp_path / "vectors.txt", [*WORDS, "Rome"], 8)
     network = build(BidirectionalLanguageModelConfig(vocab_size=len(tokenizer), width=16))
-    assert "3 of 10 tokens found" in start_from_word_vectors(network, tokenizer, tmp_path / "vectors.txt")
+    assert "3 of 10 tokens found" in initialize_embeddings(network, tokenizer, tmp_path / "vectors.txt")
 
 
 def test_vectors_for_nothing_get_a_sentence(tokenizer: Tokenizer, tmp_path: Path) -> None:
     vectors_of(tmp_path / "vectors.txt", ["gatto"], 16)
     with pytest.raises(DataError) as error:
-        start_from_word_vectors(build(BidirectionalLanguageModelConfig(width=32)), tokenizer, tmp_path / "vectors.txt")
+        initialize_embeddings(build(BidirectionalLanguageModelConfig(width=32)), tokenizer, tmp_path / "vectors.txt")
     assert str(error.value) == (
         f"{tmp_path / 'vectors.txt'}: has a vector for none of the 10 tokens, of which 6 are whole words; "
         "check its language, or set tokenizer.kind = 'word'."
@@ -90,7 +90,7 @@ def test_another_width_gets_a_sentence_before_anything_long_begins(tmp_path: Pat
         check_word_vectors(elmo)
 
 
-class Listener(Display):
+class Listener(ProgressDisplay):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -103,7 +103,7 @@ def test_a_run_begins_with_these_rows_and_goes_on_without_the_file(tmp_path: Pat
     vectors = vectors_of(path, ["one", "due"], 32)
     settings = ["tokenizer.kind=word", f"training.pretrained_embeddings={path}", "training.schedule.learning_rate=1e-9"]
     listener = Listener()
-    folder = carry_out(order(tmp_path / "run", data, *settings, "training.steps=1"), listener).folder
+    folder = run_training(order(tmp_path / "run", data, *settings, "training.steps=1"), listener).folder
     assert any(note.startswith(f"{path}: 2 of ") for note in listener.notes)
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     rows = [tokenizer.number("▁one"), tokenizer.number("▁due")]

@@ -15,10 +15,11 @@ from labelled_runs import SMALL, followers, likenesses, negations, run, write_co
 from regard.config import ClassHeadConfig, load_sources
 from regard.errors import ConfigError, DataError, InterruptedRun
 from regard.models.weights import read_tensors
-from regard.training.initialization import fill_from
-from regard.training.run_folder import Run
-from regard.training.runner import Order, carry_out
-from regard.training.trainer import Loop
+from regard.training.initialization import copy_weights_from
+from regard.training.run_folder import RunFolder
+from regard.training.runner import run_training
+from regard.training.setup import TrainRequest
+from regard.training.trainer import Trainer
 from small_runs import SETTINGS, lines, numbers, write_pairs
 from small_runs import run as translator
 
@@ -93,15 +94,15 @@ def test_a_tagger_learns_tags_that_depend_on_a_neighbour(tagger: Path) -> None:
 
 def interrupted(step: int, begin: Callable[[], object]) -> None:
     """Begin a run, and stop it after some step, as a kill would."""
-    original = Loop.step
+    original = Trainer.step
 
-    def step_and_stop(loop: Loop) -> None:
+    def step_and_stop(loop: Trainer) -> None:
         if loop.state.step == step:
             raise InterruptedRun("stopped")
         original(loop)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Loop, "step", step_and_stop)
+        patch.setattr(Trainer, "step", step_and_stop)
         with pytest.raises(InterruptedRun):
             begin()
 
@@ -157,12 +158,12 @@ def test_fine_tuning_beats_training_from_nothing(classifier: Path, tmp_path: Pat
     assert json.loads((better / "best" / "config.json").read_text())["model"]["head"]["labels"] == ["no", "yes"]
 
 
-def tuned(out: Path, data: Path, start: Path, *settings: str, head: str = "classes", resume: bool = False) -> Run:
+def tuned(out: Path, data: Path, start: Path, *settings: str, head: str = "classes", resume: bool = False) -> RunFolder:
     """A short run that starts from a model, and says nothing of its own about the network but its head."""
     said = [setting for setting in SMALL if not setting.startswith(("model.", "tokenizer."))]
     given = [*said, *SHORT, f"data.train.files={data}", f"training.start_from={start}", *settings]
     given += [f"model.head={head}"] if head else []
-    return carry_out(Order(load_sources(None, given), out, resume=resume))
+    return run_training(TrainRequest(load_sources(None, given), out, resume=resume))
 
 
 def test_a_run_needs_the_model_it_started_from_only_at_its_start(classifier: Path, tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_a_run_needs_the_model_it_started_from_only_at_its_start(classifier: Pat
     interrupted(5, lambda: tuned(tmp_path / "run", data, start))
     shutil.rmtree(start)
     shutil.move(tmp_path / "run", tmp_path / "moved")
-    finished = carry_out(Order([], tmp_path / "moved", resume=True))
+    finished = run_training(TrainRequest([], tmp_path / "moved", resume=True))
     assert results(finished.folder)["best"]["step"] == 15
 
 
@@ -184,7 +185,7 @@ def test_a_head_of_the_same_labels_is_kept_and_another_is_new(classifier: Path, 
         training = start.training.model_copy(update={"start_from": str(classifier)})
         config = start.model_copy(update={"model": model, "training": training})
         network = regard.build(model)
-        said = fill_from(network, config)
+        said = copy_weights_from(network, config)
         assert said.endswith("best." if equal else "best, with a new head.")
         assert torch.equal(network.state_dict()["encoder.embedding.weight"], same["encoder.embedding.weight"])
         assert torch.equal(network.state_dict()["head.dense.weight"], same["head.dense.weight"]) == equal
@@ -207,8 +208,8 @@ def test_translators_and_language_models_start_from_others_too(tmp_path: Path) -
     first = translator(tmp_path / "first", pairs, "training.steps=2", "validation.sentences=0")
     said = [setting for setting in SETTINGS if not setting.startswith("model.")]
     given = [*said, f"data.train.files={pairs}", "data.validation_fraction=0.1", f"training.start_from={first}"]
-    second = carry_out(
-        Order(load_sources(None, [*given, "training.steps=1", "validation.sentences=0"]), tmp_path / "second")
+    second = run_training(
+        TrainRequest(load_sources(None, [*given, "training.steps=1", "validation.sentences=0"]), tmp_path / "second")
     )
     assert (second.folder / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
     assert regard.load(second.folder).config.model == regard.load(first).config.model
@@ -313,5 +314,5 @@ def test_settings_that_contradict_labels_are_one_sentence(settings: list[str], s
     if "model.head.kind=tags" in settings:
         settings = ["model.kind=encoder-only", "model.head.kind=tags", settings[0]]
     with pytest.raises(ConfigError) as error:
-        carry_out(Order(load_sources(None, [*settings, "data.train.files=a.tsv"]), tmp_path / "run"))
+        run_training(TrainRequest(load_sources(None, [*settings, "data.train.files=a.tsv"]), tmp_path / "run"))
     assert str(error.value).endswith(sentence)

@@ -8,16 +8,16 @@ import pytest
 from regard.config import Config, ConfigSource, validate_sources
 from regard.data.stats import CorpusStats
 from regard.training.automatic_settings import (
-    Pick,
-    Said,
+    AutomaticSetting,
+    UserSettings,
+    as_source,
     picks_for_encoder,
     picks_for_pairs,
     picks_for_text,
-    said_in,
-    source_of,
+    user_settings,
 )
 
-KINDS: list[tuple[Callable[[CorpusStats, Said], list[Pick]], str]] = [
+KINDS: list[tuple[Callable[[CorpusStats, UserSettings], list[AutomaticSetting]], str]] = [
     (picks_for_pairs, "encoder-decoder"),
     (picks_for_text, "decoder-only"),
     (picks_for_pairs, "recurrent-encoder-decoder"),
@@ -27,12 +27,12 @@ KINDS: list[tuple[Callable[[CorpusStats, Said], list[Pick]], str]] = [
 SIZES = [1, 10, 1000, 29_000, 300_000, 10_000_000]
 
 
-def settled(picks: list[Pick], kind: str) -> Config:
-    return validate_sources([ConfigSource("kind", {"model": {"kind": kind}}), source_of(picks)])
+def settled(picks: list[AutomaticSetting], kind: str) -> Config:
+    return validate_sources([ConfigSource("kind", {"model": {"kind": kind}}), as_source(picks)])
 
 
-def said(kind: str) -> Said:
-    return said_in([ConfigSource("kind", {"model": {"kind": kind}})])
+def said(kind: str) -> UserSettings:
+    return user_settings([ConfigSource("kind", {"model": {"kind": kind}})])
 
 
 @pytest.mark.parametrize("examples", SIZES)
@@ -68,7 +68,7 @@ def test_a_recurrent_network_is_not_offered_what_only_a_transformer_has() -> Non
 
 
 def test_nothing_is_held_out_where_there_is_validation_data() -> None:
-    given = Said(validation=True)
+    given = UserSettings(validation=True)
     assert "data.validation_fraction" not in {pick.setting for pick in picks_for_pairs(CorpusStats(9, 90), given)}
 
 
@@ -77,8 +77,8 @@ def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps
     for picks, kind in KINDS:
         given = ConfigSource("--set", {"training": {"steps": steps}})
         named = ConfigSource("kind", {"model": {"kind": kind}})
-        chosen = picks(CorpusStats(300_000, 30_000_000), said_in([named, given]))
-        config = validate_sources([named, source_of(chosen), given])
+        chosen = picks(CorpusStats(300_000, 30_000_000), user_settings([named, given]))
+        config = validate_sources([named, as_source(chosen), given])
         assert config.training.schedule.warmup_steps == max(1, min(4000, steps // 10))
         assert config.validation.every <= steps
         validations = steps // config.validation.every
@@ -87,7 +87,7 @@ def test_what_follows_from_the_steps_follows_from_those_that_the_user_said(steps
 
 def test_epochs_and_larger_batches_make_a_shorter_run() -> None:
     def warmup(**said: float) -> int:
-        picks = picks_for_text(CorpusStats(1, 3_500_000), said_in([ConfigSource("--set", {"training": said})]))
+        picks = picks_for_text(CorpusStats(1, 3_500_000), user_settings([ConfigSource("--set", {"training": said})]))
         return next(int(pick.value) for pick in picks if pick.setting == "training.schedule.warmup_steps")
 
     assert warmup(epochs=10) == 240  # of 10 · 1,000,000 / 4096 steps
@@ -96,7 +96,7 @@ def test_epochs_and_larger_batches_make_a_shorter_run() -> None:
 
 def test_a_vocabulary_of_characters_is_not_said_to_be_of_sub_words() -> None:
     def why(characters: int, kind: str | None = None) -> str:
-        picks = picks_for_text(CorpusStats(1, characters), Said(tokenizer=kind))
+        picks = picks_for_text(CorpusStats(1, characters), UserSettings(tokenizer=kind))
         return next(pick.why for pick in picks if pick.setting == "model.vocab_size")
 
     one_each = "the tokenizer has one token for each character of the text, at most"
@@ -107,11 +107,11 @@ def test_a_vocabulary_of_characters_is_not_said_to_be_of_sub_words() -> None:
 
 def test_the_context_that_the_user_said_has_positions() -> None:
     for picked in (picks_for_text, picks_for_encoder):
-        picks = picked(CorpusStats(1, 100), Said(context=512))
+        picks = picked(CorpusStats(1, 100), UserSettings(context=512))
         assert next(pick.value for pick in picks if pick.setting == "model.positions.max_length") == 512
 
 
 @pytest.mark.parametrize("wrong", [0, -3, "many", True, None, 1.5])
 def test_what_cannot_be_right_is_left_to_the_check_of_the_settings(wrong: object) -> None:
     settings = {"training": {"steps": wrong, "epochs": wrong}, "data": {"valid": wrong}, "tokenizer": wrong}
-    picks_for_text(CorpusStats(1, 100), said_in([ConfigSource("--set", settings)]))
+    picks_for_text(CorpusStats(1, 100), user_settings([ConfigSource("--set", settings)]))

@@ -13,13 +13,13 @@ from regard.errors import ConfigError
 from regard.nn.output import Output
 from regard.nn.precision import products_in
 from regard.training import environment
-from regard.training.display import Display
-from regard.training.distributed import Processes
-from regard.training.environment import Ceiling, ceiling_of
+from regard.training.display import ProgressDisplay
+from regard.training.distributed import ProcessGroup
+from regard.training.environment import MatmulPeak, matmul_peak
 from regard.training.losses import smoothed_cross_entropy
 from regard.training.losses_fused import fused_cross_entropy
 from regard.training.objectives import NextToken, TokenBatch
-from regard.training.runner import carry_out
+from regard.training.runner import run_training
 from regard.training.update import update
 from small_runs import numbers, order, run, write_pairs
 
@@ -88,8 +88,8 @@ def test_bfloat16_is_taken_where_it_is_faster(
 ) -> None:
     rates = {torch.float32: 100.0, torch.bfloat16: short}
     monkeypatch.setattr(environment, "matmul_gflops", lambda device, dtype: rates[dtype])
-    assert ceiling_of("bfloat16", {}) == Ceiling("bfloat16", taken, rates[taken])
-    assert ceiling_of("float32", {}) == Ceiling("float32", torch.float32, 100.0)
+    assert matmul_peak("bfloat16", {}) == MatmulPeak("bfloat16", taken, rates[taken])
+    assert matmul_peak("float32", {}) == MatmulPeak("float32", torch.float32, 100.0)
 
 
 @pytest.mark.parametrize("decided", ["float32", "bfloat16"])
@@ -97,19 +97,19 @@ def test_what_a_run_has_decided_stays_until_something_else_is_asked_for(
     decided: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     multiplying(monkeypatch, torch.float32 if decided == "bfloat16" else torch.bfloat16)
-    assert ceiling_of("bfloat16", {"precision": "bfloat16", "products": decided}).facts()["products"] == decided
-    assert ceiling_of("bfloat16", {"precision": "float32", "products": decided}).facts()["products"] != decided
-    assert ceiling_of("float32", {"precision": "bfloat16", "products": decided}).products == torch.float32
+    assert matmul_peak("bfloat16", {"precision": "bfloat16", "products": decided}).facts()["products"] == decided
+    assert matmul_peak("bfloat16", {"precision": "float32", "products": decided}).facts()["products"] != decided
+    assert matmul_peak("float32", {"precision": "bfloat16", "products": decided}).products == torch.float32
 
 
 def test_processes_that_measure_different_things_decide_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     multiplying(monkeypatch, torch.float32)
 
-    class OneOfTwo(Processes):
+    class OneOfTwo(ProcessGroup):
         def agree(self, value: bool) -> bool:
             return True  # the other one found bfloat16 faster
 
-    assert ceiling_of("bfloat16", {}, OneOfTwo()).products == torch.bfloat16
+    assert matmul_peak("bfloat16", {}, OneOfTwo()).products == torch.bfloat16
 
 
 def multiplying(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
@@ -134,7 +134,7 @@ def test_a_run_in_bfloat16_learns_and_goes_on_where_it_stopped(tmp_path: Path, m
     assert numbers(halves)[-1] == numbers(whole)[-1]
 
 
-class Notes(Display):
+class Notes(ProgressDisplay):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -147,7 +147,7 @@ def test_a_processor_that_is_slower_in_bfloat16_says_that_it_uses_float32(
 ) -> None:
     multiplying(monkeypatch, torch.float32)
     data, notes = write_pairs(tmp_path / "pairs.tsv"), Notes()
-    done = carry_out(order(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), notes)
+    done = run_training(order(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), notes)
     assert done.read_about()["environment"]["products"] == "float32"
     assert [said for said in notes.said if "bfloat16" in said] == [
         "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."

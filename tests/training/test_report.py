@@ -16,7 +16,7 @@ from regard.training.report import write_report
 from regard.training.report.charts import linear, logarithmic, thin
 from regard.training.report.outputs import marked
 from regard.training.report.page import page
-from regard.training.report.run_log import read_run
+from regard.training.report.run_log import read_run_log
 
 VOID = {"meta"}
 
@@ -130,7 +130,7 @@ def test_the_report_says_what_the_run_was(run: Path) -> None:
 
 
 def test_every_curve_is_drawn_and_described(run: Path) -> None:
-    labels = [svg["aria-label"] or "" for svg in Page(page(read_run(run))).named("svg")]
+    labels = [svg["aria-label"] or "" for svg in Page(page(read_run_log(run))).named("svg")]
     titles = ["Loss", "BLEU and chrF", "Learning rate", "Speed", "Share of the ceiling", "Gradient norm"]
     assert [label.partition(":")[0] for label in labels] == titles
     assert labels[1] == "BLEU and chrF: BLEU from 12.5 to 25; chrF from 50 to 50, at step 1,000"
@@ -139,7 +139,7 @@ def test_every_curve_is_drawn_and_described(run: Path) -> None:
 def test_a_language_model_has_prompts_and_bits_per_byte(tmp_path: Path) -> None:
     write_lines(tmp_path / "metrics.jsonl", [training(50), validation(50, loss=2.0, perplexity=7.4, bits_per_byte=1.4)])
     write_lines(tmp_path / "samples.jsonl", [{"step": 50, "prompt": "Once", "output": "upon a time"}])
-    found = Page(page(read_run(tmp_path)))
+    found = Page(page(read_run_log(tmp_path)))
     assert "bits per byte 1.400 perplexity 7.39" not in found.text
     assert "bits per byte 1.400 perplexity 7.40" in found.text
     assert "prompt Once step 50 upon a time" in found.text
@@ -147,7 +147,7 @@ def test_a_language_model_has_prompts_and_bits_per_byte(tmp_path: Path) -> None:
 
 
 def test_the_page_loads_nothing_from_elsewhere(run: Path) -> None:
-    content = page(read_run(run))
+    content = page(read_run_log(run))
     assert not re.search(r"https?://|url\(|@import", content)
     for _, attributes in Page(content).tags:
         assert not {"src", "href", "srcset", "action"} & set(attributes)
@@ -173,7 +173,7 @@ def test_user_text_stays_text(run: Path) -> None:
 def test_text_of_any_language_decides_its_own_direction(run: Path) -> None:
     sample = {"source": "peace", "reference": "السلام عليكم", "output": "السلام 👩‍👩‍👧"}
     (run / "outputs.json").write_text(json.dumps({"random": [sample]}), "utf-8")
-    content = page(read_run(run))
+    content = page(read_run_log(run))
     assert '<dd dir="auto">السلام عليكم</dd>' in content
     assert all(attributes.get("dir") == "auto" for attributes in Page(content).named("h1"))
 
@@ -197,22 +197,22 @@ def test_damaged_facts_are_named(run: Path) -> None:
 
 
 def test_a_line_cut_short_is_passed_over(run: Path) -> None:
-    before = page(read_run(run))
+    before = page(read_run_log(run))
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 1550, "epoch": 3.9, "lo')
-    assert page(read_run(run)) == before
+    assert page(read_run_log(run)) == before
 
 
 def test_a_resumed_runs_repeated_steps_count_once(tmp_path: Path) -> None:
     lines = [training(step, plain=9.0) for step in (50, 100, 150)] + [training(step, plain=1.0) for step in (100, 150)]
     write_lines(tmp_path / "metrics.jsonl", lines)
-    assert [(line["step"], line["plain"]) for line in read_run(tmp_path).training] == [(50, 9), (100, 1), (150, 1)]
+    assert [(line["step"], line["plain"]) for line in read_run_log(tmp_path).training] == [(50, 9), (100, 1), (150, 1)]
 
 
 def test_a_loss_that_is_not_a_number_is_told_not_drawn(tmp_path: Path) -> None:
     lines = [training(50), training(100, loss=math.nan, plain=math.inf, gradient_norm=None), training(150)]
     write_lines(tmp_path / "metrics.jsonl", lines)
-    content = page(read_run(tmp_path))
+    content = page(read_run_log(tmp_path))
     assert "The training loss was not a number once, first at step 100." in Page(content).text
     assert not re.search(r"nan|inf\b", content.partition("<body>")[2].partition("<script>")[0], re.IGNORECASE)
 

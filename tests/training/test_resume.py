@@ -19,11 +19,11 @@ import pytest
 
 from commands import regard
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
-from regard.training.display import Display
-from regard.training.interrupts import wish_to_stop
-from regard.training.runner import carry_out
-from regard.training.task import Check, Measured
-from regard.training.trainer import Loop
+from regard.training.display import ProgressDisplay
+from regard.training.interrupts import stop_on_signal
+from regard.training.runner import run_training
+from regard.training.task import Check, ValidationResult
+from regard.training.trainer import Trainer
 from regard.training.translation import Translation
 from small_runs import command, lines, numbers, order, run, start, write_pairs
 
@@ -80,16 +80,16 @@ def test_a_signal_saves_first_and_exits_130(
         tmp_path / "stopped",
         (STEPS, EVERY, "training.gradient_accumulation=2", "training.checkpoint_minutes=60"),
     )
-    step = Loop.step
+    step = Trainer.step
 
-    def step_and_signal(loop: Loop) -> None:
+    def step_and_signal(loop: Trainer) -> None:
         step(loop)
         if loop.state.step == 7:
             for _ in range(2 if number == signal.SIGHUP else 1):  # of a closed terminal there may come two
                 signal.raise_signal(number)
 
     with monkeypatch.context() as patch, heeded(number):
-        patch.setattr(Loop, "step", step_and_signal)
+        patch.setattr(Trainer, "step", step_and_signal)
         done = regard(*command(out, data, *settings)[3:])
     assert (done.code, done.err) == (130, f"regard: {out}: stopped at step 7, all saved; go on with --resume.\n")
     assert (out / "checkpoints" / f"step-{7:09d}.safetensors").exists()
@@ -127,7 +127,7 @@ def test_a_process_that_is_told_to_end_saves_first(whole: Path, data: Path, tmp_
 def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with wish_to_stop() as wish:
+        with stop_on_signal() as wish:
             signal.raise_signal(signal.SIGHUP)
             assert not wish.made
     finally:
@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_is_passed_over(damage: str, half: Path, data: Path
     ]
 
 
-class Noting(Display):
+class Noting(ProgressDisplay):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -176,14 +176,14 @@ def test_when_every_checkpoint_is_damaged_none_is_said_to_be_gone_on_from(half: 
     _, newer = sorted((half / "checkpoints").iterdir())
     newer.write_bytes(b"")
     display, again = Noting(), order(half, data, "training.steps=6", resume=True)
-    carry_out(again, display)
+    run_training(again, display)
     passed_over = r".*step-000000006\.safetensors: is damaged \(.*\); going on from the one before it\."
     assert re.fullmatch(passed_over, next(note for note in display.notes if "damaged" in note))
     for path in (half / "checkpoints").iterdir():
         path.write_bytes(b"")
     display = Noting()
     with pytest.raises(RunError) as error:
-        carry_out(again, display)
+        run_training(again, display)
     assert error.value.exit_code == 3
     said = rf"{newer}: is damaged \(.*\), and there is no good one before it; start a new run with another --out\."
     assert re.fullmatch(said, str(error.value))
@@ -359,7 +359,7 @@ def test_a_best_model_that_was_removed_and_is_nowhere_else_is_a_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = count(1.0)  # none is better than the first
-    monkeypatch.setattr(Translation, "validate", lambda task, check: Measured({"loss": next(losses)}))
+    monkeypatch.setattr(Translation, "validate", lambda task, check: ValidationResult({"loss": next(losses)}))
     out = run(tmp_path / "run", data, *LONG)
     shutil.rmtree(out / "best")
     assert refusal(out, data, *LONG) == (
@@ -383,7 +383,7 @@ def test_a_run_that_fails_says_so_until_it_goes_on(
     assert about() == ("failed", said)
     (tmp_path / "tokenizer.json").rename(path)
 
-    def broken(task: Translation, check: Check) -> Measured:
+    def broken(task: Translation, check: Check) -> ValidationResult:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(Translation, "validate", broken)
@@ -402,7 +402,7 @@ def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for
     settings = ("training.steps=4", f"data.test.files={test}")
     real = Translation.test
 
-    def stopped(task: Translation, check: Check) -> Measured | None:
+    def stopped(task: Translation, check: Check) -> ValidationResult | None:
         signal.raise_signal(signal.SIGINT)
         return real(task, check)
 

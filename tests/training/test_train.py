@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.errors import ConfigError, DataError, ModelError, RunError
 from regard.training import runner
-from regard.training.display import Display, Progress
+from regard.training.display import Progress, ProgressDisplay
 from small_runs import command, lines, numbers, order, pairs, run, write_pairs
 
 LEARN = [
@@ -108,7 +108,7 @@ def test_a_language_model_learns(tmp_path: Path) -> None:
     assert all(sample["prompt"] and sample["output"] for sample in lines(out, "samples.jsonl"))
 
 
-class Seen(Display):
+class Seen(ProgressDisplay):
     def __init__(self) -> None:
         self.losses: list[float] = []
 
@@ -118,7 +118,7 @@ class Seen(Display):
 
 def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: Path, tmp_path: Path) -> None:
     shown, out = Seen(), tmp_path / "run"
-    runner.carry_out(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
+    runner.run_training(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
     logged = [line for line in lines(out) if "loss" in line]
     assert shown.losses == [line["plain"] for line in logged]
     assert shown.losses != [line["loss"] for line in logged]

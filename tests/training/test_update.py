@@ -13,7 +13,7 @@ from regard.config.training import AdamConfig, AdamWConfig
 from regard.models import Network
 from regard.models.weights import tensors_of
 from regard.training.objectives import NextToken, TokenBatch
-from regard.training.update import DivergedError, optimizer_of, update
+from regard.training.update import DivergedError, build_optimizer, update
 
 TOLERANCE = 1e-9
 
@@ -91,7 +91,7 @@ def test_a_diverged_loss_leaves_the_weights_alone(factor: float, bound: float) -
     network = nn.Linear(2, 1, bias=False)
     before = network.weight.detach().clone()
     with pytest.raises(DivergedError):
-        update(Toy(network, factor), optimizer_of(network, AdamConfig()), [EMPTY], 1.0, bound=bound)
+        update(Toy(network, factor), build_optimizer(network, AdamConfig()), [EMPTY], 1.0, bound=bound)
     assert torch.equal(network.weight, before)
 
 
@@ -99,12 +99,12 @@ def test_a_gradient_that_is_no_number_is_met_even_where_the_loss_looks_well() ->
     network = nn.Linear(2, 1, bias=False)
     network.weight.register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(DivergedError, match="norm nan"):
-        update(Toy(network, 1.0), optimizer_of(network, AdamConfig()), [EMPTY], 1.0)
+        update(Toy(network, 1.0), build_optimizer(network, AdamConfig()), [EMPTY], 1.0)
 
 
 def test_weight_decay_is_for_matrices_only() -> None:
     network = make(DECODERS["encoder-decoder, narrow keys, biases, untied"])
-    decayed, free = optimizer_of(network, AdamWConfig(weight_decay=0.1)).param_groups
+    decayed, free = build_optimizer(network, AdamWConfig(weight_decay=0.1)).param_groups
     assert decayed["weight_decay"] == 0.1
     assert all(parameter.dim() > 1 for parameter in decayed["params"])
     assert free["weight_decay"] == 0.0

@@ -28,13 +28,14 @@ def run(
     from regard.cli.train import print_results
     from regard.config import ConfigSource, load_sources
     from regard.training.display import display_for
-    from regard.training.runner import Order, carry_out
+    from regard.training.runner import run_training
+    from regard.training.setup import TrainRequest
 
     parts = {"train": "", "valid": "-dev", "test": "-test"}
     files = {part: {"files": [f"builtin:phrasebook{suffix}"]} for part, suffix in parts.items()}
     sources = [*load_sources("phrasebook"), ConfigSource("regard demo", {"data": files})]
-    order = Order(sources, out, resume=True, command=["regard", "demo", "--out", str(out)])
-    found = carry_out(order, display_for(sys.stderr, quiet))
+    order = TrainRequest(sources, out, resume=True, command=["regard", "demo", "--out", str(out)])
+    found = run_training(order, display_for(sys.stderr, quiet))
     print_results(found)
     model = load(found.folder)
     width = max(map(len, SENTENCES))

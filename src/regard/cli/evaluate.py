@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from regard.evaluation.likelihood import Likelihood
     from regard.evaluation.references import Asked
     from regard.evaluation.translation import Evaluation
-    from regard.training.display import Display
+    from regard.training.display import ProgressDisplay
     from regard.training.measuring import TextScores
 
 WIDEST = 12  # labels that a table of all against all has room for
@@ -143,7 +143,7 @@ def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> 
 
 
 def _translations(
-    model: "Model", given: "CorpusConfig", options: Options, faults: "InvalidLines", display: "Display"
+    model: "Model", given: "CorpusConfig", options: Options, faults: "InvalidLines", display: "ProgressDisplay"
 ) -> "tuple[dict[str, Any], Evaluation]":
     """How the pairs were translated, and how well."""
     from regard.data.stats import read_pairs
@@ -168,7 +168,7 @@ def _translations(
 
 
 def _text(
-    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "Display"
+    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "ProgressDisplay"
 ) -> "tuple[dict[str, Any], Likelihood]":
     """How the text was read, and how probable it is."""
     from regard.data.corpus import read_documents
@@ -181,10 +181,10 @@ def _text(
 
 
 def _predictions(
-    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "Display"
+    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "ProgressDisplay"
 ) -> "tuple[dict[str, Any], TextScores]":
     """How the text was read, and how well its tokens are predicted."""
-    from regard.training.kinds import kind_of
+    from regard.training.kinds import task_of
     from regard.training.language import context_of
     from regard.training.measuring import measure_text
 
@@ -192,7 +192,7 @@ def _predictions(
         raise ConfigError(f"{model.folder} predicts tokens of a text, and reads --data, not --source and --target.")
     data = model.config.data.model_copy(update={"context_length": _context(model, context), "train": given})
     config = model.config.model_copy(update={"data": data})
-    kind_of(config).check(config)
+    task_of(config).check(config)
 
     def progress(count: int) -> None:
         display.counting("reading", count, None)
@@ -210,7 +210,7 @@ def _context(model: "Model", said: int | None) -> int | None:
 
 
 def _labels(
-    model: "Model", given: "CorpusConfig", column: int | None, faults: "InvalidLines", display: "Display"
+    model: "Model", given: "CorpusConfig", column: int | None, faults: "InvalidLines", display: "ProgressDisplay"
 ) -> "tuple[dict[str, Any], LabelScores]":
     """How the labels of texts, or the tags of words, agree with those that are right."""
     from regard.data.labelled import read_labeled

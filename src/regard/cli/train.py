@@ -11,7 +11,7 @@ from regard.cli.data import Files, files, named_files
 
 if TYPE_CHECKING:
     from regard.config import ConfigSource
-    from regard.training.run_folder import Run
+    from regard.training.run_folder import RunFolder
 
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
@@ -61,10 +61,11 @@ def run(
     With nothing but data, sizes and lengths are chosen to suit it, and you are told which and why.
     """
     from regard.training.display import display_for
-    from regard.training.rank_zero import is_first, one_voice
-    from regard.training.runner import Order, carry_out
+    from regard.training.rank_zero import is_rank_zero, rank_zero_errors
+    from regard.training.runner import run_training
+    from regard.training.setup import TrainRequest
 
-    with one_voice():
+    with rank_zero_errors():
         given = {
             "train": named_files(source, target, data, "--", parses),
             "valid": named_files(valid_source, valid_target, valid, "--valid-", valid_parses),
@@ -88,9 +89,9 @@ def run(
         sources = _sources(what, folder, preset, said, settings or [], resume)
         place = _place(what, out)
         wanted = what if what in NETWORKS else None
-        order = Order(sources, place, resume=resume, what=wanted, command=["regard", *sys.argv[1:]])
-        finished = carry_out(order, display_for(sys.stderr, quiet))
-    if is_first():
+        order = TrainRequest(sources, place, resume=resume, what=wanted, command=["regard", *sys.argv[1:]])
+        finished = run_training(order, display_for(sys.stderr, quiet))
+    if is_rank_zero():
         print_results(finished)
 
 
@@ -164,7 +165,7 @@ def _file(what: str, folder: Path | None) -> "list[ConfigSource]":
     return sources if folder is None else [resolve_paths(folder, source) for source in sources]
 
 
-def print_results(run: "Run") -> None:
+def print_results(run: "RunFolder") -> None:
     """What came out, and where it is."""
     from regard.training.formatting import score_name, scores_line
 

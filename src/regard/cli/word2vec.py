@@ -13,7 +13,7 @@ def run(data: dict[str, Any], others: dict[str, Any], settings: list[str], out: 
     from regard.config.sources import validate_sources
     from regard.config.word2vec import Word2VecRunConfig
     from regard.errors import ConfigError
-    from regard.training.display import LastingDisplay, display_for
+    from regard.training.display import ResilientDisplay, display_for
     from regard.training.word2vec import FILE, train_word2vec
 
     for option, value in others.items():
@@ -22,7 +22,7 @@ def run(data: dict[str, Any], others: dict[str, Any], settings: list[str], out: 
     sources = [ConfigSource("the command", {"data": data}), *load_sources(None, settings)]
     config = validate_sources(sources, Word2VecRunConfig)
     place = out or Path("runs") / "word2vec"
-    display = LastingDisplay(display_for(sys.stderr, quiet))
+    display = ResilientDisplay(display_for(sys.stderr, quiet))
     try:
         learned = train_word2vec(config, place, sources, display, ["regard", *sys.argv[1:]])
     finally:

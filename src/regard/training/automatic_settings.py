@@ -11,11 +11,11 @@ from typing import Any
 from regard.config import ConfigSource, unchecked_value
 from regard.data.stats import CorpusStats
 
-NAME = "picked for this data"
+SOURCE_NAME = "picked for this data"
 
 
 @dataclass(frozen=True)
-class Pick:
+class AutomaticSetting:
     """A setting, its value, and why."""
 
     setting: str
@@ -23,7 +23,7 @@ class Pick:
     why: str
 
 
-def source_of(picks: Iterable[Pick]) -> ConfigSource:
+def as_source(picks: Iterable[AutomaticSetting]) -> ConfigSource:
     """The picks as a place where settings come from, below any that the user gave.
 
     >>> source_of([Pick("model.width", 128, "…"), Pick("model.layers", 4, "…")]).values
@@ -36,11 +36,11 @@ def source_of(picks: Iterable[Pick]) -> ConfigSource:
         for part in path:
             table = table.setdefault(part, {})
         table[key] = pick.value
-    return ConfigSource(NAME, values)
+    return ConfigSource(SOURCE_NAME, values)
 
 
 @dataclass(frozen=True)
-class Said:
+class UserSettings:
     """What the user settled that picks must go with; None where nothing was said."""
 
     steps: int | None = None
@@ -61,7 +61,7 @@ class Said:
         return (self.batch_tokens or 4096) * (self.accumulate or 1)
 
 
-def said_in(sources: Sequence[ConfigSource]) -> Said:
+def user_settings(sources: Sequence[ConfigSource]) -> UserSettings:
     """What sources say; values that cannot be right are passed over here, and complained about elsewhere.
 
     >>> said_in([ConfigSource("--set", {"training": {"steps": 500, "epochs": -1}})]).steps
@@ -77,7 +77,7 @@ def said_in(sources: Sequence[ConfigSource]) -> Said:
         unchecked_value(sources, name)
         for name in ("training.epochs", "tokenizer.kind", "data.valid", "data.train.parses")
     )
-    return Said(
+    return UserSettings(
         steps=count("training.steps"),
         epochs=epochs if type(epochs) in (int, float) and epochs > 0 else None,
         batch_tokens=count("training.batch_tokens"),
@@ -126,8 +126,8 @@ RECURRENT_LANGUAGE_MODELS = [
     _Size(math.inf, "a large recurrent network", 1024, 2, None, None, 0.0),
 ]
 AS_RECURRENT = [
-    Pick("training.schedule.kind", "cosine", "a rise and a long fall suit recurrent networks"),
-    Pick("training.schedule.learning_rate", 2e-3, "what they bear while gradients are clipped"),
+    AutomaticSetting("training.schedule.kind", "cosine", "a rise and a long fall suit recurrent networks"),
+    AutomaticSetting("training.schedule.learning_rate", 2e-3, "what they bear while gradients are clipped"),
 ]
 BOTH_WAYS = [  # characters at most, width, dropout
     (3_000_000, 256, 0.3),
@@ -144,12 +144,12 @@ READERS = [
     _Size(1_000_000, "a medium encoder", 256, 4, 4, 1024, 0.1),
     _Size(math.inf, "a larger encoder", 512, 6, 8, 2048, 0.1),
 ]
-AMOUNTS = [CorpusStats(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
+TYPICAL_STATS = [CorpusStats(count, 100 * count) for count in (1, 100_000, 10_000_000)]  # of data, one for each size
 CHARACTERS = {"character": 1.0, "word": 5.5}  # in a token; in a sub-word, about three and a half
-NOTHING_SAID = Said()
+NO_USER_SETTINGS = UserSettings()
 
 
-def picks_for_pairs(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_pairs(scan: CorpusStats, said: UserSettings = NO_USER_SETTINGS) -> list[AutomaticSetting]:
     """Settings of a translator for so many pairs."""
     sizes = RECURRENT_TRANSLATORS if said.recurrent else TRANSLATORS
     size = next(size for size in sizes if scan.examples <= size.most)
@@ -158,18 +158,20 @@ def picks_for_pairs(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     tokens = scan.characters / 2 / CHARACTERS.get(kind, 3.5)  # of one side
     epochs = min(60, max(3, 4_000_000 / max(1, scan.examples)))
     share = _held_out(scan.examples)
-    held_out = [Pick("data.validation_fraction", share, f"about {share * scan.examples:,.0f} pairs for validation")]
+    held_out = [
+        AutomaticSetting("data.validation_fraction", share, f"about {share * scan.examples:,.0f} pairs for validation")
+    ]
     return [
         *_network(size, f"{pairs}: {size.name} learns them without learning them by heart"),
         _vocabulary(scan.characters, kind),
         *([] if said.validation else held_out),
         *(AS_RECURRENT if said.recurrent else []),
-        *([Pick("model.positions.kind", "syntax", "the source comes with parses")] if said.parses else []),
+        *([AutomaticSetting("model.positions.kind", "syntax", "the source comes with parses")] if said.parses else []),
         *_length(tokens, epochs, said),
     ]
 
 
-def picks_for_both_ways(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_both_ways(scan: CorpusStats, said: UserSettings = NO_USER_SETTINGS) -> list[AutomaticSetting]:
     """Settings of a bidirectional language model for so much text."""
     _, width, dropout = next(size for size in BOTH_WAYS if scan.characters <= size[0])
     by_character = scan.characters < 300_000
@@ -177,19 +179,19 @@ def picks_for_both_ways(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pi
     reason = "too little text for sub-words" if by_character else "sub-words of bytes, which lose nothing"
     tokens = scan.characters / CHARACTERS.get(kind, 3.5)
     return [
-        Pick("model.width", width, f"{scan.characters:,} characters: {width // 2} for each direction"),
-        Pick("model.layers", 2, "as ELMo: the first tells more of grammar, the second more of meaning"),
-        Pick("model.dropout", dropout, "the less text, the more dropout"),
-        Pick("tokenizer.kind", kind, reason),
+        AutomaticSetting("model.width", width, f"{scan.characters:,} characters: {width // 2} for each direction"),
+        AutomaticSetting("model.layers", 2, "as ELMo: the first tells more of grammar, the second more of meaning"),
+        AutomaticSetting("model.dropout", dropout, "the less text, the more dropout"),
+        AutomaticSetting("tokenizer.kind", kind, reason),
         _vocabulary(scan.characters, kind),
-        Pick("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
-        Pick("training.schedule.kind", "cosine", "falls to nothing by the last step"),
-        Pick("training.schedule.learning_rate", 1e-3, "what small language models bear"),
+        AutomaticSetting("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
+        AutomaticSetting("training.schedule.kind", "cosine", "falls to nothing by the last step"),
+        AutomaticSetting("training.schedule.learning_rate", 1e-3, "what small language models bear"),
         *_length(tokens, min(20, max(2, 60_000_000 / tokens)), said),
     ]
 
 
-def picks_for_text(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_text(scan: CorpusStats, said: UserSettings = NO_USER_SETTINGS) -> list[AutomaticSetting]:
     """Settings of a language model for so much text."""
     sizes = RECURRENT_LANGUAGE_MODELS if said.recurrent else LANGUAGE_MODELS
     size = next(size for size in sizes if scan.characters <= size.most)
@@ -199,115 +201,123 @@ def picks_for_text(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
     tokens = scan.characters / CHARACTERS.get(kind, 3.5)
     return [
         *_network(size, f"{scan.characters:,} characters: {size.name}"),
-        Pick("tokenizer.kind", kind, reason),
+        AutomaticSetting("tokenizer.kind", kind, reason),
         _vocabulary(scan.characters, kind),
-        Pick("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
+        AutomaticSetting("training.label_smoothing", 0.0, "a language model is judged by its probabilities"),
         *(AS_RECURRENT if said.recurrent else _gpt(said)),
         *_length(tokens, min(30, max(2, 60_000_000 / tokens)), said),
     ]
 
 
-def _gpt(said: Said) -> list[Pick]:
+def _gpt(said: UserSettings) -> list[AutomaticSetting]:
     return [
-        Pick("model.activation", "gelu", "as GPT"),
-        Pick("model.norm_order", "pre", "as GPT: trains without a long warm-up"),
-        Pick("model.positions.kind", "learned", "as GPT"),
-        Pick("model.positions.max_length", said.context or 256, "the context: what it sees at once"),
-        Pick("model.scale_embeddings", False, "as GPT"),
-        Pick("training.max_grad_norm", 1.0, "as GPT"),
-        Pick("training.optimizer.kind", "adamw", "as GPT"),
-        Pick("training.optimizer.weight_decay", 0.1, "as GPT"),
-        Pick("training.schedule.kind", "cosine", "as GPT"),
-        Pick("training.schedule.learning_rate", 1e-3, "what small language models bear"),
+        AutomaticSetting("model.activation", "gelu", "as GPT"),
+        AutomaticSetting("model.norm_order", "pre", "as GPT: trains without a long warm-up"),
+        AutomaticSetting("model.positions.kind", "learned", "as GPT"),
+        AutomaticSetting("model.positions.max_length", said.context or 256, "the context: what it sees at once"),
+        AutomaticSetting("model.scale_embeddings", False, "as GPT"),
+        AutomaticSetting("training.max_grad_norm", 1.0, "as GPT"),
+        AutomaticSetting("training.optimizer.kind", "adamw", "as GPT"),
+        AutomaticSetting("training.optimizer.weight_decay", 0.1, "as GPT"),
+        AutomaticSetting("training.schedule.kind", "cosine", "as GPT"),
+        AutomaticSetting("training.schedule.learning_rate", 1e-3, "what small language models bear"),
     ]
 
 
-def picks_for_encoder(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_encoder(scan: CorpusStats, said: UserSettings = NO_USER_SETTINGS) -> list[AutomaticSetting]:
     """Settings of an encoder that learns to guess hidden tokens of so much text."""
     size = next(size for size in ENCODERS if scan.characters <= size.most)
     kind = said.tokenizer or "bpe"
     tokens = scan.characters / CHARACTERS.get(kind, 3.5)
     return [
         *_network(size, f"{scan.characters:,} characters: {size.name}"),
-        Pick("model.activation", "gelu", "as BERT"),
-        Pick("model.norm_order", "pre", "trains without a long warm-up"),
-        Pick("model.positions.kind", "learned", "as BERT"),
-        Pick("model.positions.max_length", said.context or 128, "the passage: what it sees at once"),
-        Pick("model.scale_embeddings", False, "as BERT"),
-        Pick("tokenizer.kind", kind, "sub-words, which know where a word starts"),
+        AutomaticSetting("model.activation", "gelu", "as BERT"),
+        AutomaticSetting("model.norm_order", "pre", "trains without a long warm-up"),
+        AutomaticSetting("model.positions.kind", "learned", "as BERT"),
+        AutomaticSetting("model.positions.max_length", said.context or 128, "the passage: what it sees at once"),
+        AutomaticSetting("model.scale_embeddings", False, "as BERT"),
+        AutomaticSetting("tokenizer.kind", kind, "sub-words, which know where a word starts"),
         _vocabulary(scan.characters, kind),
-        Pick("training.label_smoothing", 0.0, "a guess is judged by its probability"),
-        Pick("training.max_grad_norm", 1.0, "as BERT"),
-        Pick("training.optimizer.kind", "adamw", "as BERT"),
-        Pick("training.optimizer.weight_decay", 0.01, "as BERT"),
-        Pick("training.schedule.kind", "cosine", "falls to zero, as BERT's rate does"),
-        Pick("training.schedule.learning_rate", 1e-3, "what small encoders bear"),
+        AutomaticSetting("training.label_smoothing", 0.0, "a guess is judged by its probability"),
+        AutomaticSetting("training.max_grad_norm", 1.0, "as BERT"),
+        AutomaticSetting("training.optimizer.kind", "adamw", "as BERT"),
+        AutomaticSetting("training.optimizer.weight_decay", 0.01, "as BERT"),
+        AutomaticSetting("training.schedule.kind", "cosine", "falls to zero, as BERT's rate does"),
+        AutomaticSetting("training.schedule.learning_rate", 1e-3, "what small encoders bear"),
         # a pass teaches a seventh of what it teaches a language model, which predicts every token
         *_length(tokens, min(100, max(4, 200_000_000 / tokens)), said),
     ]
 
 
-def picks_for_classes(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_classes(scan: CorpusStats, said: UserSettings = NO_USER_SETTINGS) -> list[AutomaticSetting]:
     """Settings of a classifier for so many labelled texts."""
     return [
         *_picks_for_labels(scan, said, "texts"),
-        Pick("model.segments", 2, "tells a second text from the first, where there are pairs"),
-        Pick("validation.metric", "accuracy", "what counts is how many are right"),
+        AutomaticSetting("model.segments", 2, "tells a second text from the first, where there are pairs"),
+        AutomaticSetting("validation.metric", "accuracy", "what counts is how many are right"),
     ]
 
 
-def picks_for_tags(scan: CorpusStats, said: Said = NOTHING_SAID) -> list[Pick]:
+def picks_for_tags(scan: CorpusStats, said: UserSettings = NO_USER_SETTINGS) -> list[AutomaticSetting]:
     """Settings of a tagger for so many tagged sentences."""
     return [
         *_picks_for_labels(scan, said, "sentences"),
-        Pick("validation.metric", "macro_f1", "a rare tag counts as much as a frequent one"),
+        AutomaticSetting("validation.metric", "macro_f1", "a rare tag counts as much as a frequent one"),
     ]
 
 
-def _picks_for_labels(scan: CorpusStats, said: Said, what: str) -> list[Pick]:
+def _picks_for_labels(scan: CorpusStats, said: UserSettings, what: str) -> list[AutomaticSetting]:
     size = next(size for size in READERS if scan.examples <= size.most)
     kind = said.tokenizer or "bpe"
     tokens = scan.characters / CHARACTERS.get(kind, 3.5)
     share = _held_out(scan.examples, least=0.1)
-    held_out = [Pick("data.validation_fraction", share, f"about {share * scan.examples:,.0f} {what} for validation")]
+    held_out = [
+        AutomaticSetting("data.validation_fraction", share, f"about {share * scan.examples:,.0f} {what} for validation")
+    ]
     if said.tuning:
         how = [
-            Pick("training.schedule.learning_rate", 1e-4, "what was learned before should bend, not break"),
+            AutomaticSetting("training.schedule.learning_rate", 1e-4, "what was learned before should bend, not break"),
             *_length(tokens, min(10, max(3, 300_000 / max(1, scan.examples))), said, least=200),
         ]
     else:
         how = [
             *_network(size, f"{scan.examples:,} {what}: {size.name}"),
-            Pick("model.activation", "gelu", "as BERT"),
-            Pick("model.norm_order", "pre", "trains without a long warm-up"),
+            AutomaticSetting("model.activation", "gelu", "as BERT"),
+            AutomaticSetting("model.norm_order", "pre", "trains without a long warm-up"),
             _vocabulary(scan.characters, kind),
-            Pick("training.schedule.learning_rate", 5e-4, "what small encoders bear"),
+            AutomaticSetting("training.schedule.learning_rate", 5e-4, "what small encoders bear"),
             *_length(tokens, min(20, max(3, 2_000_000 / max(1, scan.examples))), said),
         ]
     return [
         *how,
         *([] if said.validation else held_out),
-        Pick("training.label_smoothing", 0.0, "so that probabilities mean what they say"),
-        Pick("training.max_grad_norm", 1.0, "as BERT"),
-        Pick("training.optimizer.kind", "adamw", "as BERT"),
-        Pick("training.schedule.kind", "cosine", "falls to nothing, so that the end is calm"),
+        AutomaticSetting("training.label_smoothing", 0.0, "so that probabilities mean what they say"),
+        AutomaticSetting("training.max_grad_norm", 1.0, "as BERT"),
+        AutomaticSetting("training.optimizer.kind", "adamw", "as BERT"),
+        AutomaticSetting("training.schedule.kind", "cosine", "falls to nothing, so that the end is calm"),
     ]
 
 
-def _network(size: _Size, why: str) -> list[Pick]:
+def _network(size: _Size, why: str) -> list[AutomaticSetting]:
     shape = {"layers": size.layers, "heads": size.heads, "feed_forward": size.feed_forward}
     return [
-        Pick("model.width", size.width, why),
-        *(Pick(f"model.{name}", value, "with that width") for name, value in shape.items() if value is not None),
-        Pick("model.dropout", size.dropout, "the less text, the more dropout"),
+        AutomaticSetting("model.width", size.width, why),
+        *(
+            AutomaticSetting(f"model.{name}", value, "with that width")
+            for name, value in shape.items()
+            if value is not None
+        ),
+        AutomaticSetting("model.dropout", size.dropout, "the less text, the more dropout"),
     ]
 
 
-def _length(tokens: float, epochs: float, said: Said, least: int = 1000) -> list[Pick]:
+def _length(tokens: float, epochs: float, said: UserSettings, least: int = 1000) -> list[AutomaticSetting]:
     """How long to train on so many tokens, where so many passes over them do good, and what follows from it."""
     steps = _round(min(100_000, max(least, epochs * tokens / said.batch)))
     passes = max(1, round(steps * said.batch / tokens))
-    picked = Pick("training.steps", steps, f"about {passes:,} pass{'es' if passes > 1 else ''} over the data")
+    picked = AutomaticSetting(
+        "training.steps", steps, f"about {passes:,} pass{'es' if passes > 1 else ''} over the data"
+    )
     taken = said.steps or steps
     if said.epochs is not None:
         taken = max(1, min(taken, math.ceil(said.epochs * tokens / said.batch)))
@@ -316,25 +326,27 @@ def _length(tokens: float, epochs: float, said: Said, least: int = 1000) -> list
     patience = max(2, round(times / 4))
     return [
         picked,
-        Pick(
+        AutomaticSetting(
             "training.schedule.warmup_steps",
             max(1, min(4000, _round(taken / 10))),
             "a tenth of the steps, the paper's 4,000 at most",
         ),
-        Pick("validation.every", every, "once a run" if times == 1 else f"about {times} times a run"),
-        Pick("training.patience", patience, f"stops when {patience} validations one after the other brought nothing"),
-        Pick("training.average_checkpoints", 5, "as the paper does with its last checkpoints"),
+        AutomaticSetting("validation.every", every, "once a run" if times == 1 else f"about {times} times a run"),
+        AutomaticSetting(
+            "training.patience", patience, f"stops when {patience} validations one after the other brought nothing"
+        ),
+        AutomaticSetting("training.average_checkpoints", 5, "as the paper does with its last checkpoints"),
     ]
 
 
-def _vocabulary(characters: int, kind: str) -> Pick:
+def _vocabulary(characters: int, kind: str) -> AutomaticSetting:
     """How many tokens: 2,000 for a booklet, 32,000 for a library."""
     bounds = ((2000, 1e6), (4000, 3e6), (8000, 3e7), (16_000, 3e8))
     size = next((size for size, most in bounds if characters <= most), 32_000)
     what = "words" if kind == "word" else "sub-words"
     use = "the tokenizer has one token for each character of the text, at most"
     why = use if kind == "character" else f"{characters:,} characters give that many {what} a use"
-    return Pick("model.vocab_size", size, why)
+    return AutomaticSetting("model.vocab_size", size, why)
 
 
 def _held_out(examples: int, least: float = 0.05) -> float:

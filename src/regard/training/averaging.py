@@ -15,7 +15,7 @@ from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER
 from regard.models.folder import check_fit
 from regard.models.weights import read_tensors, tensors_of
 from regard.training.checkpoint import restore_network
-from regard.training.run_folder import Run
+from regard.training.run_folder import RunFolder
 
 
 class MovingAverage:
@@ -56,7 +56,7 @@ def mean(several: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 @contextmanager
-def swapped(network: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
+def swapped_weights(network: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
     """While it lasts, the network has other weights; None leaves it its own."""
     if tensors is None:
         yield
@@ -83,7 +83,7 @@ def average_folders(folders: Sequence[Path], out: Path) -> str:
 
 def average_run(folder: Path, last: int, out: Path) -> str:
     """Write the mean of the weights of the last validations of a run, and say what was averaged."""
-    model, kept = load(folder), Run(folder).kept_weights()
+    model, kept = load(folder), RunFolder(folder).kept_weights()
     if not kept:
         raise ModelError(
             f"{folder}: keeps no weights to average; train with training.average_checkpoints = {last}, or give "

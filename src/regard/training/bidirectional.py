@@ -20,11 +20,11 @@ from regard.data.stats import CorpusStats
 from regard.evaluation.likelihood import perplexity
 from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import Network
-from regard.training.automatic_settings import Pick, Said, picks_for_both_ways
+from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_both_ways
 from regard.training.language import LanguageKind, LanguageModelling
 from regard.training.losses import Loss, smoothed_cross_entropy
 from regard.training.objectives import Objective, TokenBatch
-from regard.training.task import Check, Measured
+from regard.training.task import Check, ValidationResult
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class BidirectionalKind(LanguageKind):
 
     name = "bidirectional language model"
 
-    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so much text."""
         return picks_for_both_ways(scan, said)
 
@@ -103,7 +103,7 @@ class BidirectionalModelling(LanguageModelling):
         return self._cost.training(lengths, lengths)
 
     @torch.no_grad()
-    def _measure(self, part: PreparedSplit, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         """The loss of both directions, and the perplexity of each."""
         objective, ahead, back, places = BothWays(self._both, 0.0), 0.0, 0.0, 0
         for batch in self._in_order(part, check):
@@ -117,7 +117,7 @@ class BidirectionalModelling(LanguageModelling):
             "forward_perplexity": perplexity(ahead / places),
             "backward_perplexity": perplexity(back / places),
         }
-        return Measured(scores)
+        return ValidationResult(scores)
 
 
 def _both_ways(batch: TokenBatch) -> TwoWayBatch:

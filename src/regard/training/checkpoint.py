@@ -20,18 +20,18 @@ from safetensors import torch as safetensors
 from torch import Tensor, nn
 
 from regard.models.weights import tensors_of
-from regard.training.state import State
+from regard.training.state import TrainingState
 from regard.training.unwritable import unwritable
 
-KEPT = 2
-NAME = re.compile(r"step-(\d+)\.safetensors")
+CHECKPOINTS_KEPT = 2
+CHECKPOINT_NAME = re.compile(r"step-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """The tensors of a network, its optimiser and its average, by name, and the state beside them."""
 
-    state: State
+    state: TrainingState
     tensors: Mapping[str, Tensor]
 
     def part(self, name: str) -> dict[str, Tensor]:
@@ -40,12 +40,12 @@ class Checkpoint:
         return {key.removeprefix(prefix): tensor for key, tensor in self.tensors.items() if key.startswith(prefix)}
 
 
-def write_checkpoint(folder: Path, state: State, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+def write_checkpoint(folder: Path, state: TrainingState, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Write a checkpoint, then remove all but the last ones."""
     tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     about = {"state": json.dumps(state.as_dict()), "digest": _digest(tensors)}
     write_tensors(folder / f"step-{state.step:09d}.safetensors", tensors, about)
-    for path in _newest_first(folder)[KEPT:]:
+    for path in _newest_first(folder)[CHECKPOINTS_KEPT:]:
         path.unlink(missing_ok=True)
 
 
@@ -80,7 +80,7 @@ def checkpoints(folder: Path) -> Iterator[Checkpoint | str]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    named = [(NAME.fullmatch(path.name), path) for path in (folder.iterdir() if folder.is_dir() else [])]
+    named = [(CHECKPOINT_NAME.fullmatch(path.name), path) for path in (folder.iterdir() if folder.is_dir() else [])]
     return [path for match, path in sorted(named, key=lambda entry: entry[1].name, reverse=True) if match]
 
 
@@ -92,7 +92,7 @@ def _read(path: Path) -> Checkpoint:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is not a mapping
     if about["digest"] != _digest(tensors):
         raise ValueError("its bytes are not those that were written")
-    return Checkpoint(State.from_dict(json.loads(about["state"])), tensors)
+    return Checkpoint(TrainingState.from_dict(json.loads(about["state"])), tensors)
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

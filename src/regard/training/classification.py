@@ -16,13 +16,13 @@ from regard.data.stats import CorpusStats, ReportProgress
 from regard.data.store import TokenStore
 from regard.evaluation.labels import class_scores, confusion
 from regard.models.network import Network
-from regard.training.automatic_settings import Pick, Said, picks_for_classes
+from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_classes
 from regard.training.display import Sample
 from regard.training.labelling import Labelling, Predictions
 from regard.training.labels import LabelBatch, label_batch
 from regard.training.one_sided import check_one_sided
 from regard.training.ranked import ranked
-from regard.training.task import Check, Measured
+from regard.training.task import Check, ValidationResult
 
 
 class ClassificationKind:
@@ -38,7 +38,7 @@ class ClassificationKind:
         """Read the texts once."""
         return labeled_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so many texts."""
         return picks_for_classes(scan, said)
 
@@ -64,7 +64,7 @@ class Classification(Labelling):
         numbers = np.array([[int(labels[n][0])] for n in examples], np.int64)
         return label_batch(framed, torch.from_numpy(numbers), self.segments)
 
-    def measure(self, part: PreparedSplit, check: Check) -> Measured:
+    def measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         """Loss, accuracy, macro-F1 and the confusion matrix."""
         found = self.predictions(part.store, check)
         table = confusion(self.labels, *([int(row[0]) for row in rows] for rows in (found.right, found.given)))
@@ -76,7 +76,7 @@ class Classification(Labelling):
             for row in rows[: self.config.validation.samples]
         ]
         ratings = [float(granted[0]) for granted in found.granted]
-        return Measured(scores, shown, ranked=ranked(rows, ratings, longer="source"), confusion=table.as_dict())
+        return ValidationResult(scores, shown, ranked=ranked(rows, ratings, longer="source"), confusion=table.as_dict())
 
 
 def _rated(pairs: Sequence[Pair], found: Predictions, labels: Sequence[str]) -> list[dict[str, str | float]]:

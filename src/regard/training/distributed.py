@@ -14,11 +14,11 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import RegardError, RunError
-from regard.training.rank_zero import ANOTHER
+from regard.training.rank_zero import OTHER_PROCESS_FAILED
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessGroup:
     """Which of how many processes this is, and the device it computes on."""
 
     rank: int = 0
@@ -71,7 +71,7 @@ class Processes:
         if failure is not None and (self.first or not isinstance(failure, RegardError)):
             raise failure
         if self.first:
-            raise RunError(sentence or ANOTHER)
+            raise RunError(sentence or OTHER_PROCESS_FAILED)
         raise SystemExit(RegardError.exit_code)
 
     def _told(self, rank: int, sentence: str) -> str:
@@ -85,20 +85,20 @@ class Processes:
         return bytes(heard.tolist()).decode()
 
 
-ALONE = Processes()
+SINGLE_PROCESS = ProcessGroup()
 
 
 @contextmanager
-def joined() -> Iterator[Processes]:
+def joined_process_group() -> Iterator[ProcessGroup]:
     """Join the other processes, if `torchrun` started several, and leave them at the end."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
     if world == 1:
-        yield Processes(device=device)
+        yield ProcessGroup(device=device)
         return
     distributed.init_process_group("nccl" if cuda else "gloo")
     try:
-        yield Processes(distributed.get_rank(), world, device)
+        yield ProcessGroup(distributed.get_rank(), world, device)
     finally:
         distributed.destroy_process_group()

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from regard.training.distributed import ALONE, Processes
+from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.version import __version__
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class MatmulPeak:
     """The precision that was asked for, the type in which this machine multiplies matrices, and its best rate."""
 
     asked: str
@@ -32,16 +32,16 @@ class Ceiling:
         }
 
 
-def ceiling_of(asked: str, before: Mapping[str, Any], processes: Processes = ALONE) -> Ceiling:
+def matmul_peak(asked: str, before: Mapping[str, Any], processes: ProcessGroup = SINGLE_PROCESS) -> MatmulPeak:
     """How this machine does what is asked for: bfloat16 only if it is the faster, which depends on the processor.
 
     A run that goes on keeps what it decided `before`, by the facts that it left, and all processes decide alike: so
     what is computed does not hang on a stopwatch.
     """
-    exact = Ceiling(asked, torch.float32, matmul_gflops(processes.device, torch.float32))
+    exact = MatmulPeak(asked, torch.float32, matmul_gflops(processes.device, torch.float32))
     if asked == "float32":
         return exact
-    short = Ceiling(asked, torch.bfloat16, matmul_gflops(processes.device, torch.bfloat16))
+    short = MatmulPeak(asked, torch.bfloat16, matmul_gflops(processes.device, torch.bfloat16))
     faster = short.gflops > exact.gflops
     if before.get("precision") == asked:
         faster = before.get("products") == short.facts()["products"]

@@ -25,8 +25,8 @@ from regard.models.network import Network
 from regard.models.weights import read_tensors, shape, tensors_of
 from regard.nn import Embedding
 
-OF_THE_TASK = ("head.", "pooling.")  # what tensors are called that may be new
-FREE = (  # settings that do not make what was learned mean something else
+TASK_SPECIFIC = ("head.", "pooling.")  # what tensors are called that may be new
+CHANGEABLE = (  # settings that do not make what was learned mean something else
     "model.dropout",
     "model.attention_dropout",
     "model.activation_dropout",
@@ -35,7 +35,7 @@ FREE = (  # settings that do not make what was learned mean something else
 )
 
 
-def start_source(sources: Sequence[ConfigSource], *, by_command: bool = False) -> ConfigSource | None:
+def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = False) -> ConfigSource | None:
     """The settings of the network that training starts from, if sources say there is one.
 
     `by_command`: the first source is what a command stands for, and any network that can do the same will do.
@@ -74,7 +74,7 @@ def check_same_network(config: Config, sources: Sequence[ConfigSource]) -> None:
     theirs = _settings(read_config(folder))
     for path, now in _settings(config).items():
         name, was = ".".join(path), theirs.get(path)
-        if was != now and not any(name == free or name.startswith(f"{free}.") for free in FREE):
+        if was != now and not any(name == free or name.startswith(f"{free}.") for free in CHANGEABLE):
             found = setting_origin([path], sources)
             where = f"{found}: " if found else ""
             raise ConfigError(
@@ -92,7 +92,7 @@ def start_tokenizer(folder: str) -> str:
 
 
 @torch.no_grad()
-def fill_from(network: Network, config: Config) -> str:
+def copy_weights_from(network: Network, config: Config) -> str:
     """Give a network the weights of the folder that training starts from; a sentence on what is new."""
     assert config.training.start_from is not None
     folder = model_folder(config.training.start_from)
@@ -102,7 +102,7 @@ def fill_from(network: Network, config: Config) -> str:
     new = []
     for name, tensor in tensors_of(network).items():
         if name not in theirs:
-            if not name.startswith(OF_THE_TASK):
+            if not name.startswith(TASK_SPECIFIC):
                 raise ModelError(f"{path}: has no tensor {name}, which {CONFIG} asks for.")
             new.append(name)
         elif theirs[name].shape != tensor.shape:
@@ -115,10 +115,10 @@ def fill_from(network: Network, config: Config) -> str:
     return f"Starting from {folder}" + (f", with a new {' and a new '.join(parts)}." if parts else ".")
 
 
-def freeze(network: nn.Module) -> None:
+def freeze_encoder(network: nn.Module) -> None:
     """Let training change nothing but the head, what pools for it and, of an ELMo, how layers are mixed for it."""
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name.startswith((*OF_THE_TASK, "mixing.")))
+        parameter.requires_grad_(name.startswith((*TASK_SPECIFIC, "mixing.")))
 
 
 def _settings(config: Config) -> dict[tuple[str, ...], Any]:
@@ -155,7 +155,7 @@ def check_word_vectors(config: Config) -> None:
         )
 
 
-def start_from_word_vectors(network: Network, tokenizer: Tokenizer, path: Path) -> str:
+def initialize_embeddings(network: Network, tokenizer: Tokenizer, path: Path) -> str:
     """Set the embeddings of tokens that are words of the file; returns how many there are, as a sentence.
 
     The vectors keep their directions, and are scaled together to the spread that embeddings have at first, N(0, 1/C).

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Wish:
+class StopRequest:
     """Whether someone has asked to stop."""
 
     def __init__(self) -> None:
@@ -17,9 +17,9 @@ class Wish:
 
 
 @contextmanager
-def wish_to_stop() -> Iterator[Wish]:
+def stop_on_signal() -> Iterator[StopRequest]:
     """While it lasts, the first SIGINT, SIGTERM or SIGHUP only makes the wish."""
-    wish = Wish()
+    wish = StopRequest()
     before = {number: signal.getsignal(number) for number in _listened_to()}
 
     def note(number: int, frame: FrameType | None) -> None:

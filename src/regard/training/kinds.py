@@ -9,10 +9,10 @@ from regard.training.classification import ClassificationKind
 from regard.training.language import LanguageKind
 from regard.training.masked import MaskedKind
 from regard.training.tagging import TaggingKind
-from regard.training.task import Kind
+from regard.training.task import Task
 from regard.training.translation import TranslationKind
 
-KINDS: dict[str, Kind] = {  # by the task that a network is for
+KINDS: dict[str, Task] = {  # by the task that a network is for
     "translation": TranslationKind(),
     "language": LanguageKind(),
     "bidirectional": BidirectionalKind(),
@@ -43,7 +43,7 @@ def check_command(config: Config, what: str) -> None:
     )
 
 
-def kind_of(config: Config) -> Kind:
+def task_of(config: Config) -> Task:
     """What is trained follows from the network."""
     if config.model.task in KINDS:
         return KINDS[config.model.task]
@@ -53,7 +53,7 @@ def kind_of(config: Config) -> Kind:
     )
 
 
-def kind_said(sources: Sequence[ConfigSource]) -> Kind | None:
+def task_in_sources(sources: Sequence[ConfigSource]) -> Task | None:
     """What is trained, as far as sources say, whatever else may be wrong with them."""
     said = {
         name: value for name in ("kind", "head") if (value := unchecked_value(sources, f"model.{name}")) is not None

@@ -16,8 +16,8 @@ from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
-from regard.training.labels import UNSCORED, LabelBatch, PredictLabels
-from regard.training.task import Check, Measured
+from regard.training.labels import IGNORED_LABEL, LabelBatch, PredictLabels
+from regard.training.task import Check, ValidationResult
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Labelling:
 
     def flops(self, batch: LabelBatch) -> float:
         """Forward and backward, pads not counted; of a frozen network forward only, which is a third of it."""
-        both = self._cost.training((batch.labels != UNSCORED).sum(1), batch.lengths)
+        both = self._cost.training((batch.labels != IGNORED_LABEL).sum(1), batch.lengths)
         return both / 3 if self.config.training.freeze_encoder else both
 
     def describe(self, place: DataPosition, batch: LabelBatch) -> str:
@@ -80,11 +80,11 @@ class Labelling:
             f"tokens, the first {first!r}"
         )
 
-    def validate(self, check: Check) -> Measured:
+    def validate(self, check: Check) -> ValidationResult:
         """Measure on the validation data."""
         return self.measure(self._valid, check)
 
-    def test(self, check: Check) -> Measured | None:
+    def test(self, check: Check) -> ValidationResult | None:
         """The same on the test data."""
         return self.measure(self._test, check) if self._test is not None else None
 
@@ -93,7 +93,7 @@ class Labelling:
         """The batch of these examples of a store."""
 
     @abstractmethod
-    def measure(self, part: PreparedSplit, check: Check) -> Measured:
+    def measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         """What the network makes of a part of the data."""
 
     @torch.no_grad()
@@ -110,7 +110,7 @@ class Labelling:
             granted = p.gather(1, right[:, None]).squeeze(1)
             sure, given = p.max(-1)
             total, count = total - float(granted.clamp(min=1e-300).log().sum()), count + len(right)
-            bounds = np.cumsum((batch.labels != UNSCORED).sum(1).cpu().numpy())[:-1]
+            bounds = np.cumsum((batch.labels != IGNORED_LABEL).sum(1).cpu().numpy())[:-1]
             parts = [np.split(tensor.cpu().numpy(), bounds) for tensor in (right, given, sure, granted)]
             found |= {int(n): tuple(row) for n, *row in zip(examples, *parts, strict=True)}
         columns = zip(*(found[n] for n in range(len(store))), strict=True)

@@ -13,7 +13,7 @@ from regard.data.encoder_inputs import EncoderBatch
 from regard.models.network import EncodingNetwork
 from regard.training.objectives import Batch, Objective
 
-UNSCORED = -1  # in place of a label: nothing is predicted here
+IGNORED_LABEL = -1  # in place of a label: nothing is predicted here
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LabelBatch(Batch):
     @property
     def targets(self) -> int:
         """How many labels are to be predicted."""
-        return int((self.labels != UNSCORED).sum())
+        return int((self.labels != IGNORED_LABEL).sum())
 
     @property
     def lengths(self) -> Tensor:
@@ -59,7 +59,7 @@ class PredictLabels(Objective[EncodingNetwork]):
     def states(self, batch: LabelBatch) -> tuple[Tensor, Tensor]:
         """What stands for each text, or each word (N, C), and the labels of those that have one (N,), text by text."""
         memory = self.network.encode(batch.ids, batch.real, batch.facts)
-        scored = batch.labels != UNSCORED
+        scored = batch.labels != IGNORED_LABEL
         if not self.words:
             return self.network.pool(memory), batch.labels[scored]
         wanted = scored.flatten().nonzero().squeeze(1)

@@ -26,11 +26,11 @@ from regard.decoding.sampling import Sampler
 from regard.evaluation.likelihood import perplexity
 from regard.models.cost import Cost
 from regard.models.network import Network
-from regard.training.automatic_settings import Pick, Said, picks_for_text
+from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_text
 from regard.training.display import Sample
 from regard.training.objectives import NextToken, Objective, TokenBatch
 from regard.training.one_sided import check_one_sided
-from regard.training.task import Check, Measured
+from regard.training.task import Check, ValidationResult
 
 CONTEXT = 256
 PROMPT, CONTINUATION, TEMPERATURE = 12, 60, 0.8  # tokens, tokens, and how daring: samples at each validation
@@ -49,7 +49,7 @@ class LanguageKind:
         """Read the text once."""
         return document_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so much text."""
         return picks_for_text(scan, said)
 
@@ -110,16 +110,16 @@ class LanguageModelling:
         """Its size, and how its first row begins."""
         return describe_rows(batch.target, place, self.tokenizer)
 
-    def validate(self, check: Check) -> Measured:
+    def validate(self, check: Check) -> ValidationResult:
         """Loss and bits per byte of the validation text, and a few continuations."""
         return self._measure(self._valid, check)
 
-    def test(self, check: Check) -> Measured | None:
+    def test(self, check: Check) -> ValidationResult | None:
         """The same for the test text."""
         return self._measure(self._test, check) if self._test is not None else None
 
     @torch.no_grad()
-    def _measure(self, part: PreparedSplit, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
         for batch in self._in_order(part, check):
             found = objective(batch)
@@ -128,7 +128,7 @@ class LanguageModelling:
         scores = {"loss": loss, "perplexity": perplexity(loss)}
         if size := self._bytes(part):
             scores["bits_per_byte"] = total / math.log(2) / size
-        return Measured(scores, list(self._samples(part, check)))
+        return ValidationResult(scores, list(self._samples(part, check)))
 
     def _in_order(self, part: PreparedSplit, check: Check) -> Iterator[TokenBatch]:
         """Every token of a part once, as the text runs, on the device of the network."""

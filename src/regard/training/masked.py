@@ -28,14 +28,14 @@ from regard.evaluation.likelihood import perplexity
 from regard.models.contents import TOKENIZER, model_folder
 from regard.models.cost import Cost
 from regard.models.network import EncodingNetwork, Network
-from regard.training.automatic_settings import Pick, Said, picks_for_encoder
+from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_encoder
 from regard.training.display import Sample
 from regard.training.language import context_of, describe_rows
 from regard.training.losses import smoothed_cross_entropy
 from regard.training.objectives import Batch, Objective
 from regard.training.one_sided import check_one_sided
 from regard.training.state import generator
-from regard.training.task import Check, Measured
+from regard.training.task import Check, ValidationResult
 
 SAMPLE = 24  # tokens of a text that is shown
 
@@ -69,7 +69,7 @@ class MaskedKind:
         """Read the text once."""
         return document_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so much text."""
         return picks_for_encoder(scan, said)
 
@@ -165,16 +165,16 @@ class MaskedModelling:
         """Its size, and how its first passage begins."""
         return describe_rows(batch.original, place, self.tokenizer)
 
-    def validate(self, check: Check) -> Measured:
+    def validate(self, check: Check) -> ValidationResult:
         """How well hidden tokens of the validation text are predicted, always the same ones, and a few texts filled."""
         return self._measure(self._valid, check)
 
-    def test(self, check: Check) -> Measured | None:
+    def test(self, check: Check) -> ValidationResult | None:
         """The same for the test text."""
         return self._measure(self._test, check) if self._test is not None else None
 
     @torch.no_grad()
-    def _measure(self, part: PreparedSplit, check: Check) -> Measured:
+    def _measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         objective, total, right, targets = HiddenToken(self._encoder, 0.0), 0.0, 0, 0
         device = next(self.network.parameters()).device
         for number, batch in enumerate(self._passages(part).in_order()):
@@ -187,7 +187,7 @@ class MaskedModelling:
             targets += len(wanted)
         loss = total / targets
         scores = {"loss": loss, "perplexity": perplexity(loss), "accuracy": right / targets}
-        return Measured(scores, list(self._samples(part, check)))
+        return ValidationResult(scores, list(self._samples(part, check)))
 
     def _samples(self, part: PreparedSplit, check: Check) -> Iterator[Sample]:
         """Places in the text, always the same ones, with tokens behind the mask, and with the best guesses instead."""

@@ -9,28 +9,28 @@ from contextlib import contextmanager
 
 from regard.errors import RegardError, RunError
 
-ANOTHER = "another of the processes has failed, and says why; mend that, and go on with --resume."
+OTHER_PROCESS_FAILED = "another of the processes has failed, and says why; mend that, and go on with --resume."
 
 
-def is_first() -> bool:
+def is_rank_zero() -> bool:
     """Whether this is the only process, or the first of those that `torchrun` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
-def one_voice() -> Iterator[None]:
+def rank_zero_errors() -> Iterator[None]:
     """While it lasts, what the first process says of a failure is enough: the others leave without a word."""
     try:
         yield
     except RegardError as error:
-        if is_first():
+        if is_rank_zero():
             raise
         raise SystemExit(error.exit_code) from None
     except RuntimeError as error:
         if not _is_lost_connection(error):
             raise
-        if is_first():
-            raise RunError(ANOTHER) from None
+        if is_rank_zero():
+            raise RunError(OTHER_PROCESS_FAILED) from None
         raise SystemExit(RegardError.exit_code) from None
 
 

@@ -30,13 +30,13 @@ from regard.models.card import card
 from regard.models.contents import CARD, WEIGHTS
 from regard.models.network import Network
 from regard.models.weights import tensors_of
-from regard.training.checkpoint import NAME, write_tensors
+from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
 from regard.training.unwritable import unwritable
 
-GROWING = ("metrics.jsonl", "samples.jsonl")
+APPENDED_FILES = ("metrics.jsonl", "samples.jsonl")
 
 
-class Run:
+class RunFolder:
     """A run's folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class Run:
     @property
     def exists(self) -> bool:
         """Whether there is training here to go on with; settings alone, of a run that never began, can be replaced."""
-        return (self.folder / GROWING[0]).exists() or self.saved
+        return (self.folder / APPENDED_FILES[0]).exists() or self.saved
 
     @property
     def saved(self) -> bool:
@@ -118,7 +118,7 @@ class Run:
     def sizes(self) -> dict[str, int]:
         """How large the growing files are, all of it on disk."""
         sizes = {}
-        for name in GROWING:
+        for name in APPENDED_FILES:
             path = self.folder / name
             if path.exists():
                 with _writing(path), open(path, "rb+") as file:
@@ -128,7 +128,7 @@ class Run:
 
     def cut(self, sizes: Mapping[str, int]) -> None:
         """Take back what was added to the growing files after they had these sizes."""
-        for name in GROWING:
+        for name in APPENDED_FILES:
             path = self.folder / name
             if path.exists() and path.stat().st_size > sizes.get(name, 0):
                 with _writing(path):
@@ -150,7 +150,9 @@ class Run:
 
     def kept_weights(self) -> dict[int, Path]:
         """Where weights are kept, by their step, the earliest first."""
-        named = [(NAME.fullmatch(path.name), path) for path in sorted((self.folder / "weights").glob("step-*"))]
+        named = [
+            (CHECKPOINT_NAME.fullmatch(path.name), path) for path in sorted((self.folder / "weights").glob("step-*"))
+        ]
         return {int(match[1]): path for match, path in named if match}
 
     def keep_weights(self, step: int, tensors: Mapping[str, Tensor]) -> None:

@@ -16,27 +16,38 @@ from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderErr
 from regard.models import build
 from regard.models.contents import WEIGHTS
 from regard.models.weights import read_tensors
-from regard.training.averaging import swapped
+from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints
-from regard.training.display import Display, LastingDisplay
-from regard.training.distributed import Processes, joined
-from regard.training.environment import ceiling_of, environment, keep_freed_memory
-from regard.training.initialization import fill_from, freeze, start_from_word_vectors
-from regard.training.interrupts import Wish, wish_to_stop
-from regard.training.kinds import kind_of
+from regard.training.display import ProgressDisplay, ResilientDisplay
+from regard.training.distributed import ProcessGroup, joined_process_group
+from regard.training.environment import environment, keep_freed_memory, matmul_peak
+from regard.training.initialization import copy_weights_from, freeze_encoder, initialize_embeddings
+from regard.training.interrupts import StopRequest, stop_on_signal
+from regard.training.kinds import task_of
 from regard.training.language import context_of
-from regard.training.rank_zero import one_voice
+from regard.training.rank_zero import rank_zero_errors
 from regard.training.report import write_report
-from regard.training.run_folder import Run
-from regard.training.setup import Order, at_hand, begin, config_of, go_on, now, prepared_folder, reporting
+from regard.training.run_folder import RunFolder
+from regard.training.setup import (
+    TrainRequest,
+    config_of,
+    prepared_folder,
+    progress_callback,
+    resume_run,
+    start_run,
+    timestamp,
+    with_run_files,
+)
 from regard.training.state import seed_step
-from regard.training.task import Kind
-from regard.training.trainer import Loop
+from regard.training.task import Task
+from regard.training.trainer import Trainer
 
-__all__ = ["Order", "carry_out", "train"]
+__all__ = ["TrainRequest", "run_training", "train"]
 
 
-def train(config: Config, out: str | Path, *, resume: bool = False, display: Display | None = None) -> Run:
+def train(
+    config: Config, out: str | Path, *, resume: bool = False, display: ProgressDisplay | None = None
+) -> RunFolder:
     """Train with these settings; everything is in the folder `out` afterwards. `resume` goes on with a run there.
 
     config = regard.load_config("tiny", ["data.train.files=pairs.tsv", "training.steps=2000"])
@@ -44,41 +55,41 @@ def train(config: Config, out: str | Path, *, resume: bool = False, display: Dis
     model = regard.load(run.folder / "best")
     """
     given = ConfigSource("regard.train", config.model_dump(mode="json", exclude_unset=True))
-    return carry_out(Order([given], Path(out), resume=resume, command=["regard.train"]), display)
+    return run_training(TrainRequest([given], Path(out), resume=resume, command=["regard.train"]), display)
 
 
-def carry_out(order: Order, display: Display | None = None) -> Run:
+def run_training(order: TrainRequest, display: ProgressDisplay | None = None) -> RunFolder:
     """Train, or go on training, and write the run folder.
 
     Under `torchrun` every process calls this; the first of them reads, writes and speaks for all.
     """
     keep_freed_memory()
-    run = Run(order.out)
+    run = RunFolder(order.out)
     with ExitStack() as until_done:
-        processes = until_done.enter_context(joined())
-        wish = until_done.enter_context(wish_to_stop())
-        display = LastingDisplay(display) if processes.first and display is not None else Display()
+        processes = until_done.enter_context(joined_process_group())
+        wish = until_done.enter_context(stop_on_signal())
+        display = ResilientDisplay(display) if processes.first and display is not None else ProgressDisplay()
         until_done.callback(display.close)
-        until_done.enter_context(one_voice())
+        until_done.enter_context(rank_zero_errors())
         with processes.as_one():
             if processes.first:
                 until_done.enter_context(run.held())
                 if order.resume and run.exists:
-                    go_on(run, order, display)
+                    resume_run(run, order, display)
                 elif not order.sources:
                     raise ConfigError(f"{run.folder}: holds no run to go on with; check --out.")
                 else:
-                    begin(run, order, display, wish)
-        with _end_noted(run, processes), one_voice():
+                    start_run(run, order, display, wish)
+        with _end_noted(run, processes), rank_zero_errors():
             _train(run, processes, display, wish)
         return run
 
 
-def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None:
+def _train(run: RunFolder, processes: ProcessGroup, display: ProgressDisplay, wish: StopRequest) -> None:
     config = config_of(run)
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
-    kind, about = kind_of(config), run.read_about()
+    kind, about = task_of(config), run.read_about()
     with processes.as_one():
         if processes.first:
             prepared = _prepare(run, kind, config, about["key"], display, wish)
@@ -92,14 +103,14 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
     seed_step(config.training.seed, 0)
     network = build(config.model)
     if config.training.start_from is not None and not run.saved:
-        display.note(fill_from(network, config))
+        display.note(copy_weights_from(network, config))
     if config.training.pretrained_embeddings is not None and not run.saved:
-        display.note(start_from_word_vectors(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
+        display.note(initialize_embeddings(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
     if config.training.freeze_encoder:
-        freeze(network)
+        freeze_encoder(network)
     task = kind.begin(config, prepared, network)
-    ceiling = ceiling_of(config.training.precision, about.get("environment", {}), processes)
-    loop = Loop(
+    ceiling = matmul_peak(config.training.precision, about.get("environment", {}), processes)
+    loop = Trainer(
         run,
         config,
         task,
@@ -141,7 +152,7 @@ def _train(run: Run, processes: Processes, display: Display, wish: Wish) -> None
 
 
 @contextmanager
-def _end_noted(run: Run, processes: Processes) -> Iterator[None]:
+def _end_noted(run: RunFolder, processes: ProcessGroup) -> Iterator[None]:
     """While it lasts, whatever ends the run before its time is noted in run.json."""
     try:
         yield
@@ -160,17 +171,22 @@ def _end(error: BaseException) -> dict[str, str | None]:
     return {"status": "failed", "failure": said}
 
 
-def _conclude(run: Run, loop: Loop, status: str) -> None:
+def _conclude(run: RunFolder, loop: Trainer, status: str) -> None:
     results = finish(loop)
     if results.outputs:
         run.write_json("outputs.json", results.outputs)
-    run.update_about(status=status, finished=now(), results=results.scores, signatures=results.signatures)
+    run.update_about(status=status, finished=timestamp(), results=results.scores, signatures=results.signatures)
     write_report(run.folder)
 
 
-def _prepare(run: Run, kind: Kind, config: Config, key: str, display: Display, wish: Wish) -> PreparedData:
+def _prepare(
+    run: RunFolder, kind: Task, config: Config, key: str, display: ProgressDisplay, wish: StopRequest
+) -> PreparedData:
     return kind.prepare(
-        prepared_folder(run, config, key), key, at_hand(run, config, read=False), reporting(run, display, wish)
+        prepared_folder(run, config, key),
+        key,
+        with_run_files(run, config, read=False),
+        progress_callback(run, display, wish),
     )
 
 
@@ -198,7 +214,7 @@ def _fitted(config: Config, prepared: PreparedData) -> Config:
     return validate_sources([ConfigSource("the tokenizer", values)])
 
 
-def _last_whole(run: Run, display: Display) -> Checkpoint | None:
+def _last_whole(run: RunFolder, display: ProgressDisplay) -> Checkpoint | None:
     damaged: list[str] = []
     for found in checkpoints(run.checkpoints):
         if isinstance(found, Checkpoint):
@@ -220,7 +236,7 @@ class Results:
     outputs: dict[str, Any] = field(default_factory=dict)
 
 
-def finish(loop: Loop) -> Results:
+def finish(loop: Trainer) -> Results:
     """Write `last/`, see whether the average is better than `best/`, and measure what is best.
 
     It can be repeated: a run that is killed here does all of it again.
@@ -228,20 +244,20 @@ def finish(loop: Loop) -> Results:
     loop.network.eval()
     state, best = loop.state, dict(loop.state.best or {})
     step = state.best_step
-    with swapped(loop.network, loop.average.tensors if loop.average is not None else None):
+    with swapped_weights(loop.network, loop.average.tensors if loop.average is not None else None):
         loop.save_model("last", state.step, {})
     scores: dict[str, dict[str, float]] = {}
     averaged = loop.average_of_last()
     if averaged is not None:
         loop.display.note(f"Averaging the weights of the last {len(state.kept)} validations.")
-        with swapped(loop.network, averaged):
+        with swapped_weights(loop.network, averaged):
             found = loop.task.validate(loop.check).scores
             scores["average"] = found
             if loop.gain(found, best) > 0:
                 best, step = found, state.step
                 loop.save_model("best", step, found)
     scores["best"] = {"step": step, **best}
-    with swapped(loop.network, _best(loop)):
+    with swapped_weights(loop.network, _best(loop)):
         measured = loop.task.test(loop.check)
         if measured is not None:
             scores["test"] = measured.scores
@@ -251,17 +267,17 @@ def finish(loop: Loop) -> Results:
     return Results(scores, dict(measured.signatures), outputs)
 
 
-def _best(loop: Loop) -> dict[str, Tensor]:
+def _best(loop: Trainer) -> dict[str, Tensor]:
     """The weights in `best/`; where someone has removed it, it is written again, if its weights are still here."""
     state, folder = loop.state, loop.run.folder / "best"
     if not folder.exists():
-        with swapped(loop.network, _still_here(loop, state.best_step)):
+        with swapped_weights(loop.network, _still_here(loop, state.best_step)):
             loop.save_model("best", state.best_step, dict(state.best or {}))
         loop.display.note(f"{folder}: was missing, and is written again.")
     return read_tensors(folder / WEIGHTS)
 
 
-def _still_here(loop: Loop, step: int) -> Mapping[str, Tensor] | None:
+def _still_here(loop: Trainer, step: int) -> Mapping[str, Tensor] | None:
     """The weights that were validated at a step: those of the checkpoint, or those kept for averaging."""
     if step == loop.state.step:
         return loop.average.tensors if loop.average is not None else None  # the network's own

@@ -57,7 +57,7 @@ def constant(peak: float, warmup: int) -> Schedule:
     return lambda step: peak * min(1.0, step / warmup) if warmup else peak
 
 
-def schedule_of(settings: ScheduleConfig, width: int, steps: int) -> Schedule:
+def build_schedule(settings: ScheduleConfig, width: int, steps: int) -> Schedule:
     """The schedule that the settings describe, for a network of this width and a run of so many steps."""
     match settings:
         case InverseSqrtScheduleConfig(learning_rate=peak, warmup_steps=warmup):

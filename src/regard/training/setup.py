@@ -16,19 +16,19 @@ from regard.data.stats import ReportProgress
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
 from regard.models.contents import TOKENIZER
-from regard.training.automatic_settings import AMOUNTS, NAME, Pick, said_in, source_of
-from regard.training.display import Display
-from regard.training.initialization import check_same_network, check_word_vectors, start_source, start_tokenizer
-from regard.training.interrupts import Wish
-from regard.training.kinds import check_command, kind_of, kind_said
-from regard.training.run_folder import Run
-from regard.training.task import Kind
+from regard.training.automatic_settings import SOURCE_NAME, TYPICAL_STATS, AutomaticSetting, as_source, user_settings
+from regard.training.display import ProgressDisplay
+from regard.training.initialization import check_same_network, check_word_vectors, start_from_source, start_tokenizer
+from regard.training.interrupts import StopRequest
+from regard.training.kinds import check_command, task_in_sources, task_of
+from regard.training.run_folder import RunFolder
+from regard.training.task import Task
 
-SPOOL = "standard-input"
+STDIN_COPY = "standard-input"
 
 
 @dataclass(frozen=True)
-class Order:
+class TrainRequest:
     """What the user asked for."""
 
     sources: Sequence[ConfigSource]  # settings, the later ones to win; what is picked comes after the first
@@ -43,14 +43,14 @@ class Order:
         return self.what is not None
 
 
-def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
+def start_run(run: RunFolder, order: TrainRequest, display: ProgressDisplay, wish: StopRequest) -> None:
     """Settle the settings of a new run, and write them down."""
     if run.exists:
         raise RunError(f"{run.folder}: holds a run already; add --resume to go on with it, or choose another --out.")
     run.clear()
-    (run.folder / SPOOL).unlink(missing_ok=True)  # what came through standard input of an attempt that never began
+    (run.folder / STDIN_COPY).unlink(missing_ok=True)  # what came through standard input of an attempt that never began
     sources = list(order.sources)
-    first = start_source(sources, by_command=order.pick)
+    first = start_from_source(sources, by_command=order.pick)
     if first is not None:  # above what a command stands for, below all that the user says
         sources = [*sources[:1], first, *sources[1:]] if order.pick else [first, *sources]
     config = _whatever_the_data(sources) if order.pick else validate_sources(sources)
@@ -60,33 +60,33 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
     elif config.tokenizer.file is not None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
         config = _whatever_the_data(sources) if order.pick else validate_sources(sources)
-    kind = kind_of(config)
+    kind = task_of(config)
     if order.what is not None:
         check_command(config, order.what)
     kind.check(config)
     if not config.data.train.has_files:
         aligned = "--source and --target, or " if config.model.translates else ""
         raise ConfigError(f"there is nothing to learn from; give {aligned}--data.")
-    data, report = at_hand(run, config, read=True).data, reporting(run, display, wish)
+    data, report = with_run_files(run, config, read=True).data, progress_callback(run, display, wish)
     _look_at_what_measures(kind, data, display, report)
-    picks: list[Pick] = []
+    picks: list[AutomaticSetting] = []
     if order.pick:
         scan = kind.scan(data.train, data.skip_invalid, report)
         if scan.characters == 0:
             raise DataError(f"{', '.join(config.data.train.file_names)}: has nothing to learn from; give more text.")
-        picks = kind.picks(scan, said_in(sources))
-        sources = [sources[0], source_of(picks), *sources[1:]]
+        picks = kind.picks(scan, user_settings(sources))
+        sources = [sources[0], as_source(picks), *sources[1:]]
         config = validate_sources(sources)
         picks = _not_overruled(picks, config, sources)
         for pick in picks:
             display.note(f"{pick.setting} = {pick.value}: {pick.why}.")
     check_word_vectors(config)
-    key = data_key(at_hand(run, config, read=True))
+    key = data_key(with_run_files(run, config, read=True))
     run.write(run.config.name, to_toml(config, sources))
     about = {
         "name": run.folder.resolve().name,
         "command": list(order.command),
-        "started": now(),
+        "started": timestamp(),
         "finished": None,
         "status": "begun",
         "task": kind.name,
@@ -98,27 +98,31 @@ def begin(run: Run, order: Order, display: Display, wish: Wish) -> None:
 
 def _whatever_the_data(sources: Sequence[ConfigSource]) -> Config:
     """The settings before picks, which need the data read, are known: right for some amount of it, or a complaint."""
-    kind = kind_said(sources)
+    kind = task_in_sources(sources)
     if kind is None:
         return validate_sources(sources)
     complaints: list[ConfigError] = []
-    for amount in AMOUNTS:
+    for amount in TYPICAL_STATS:
         try:
-            return validate_sources([sources[0], source_of(kind.picks(amount, said_in(sources))), *sources[1:]])
+            return validate_sources([sources[0], as_source(kind.picks(amount, user_settings(sources))), *sources[1:]])
         except ConfigError as error:
             complaints.append(error)
     raise complaints[0]
 
 
-def _not_overruled(picks: Sequence[Pick], config: Config, sources: Sequence[ConfigSource]) -> list[Pick]:
+def _not_overruled(
+    picks: Sequence[AutomaticSetting], config: Config, sources: Sequence[ConfigSource]
+) -> list[AutomaticSetting]:
     """The picks that have become settings: the user said nothing else, nor chose a variant that has no such setting."""
     settled = {".".join(path) for path, _ in flatten(config.model_dump(mode="json"))}
     return [
-        pick for pick in picks if pick.setting in settled and setting_origin([pick.setting.split(".")], sources) == NAME
+        pick
+        for pick in picks
+        if pick.setting in settled and setting_origin([pick.setting.split(".")], sources) == SOURCE_NAME
     ]
 
 
-def _look_at_what_measures(kind: Kind, data: DataConfig, display: Display, report: ReportProgress) -> None:
+def _look_at_what_measures(kind: Task, data: DataConfig, display: ProgressDisplay, report: ReportProgress) -> None:
     """Read validation and test data before anything long begins: a bad line in them would end the run much later."""
     learned_from = {_place(name) for name in data.train.file_names}
     for part, what in ((data.valid, "validation"), (data.test, "test")):
@@ -131,7 +135,7 @@ def _look_at_what_measures(kind: Kind, data: DataConfig, display: Display, repor
             raise DataError(f"{', '.join(part.file_names)}: has nothing to use as {what} data; give more text.")
 
 
-def go_on(run: Run, order: Order, display: Display) -> None:
+def resume_run(run: RunFolder, order: TrainRequest, display: ProgressDisplay) -> None:
     """Settle the settings of a run that resumes: its own, and what the user changes."""
     if not run.saved:  # a run saves before its first step, so there was a checkpoint
         raise RunFolderError(
@@ -142,9 +146,9 @@ def go_on(run: Run, order: Order, display: Display) -> None:
     own = ConfigSource(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
     sources = [own, *order.sources]
     after = validate_sources(sources)
-    for note in changed(before, after, sources):
+    for note in changed_settings(before, after, sources):
         display.note(note)
-    data = at_hand(run, after, read=False)
+    data = with_run_files(run, after, read=False)
     gone = [name for name in data.data.file_names if not _is_there(name)]
     if not gone and data_key(data) != run.read_about()["key"]:
         raise RunError(
@@ -154,7 +158,7 @@ def go_on(run: Run, order: Order, display: Display) -> None:
         run.write(run.config.name, to_toml(after, sources))
 
 
-def config_of(run: Run) -> Config:
+def config_of(run: RunFolder) -> Config:
     """The settings of a run."""
     remedy = "put it back from a copy, or start a new run with another --out."
     try:
@@ -168,20 +172,20 @@ def config_of(run: Run) -> Config:
         raise RunFolderError(str(error)) from None
 
 
-def prepared_folder(run: Run, config: Config, key: str) -> Path:
+def prepared_folder(run: RunFolder, config: Config, key: str) -> Path:
     """Where tokenizer and tokens of a run are."""
     return Path(config.data.store) / key[:16] if config.data.store else run.data
 
 
-def at_hand(run: Run, config: Config, *, read: bool) -> Config:
+def with_run_files(run: RunFolder, config: Config, *, read: bool) -> Config:
     """The settings with what a run keeps of its own: what came through standard input, the tokenizer it starts with."""
-    kept: dict[str, Any] = {"data": spool_stdin(config.data, run.folder / SPOOL, read=read)}
+    kept: dict[str, Any] = {"data": spool_stdin(config.data, run.folder / STDIN_COPY, read=read)}
     if config.training.start_from is not None:
         kept["tokenizer"] = config.tokenizer.model_copy(update={"file": str(run.folder / TOKENIZER)})
     return config.model_copy(update=kept)
 
 
-def reporting(run: Run, display: Display, wish: Wish) -> ReportProgress:
+def progress_callback(run: RunFolder, display: ProgressDisplay, wish: StopRequest) -> ReportProgress:
     """What tells the display how far long work is, and stops it on a wish."""
 
     def report(what: str, count: int) -> None:
@@ -192,7 +196,7 @@ def reporting(run: Run, display: Display, wish: Wish) -> ReportProgress:
     return report
 
 
-def now() -> str:
+def timestamp() -> str:
     """The time, as run.json writes it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -214,7 +218,7 @@ def _is_there(name: str) -> bool:
     return name.startswith("builtin:") or Path(name).exists()
 
 
-HONOURED = (
+CHANGEABLE_SETTINGS = (
     "training.steps",
     "training.epochs",
     "training.gradient_accumulation",
@@ -241,7 +245,7 @@ HONOURED = (
 )
 
 
-def changed(before: Config, after: Config, sources: Sequence[ConfigSource]) -> list[str]:
+def changed_settings(before: Config, after: Config, sources: Sequence[ConfigSource]) -> list[str]:
     """The settings that differ, as sentences; the first that may not differ is an error.
 
     What a run has learned so far, and its place in the data, must keep their meaning. Everything else may change.
@@ -252,7 +256,7 @@ def changed(before: Config, after: Config, sources: Sequence[ConfigSource]) -> l
         if old.get(path) == new.get(path):
             continue
         name, was, now = ".".join(path), old.get(path), new.get(path)
-        if not any(name == setting or name.startswith(f"{setting}.") for setting in HONOURED):
+        if not any(name == setting or name.startswith(f"{setting}.") for setting in CHANGEABLE_SETTINGS):
             found = setting_origin([path], sources)
             where = f"{found}: " if found else ""
             raise ConfigError(

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from regard.data.batching import DataPosition
-from regard.training.update import Update
+from regard.training.update import UpdateResult
 
 
 @dataclass
-class Interval:
+class MetricsInterval:
     """What has been seen since the last line of metrics."""
 
     steps: int = 0
@@ -22,7 +22,7 @@ class Interval:
     flops: float = 0.0
     seconds: float = 0.0
 
-    def add(self, seen: Update, flops: float, seconds: float) -> None:
+    def add(self, seen: UpdateResult, flops: float, seconds: float) -> None:
         """Count one more update."""
         self.steps += 1
         self.smoothed += seen.smoothed
@@ -34,7 +34,7 @@ class Interval:
 
 
 @dataclass
-class State:
+class TrainingState:
     """A moment of a run, between two steps."""
 
     step: int = 0
@@ -42,7 +42,7 @@ class State:
     first: float | None = None  # the loss of the first step
     targets: int = 0  # predicted so far
     seconds: float = 0.0  # spent training so far
-    interval: Interval = field(default_factory=Interval)
+    interval: MetricsInterval = field(default_factory=MetricsInterval)
     validated: int = 0  # the step of the last validation
     best: dict[str, float] | None = None  # its scores
     best_step: int = 0
@@ -57,9 +57,11 @@ class State:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "State":
+    def from_dict(cls, values: dict[str, Any]) -> "TrainingState":
         """From JSON."""
-        return cls(**{**values, "place": DataPosition(**values["place"]), "interval": Interval(**values["interval"])})
+        return cls(
+            **{**values, "place": DataPosition(**values["place"]), "interval": MetricsInterval(**values["interval"])}
+        )
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:

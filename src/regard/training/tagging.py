@@ -15,13 +15,13 @@ from regard.data.stats import CorpusStats, ReportProgress
 from regard.data.store import TokenStore
 from regard.evaluation.labels import confusion, tag_scores
 from regard.models.network import Network
-from regard.training.automatic_settings import Pick, Said, picks_for_tags
+from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_tags
 from regard.training.display import Sample
 from regard.training.labelling import Labelling
 from regard.training.labels import LabelBatch, label_batch
 from regard.training.one_sided import check_one_sided
 from regard.training.ranked import ranked
-from regard.training.task import Check, Measured
+from regard.training.task import Check, ValidationResult
 
 
 class TaggingKind:
@@ -37,7 +37,7 @@ class TaggingKind:
         """Read the sentences once."""
         return tagged_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so many sentences."""
         return picks_for_tags(scan, said)
 
@@ -63,7 +63,7 @@ class Tagging(Labelling):
         tags, _ = pad_sequences([marks[n] for n in examples], pad_id=0)  # 0: not scored
         return label_batch(framed, torch.from_numpy(tags - 1), self.segments)
 
-    def measure(self, part: PreparedSplit, check: Check) -> Measured:
+    def measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         """Loss, accuracy and macro-F1 of words, F1 of spans where the tags mark such, and the confusion matrix."""
         found = self.predictions(part.store, check)
         flat = [np.concatenate(rows) for rows in (found.right, found.given)]
@@ -81,7 +81,7 @@ class Tagging(Labelling):
             for row in rows[: self.config.validation.samples]
         ]
         ratings = [_agreement(wanted, tags) for wanted, tags in zip(right, given, strict=True)]
-        return Measured(scores, shown, ranked=ranked(rows, ratings, longer="source"), confusion=table.as_dict())
+        return ValidationResult(scores, shown, ranked=ranked(rows, ratings, longer="source"), confusion=table.as_dict())
 
 
 def _sentences(numbers: Sequence[int], sizes: Sequence[int], labels: Sequence[str]) -> list[list[str]]:

@@ -13,7 +13,7 @@ from regard.data.batching import DataPosition
 from regard.data.preparation import PreparedData
 from regard.data.stats import CorpusStats, ReportProgress
 from regard.models.network import Network
-from regard.training.automatic_settings import Pick, Said
+from regard.training.automatic_settings import AutomaticSetting, UserSettings
 from regard.training.display import Sample
 from regard.training.objectives import Batch, Objective
 
@@ -21,7 +21,7 @@ Check = Callable[[], None]  # called between the pieces of long work; may raise 
 
 
 @dataclass(frozen=True)
-class Measured:
+class ValidationResult:
     """What validation found."""
 
     scores: dict[str, float]
@@ -34,7 +34,7 @@ class Measured:
 B = TypeVar("B", bound=Batch)
 
 
-class Task(Protocol[B]):
+class BoundTask(Protocol[B]):
     """One kind of training, on batches of its own kind."""
 
     name: str
@@ -62,16 +62,16 @@ class Task(Protocol[B]):
         """Which examples a batch holds, for a person who looks for the one that did harm."""
         ...
 
-    def validate(self, check: Check) -> Measured:
+    def validate(self, check: Check) -> ValidationResult:
         """Measure the network on the validation data."""
         ...
 
-    def test(self, check: Check) -> Measured | None:
+    def test(self, check: Check) -> ValidationResult | None:
         """Measure the network on the test data, if there is any."""
         ...
 
 
-class Kind(Protocol):
+class Task(Protocol):
     """How a task comes about: look at the data, prepare it, and set to work."""
 
     name: str
@@ -84,7 +84,7 @@ class Kind(Protocol):
         """Read a corpus once, to see how much it is and that all of it can be used."""
         ...
 
-    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit the data, and what the user said."""
         ...
 
@@ -92,6 +92,6 @@ class Kind(Protocol):
         """Make tokenizer and stores."""
         ...
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> Task[Any]:
+    def begin(self, config: Config, prepared: PreparedData, network: Network) -> BoundTask[Any]:
         """The task itself."""
         ...

@@ -13,7 +13,7 @@ from regard.config.training import PlateauScheduleConfig
 from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.weights import read_tensors, tensors_of
-from regard.training.averaging import MovingAverage, mean, swapped
+from regard.training.averaging import MovingAverage, mean, swapped_weights
 from regard.training.callbacks import scalars
 from regard.training.checkpoint import (
     Checkpoint,
@@ -22,50 +22,50 @@ from regard.training.checkpoint import (
     restore_optimizer,
     write_checkpoint,
 )
-from regard.training.display import Display, Progress
-from regard.training.distributed import ALONE, Processes
-from regard.training.interrupts import Wish
+from regard.training.display import Progress, ProgressDisplay
+from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
+from regard.training.interrupts import StopRequest
 from regard.training.objectives import Batch, RDrop
-from regard.training.run_folder import Run
-from regard.training.schedules import schedule_of
-from regard.training.state import Interval, State, seed_step
-from regard.training.task import Measured, Task
-from regard.training.update import DivergedError, optimizer_of, update
+from regard.training.run_folder import RunFolder
+from regard.training.schedules import build_schedule
+from regard.training.state import MetricsInterval, TrainingState, seed_step
+from regard.training.task import BoundTask, ValidationResult
+from regard.training.update import DivergedError, build_optimizer, update
 
-EXPLODED = 4.0  # times the loss of knowing nothing, ln(vocabulary), or the first: no healthy run comes near it
+DIVERGENCE_FACTOR = 4.0  # times the loss of knowing nothing, ln(vocabulary), or the first: no healthy run comes near it
 
 
-class Loop:
+class Trainer:
     """A run in progress. Between two steps, its state and tensors are all there is to it."""
 
     def __init__(
         self,
-        run: Run,
+        run: RunFolder,
         config: Config,
-        task: Task[Any],
+        task: BoundTask[Any],
         *,
-        wish: Wish | None = None,
+        wish: StopRequest | None = None,
         ceiling: float = math.inf,
         products: torch.dtype = torch.float32,
-        processes: Processes = ALONE,
-        display: Display | None = None,
+        processes: ProcessGroup = SINGLE_PROCESS,
+        display: ProgressDisplay | None = None,
     ) -> None:
         self.run = run
         self.config = config
         self.task = task
-        self.wish = wish or Wish()
+        self.wish = wish or StopRequest()
         self.ceiling = ceiling  # floating-point operations a second that this machine can do at best
         self.products = products  # the type in which matrices are multiplied
         self.processes = processes
-        self.display = display or Display()
+        self.display = display or ProgressDisplay()
         self.network = task.network.to(processes.device)
         objective, agreement = task.objective(), config.training.rdrop
         self.objective = processes.wrap(RDrop(objective, agreement) if agreement else objective)
-        self.optimizer = optimizer_of(self.network, config.training.optimizer)
+        self.optimizer = build_optimizer(self.network, config.training.optimizer)
         self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
-        self.state = State()
+        self.state = TrainingState()
         self.steps = self._last_step()
-        self.rate = schedule_of(config.training.schedule, config.model.width, self.steps)
+        self.rate = build_schedule(config.training.schedule, config.model.width, self.steps)
         self._saved = time.monotonic()
         self._scalars = scalars(run.folder / "tensorboard") if processes.first else None
         self._batches: Iterator[tuple[DataPosition, Batch]] | None = None
@@ -153,7 +153,7 @@ class Loop:
         """The loss that is past all bounds."""
         if self.state.first is None:
             return math.inf
-        return EXPLODED * max(self.state.first, math.log(self.config.model.vocab_size))
+        return DIVERGENCE_FACTOR * max(self.state.first, math.log(self.config.model.vocab_size))
 
     def _diverged(self, step: int, error: DivergedError, place: DataPosition, batches: list[Batch]) -> str:
         peak = "training.schedule.learning_rate"
@@ -178,7 +178,7 @@ class Loop:
             "share": round(seen.flops / seen.seconds / self.ceiling, 4),
             "seconds": round(state.seconds, 3),
         }
-        state.interval = Interval()
+        state.interval = MetricsInterval()
         self.display.progress(
             Progress(
                 state.step,
@@ -209,7 +209,7 @@ class Loop:
         state, better, scores = self.state, False, {}
         if self.processes.first:
             self.network.eval()
-            with swapped(self.network, self.average.tensors if self.average is not None else None):
+            with swapped_weights(self.network, self.average.tensors if self.average is not None else None):
                 measured = self.task.validate(self.check)
                 scores = measured.scores
                 better = state.best is None or self.gain(scores, state.best) > 0
@@ -234,7 +234,7 @@ class Loop:
         figures = ", ".join(f"{score} {value:.4g}" for score, value in scores.items())
         self.run.save_model(name, self.network, self.config, f"Step {step:,} of {self.steps:,}: {figures}.")
 
-    def _report(self, measured: Measured, better: bool) -> None:
+    def _report(self, measured: ValidationResult, better: bool) -> None:
         state = self.state
         self.display.validated(state.step, measured.scores, better, measured.samples)
         epoch = round(state.place.epoch + state.place.batch / self.task.batches_per_epoch, 4)

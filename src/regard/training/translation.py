@@ -25,12 +25,12 @@ from regard.evaluation.references import Asked, apart, together
 from regard.evaluation.scores import score, sentence_scores
 from regard.models.cost import Cost
 from regard.models.network import Network
-from regard.training.automatic_settings import Pick, Said, picks_for_pairs
+from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_pairs
 from regard.training.display import Sample
 from regard.training.objectives import NextToken, TokenBatch
 from regard.training.ranked import ranked
 from regard.training.state import generator
-from regard.training.task import Check, Measured
+from regard.training.task import Check, ValidationResult
 
 AS_TRAINED = TranslationOptions(
     GREEDY, split=False
@@ -67,7 +67,7 @@ class TranslationKind:
         """Read the pairs once."""
         return pair_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: Said) -> list[Pick]:
+    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so many pairs."""
         return picks_for_pairs(scan, said)
 
@@ -126,11 +126,11 @@ class Translation:
             f"{batch.source.size(1)} and {batch.target.size(1)} tokens, the first {source!r} → {target!r}"
         )
 
-    def validate(self, check: Check) -> Measured:
+    def validate(self, check: Check) -> ValidationResult:
         """Loss over all of the validation data, BLEU and chrF over its first sentences."""
         return self._measure(self._valid, apart(self._valid.pairs(self.config.validation.sentences)), AS_TRAINED, check)
 
-    def test(self, check: Check) -> Measured | None:
+    def test(self, check: Check) -> ValidationResult | None:
         """The same over all of the test data, with the search that is set for it."""
         if self._test is None:
             return None
@@ -161,11 +161,13 @@ class Translation:
             total, targets = total + float(loss.plain), targets + loss.targets
         return total / targets
 
-    def _measure(self, part: PreparedSplit, asked: Sequence[Asked], wish: TranslationOptions, check: Check) -> Measured:
+    def _measure(
+        self, part: PreparedSplit, asked: Sequence[Asked], wish: TranslationOptions, check: Check
+    ) -> ValidationResult:
         loss = self._loss(part.store, check)
         scores = {"loss": loss, "perplexity": perplexity(loss)}
         if not asked:
-            return Measured(scores)
+            return ValidationResult(scores)
         pairs, settings = [one.pair for one in asked], self.config.validation
         sources = [pair.source for pair in pairs]
         engine = TorchEngine([self.network], self.config, check)
@@ -176,7 +178,9 @@ class Translation:
         scores |= counted.values
         shown = zip(pairs[: settings.samples], outputs, strict=False)
         samples = [Sample(pair.source, pair.target, output) for pair, output in shown]
-        return Measured(scores | {"sentences": len(asked)}, samples, counted.signatures, _ranked(asked, outputs))
+        return ValidationResult(
+            scores | {"sentences": len(asked)}, samples, counted.signatures, _ranked(asked, outputs)
+        )
 
 
 def _ranked(asked: Sequence[Asked], outputs: Sequence[str]) -> Mapping[str, Sequence[Mapping[str, str | float]]]:

@@ -15,12 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.config.training import AdamConfig, AdamWConfig
 from regard.nn.precision import products_in
-from regard.training.distributed import ALONE, Processes
+from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.objectives import Batch
 
 
 @dataclass(frozen=True)
-class Update:
+class UpdateResult:
     """What an update has seen."""
 
     smoothed: float  # the loss that was minimised, summed over the targets
@@ -33,7 +33,7 @@ class DivergedError(Exception):
     """The loss or its gradient is not a number, or past all bounds; the weights are as they were before."""
 
 
-def optimizer_of(network: nn.Module, settings: AdamConfig | AdamWConfig) -> torch.optim.Optimizer:
+def build_optimizer(network: nn.Module, settings: AdamConfig | AdamWConfig) -> torch.optim.Optimizer:
     """The optimiser that the settings describe; weight decay is for matrices, not for biases and norms."""
     parameters = list(network.parameters())
     betas = (settings.beta1, settings.beta2)
@@ -55,8 +55,8 @@ def update(
     clip: float = 0.0,
     bound: float = math.inf,
     products: torch.dtype = torch.float32,
-    processes: Processes = ALONE,
-) -> Update:
+    processes: ProcessGroup = SINGLE_PROCESS,
+) -> UpdateResult:
     """Take one step on these batches at this learning rate; a loss per target above `bound` counts as diverged.
 
     Matrix products are taken in the type `products`; weights, their updates and losses keep that of the weights.
@@ -86,7 +86,7 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
-    return Update(smoothed, plain, targets, float(norm))
+    return UpdateResult(smoothed, plain, targets, float(norm))
 
 
 def _apart(objective: nn.Module):  # type: ignore[no-untyped-def]  # a context manager of torch's own

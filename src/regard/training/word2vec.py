@@ -19,9 +19,9 @@ from regard.data.stats import ReportProgress
 from regard.data.tokenizer import word_splitter
 from regard.data.word_vectors import Vector, write_word_vectors
 from regard.errors import ConfigError, DataError, RunError
-from regard.training.display import Display
-from regard.training.run_folder import Run
-from regard.training.setup import now
+from regard.training.display import ProgressDisplay
+from regard.training.run_folder import RunFolder
+from regard.training.setup import timestamp
 from regard.training.unwritable import unwritable
 
 FILE = "vectors.txt"
@@ -53,19 +53,19 @@ def train_word2vec(
     config: Word2VecRunConfig,
     out: Path,
     sources: Sequence[ConfigSource] = (),
-    display: Display | None = None,
+    display: ProgressDisplay | None = None,
     command: Sequence[str] = (),
 ) -> Learned:
     """Learn vectors and write them to a folder."""
-    display = display or Display()
+    display = display or ProgressDisplay()
     _check(config)
     _gensim()  # missing, it is missed before anything is read
-    run = Run(out)
+    run = RunFolder(out)
     with run.held():
         if run.exists or (run.folder / FILE).exists():
             raise RunError(f"{run.folder}: holds the result of a training already; choose another --out.")
         run.write(run.config.name, to_toml(config, sources))
-        started, faults = now(), InvalidLines(config.data.skip_invalid)
+        started, faults = timestamp(), InvalidLines(config.data.skip_invalid)
         learned = learn(config, faults, lambda what, count: display.counting(what, count, None))
         _write(run.folder / FILE, learned)
         about = {
@@ -73,7 +73,7 @@ def train_word2vec(
             "task": "word2vec",
             "command": list(command),
             "started": started,
-            "finished": now(),
+            "finished": timestamp(),
             "words": len(learned.words),
             "read": learned.read,
             "skipped": dict(faults.counts),

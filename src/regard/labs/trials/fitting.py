@@ -14,7 +14,7 @@ from regard.models.network import Network
 from regard.training.losses import Loss, smoothed_cross_entropy
 from regard.training.objectives import Batch
 from regard.training.schedules import cosine
-from regard.training.update import DivergedError, optimizer_of, update
+from regard.training.update import DivergedError, build_optimizer, update
 
 
 class SymbolPrediction(nn.Module):
@@ -59,7 +59,7 @@ def fit(
 
     Without another objective, batches are `SymbolBatch` and their labels are learned.
     """
-    objective, optimizer = objective or SymbolPrediction(network), optimizer_of(network, AdamConfig())
+    objective, optimizer = objective or SymbolPrediction(network), build_optimizer(network, AdamConfig())
     schedule, losses = cosine(learning_rate, warmup=max(1, steps // 10), steps=steps), list[float]()
     network.train()
     for step in range(1, steps + 1):

@@ -23,8 +23,9 @@ from regard.labs.trials.fitting import count_parameters
 from regard.phrasebook import Pair
 from regard.phrasebook.splits import Split
 from regard.phrasebook.words import Word, align, spell
-from regard.training.run_folder import Run
-from regard.training.runner import Order, carry_out
+from regard.training.run_folder import RunFolder
+from regard.training.runner import run_training
+from regard.training.setup import TrainRequest
 from regard.version import __version__
 
 Settings = Mapping[str, Any]
@@ -206,9 +207,9 @@ def train_translator(context: LabContext, settings: Settings, name: str, data: T
         ConfigSource("settings of the lab", settings),
         ConfigSource("run settings of the lab", run_settings),
     ]
-    run = Run(context.models_folder / _folder_name(validate_sources(sources), data.digest))
+    run = RunFolder(context.models_folder / _folder_name(validate_sources(sources), data.digest))
     if not _is_finished(run):
-        carry_out(Order(sources, run.folder, resume=True, command=["regard", "lab"]))
+        run_training(TrainRequest(sources, run.folder, resume=True, command=["regard", "lab"]))
         context.log(f"  trained {name} for {steps:,} steps")
     return load(run.folder)
 
@@ -220,7 +221,7 @@ def _folder_name(config: Config, digest: str) -> str:
     return f"{config.model.kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
-def _is_finished(run: Run) -> bool:
+def _is_finished(run: RunFolder) -> bool:
     return run.about.exists() and bool(run.read_about().get("finished"))
 
 

@@ -6,17 +6,25 @@ Everything goes to one stream, standard error; results go to standard output and
 import os
 from typing import TextIO
 
-from regard.training.display.base import Display, LastingDisplay, Progress, Sample
+from regard.training.display.base import Progress, ProgressDisplay, ResilientDisplay, Sample
 from regard.training.display.lines import LinesDisplay
 from regard.training.display.terminal import TerminalDisplay
 
-__all__ = ["Display", "LastingDisplay", "LinesDisplay", "Progress", "Sample", "TerminalDisplay", "display_for"]
+__all__ = [
+    "LinesDisplay",
+    "Progress",
+    "ProgressDisplay",
+    "ResilientDisplay",
+    "Sample",
+    "TerminalDisplay",
+    "display_for",
+]
 
 
-def display_for(stream: TextIO, quiet: bool = False) -> Display:
+def display_for(stream: TextIO, quiet: bool = False) -> ProgressDisplay:
     """The display that suits a stream: live on a terminal that can draw, lines elsewhere, nothing when quiet."""
     if quiet:
-        return Display()
+        return ProgressDisplay()
     if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         return TerminalDisplay(stream)
     return LinesDisplay(stream)

@@ -42,7 +42,7 @@ class Sample:
         return [(name, printable(text, longest)) for name, text in named]
 
 
-class Display:
+class ProgressDisplay:
     """Shows nothing: for `--quiet`, and for every process but the first."""
 
     def note(self, sentence: str) -> None:
@@ -61,7 +61,7 @@ class Display:
         """Leave the terminal as it was found, with nothing unsaid."""
 
 
-def figures(now: Progress, ceiling: str = "this machine's ceiling") -> list[str]:
+def progress_texts(now: Progress, ceiling: str = "this machine's ceiling") -> list[str]:
     """The figures of training, each as a few words; what is not known is left out."""
     said = [f"epoch {now.epoch:.1f}", f"loss {now.loss:.3f}", f"rate {now.rate:.1e}"]
     if math.isfinite(now.per_second):
@@ -71,14 +71,14 @@ def figures(now: Progress, ceiling: str = "this machine's ceiling") -> list[str]
     return said
 
 
-def time_left(now: Progress) -> list[str]:
+def eta_texts(now: Progress) -> list[str]:
     """The time that training still takes, while that is known."""
     if now.seconds_left is None or not math.isfinite(now.seconds_left) or now.step >= now.steps:
         return []
     return [f"ETA {duration(max(0.0, now.seconds_left))}"]
 
 
-def count(what: str, done: int, total: int | None) -> str:
+def count_text(what: str, done: int, total: int | None) -> str:
     """How far a count is.
 
     >>> count("tokenising train", 12_000, 29_000)
@@ -87,10 +87,10 @@ def count(what: str, done: int, total: int | None) -> str:
     return f"{printable(what)}: {done:,}" + (f" of {total:,}" if total is not None else "")
 
 
-class LastingDisplay(Display):
+class ResilientDisplay(ProgressDisplay):
     """Shows what another display shows, for as long as that can be written."""
 
-    def __init__(self, shown: Display) -> None:
+    def __init__(self, shown: ProgressDisplay) -> None:
         self._shown = shown
 
     def note(self, sentence: str) -> None:

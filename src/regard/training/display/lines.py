@@ -5,13 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from regard.training.display.base import Clock, Display, Progress, Sample, count, figures, time_left
+from regard.training.display.base import Clock, Progress, ProgressDisplay, Sample, count_text, eta_texts, progress_texts
 from regard.training.formatting import printable, scores_line
 
 LINES_EVERY = 5.0  # seconds between two lines of progress
 
 
-class LinesDisplay(Display):
+class LinesDisplay(ProgressDisplay):
     """Plain lines, for pipes, logs and CI: one line of progress every few seconds, and always the last one."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class LinesDisplay(Display):
             self._say_waiting()
             self._counted = what
             self._said = self._clock()
-        self._offer(count(what, done, total), last=total is not None and done >= total)
+        self._offer(count_text(what, done, total), last=total is not None and done >= total)
 
     def progress(self, now: Progress) -> None:
         """Write the figures on one line."""
@@ -39,7 +39,7 @@ class LinesDisplay(Display):
             self._say_waiting()
             self._counted = None
             self._said = -math.inf  # the first line of training comes at once
-        line = "  ".join([f"step {now.step}/{now.steps}", *figures(now), *time_left(now)])
+        line = "  ".join([f"step {now.step}/{now.steps}", *progress_texts(now), *eta_texts(now)])
         self._offer(line, last=now.step >= now.steps)
 
     def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from regard.training.display.base import Clock, Display, Progress, Sample, count, figures, time_left
+from regard.training.display.base import Clock, Progress, ProgressDisplay, Sample, count_text, eta_texts, progress_texts
 from regard.training.formatting import printable, score_name, score_text
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ REDRAWS_EVERY = 0.1  # seconds between two drawings of the live bar
 NARROWEST_BAR, WIDEST_BAR = 12, 40  # characters of a bar beside its caption
 
 
-class TerminalDisplay(Display):
+class TerminalDisplay(ProgressDisplay):
     """A live bar with its figures at the foot of the terminal; notes and validations scroll by above it."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic, console: "Console | None" = None) -> None:
@@ -44,13 +44,13 @@ class TerminalDisplay(Display):
         """Draw a bar for the count, or only the count where the end is unknown."""
         self._leave_count(unless=what)
         self._counted = (what, done, total)
-        self._draw(_Foot(done, total, [count(what, done, total)], []))
+        self._draw(_Foot(done, total, [count_text(what, done, total)], []))
 
     def progress(self, now: Progress) -> None:
         """Draw the bar and the figures anew."""
         self._leave_count()
-        heading = [f"step {now.step:,} of {now.steps:,}", *time_left(now)]
-        self._draw(_Foot(now.step, now.steps, heading, figures(now, ceiling="ceiling")))
+        heading = [f"step {now.step:,} of {now.steps:,}", *eta_texts(now)]
+        self._draw(_Foot(now.step, now.steps, heading, progress_texts(now, ceiling="ceiling")))
 
     def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
         """Print the scores and the samples above the bar."""
@@ -71,7 +71,7 @@ class TerminalDisplay(Display):
     def _leave_count(self, unless: str | None = None) -> None:
         """A finished count stays above the bar as a line."""
         if self._counted is not None and self._counted[0] != unless:
-            self._console.print(count(*self._counted))
+            self._console.print(count_text(*self._counted))
             self._counted = None
             self._latest = None
             self._drawn = -math.inf
@@ -96,7 +96,7 @@ class _Foot:
     done: int
     total: int | None
     caption: list[str]
-    figures: list[str]
+    lines: list[str]
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
         from rich.cells import cell_len
@@ -114,7 +114,7 @@ class _Foot:
             row = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
             row.add_row(bar, Text(caption, no_wrap=True)) if beside else row.add_row(bar)
             yield row
-        below = self.figures if beside and self.total else [*self.caption, *self.figures]
+        below = self.lines if beside and self.total else [*self.caption, *self.lines]
         for line in _packed(below, width):
             yield Text(line, no_wrap=True, overflow="ellipsis")
 
@@ -156,12 +156,12 @@ def _sample_table(sample: Sample, width: int) -> "RenderableType":
     return table
 
 
-def _packed(figures: Sequence[str], width: int) -> list[str]:
+def _packed(progress_texts: Sequence[str], width: int) -> list[str]:
     """Figures on as few lines as they need."""
     from rich.cells import cell_len
 
     lines: list[str] = []
-    for figure in figures:
+    for figure in progress_texts:
         if lines and cell_len(lines[-1]) + 2 + cell_len(figure) <= width:
             lines[-1] += f"  {figure}"
         else:

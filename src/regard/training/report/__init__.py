@@ -5,7 +5,7 @@ from pathlib import Path
 
 from regard.errors import ModelError
 from regard.training.report.page import page
-from regard.training.report.run_log import read_run
+from regard.training.report.run_log import read_run_log
 
 
 def write_report(run: Path) -> Path:
@@ -16,7 +16,7 @@ def write_report(run: Path) -> Path:
 
         write_report(Path("runs/en-it"))  # runs/en-it/report.html
     """
-    content = page(read_run(run)).encode("utf-8")
+    content = page(read_run_log(run)).encode("utf-8")
     report = run / "report.html"
     draft = run / f".report-{os.getpid()}.html"
     try:

@@ -5,7 +5,7 @@ import shlex
 
 from regard.html import Markup, join, shorten, table, tag, user_text
 from regard.training.report.headline import date
-from regard.training.report.run_log import Run, number, record, records
+from regard.training.report.run_log import RunLog, as_record, as_records, finite_number
 
 MAX_CONFIG_CHARACTERS = 100_000  # characters of settings
 
@@ -16,25 +16,27 @@ ENVIRONMENT = {
 }
 
 
-def data(run: Run) -> Markup:
+def data(run: RunLog) -> Markup:
     """How many examples were read and kept, and why the others were not."""
-    splits = {name: record(counts) for name, counts in record(run.facts.get("data")).items()}
+    splits = {name: as_record(counts) for name, counts in as_record(run.facts.get("data")).items()}
     splits = {name: counts for name, counts in splits.items() if counts}
     if not splits:
         return Markup("")
     reasons = list(dict.fromkeys(key for counts in splits.values() for key in counts if key not in ("read", "kept")))
     rows = []
     for name, counts in splits.items():
-        read, kept = number(counts.get("read")), number(counts.get("kept"))
+        read, kept = finite_number(counts.get("read")), finite_number(counts.get("kept"))
         share = f"{_floor(kept / read)}%" if read and kept is not None else "–"
-        rows.append([name, _count(read), _count(kept), share, *(_count(number(counts.get(key, 0))) for key in reasons)])
+        rows.append(
+            [name, _count(read), _count(kept), share, *(_count(finite_number(counts.get(key, 0))) for key in reasons)]
+        )
     head = ["", "read", "kept", "kept, %", *reasons]
     return tag("section", tag("h2", "Data"), table(head, rows, class_="numbers"), id="data")
 
 
-def choices(run: Run) -> Markup:
+def choices(run: RunLog) -> Markup:
     """What regard picked because nobody said otherwise."""
-    found = records(run.facts.get("choices"))
+    found = as_records(run.facts.get("choices"))
     if not found:
         return Markup("")
     rows = [
@@ -50,7 +52,7 @@ def choices(run: Run) -> Markup:
     )
 
 
-def settings(run: Run) -> Markup:
+def settings(run: RunLog) -> Markup:
     """Every setting, folded away."""
     if not run.config.strip():
         return Markup("")
@@ -60,9 +62,9 @@ def settings(run: Run) -> Markup:
     return tag("section", tag("h2", "Settings"), folded, id="settings")
 
 
-def environment(run: Run) -> Markup:
+def environment(run: RunLog) -> Markup:
     """The versions and the machine."""
-    found = record(run.facts.get("environment"))
+    found = as_record(run.facts.get("environment"))
     rows: dict[str, str] = {
         ENVIRONMENT.get(key, key): _plain(value) for key, value in found.items() if value is not None
     }
@@ -75,7 +77,7 @@ def environment(run: Run) -> Markup:
     return tag("section", tag("h2", "Environment"), tag("dl", *pairs, class_="pairs"), id="environment")
 
 
-def command(run: Run) -> Markup:
+def command(run: RunLog) -> Markup:
     """The command to type, quoted for a shell."""
     words = run.facts.get("command")
     if not isinstance(words, list) or not words:
@@ -101,4 +103,4 @@ def _floor(share: float) -> str:
 
 
 def _plain(value: object) -> Markup:
-    return user_text("span", f"{value:,}" if number(value) is not None else str(value))
+    return user_text("span", f"{value:,}" if finite_number(value) is not None else str(value))

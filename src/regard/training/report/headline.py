@@ -4,7 +4,7 @@ from datetime import datetime
 
 from regard.html import Markup, join, table, tag, user_text
 from regard.training.formatting import duration, score_name, score_text
-from regard.training.report.run_log import Record, Run, number, record
+from regard.training.report.run_log import Record, RunLog, as_record, finite_number
 
 SCORES = (
     "accuracy",
@@ -23,7 +23,7 @@ LARGEST = 4  # figures shown large
 STATUS = {"finished": "good", "early stopped": "good", "interrupted": "warning", "failed": "warning"}
 
 
-def header(run: Run) -> Markup:
+def header(run: RunLog) -> Markup:
     """The title, the status and one line on the run."""
     task = str(run.facts.get("task") or "")
     status = str(run.facts.get("status") or "")
@@ -42,15 +42,15 @@ def header(run: Run) -> Markup:
     )
 
 
-def scores(run: Run) -> Markup:
+def scores(run: RunLog) -> Markup:
     """The scores as large figures, all of them in a table, and the signatures that make them comparable."""
-    results = record(run.facts.get("results"))
-    shown = [(label, record(results.get(key))) for key, label in _labels(results)]
+    results = as_record(run.facts.get("results"))
+    shown = [(label, as_record(results.get(key))) for key, label in _labels(results)]
     shown = [(label, found) for label, found in shown if _known(found)]
     if not shown and run.validation:
         step = run.best_step
         line = next((line for line in run.validation if line["step"] == step), run.validation[-1])
-        shown = [(f"validation, step {line['step']:,}", record(line["valid"]))]
+        shown = [(f"validation, step {line['step']:,}", as_record(line["valid"]))]
     if not any(_known(found) for _, found in shown):
         return Markup("")
     label, found = shown[-1]  # the test set where there is one
@@ -64,23 +64,23 @@ def scores(run: Run) -> Markup:
         tag("dl", *figures, class_="figures"),
         tag("p", f"On the {label}." if label.startswith("test") else f"From {label}.", class_="note"),
         _table(shown) if len(shown) > 1 else "",
-        _signatures(record(run.facts.get("signatures"))),
+        _signatures(as_record(run.facts.get("signatures"))),
         id="scores",
     )
 
 
-def _summary(run: Run) -> list[str]:
+def _summary(run: RunLog) -> list[str]:
     said = []
-    parameters = number(run.facts.get("parameters"))
+    parameters = finite_number(run.facts.get("parameters"))
     if parameters is not None:
         said.append(f"{parameters:,.0f} parameters")
     last = max([*run.training[-1:], *run.validation[-1:]], key=lambda line: line["step"], default={})
     if run.last_step:
         said.append(f"{run.last_step:,} steps")
-    epoch = number(last.get("epoch"))
+    epoch = finite_number(last.get("epoch"))
     if epoch is not None:
         said.append(f"{epoch:.1f} epochs")
-    seconds = number(last.get("seconds"))
+    seconds = finite_number(last.get("seconds"))
     if seconds is not None:
         said.append(f"trained {duration(seconds)}")
     if run.facts.get("started"):
@@ -103,15 +103,15 @@ def date(written: str) -> str:
 
 
 def _labels(results: Record) -> list[tuple[str, str]]:
-    step = number(record(results.get("best")).get("step"))
+    step = finite_number(as_record(results.get("best")).get("step"))
     best = "validation, best model" + (f" (step {step:,.0f})" if step is not None else "")
-    sentences = number(record(results.get("test")).get("sentences"))
+    sentences = finite_number(as_record(results.get("test")).get("sentences"))
     test = "test set" + (f", {sentences:,.0f} sentences" if sentences is not None else "")
     return [("best", best), ("average", "validation, averaged model"), ("test", test)]
 
 
 def _known(found: Record) -> dict[str, float]:
-    values = {key: number(found.get(key)) for key in SCORES}
+    values = {key: finite_number(found.get(key)) for key in SCORES}
     return {key: value for key, value in values.items() if value is not None}
 
 

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from itertools import groupby
 
 from regard.html import Markup, join, shorten, tag, user_text
-from regard.training.report.run_log import Record, Run, number, record, records
+from regard.training.report.run_log import Record, RunLog, as_record, as_records, finite_number
 
 GROUPS = {"random": "Drawn at random", "best": "Best", "worst": "Worst"}
 AT_ONCE, AT_MOST = 3, 10  # sentences of a group shown openly, and in all
@@ -15,16 +15,16 @@ FOLLOWED, STAGES = 4, 8  # sentences followed through the run, and stages of eac
 MAX_TEXT_CHARACTERS = 1000  # characters of one text
 
 
-def outputs(run: Run) -> Markup:
+def outputs(run: RunLog) -> Markup:
     """Sentences at random first, since the best and the worst alone tell little."""
-    groups = [_group(title, records(run.outputs.get(key))) for key, title in GROUPS.items()]
+    groups = [_group(title, as_records(run.outputs.get(key))) for key, title in GROUPS.items()]
     if not any(groups):
         return Markup("")
     note = tag("p", "Marked words of an output differ from the reference.", class_="note")
     return tag("section", tag("h2", "Outputs"), note, *groups, id="outputs")
 
 
-def changes(run: Run) -> Markup:
+def changes(run: RunLog) -> Markup:
     """A few sentences, and what the model made of them at one validation after another."""
     followed: dict[tuple[str, str], list[Record]] = {}
     for sample in run.samples:
@@ -46,11 +46,11 @@ def _group(title: str, found: Sequence[Record]) -> Markup:
 
 def _card(found: Record) -> Markup:
     output, reference = _text(found, "output"), _text(found, "reference")
-    score = number(found.get("score"))
+    score = finite_number(found.get("score"))
     same = bool(reference) and output == reference
     rows = _asked(_text(found, "source"), _text(found, "prompt"), reference)
     rows.append(_row("output", marked(output, reference) if reference else join(output), "output"))
-    probability = number(found.get("probability"))
+    probability = finite_number(found.get("probability"))
     verdict = "exact match" if same else f"chrF {score:.1f}" if score is not None else ""
     verdict = f"probability {probability:.0%}" if probability is not None else verdict
     return tag("dl", *rows, tag("div", verdict, class_="verdict") if verdict else "", class_="sample")
@@ -143,13 +143,13 @@ MAX_LABELS = 40  # labels; a larger table cannot be read
 MAX_LABEL_CHARACTERS = 30  # characters of a label
 
 
-def confusion(run: Run) -> Markup:
+def confusion(run: RunLog) -> Markup:
     """The matrix as a table: a row for each right label, a column for each that was given."""
-    found = record(run.outputs.get("confusion"))
+    found = as_record(run.outputs.get("confusion"))
     labels, counts = found.get("labels"), found.get("counts")
     if not isinstance(labels, list) or not isinstance(counts, list) or not 0 < len(labels) <= MAX_LABELS:
         return Markup("")
-    rows = [[number(cell) or 0.0 for cell in row] if isinstance(row, list) else [] for row in counts]
+    rows = [[finite_number(cell) or 0.0 for cell in row] if isinstance(row, list) else [] for row in counts]
     if [len(row) for row in rows] != [len(labels)] * len(labels):
         return Markup("")
     names = [str(label) for label in labels]

@@ -2,10 +2,10 @@
 
 from regard.html import Markup, document, package_file, tag
 from regard.training.report import details, headline, outputs, training_curves
-from regard.training.report.run_log import Run
+from regard.training.report.run_log import RunLog
 
 
-def page(run: Run) -> str:
+def page(run: RunLog) -> str:
     """The whole report as HTML."""
     sections = [
         headline.scores(run),

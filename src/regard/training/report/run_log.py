@@ -12,7 +12,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Run:
+class RunLog:
     """What a run folder holds. Everything but the metrics may be empty."""
 
     name: str
@@ -31,14 +31,14 @@ class Run:
     @property
     def best_step(self) -> int | None:
         """The step whose model was kept: as the run says, or else the one with the lowest validation loss."""
-        said = number(record(record(self.facts.get("results")).get("best")).get("step"))
+        said = finite_number(as_record(as_record(self.facts.get("results")).get("best")).get("step"))
         if said is not None:
             return int(said)
-        losses = [(number(record(line["valid"]).get("loss")), line["step"]) for line in self.validation]
+        losses = [(finite_number(as_record(line["valid"]).get("loss")), line["step"]) for line in self.validation]
         return min(((loss, step) for loss, step in losses if loss is not None), default=(0.0, None))[1]
 
 
-def read_run(folder: Path) -> Run:
+def read_run_log(folder: Path) -> RunLog:
     """Read a run folder."""
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file():
@@ -54,14 +54,14 @@ def read_run(folder: Path) -> Run:
         if samples and line["step"] < samples[-1]["step"]:
             _rewind(samples, line["step"])
         samples.append(line)
-    facts = record(_json(folder / "run.json"))
+    facts = as_record(_json(folder / "run.json"))
     name = str(facts.get("name") or folder.resolve().name)
     config = folder / "config.toml"
     settings = _read(config) if config.is_file() else ""
-    return Run(name, facts, training, validation, samples, record(_json(folder / "outputs.json")), settings)
+    return RunLog(name, facts, training, validation, samples, as_record(_json(folder / "outputs.json")), settings)
 
 
-def number(value: object) -> float | None:
+def finite_number(value: object) -> float | None:
     """A finite number, or None for anything else.
 
     >>> number(3), number(float("nan")), number("3"), number(True)
@@ -72,12 +72,12 @@ def number(value: object) -> float | None:
     return float(value) if abs(value) < 1e100 else None
 
 
-def record(value: object) -> Record:
+def as_record(value: object) -> Record:
     """A JSON object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def records(value: object) -> list[Record]:
+def as_records(value: object) -> list[Record]:
     """The objects in a JSON list, or none for anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
@@ -97,7 +97,7 @@ def _lines(path: Path) -> Iterator[Record]:
             content = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        step = number(record(content).get("step"))
+        step = finite_number(as_record(content).get("step"))
         if step is not None:
             yield {**content, "step": int(step)}
 

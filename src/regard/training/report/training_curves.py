@@ -6,7 +6,7 @@ from typing import Any
 from regard.html import Markup, join, table, tag
 from regard.training.formatting import score_name, score_text
 from regard.training.report.charts import Chart, Point, Series
-from regard.training.report.run_log import Record, Run, number, record
+from regard.training.report.run_log import Record, RunLog, as_record, finite_number
 
 ROWS = 60  # validations in the table
 COLUMNS = (
@@ -23,7 +23,7 @@ COLUMNS = (
 )
 
 
-def curves(run: Run) -> Markup:
+def curves(run: RunLog) -> Markup:
     """Every chart that has something to show, and the validations as a table."""
     charts = [chart.draw() for chart in _charts(run)]
     if not any(charts):
@@ -39,11 +39,11 @@ def curves(run: Run) -> Markup:
     )
 
 
-def _charts(run: Run) -> list[Chart]:
+def _charts(run: RunLog) -> list[Chart]:
     plain = _points(run.training, "plain")
     smoothed = _points(run.training, "loss")
     training = Series("training", plain, 2) if plain else Series("training, label-smoothed", smoothed, 2)
-    valid = [{"step": line["step"], **record(line["valid"])} for line in run.validation]
+    valid = [{"step": line["step"], **as_record(line["valid"])} for line in run.validation]
     share = [(step, 100 * value) for step, value in _points(run.training, "share")]
 
     labels = any("macro_f1" in scores for scores in valid)  # of texts or words: tokens have no such score
@@ -102,21 +102,23 @@ def _charts(run: Run) -> list[Chart]:
 
 
 def _points(lines: Sequence[Record], key: str) -> list[Point]:
-    found = [(line["step"], number(line.get(key))) for line in lines]
+    found = [(line["step"], finite_number(line.get(key))) for line in lines]
     return [(step, value) for step, value in found if value is not None]
 
 
-def _missing(run: Run) -> Markup:
+def _missing(run: RunLog) -> Markup:
     """A loss that is not a number is what someone looks for in such a report: say where it began."""
     keys = ("loss", "plain")
-    steps = [line["step"] for line in run.training if any(key in line and number(line[key]) is None for key in keys)]
+    steps = [
+        line["step"] for line in run.training if any(key in line and finite_number(line[key]) is None for key in keys)
+    ]
     if not steps:
         return Markup("")
     count = "once" if len(steps) == 1 else f"{len(steps):,} times"
     return tag("p", f"The training loss was not a number {count}, first at step {steps[0]:,}.", class_="note warning")
 
 
-def _validations(run: Run) -> Markup:
+def _validations(run: RunLog) -> Markup:
     if not run.validation:
         return Markup("")
     every = -(-len(run.validation) // ROWS)
@@ -129,7 +131,7 @@ def _validations(run: Run) -> Markup:
     keys = [key for key in COLUMNS if _ever(picked, key)]
     rows = []
     for line in picked:
-        values = [number(record(line["valid"]).get(key)) for key in keys]
+        values = [finite_number(as_record(line["valid"]).get(key)) for key in keys]
         cells = [score_text(key, value) if value is not None else "–" for key, value in zip(keys, values, strict=True)]
         step = f"{line['step']:,}"
         rows.append([join(step, tag("span", "best", class_="badge")) if line["step"] == best else step, *cells])
@@ -142,4 +144,4 @@ def _validations(run: Run) -> Markup:
 
 
 def _ever(lines: Sequence[Record], key: str) -> bool:
-    return any(number(record(line["valid"]).get(key)) is not None for line in lines)
+    return any(finite_number(as_record(line["valid"]).get(key)) is not None for line in lines)
