@@ -134,16 +134,16 @@ def ctranslate2_alone(case: Case, *, best: bool, patience: float = 1.0) -> Trans
     threads = {"inter_threads": CORES, "intra_threads": 1} if best else {}
     translator = ctranslate2.Translator(folder, device="cpu", **threads)
     tokenizer = load_tokenizer(Path(folder) / "tokenizer.json")
-    longest = max(len(ids) for ids in tokenizer.encode_all(case.sentences)) + 51
+    longest = max(len(ids) for ids in tokenizer.encode_batch(case.sentences)) + 51
     options: dict[str, Any] = {"beam_size": case.beam, "max_decoding_length": longest, "patience": patience}
     options |= {"length_penalty": 0.6} if case.beam > 1 else {}
     if best:
         options |= {"max_batch_size": BATCH if case.beam == 1 else BATCH // 2, "batch_type": "examples"}
 
     def translate(lines: Sequence[str]) -> list[str]:
-        ids = tokenizer.encode_all(lines)
-        results = translator.translate_batch([tokenizer.pieces(row) for row in ids], **options)
-        return [tokenizer.decode_pieces(result.hypotheses[0]) for result in results]
+        ids = tokenizer.encode_batch(lines)
+        results = translator.translate_batch([tokenizer.ids_to_tokens(row) for row in ids], **options)
+        return [tokenizer.decode_tokens(result.hypotheses[0]) for result in results]
 
     return translate
 
@@ -168,7 +168,9 @@ def translated(case: Case, name: str) -> Measured:
     texts = translate(case.sentences) if case.together else [translate([line])[0] for line in case.sentences]
     seconds = time.perf_counter() - began
     tokenizer = load_tokenizer(Path(case.model) / "tokenizer.json")
-    return Measured(sum(len(ids) + 1 for ids in tokenizer.encode_all(case.sentences)), seconds, texts=tuple(texts[:3]))
+    return Measured(
+        sum(len(ids) + 1 for ids in tokenizer.encode_batch(case.sentences)), seconds, texts=tuple(texts[:3])
+    )
 
 
 # ── language models ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,7 +230,7 @@ def ctranslate2_writing(folder: str) -> Write:
     place = f"{folder}/ctranslate2"
     generator = ctranslate2.Generator(place, device="cpu")
     tokenizer = load_tokenizer(Path(place) / "tokenizer.json")
-    prompt = ["[SOS]", *tokenizer.pieces(tokenizer.encode(PROMPT))]
+    prompt = ["[SOS]", *tokenizer.ids_to_tokens(tokenizer.encode(PROMPT))]
 
     def write(length: int) -> list[float]:
         steps = generator.generate_tokens(prompt, max_length=length, min_length=length, sampling_topk=1)

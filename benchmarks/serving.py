@@ -71,8 +71,8 @@ def peer(folder: str, threads: str, beam: int, port: int) -> None:
 
     @app.post("/translate")
     def translate(asked: Asked) -> Answer:
-        (found,) = translator.translate_batch([tokenizer.pieces(tokenizer.encode(asked.q))], beam_size=beam)
-        return Answer(translatedText=tokenizer.decode_pieces(found.hypotheses[0]))
+        (found,) = translator.translate_batch([tokenizer.ids_to_tokens(tokenizer.encode(asked.q))], beam_size=beam)
+        return Answer(translatedText=tokenizer.decode_tokens(found.hypotheses[0]))
 
     Asked.model_rebuild()
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)

@@ -61,7 +61,7 @@ def measure(count: int, folder: Path) -> dict[str, float]:
     tokenizer = train_tokenizer(texts, TokenizerConfig(), vocabulary=8000)
     learned = peak()
     clock = time.perf_counter()
-    store_pairs(folder / "pairs", pairs(count), tokenizer, LengthFilter(ratio=100), {})
+    store_pairs(folder / "pairs", pairs(count), tokenizer, LengthFilter(max_ratio=100), {})
     written, writing = time.perf_counter() - clock, peak()
 
     clock = time.perf_counter()
@@ -70,13 +70,13 @@ def measure(count: int, folder: Path) -> dict[str, float]:
     lengths = np.stack([column.lengths for column in store.columns]) + 1
     opened = time.perf_counter() - clock
     clock = time.perf_counter()
-    batches = BatchSampler(lengths, TOKENS).after()
+    batches = BatchSampler(lengths, TOKENS).iterate()
     next(batches)
     planned, planning = time.perf_counter() - clock, peak()
     clock, tokens = time.perf_counter(), 0
     for _, examples in islice(batches, BATCHES):
         batch = make_pair_batch(store, examples, SpecialTokensConfig())
-        tokens += int(batch.source_real.sum() + batch.target_real.sum())
+        tokens += int(batch.source_mask.sum() + batch.target_mask.sum())
     drawn = time.perf_counter() - clock
     size = sum(path.stat().st_size for path in (folder / "pairs").iterdir())
     return {

@@ -228,10 +228,10 @@ class Model:
         check_parses(self.config.model, given=parses is not None)
         tokens, longest = self.config.tokens, self.config.model.max_length or POSITIONS
         if targets is None:
-            return text_log_probabilities(self.networks, self.tokenizer.encode_all(texts), tokens, longest)
-        ids = self.target_tokenizer.encode_all(targets)
+            return text_log_probabilities(self.networks, self.tokenizer.encode_batch(texts), tokens, longest)
+        ids = self.target_tokenizer.encode_batch(targets)
         if parses is None:
-            return pair_log_probabilities(self.networks, self.tokenizer.encode_all(texts), ids, tokens)
+            return pair_log_probabilities(self.networks, self.tokenizer.encode_batch(texts), ids, tokens)
         pairs = [Pair(text.strip(), "", parse=parse) for text, parse in attach_parses(texts, parses)]
         sources, facts = encode_parsed(pairs, self.tokenizer)
         return pair_log_probabilities(self.networks, sources, ids, tokens, facts)
@@ -359,13 +359,13 @@ class Model:
     ) -> GenerationSession:
         from regard.decoding.sampling import Sampler
 
-        spelling = self.tokenizer.spelling() if sampling.bounds.words else ()
+        spelling = self.tokenizer.token_strings() if sampling.bounds.words else ()
         tokens, window = self.config.tokens, self.config.context_window
         return Sampler(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
     def _has_room(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
         window = self.config.context_window or POSITIONS
-        longest = max((len(ids) for ids in self.tokenizer.encode_all(prompts)), default=0)
+        longest = max((len(ids) for ids in self.tokenizer.encode_batch(prompts)), default=0)
         return longest + 1 + (sampling.bounds.longest or DEFAULT_GENERATED_TOKENS) <= window
 
 

@@ -185,7 +185,7 @@ def _speed_test(model: Model, sentences: Sequence[str], engine: EngineName) -> S
             outputs = [
                 translation.text for translation in model.translations(sentences, TranslationOptions(), engine=engine)
             ]
-            return sum(len(ids) + 1 for ids in model.target_tokenizer.encode_all(outputs))  # with the end token
+            return sum(len(ids) + 1 for ids in model.target_tokenizer.encode_batch(outputs))  # with the end token
 
         return translate
     if config.generates:

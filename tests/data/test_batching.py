@@ -90,9 +90,9 @@ def test_epochs_differ_and_seeds_differ_and_each_repeats() -> None:
 @given(start=st.integers(0, 80))
 def test_a_place_is_enough_to_go_on(start: int) -> None:
     batches = BatchSampler(natural_lengths(200), 256, seed=3)
-    whole = list(islice(batches.after(), 100))
+    whole = list(islice(batches.iterate(), 100))
     place = whole[start - 1][0] if start else DataPosition()
-    for (here, expected), (there, resumed) in zip(whole[start:], batches.after(place), strict=False):
+    for (here, expected), (there, resumed) in zip(whole[start:], batches.iterate(place), strict=False):
         assert here == there
         assert expected.tolist() == resumed.tolist()
 
@@ -101,7 +101,7 @@ def test_a_place_is_enough_to_go_on(start: int) -> None:
 def test_processes_share_the_batches_of_one(world: int) -> None:
     lengths = natural_lengths(400)
     alone = BatchSampler(lengths, 256).epoch(2)
-    shares = [BatchSampler(lengths, 256, rank=rank, world=world).epoch(2) for rank in range(world)]
+    shares = [BatchSampler(lengths, 256, rank=rank, world_size=world).epoch(2) for rank in range(world)]
     assert len({len(share) for share in shares}) == 1
     together = [share[n].tolist() for n in range(len(shares[0])) for share in shares]
     assert together == [batch.tolist() for batch in alone[: len(together)]]

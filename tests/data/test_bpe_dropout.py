@@ -59,7 +59,7 @@ def test_leaving_nothing_out_gives_the_tokenizers_own_pieces(kind: str, rate: fl
 @pytest.mark.parametrize("kind", KINDS)
 def test_leaving_nothing_out_gives_the_tokenizers_own_pieces_of_sentences(kind: str) -> None:
     subject, generator = BpeDropout(tokenizer(kind), TINY), random()
-    for ids in tokenizer(kind).encode_all(sentences()):
+    for ids in tokenizer(kind).encode_batch(sentences()):
         assert subject.encode(ids, generator) == ids
 
 
@@ -75,7 +75,7 @@ def test_the_text_stays_the_same(kind: str, text: str, rate: float, seed: int) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_leaving_everything_out_gives_characters(kind: str) -> None:
-    pieces = tokenizer(kind).pieces(BpeDropout(tokenizer(kind), 1.0).encode("Where is it?", random()))
+    pieces = tokenizer(kind).ids_to_tokens(BpeDropout(tokenizer(kind), 1.0).encode("Where is it?", random()))
     start = "▁" if kind == "bpe" else ""
     assert pieces == list(f"{start}Where is it?".replace(" ", "▁" if kind == "bpe" else "Ġ"))
 
@@ -122,7 +122,7 @@ def algorithm_1(word: tuple[str, ...], ranks: dict[tuple[str, str], int], rate: 
 def test_spellings_come_as_often_as_algorithm_1_says(monkeypatch: pytest.MonkeyPatch, long: int) -> None:
     monkeypatch.setattr(bpe_dropout, "MIN_UNCACHED_LENGTH", long)
     subject, generator, count = BpeDropout(tokenizer("bpe"), 0.3), random(), 20_000
-    pieces = tokenizer("bpe").pieces
+    pieces = tokenizer("bpe").ids_to_tokens
     ranks = {(pieces([left])[0], pieces([right])[0]): rank for (left, right), (rank, _) in subject._merges.items()}
     ids = tokenizer("bpe").encode("lowest")
     seen = Counter(tuple(pieces(subject.encode(ids, generator))) for _ in range(count))
@@ -145,7 +145,9 @@ def test_special_tokens_stay() -> None:
 def test_a_part_of_a_text_keeps_its_bytes() -> None:
     ids = tokenizer("byte-level").encode("日本語 lowest")[1:]  # begins inside a character
     dropped = BpeDropout(tokenizer("byte-level"), 0.5).encode(ids, random())
-    assert "".join(tokenizer("byte-level").pieces(dropped)) == "".join(tokenizer("byte-level").pieces(ids))
+    assert "".join(tokenizer("byte-level").ids_to_tokens(dropped)) == "".join(
+        tokenizer("byte-level").ids_to_tokens(ids)
+    )
     assert BpeDropout(tokenizer("byte-level"), TINY).encode(ids, random()) == ids
 
 

@@ -52,7 +52,7 @@ def test_files_are_read_one_after_the_other_with_any_line_ends(tmp_path: Path) -
     for name, ends in (("a", "\n"), ("b", "\r\n")):
         (tmp_path / name).write_bytes(f"{row('1', name)}{ends}{ends}{row('1', name)}".encode())
     found = read_conllu([str(tmp_path / "a"), str(tmp_path / "b")], InvalidLines())
-    assert [sentence.written[0].form for sentence in found] == ["a", "a", "b", "b"]
+    assert [sentence.tokens[0].form for sentence in found] == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_a_sentence_that_is_too_long_is_refused() -> None:
 
 def test_what_is_skipped_keeps_its_place() -> None:
     found = sentences(row("1", "a"), "", row("1"), row("2"), "", row("1", "b"), skip=True)
-    assert [sentence.usable for sentence in found] == [True, False, True]
+    assert [sentence.is_valid for sentence in found] == [True, False, True]
 
 
 def test_a_line_that_is_not_utf8_spoils_its_sentence_only(tmp_path: Path) -> None:
     file = tmp_path / "a.conllu"
     file.write_bytes(row("1").encode() + b"\n\n\xff\n\n" + row("1").encode())
     faults = InvalidLines(skip=True)
-    assert [sentence.usable for sentence in read_conllu([str(file)], faults)] == [True, False, True]
+    assert [sentence.is_valid for sentence in read_conllu([str(file)], faults)] == [True, False, True]
     assert dict(faults.counts) == {"not UTF-8": 1}

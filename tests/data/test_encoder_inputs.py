@@ -13,13 +13,13 @@ words = st.lists(st.lists(st.integers(10, 99), max_size=5), max_size=12)
 def test_a_pair_fits_and_only_the_longer_text_is_cut_as_long_as_it_is_longer(
     one: list[int], other: list[int], longest: int
 ) -> None:
-    framed = InputTemplate(2, 3, longest).around(one, other)
+    framed = InputTemplate(2, 3, longest).wrap(one, other)
     assert len(framed.ids) <= longest
-    assert framed.cut == (len(one) + len(other) + 3 > longest)
-    if framed.cut:
+    assert framed.truncated == (len(one) + len(other) + 3 > longest)
+    if framed.truncated:
         assert len(framed.ids) == longest
-    second = framed.ids[len(framed.ids) - framed.second :]
-    first = framed.ids[: len(framed.ids) - framed.second]
+    second = framed.ids[len(framed.ids) - framed.second_length :]
+    first = framed.ids[: len(framed.ids) - framed.second_length]
     assert (first[0], first[-1], second[-1]) == (2, 3, 3)
     kept, of_other = first[1:-1], second[:-1]
     assert one[: len(kept)] == kept
@@ -34,7 +34,7 @@ def test_a_pair_fits_and_only_the_longer_text_is_cut_as_long_as_it_is_longer(
 def test_a_divided_sentence_has_every_word_once_and_no_row_that_is_too_long(
     sentence: list[list[int]], longest: int
 ) -> None:
-    rows = list(InputTemplate(2, 3, longest).divided(sentence, unknown=1))
+    rows = list(InputTemplate(2, 3, longest).wrap_words(sentence, unknown=1))
     assert all(len(row) <= longest and (row[0], row[-1]) == (2, 3) for row, _ in rows)
     firsts = [row[place] for row, places in rows for place in places]
     assert firsts == [pieces[0] if pieces else 1 for pieces in sentence]

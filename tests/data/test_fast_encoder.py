@@ -48,12 +48,12 @@ def tokenizer(kind: str, nfkc: bool = False, lowercase: bool = False) -> Tokeniz
 @pytest.mark.parametrize("nfkc", [False, True])
 @given(texts=st.lists(TEXT | BYTES | st.sampled_from(ODD), max_size=6))
 def test_any_texts_are_encoded_alike(kind: str, nfkc: bool, texts: list[str]) -> None:
-    assert fast_encoder(tokenizer(kind, nfkc, nfkc))(texts) == tokenizer(kind, nfkc, nfkc).encode_all(texts)
+    assert fast_encoder(tokenizer(kind, nfkc, nfkc))(texts) == tokenizer(kind, nfkc, nfkc).encode_batch(texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sentences_are_encoded_alike_also_when_words_are_forgotten(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode, expected = fast_encoder(tokenizer(kind)), tokenizer(kind).encode_all(sentences())
+    encode, expected = fast_encoder(tokenizer(kind)), tokenizer(kind).encode_batch(sentences())
     assert encode(sentences()) == expected
     monkeypatch.setattr(fast_encoder_module, "MAX_CACHED_WORDS", 10)
     assert encode(sentences()[:100]) == expected[:100]
@@ -65,14 +65,14 @@ def test_a_tokenizer_that_normalises_nothing(text: str) -> None:
     fast = tokenizers.Tokenizer.from_str(tokenizer("bpe").to_json().decode())
     fast.normalizer = None
     subject = Tokenizer(fast)
-    assert fast_encoder(subject)([text]) == subject.encode_all([text])
+    assert fast_encoder(subject)([text]) == subject.encode_batch([text])
 
 
 def test_tokens_that_were_added_are_found_across_words() -> None:
     fast = tokenizers.Tokenizer.from_str(tokenizer("bpe").to_json().decode())
     fast.add_tokens(["New York"])
     subject = Tokenizer(fast)
-    assert fast_encoder(subject)(["New York is"]) == subject.encode_all(["New York is"])
+    assert fast_encoder(subject)(["New York is"]) == subject.encode_batch(["New York is"])
 
 
 def test_every_sort_of_character_is_cut_alike_among_bytes() -> None:
@@ -81,4 +81,4 @@ def test_every_sort_of_character_is_cut_alike_among_bytes() -> None:
         "".join(f"a{chr(code)}1{chr(code)}! {chr(code)} {chr(code)}\n" for code in codes if chr(code).isprintable())
     ]
     texts += [f"a{chr(code)}  {chr(code)}b" for code in range(0x100)]
-    assert fast_encoder(tokenizer("byte-level"))(texts) == tokenizer("byte-level").encode_all(texts)
+    assert fast_encoder(tokenizer("byte-level"))(texts) == tokenizer("byte-level").encode_batch(texts)

@@ -26,7 +26,7 @@ def test_columns_are_found_by_their_names_in_any_order(tmp_path: Path) -> None:
 def test_without_names_a_line_is_label_text_and_perhaps_a_second(tmp_path: Path) -> None:
     found = read(tmp_path / "a.tsv", "good\ta b\nbad\tc\td\n")
     assert found == [LabeledExample("good", "a b"), LabeledExample("bad", "c", "d")]
-    assert [one.place for one in found] == [f"{tmp_path / 'a.tsv'}:{n}" for n in (1, 2)]
+    assert [one.location for one in found] == [f"{tmp_path / 'a.tsv'}:{n}" for n in (1, 2)]
 
 
 def test_json_lines_and_compressed_files_are_read(tmp_path: Path) -> None:

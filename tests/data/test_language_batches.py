@@ -45,8 +45,8 @@ def predictions(batches: Iterator[LanguageBatch]) -> Counter[tuple[int, int]]:
         pair
         for batch in batches
         for pair in zip(
-            batch.ids[... if batch.real is None else batch.real].ravel().tolist(),
-            batch.predicted[... if batch.real is None else batch.real].ravel().tolist(),
+            batch.ids[... if batch.mask is None else batch.mask].ravel().tolist(),
+            batch.labels[... if batch.mask is None else batch.mask].ravel().tolist(),
             strict=True,
         )
     )
@@ -64,13 +64,13 @@ def test_every_token_is_predicted_once_an_epoch(
     batches = list(kind(column(lengths), length, tokens, SPECIAL).epoch(epoch))
     assert predictions(iter(batches)) == expected(column(lengths))
     for batch in batches:
-        assert batch.ids.shape == batch.predicted.shape
+        assert batch.ids.shape == batch.labels.shape
         assert batch.ids.shape[1] <= length
         assert batch.ids.size <= tokens or batch.ids.shape[0] == 1
-        if batch.real is not None:
-            assert not batch.real.all()
-            assert (batch.ids[~batch.real] == SPECIAL.pad).all()
-            assert (batch.predicted[~batch.real] == SPECIAL.pad).all()
+        if batch.mask is not None:
+            assert not batch.mask.all()
+            assert (batch.ids[~batch.mask] == SPECIAL.pad).all()
+            assert (batch.labels[~batch.mask] == SPECIAL.pad).all()
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -79,7 +79,7 @@ def test_validation_predicts_every_token_once(apart: bool, lengths: list[int], l
     batches = list(validation_batches(column(lengths), length, tokens, SPECIAL, apart=apart))
     assert predictions(iter(batches)) == expected(column(lengths))
     if not apart:
-        read = [n for batch in batches for n in batch.predicted[... if batch.real is None else batch.real].ravel()]
+        read = [n for batch in batches for n in batch.labels[... if batch.mask is None else batch.mask].ravel()]
         assert read == [n for text in documents(column(lengths)) for n in [*text, 3]]
 
 
@@ -99,10 +99,10 @@ def test_packed_documents_never_mix(lengths: list[int], length: int, tokens: int
     texts = column(lengths)
     owner = {token: n for n, text in enumerate(documents(texts)) for token in text}
     for batch in PackedBatches(texts, length, tokens, SPECIAL).epoch(epoch):
-        assert batch.documents is not None
-        real = np.ones_like(batch.ids, np.bool_) if batch.real is None else batch.real
-        assert ((batch.documents > 0) == real).all()
-        for ids, predicted, numbers in zip(batch.ids, batch.predicted, batch.documents, strict=True):
+        assert batch.document_ids is not None
+        real = np.ones_like(batch.ids, np.bool_) if batch.mask is None else batch.mask
+        assert ((batch.document_ids > 0) == real).all()
+        for ids, predicted, numbers in zip(batch.ids, batch.labels, batch.document_ids, strict=True):
             for number in range(1, numbers.max() + 1):
                 (places,) = np.nonzero(numbers == number)
                 assert places.tolist() == list(range(places[0], places[-1] + 1))
@@ -169,13 +169,13 @@ def test_segments_do_not_cost_a_block() -> None:
 @given(start=st.integers(0, 40))
 def test_a_place_is_enough_to_go_on(kind: Kind, start: int) -> None:
     batches = kind(column([7, 30, 0, 12, 90, 3]), 16, 40, SPECIAL, seed=3)
-    whole = list(islice(batches.after(), 50))
+    whole = list(islice(batches.iterate(), 50))
     place = whole[start - 1][0] if start else DataPosition()
     assert whole[-1][0].epoch > 1
-    for (here, expected), (there, resumed) in zip(whole[start:], batches.after(place), strict=False):
+    for (here, expected), (there, resumed) in zip(whole[start:], batches.iterate(place), strict=False):
         assert here == there
         assert expected.ids.tolist() == resumed.ids.tolist()
-        assert expected.predicted.tolist() == resumed.predicted.tolist()
+        assert expected.labels.tolist() == resumed.labels.tolist()
 
 
 def test_one_large_document() -> None:
@@ -192,23 +192,23 @@ def test_a_text_that_is_shorter_than_a_block_is_read_whole() -> None:
         for epoch in range(3):
             (batch,) = kind(column([5]), 64, 1024, SPECIAL).epoch(epoch)
             assert batch.ids.tolist() == [[2, 4, 5, 6, 7, 8]]
-            assert batch.predicted.tolist() == [[4, 5, 6, 7, 8, 3]]
-            assert batch.real is None
+            assert batch.labels.tolist() == [[4, 5, 6, 7, 8, 3]]
+            assert batch.mask is None
 
 
 def test_empty_documents_still_end() -> None:
     (batch,) = PackedBatches(column([0, 2, 0]), 8, 8, SPECIAL).epoch(0)
     assert batch.ids.tolist() == [[2, 2, 2, 4, 5]]
-    assert batch.predicted.tolist() == [[3, 3, 4, 5, 3]]
-    assert batch.documents is not None
-    assert batch.documents.tolist() == [[1, 2, 3, 3, 3]]
+    assert batch.labels.tolist() == [[3, 3, 4, 5, 3]]
+    assert batch.document_ids is not None
+    assert batch.document_ids.tolist() == [[1, 2, 3, 3, 3]]
 
 
 def test_processes_share_the_rows_of_a_batch() -> None:
     (batch,) = PackedBatches(column([3, 5, 2, 5]), 6, 100, SPECIAL).epoch(0)
     shares = [batch.rows(rank, 2) for rank in range(2)]
-    assert batch.real is not None
-    for name in ("ids", "predicted", "real", "documents"):
+    assert batch.mask is not None
+    for name in ("ids", "labels", "mask", "document_ids"):
         whole = getattr(batch, name)
         assert [row.tolist() for row in getattr(shares[0], name)] == whole[0::2].tolist()
         assert [row.tolist() for row in getattr(shares[1], name)] == whole[1::2].tolist()
@@ -217,7 +217,7 @@ def test_processes_share_the_rows_of_a_batch() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_gets_a_sentence(kind: Kind) -> None:
     with pytest.raises(DataError) as error:
-        next(kind(column([]), 8, 8, SPECIAL).after())
+        next(kind(column([]), 8, 8, SPECIAL).iterate())
     assert str(error.value) == "there is no text to make batches of; give some."
 
 
@@ -232,7 +232,7 @@ from regard.data.store import TokenColumn
 ids = np.broadcast_to(np.uint16(7), 10**9)  # takes no memory
 blocks = BlockBatches(TokenColumn(ids, np.arange(1, 1001) * 10**6), 1024, 16384, SpecialTokensConfig())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for place, batch in islice(blocks.after(), 100):
+for place, batch in islice(blocks.iterate(), 100):
     assert batch.ids.shape == (16, 1024)
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 assert grown < 200_000, grown

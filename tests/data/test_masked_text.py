@@ -38,7 +38,7 @@ def test_what_fills_holes_has_the_tokens_that_were_hidden(kind: str, words: list
         holed = holed.replace(word, "[MASK]", 1)
         hidden += hidden_ids(tokenizer, word)
     found = encode_fillers(tokenizer, holed, " ".join(words), HOLE)
-    assert tokenizer.pieces(found) == tokenizer.pieces(hidden)
+    assert tokenizer.ids_to_tokens(found) == tokenizer.ids_to_tokens(hidden)
 
 
 def hidden_ids(tokenizer: Tokenizer, word: str) -> list[int]:
@@ -51,9 +51,9 @@ def hidden_ids(tokenizer: Tokenizer, word: str) -> list[int]:
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "word"])
 def test_what_fills_a_hole_within_a_word_starts_none(kind: str) -> None:
     tokenizer = tokenizer_of(kind)
-    (found,) = tokenizer.pieces(encode_fillers(tokenizer, "No[MASK] the dog", ",", HOLE))
+    (found,) = tokenizer.ids_to_tokens(encode_fillers(tokenizer, "No[MASK] the dog", ",", HOLE))
     assert found == ","
-    found, *_ = tokenizer.pieces(encode_fillers(tokenizer, "No [MASK] the dog", "on", HOLE))
+    found, *_ = tokenizer.ids_to_tokens(encode_fillers(tokenizer, "No [MASK] the dog", "on", HOLE))
     assert found[0] in "▁Ġ"
 
 
@@ -61,9 +61,9 @@ def test_one_word_may_fill_several_holes() -> None:
     tokenizer = tokenizer_of("byte-level")
     found = encode_fillers(tokenizer, "The [MASK][MASK]", "mats", HOLE)
     assert found == tokenizer.encode(" mats")
-    assert tokenizer.pieces(found) == ["Ġmat", "s"]
+    assert tokenizer.ids_to_tokens(found) == ["Ġmat", "s"]
     found = encode_fillers(tokenizer, "The [MASK][MASK]", "mat s", HOLE)
-    assert tokenizer.pieces(found) == ["Ġmat", "s"]
+    assert tokenizer.ids_to_tokens(found) == ["Ġmat", "s"]
 
 
 def test_in_characters_a_hole_is_one_of_them() -> None:
@@ -90,7 +90,7 @@ def test_holes_are_shown_where_they_are(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "character", "word"])
 def test_only_tokenizers_for_masked_training_have_a_mask(kind: str) -> None:
-    assert tokenizer_of(kind).number("[MASK]") == HOLE
+    assert tokenizer_of(kind).token_id("[MASK]") == HOLE
     plain = train_tokenizer([TEXT], TokenizerConfig(kind=kind), vocabulary=330)  # type: ignore[arg-type]
-    assert plain.number("[MASK]") is None
+    assert plain.token_id("[MASK]") is None
     assert tokenizer_of(kind).decode([HOLE]) == ""

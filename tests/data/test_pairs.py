@@ -20,7 +20,13 @@ TOKENIZER = train_tokenizer(["abc"], TokenizerConfig(kind="character"))  # a, b,
 
 @pytest.fixture
 def store(tmp_path: Path) -> TokenStore:
-    store_pairs(tmp_path / "pairs", PAIRS, TOKENIZER, LengthFilter(longest=20, ratio=2, lenient=6), {"made": "here"})
+    store_pairs(
+        tmp_path / "pairs",
+        PAIRS,
+        TOKENIZER,
+        LengthFilter(max_length=20, max_ratio=2, lenient_length=6),
+        {"made": "here"},
+    )
     store = open_store(tmp_path / "pairs")
     assert store is not None
     return store
@@ -32,17 +38,17 @@ def test_what_is_left_out_is_counted_by_reason(store: TokenStore) -> None:
 
 
 def test_a_pair_that_becomes_empty_is_counted() -> None:
-    assert LengthFilter().fault([], [1]) == "empty"
-    assert LengthFilter().fault([1], [1]) is None
+    assert LengthFilter().reject_reason([], [1]) == "empty"
+    assert LengthFilter().reject_reason([1], [1]) is None
 
 
 def test_the_target_is_shifted_right(store: TokenStore) -> None:
     batch = make_pair_batch(store, np.array([0, 2]), SpecialTokensConfig())
     assert batch.source.tolist() == [[4, 5, 6, 3], [5, 3, 0, 0]]
-    assert batch.source_real.tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.source_mask.tolist() == [[True] * 4, [True, True, False, False]]
     assert batch.target.tolist() == [[2, 4, 5], [2, 6, 0]]
-    assert batch.predicted.tolist() == [[4, 5, 3], [6, 3, 0]]
-    assert batch.target_real.tolist() == [[True] * 3, [True, True, False]]
+    assert batch.labels.tolist() == [[4, 5, 3], [6, 3, 0]]
+    assert batch.target_mask.tolist() == [[True] * 3, [True, True, False]]
 
 
 @given(

@@ -54,7 +54,7 @@ def test_sub_words_have_the_place_of_the_word_they_begin_in(
     text = "".join(word + space for word, space in zip(words, spaces, strict=False)).strip()
     ((_, parse),) = attach_parses([text], [conllu(words, heads)])
     assert parse is not None
-    ((ids, offsets),) = tokenizer(kind).encode_placed([text])
+    ((ids, offsets),) = tokenizer(kind).encode_with_offsets([text])
     assert ids == tokenizer(kind).encode(text)
     facts = token_features(parse, offsets)
     found = [TreePosition(*place) for place in zip(*facts.values(), strict=True)]
@@ -72,7 +72,7 @@ def test_words_written_as_one_have_the_place_of_the_highest() -> None:
     block = "\n".join("\t".join([n, form, *"____", head, *"___"]) for n, form, head in rows)
     ((_, parse),) = attach_parses(["dammelo!"], [block])
     assert parse is not None
-    assert [(word.end, word.place.depth) for word in parse] == [(7, 0), (8, 1)]
+    assert [(word.end, word.position.depth) for word in parse] == [(7, 0), (8, 1)]
     assert parse_from_json(parse_to_json(parse)) == parse
 
 
@@ -90,7 +90,7 @@ def test_the_parse_of_a_line_is_the_sentence_of_its_number(tmp_path: Path) -> No
     first, second = files(tmp_path, "I look \n  Look!\n", "Guardo\nGuarda!\n", TWO)
     assert first.parse is not None
     assert second.parse is not None
-    assert [word.place.depth for word in first.parse] == [1, 0]
+    assert [word.position.depth for word in first.parse] == [1, 0]
     assert [word.end for word in second.parse] == [4, 5]
 
 
@@ -152,9 +152,9 @@ def test_a_store_keeps_what_the_parses_tell(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     assert store is not None
     batch = make_pair_batch(store, np.array([1, 0]), SpecialTokensConfig())
-    assert batch.source_facts["depth"].tolist() == [[0, 0, 0, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0, 1]]
-    assert set(batch.source_facts) == set(SYNTAX_FEATURES)
-    assert all(fact.shape == batch.source.shape for fact in batch.source_facts.values())
+    assert batch.source_features["depth"].tolist() == [[0, 0, 0, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0, 1]]
+    assert set(batch.source_features) == set(SYNTAX_FEATURES)
+    assert all(fact.shape == batch.source.shape for fact in batch.source_features.values())
 
 
 def test_sentences_without_words_are_no_parses() -> None:

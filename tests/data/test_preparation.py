@@ -37,7 +37,7 @@ def test_equal_pairs_are_never_on_both_sides(data: Path, tmp_path: Path) -> None
     prepared = prepare_pairs(tmp_path / "data", "key", settings, quiet)
     decode = prepared.tokenizer.decode
     sides = [
-        {decode(part.store.columns[0][n].tolist()) for n in range(len(part.store))} for part in prepared.parts.values()
+        {decode(part.store.columns[0][n].tolist()) for n in range(len(part.store))} for part in prepared.splits.values()
     ]
     assert sides[0]
     assert sides[1]
@@ -55,7 +55,7 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path: Path) -> None:
     settings = config(path, f"data.valid.files={path}")
     prepared = prepare_pairs(tmp_path / "data", "key", settings, quiet)
     assert prepared.train.counts() == {"read": 3, "kept": 1, "too long": 1, "unequal lengths": 1}
-    assert list(prepared.train.left_out()) == ["1 left out: too long", "1 left out: unequal lengths"]
+    assert list(prepared.train.omissions()) == ["1 left out: too long", "1 left out: unequal lengths"]
     assert prepared.valid.counts() == {"read": 3, "kept": 3}  # scores are for everything
 
 

@@ -143,7 +143,7 @@ def test_a_killed_writer_leaves_a_whole_store_or_none(tmp_path: Path) -> None:
         else:
             seen += 1
             assert len(store) == 2000
-            assert (store.columns[0].ids == store.about["number"]).all()
+            assert (store.columns[0].ids == store.metadata["number"]).all()
     assert seen
     write_store(folder, [[[1]]], columns=1, vocabulary=10, about={})
     assert os.listdir(tmp_path) == ["corpus"]  # what the killed have left is gone

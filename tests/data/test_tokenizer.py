@@ -73,7 +73,7 @@ def test_normalisation_is_what_the_settings_ask_for(kind: str, text: str) -> Non
 @pytest.mark.parametrize("kind", [*SUB_WORDS, "byte-level", "character", "word"])
 def test_special_tokens_come_first_and_never_from_a_text(kind: str) -> None:
     subject = tokenizer(kind)
-    assert subject.pieces(range(4)) == SPECIAL_TOKENS
+    assert subject.ids_to_tokens(range(4)) == SPECIAL_TOKENS
     assert not {0, 2, 3} & set(subject.encode("[PAD] [SOS] [EOS]"))
     assert subject.decode([2, *subject.encode("Ti amo"), 3, 0, 0]) == "Ti amo"
 
@@ -83,7 +83,7 @@ def test_a_tokenizer_survives_its_file(kind: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(tokenizer(kind).to_json())
     again = load_tokenizer(tmp_path / "tokenizer.json")
     assert len(again) == len(tokenizer(kind)) <= 400
-    assert again.encode_all(TEXTS + ODD) == [tokenizer(kind).encode(text) for text in TEXTS + ODD]
+    assert again.encode_batch(TEXTS + ODD) == [tokenizer(kind).encode(text) for text in TEXTS + ODD]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-level", "character", "word"])
@@ -93,7 +93,7 @@ def test_learning_is_deterministic(kind: str) -> None:
 
 
 def test_frequent_words_become_one_piece() -> None:
-    assert tokenizer("bpe").pieces(tokenizer("bpe").encode("Ti amo")) == ["▁Ti", "▁amo"]
+    assert tokenizer("bpe").ids_to_tokens(tokenizer("bpe").encode("Ti amo")) == ["▁Ti", "▁amo"]
 
 
 def test_a_bad_file_gets_a_sentence(tmp_path: Path) -> None:

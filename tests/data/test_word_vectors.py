@@ -105,6 +105,6 @@ def test_words_are_told_from_parts_of_words(kind: str) -> None:
     assert len(words) == len(tokenizer)
     assert ("the" in words, "cat" in words) == ((True, True) if kind != "character" else (False, False))
     for number, word in enumerate(words):
-        piece = tokenizer.pieces([number])[0]
+        piece = tokenizer.ids_to_tokens([number])[0]
         if word is not None and word.isalpha() and kind != "word":
             assert piece[0] in "▁Ġ"

@@ -74,7 +74,7 @@ def test_lines_come_back_one_for_one_and_empty_ones_empty() -> None:
 
 def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score() -> None:
     both = tokenizer()
-    whole, apart = both.encode("one two"), both.encode("o") + both.encode_on("ne two")
+    whole, apart = both.encode("one two"), both.encode("o") + both.encode_continuation("ne two")
     assert both.decode(whole) == both.decode(apart)
     assert whole != apart
     engine = Spelled([whole, apart, both.encode("three"), both.encode("four")])

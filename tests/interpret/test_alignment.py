@@ -88,7 +88,7 @@ def test_merges_lead_from_characters_to_the_very_pieces(kind: str) -> None:
     tokenizer = train_tokenizer(TEXTS, TokenizerConfig(kind=kind), vocabulary=330)  # type: ignore[arg-type]
     for text in TEXTS:
         built = merges(text, tokenizer)
-        assert [piece for word in built for piece in word.stages[-1]] == tokenizer.pieces(tokenizer.encode(text))
+        assert [piece for word in built for piece in word.stages[-1]] == tokenizer.ids_to_tokens(tokenizer.encode(text))
         for word in built:
             assert all(
                 len(after) == len(before) - 1 for before, after in zip(word.stages, word.stages[1:], strict=False)

@@ -164,9 +164,9 @@ def test_a_target_is_what_would_stand_at_the_hole() -> None:
     ):
         trace = look(who, text, target=target)
         assert trace.predicted is not None
-        assert tokenizer.pieces(trace.predicted.ids) == expected
+        assert tokenizer.ids_to_tokens(trace.predicted.ids) == expected
         rows = [n for n, token in enumerate(trace.written.source or []) if token == 4]
-        ids = [tokenizer.number(piece) for piece in expected]
+        ids = [tokenizer.token_id(piece) for piece in expected]
         probabilities = trace.whole("head.probabilities")[rows, ids]
         assert trace.log_probability == pytest.approx(float(probabilities.log().sum()), abs=1e-4)
 

@@ -94,7 +94,7 @@ def test_what_is_decoded_again_is_what_is_read_again() -> None:
         again = Trace(trace.subject, trace.text, trace.wish, trace.written)
         logits = again.recording.logits()
     first = found.first if found.first is not None else len(trace.steps) - 1
-    assert found.tokens[first] == trace.subject.target.pieces([int(logits[first].argmax())])[0]
+    assert found.tokens[first] == trace.subject.target.ids_to_tokens([int(logits[first].argmax())])[0]
 
 
 @pytest.mark.parametrize(

@@ -370,7 +370,7 @@ class TestCompany:
 
 def test_no_more_is_read_than_a_server_can_bear(encoders: dict[str, LoadedModel]) -> None:
     (row,) = limited_encoder(encoders["mood"].model).framed(["w4 " * 5000])
-    assert (len(row.ids), row.cut) == (2048, True)
+    assert (len(row.ids), row.truncated) == (2048, True)
 
 
 def test_an_encoder_is_looked_into(reading: Running, encoders: dict[str, LoadedModel]) -> None:

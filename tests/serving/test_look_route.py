@@ -75,7 +75,7 @@ def test_every_node_of_the_tree_can_be_looked_into(server: Running, outline: dic
     assert trace.tree is not None
     for node in trace.tree.nodes[1:8]:
         found = asked(server, outline, "node", node=node.number, at="decoder.1.cross_attention")
-        assert found["tokens"] == trace.subject.target.pieces(trace.tree.path(node))
+        assert found["tokens"] == trace.subject.target.ids_to_tokens(trace.tree.path(node))
         assert [sum(row) for row in found["attention"]["values"]] == pytest.approx([1.0] * 4)
     best = [node for node in trace.tree.nodes if node.best][2]
     taken = asked(server, outline, "node", node=best.number, at="decoder.1.cross_attention")["attention"]["values"]

@@ -46,7 +46,7 @@ def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Toke
     vectors = vectors_of(tmp_path / "vectors.txt", WORDS, width)
     said = initialize_embeddings(network, tokenizer, tmp_path / "vectors.txt")
     assert said == f"{tmp_path / 'vectors.txt'}: 4 of 10 tokens found; the others begin at random."
-    rows = [tokenizer.number(f"▁{word}") for word in ("the", "cat", "sat", "The")]  # no capitals in the file
+    rows = [tokenizer.token_id(f"▁{word}") for word in ("the", "cat", "sat", "The")]  # no capitals in the file
     found = vectors[[0, 1, 2, 0]]
     expected = found * width**-0.5 / found.square().mean().sqrt()
     others = [number for number in range(len(tokenizer)) if number not in rows]
@@ -106,7 +106,7 @@ def test_a_run_begins_with_these_rows_and_goes_on_without_the_file(tmp_path: Pat
     folder = run_training(order(tmp_path / "run", data, *settings, "training.steps=1"), listener).folder
     assert any(note.startswith(f"{path}: 2 of ") for note in listener.notes)
     tokenizer = load_tokenizer(folder / "tokenizer.json")
-    rows = [tokenizer.number("▁one"), tokenizer.number("▁due")]
+    rows = [tokenizer.token_id("▁one"), tokenizer.token_id("▁due")]
     table = safetensors.torch.load_file(folder / "last" / "model.safetensors")["encoder.embedding.weight"]
     torch.testing.assert_close(table[rows], vectors * 32**-0.5 / vectors.square().mean().sqrt(), atol=1e-6, rtol=0)
     assert str(path) not in (folder / "last" / "config.json").read_text()

@@ -97,7 +97,7 @@ def test_samples_show_the_holes_and_what_fills_them(learned: Path) -> None:
 
 def test_the_folder_knows_its_mask_and_fills_holes(learned: Path) -> None:
     model = regard.load(learned)
-    assert model.config.tokens.mask == model.tokenizer.number("[MASK]") == 4
+    assert model.config.tokens.mask == model.tokenizer.token_id("[MASK]") == 4
     filled = model.fill("three four [MASK] six seven [MASK] nine", best=3)
     assert filled.text == "three four five six seven eight nine"
     assert [guesses[0].text for guesses in filled.holes] == ["five", "eight"]

@@ -57,7 +57,7 @@ def _fits(filler: "MaskFiller", line: "Line", faults: "InvalidLines") -> bool:
     """Whether a line was read and can be filled; one that cannot is a fault."""
     why = filler.why_not(line.text) if line.text is not None else None
     if why is not None:
-        faults.add("cannot be filled", f"{line.place}: {why}")
+        faults.add("cannot be filled", f"{line.location}: {why}")
     return line.text is not None and why is None
 
 

@@ -143,7 +143,7 @@ class Turn:
             "prompt": one.prompt,
             "sample": one.sample,
             "text": one.text,
-            "tokens": self._model.tokenizer.pieces(one.tokens),
+            "tokens": self._model.tokenizer.ids_to_tokens(one.tokens),
             "log_probability": round(one.log_probability, 4),
             "ended": one.ended,
         }

@@ -33,21 +33,21 @@ class BatchSampler:
     """
 
     lengths: NDArray[np.int64]
-    tokens: int
+    max_tokens: int
     seed: int = 0
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     def epoch(self, number: int) -> list[NDArray[np.int64]]:
         """The examples of each batch, in order, for one process."""
         random = np.random.default_rng([self.seed, number])
         order = self._by_length(random)
-        batches = [order[start:end] for start, end in split_by_budget(self.lengths[:, order], self.tokens)]
+        batches = [order[start:end] for start, end in split_by_budget(self.lengths[:, order], self.max_tokens)]
         shuffled = [batches[n] for n in random.permutation(len(batches))]
-        even = len(shuffled) // self.world * self.world or len(shuffled)
-        return shuffled[:even][self.rank :: self.world]
+        even = len(shuffled) // self.world_size * self.world_size or len(shuffled)
+        return shuffled[:even][self.rank :: self.world_size]
 
-    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, NDArray[np.int64]]]:
+    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, NDArray[np.int64]]]:
         """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
         while True:
             batches = self.epoch(place.epoch)
@@ -81,7 +81,7 @@ def split_by_budget(lengths: NDArray[np.int64], tokens: int) -> Iterator[tuple[i
     A run is as long as may be, unless a shorter one has so many fewer pads that it is worth a batch more: of all its
     possible ends, it takes the one with the largest share of real tokens among all that it costs.
 
-    >>> list(cut(np.array([[1, 1, 2, 3, 9]]), tokens=6))
+    >>> list(split_by_budget(np.array([[1, 1, 2, 3, 9]]), tokens=6))
     [(0, 2), (2, 4), (4, 5)]
     """
     start, overhead = 0, BATCH_OVERHEAD * tokens * len(lengths)

@@ -44,7 +44,7 @@ class BpeDropout:
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo molto"] * 2, TokenizerConfig(), vocabulary=300)
     >>> dropped = BpeDropout(tokenizer, 0.5).encode("ti amo molto", np.random.default_rng(0))
-    >>> tokenizer.pieces(dropped)
+    >>> tokenizer.ids_to_tokens(dropped)
     ['▁', 't', 'i', '▁amo', '▁', 'm', 'o', 'l', 't', 'o']
     >>> tokenizer.decode(dropped)
     'ti amo molto'

@@ -44,12 +44,12 @@ def read_aligned(
             rows = _side_by_side(source, target, faults)
             if not parses:
                 for left, right in rows:
-                    yield from _pair([left.text, right.text], [left.place, right.place], faults)
+                    yield from _pair([left.text, right.text], [left.location, right.location], faults)
                 continue
             sentences = read_conllu([parses[n]], faults)
             for (left, right), parse in zip_parses(rows, lambda row: row[0], sentences, parses[n], faults):
                 if parse is not None or not (left.text or "").strip():  # else it is a fault that is noted already
-                    yield from _pair([left.text, right.text], [left.place, right.place], faults, parse)
+                    yield from _pair([left.text, right.text], [left.location, right.location], faults, parse)
 
 
 def _side_by_side(source: str, target: str, faults: InvalidLines) -> Iterator[tuple[Line, Line]]:
@@ -125,15 +125,15 @@ def _columns(line: Line, faults: InvalidLines) -> Iterator[Pair]:
         return
     columns = line.text.split("\t")
     if len(columns) < 2:
-        faults.add("too few columns", f"{line.place}: has no tab; write source, tab, target")
+        faults.add("too few columns", f"{line.location}: has no tab; write source, tab, target")
         return
-    yield from _pair(columns[:2], [line.place, line.place], faults)
+    yield from _pair(columns[:2], [line.location, line.location], faults)
 
 
 def _fields(line: Line, faults: InvalidLines) -> Iterator[Pair]:
     record = _record(line, ("source", "target"), faults)
     if record is not None:
-        yield from _pair([record["source"], record["target"]], [line.place, line.place], faults)
+        yield from _pair([record["source"], record["target"]], [line.location, line.location], faults)
 
 
 def _record(line: Line, keys: Sequence[str], faults: InvalidLines) -> dict[str, Any] | None:
@@ -143,16 +143,16 @@ def _record(line: Line, keys: Sequence[str], faults: InvalidLines) -> dict[str, 
     try:
         record = json.loads(line.text)
     except (ValueError, RecursionError) as error:
-        faults.add("not JSON", f"{line.place}: is not JSON ({error}); mend it")
+        faults.add("not JSON", f"{line.location}: is not JSON ({error}); mend it")
         return None
     fields = record if isinstance(record, dict) else {}
     missing = next((key for key in keys if not isinstance(fields.get(key), str)), None)
     if missing is not None:
         wanted = ", ".join(f'"{key}": "…"' for key in keys)
-        faults.add("missing field", f"{line.place}: has no text under {missing!r}; write {{{wanted}}}")
+        faults.add("missing field", f"{line.location}: has no text under {missing!r}; write {{{wanted}}}")
         return None
     if any(_broken(fields[key]) for key in keys):
-        faults.add("broken Unicode", f"{line.place}: has half of a character (a lone surrogate); mend it")
+        faults.add("broken Unicode", f"{line.location}: has half of a character (a lone surrogate); mend it")
         return None
     return fields
 
@@ -178,6 +178,6 @@ def _pair(
 
 def _unequal(line: Line, shorter: str) -> DataError:
     return DataError(
-        f"{line.place}: has no counterpart, because {shorter} ends before it; "
+        f"{line.location}: has no counterpart, because {shorter} ends before it; "
         "aligned files have the same number of lines."
     )

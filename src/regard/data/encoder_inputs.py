@@ -21,8 +21,8 @@ class EncoderInput:
     """The ids of a text with its frame, how many of the last of them are the second text's, and whether it was cut."""
 
     ids: list[int]
-    second: int = 0
-    cut: bool = False
+    second_length: int = 0
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,25 @@ class InputTemplate:
 
     start: int
     end: int
-    longest: int = MAX_TOKENS
+    max_length: int = MAX_TOKENS
 
     @classmethod
-    def of(cls, tokens: SpecialTokensConfig, longest: int | None) -> "InputTemplate":
+    def for_model(cls, tokens: SpecialTokensConfig, longest: int | None) -> "InputTemplate":
         """The frame of a network that reads so many tokens; None: any number."""
         return cls(tokens.start, tokens.end, max(4, min(longest or MAX_TOKENS, MAX_TOKENS)))
 
-    def around(self, first: Sequence[int], second: Sequence[int] | None = None) -> EncoderInput:
+    def wrap(self, first: Sequence[int], second: Sequence[int] | None = None) -> EncoderInput:
         """A text, or two, in their frame.
 
-        >>> Frame(start=2, end=3).around([7, 8], [9])
-        Framed(ids=[2, 7, 8, 3, 9, 3], second=2, cut=False)
-        >>> Frame(start=2, end=3, longest=5).around([7, 8], [9])
-        Framed(ids=[2, 7, 3, 9, 3], second=2, cut=True)
+        >>> InputTemplate(start=2, end=3).wrap([7, 8], [9])
+        EncoderInput(ids=[2, 7, 8, 3, 9, 3], second_length=2, truncated=False)
+        >>> InputTemplate(start=2, end=3, max_length=5).wrap([7, 8], [9])
+        EncoderInput(ids=[2, 7, 3, 9, 3], second_length=2, truncated=True)
         """
         if second is None:
-            kept = first[: self.longest - 2]
+            kept = first[: self.max_length - 2]
             return EncoderInput([self.start, *kept, self.end], 0, len(kept) < len(first))
-        room = self.longest - 3
+        room = self.max_length - 3
         shorter = min(len(first), len(second), room // 2)
         ours, theirs = min(len(first), room - shorter), min(len(second), room - shorter)
         if ours + theirs > room:  # both are long: half for each
@@ -57,15 +57,15 @@ class InputTemplate:
         ids = [self.start, *first[:ours], self.end, *second[:theirs], self.end]
         return EncoderInput(ids, theirs + 1, ours < len(first) or theirs < len(second))
 
-    def divided(self, words: Sequence[Sequence[int]], unknown: int) -> Iterator[tuple[list[int], list[int]]]:
+    def wrap_words(self, words: Sequence[Sequence[int]], unknown: int) -> Iterator[tuple[list[int], list[int]]]:
         """Words, each in its sub-words, as one framed row or several, each with the places of its words' first ones.
 
         A word without a sub-word is unknown; one that is longer than a row by itself is cut.
 
-        >>> list(Frame(start=2, end=3, longest=5).divided([[7, 8], [9], [5, 6]], unknown=1))
+        >>> list(InputTemplate(start=2, end=3, max_length=5).wrap_words([[7, 8], [9], [5, 6]], unknown=1))
         [([2, 7, 8, 9, 3], [1, 3]), ([2, 5, 6, 3], [1])]
         """
-        row, places, room = [self.start], list[int](), self.longest - 2
+        row, places, room = [self.start], list[int](), self.max_length - 2
         for pieces in words:
             kept = list(pieces[:room]) or [unknown]
             if len(row) - 1 + len(kept) > room:
@@ -82,15 +82,15 @@ class EncoderBatch:
     """Framed rows as a rectangle. B rows · S tokens"""
 
     ids: Ids  # (B, S)
-    real: Mask  # (B, S) where it is not padding
-    segments: Ids  # (B, S) 1 in second texts
+    mask: Mask  # (B, S) where it is not padding
+    segment_ids: Ids  # (B, S) 1 in second texts
 
 
 def make_encoder_batch(rows: Sequence[NDArray[np.integer]], seconds: Sequence[int], pad_id: int) -> EncoderBatch:
     """Rows of ids, and how many of the last tokens of each belong to its second text.
 
-    >>> batch = batch_of_framed([np.array([2, 7, 3, 9, 3]), np.array([2, 8, 3])], [2, 0], pad_id=0)
-    >>> batch.segments.tolist()
+    >>> batch = make_encoder_batch([np.array([2, 7, 3, 9, 3]), np.array([2, 8, 3])], [2, 0], pad_id=0)
+    >>> batch.segment_ids.tolist()
     [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
     """
     ids, real = pad_sequences(rows, pad_id=pad_id)

@@ -26,14 +26,14 @@ def fast_encoder(tokenizer: Tokenizer) -> Encode:
     >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo molto"], TokenizerConfig(), vocabulary=300)
-    >>> encoder(tokenizer)(["ti amo", "molto"]) == tokenizer.encode_all(["ti amo", "molto"])
+    >>> fast_encoder(tokenizer)(["ti amo", "molto"]) == tokenizer.encode_batch(["ti amo", "molto"])
     True
     """
     content = json.loads(tokenizer.to_json())
     cut = find_word_splitter(content["pre_tokenizer"] or {})
     added = any(not token["special"] for token in content["added_tokens"])  # such a token may lie across words
     if cut is None or added or content["truncation"] or content["padding"] or content["model"].get("dropout"):
-        return tokenizer.encode_all
+        return tokenizer.encode_batch
     return _WordByWord(tokenizer, cut)
 
 
@@ -53,7 +53,7 @@ class _WordByWord:
         if len(self._known) > MAX_CACHED_WORDS:
             self._known.clear()
         new = list(set().union(*filter(None, words)).difference(self._known))
-        self._known.update(zip(new, self._words.encode_all(new), strict=True))
+        self._known.update(zip(new, self._words.encode_batch(new), strict=True))
         return [
             self._words.encode(text)
             if within is None

@@ -38,14 +38,14 @@ def store_for(folder: Path, key: str, build: Callable[[Path], None]) -> TokenSto
     `build` is given the folder, and passes the key on: `store_pairs(folder, …, about={"key": key})`.
     """
     store = open_store(folder)
-    if store is not None and store.about.get(KEY) == key:
+    if store is not None and store.metadata.get(KEY) == key:
         verify_store(store)
         return store
     build(folder)
     store = open_store(folder)
     if store is None:
         raise DataError(f"{folder}: was written but cannot be read again; check the disk.")
-    if store.about.get(KEY) != key:
+    if store.metadata.get(KEY) != key:
         raise ValueError(f"the store in {folder} was made without its key")
     return store
 

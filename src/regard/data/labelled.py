@@ -25,7 +25,7 @@ class LabeledExample:
     label: str
     text: str
     second: str | None = None
-    place: str = field(default="", compare=False)  # file:line
+    location: str = field(default="", compare=False)  # file:line
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -72,16 +72,16 @@ def _table(lines: Iterable[Line], faults: InvalidLines) -> Iterator[LabeledExamp
         if line.text is None:
             continue
         cells = line.text.split("\t")
-        if line.number == 1 and (found := _header(cells, line.place)) is not None:
+        if line.number == 1 and (found := _header(cells, line.location)) is not None:
             columns = found
             continue
         if len(cells) < columns.least:
             wanted = f"{columns.least} columns, as its first line names them" if columns.named else "label, tab, text"
             count = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
-            faults.add("too few columns", f"{line.place}: has {count}; write {wanted}")
+            faults.add("too few columns", f"{line.location}: has {count}; write {wanted}")
             continue
         second = cells[columns.second] if columns.second is not None and columns.second < len(cells) else None
-        yield from _example(cells[columns.label], cells[columns.text], second, line.place, faults)
+        yield from _example(cells[columns.label], cells[columns.text], second, line.location, faults)
 
 
 def _header(cells: Sequence[str], place: str) -> _Columns | None:
@@ -113,16 +113,16 @@ def _objects(lines: Iterable[Line], faults: InvalidLines) -> Iterator[LabeledExa
         try:
             found = json.loads(line.text)
         except (ValueError, RecursionError) as error:
-            faults.add("not JSON", f"{line.place}: is not JSON ({error}); mend it")
+            faults.add("not JSON", f"{line.location}: is not JSON ({error}); mend it")
             continue
         fields: Mapping[str, Any] = found if isinstance(found, dict) else {}
         label, text, second = (_field(fields, known) for known in (LABEL, TEXT, SECOND))
         missing = "label" if label is None else "text" if text is None else None
         if label is None or text is None:
             shape = '{"label": "…", "text": "…"}'
-            faults.add("missing field", f"{line.place}: has nothing under {missing!r}; write {shape}")
+            faults.add("missing field", f"{line.location}: has nothing under {missing!r}; write {shape}")
             continue
-        yield from _example(label, text, second, line.place, faults)
+        yield from _example(label, text, second, line.location, faults)
 
 
 def _field(fields: Mapping[str, Any], known: Sequence[str]) -> str | None:

@@ -20,7 +20,7 @@ def pack_sequences(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int6
 
     Lengths are from 1 to `capacity`.
 
-    >>> pack(np.array([3, 5, 2, 4, 1]), capacity=5).tolist()
+    >>> pack_sequences(np.array([3, 5, 2, 4, 1]), capacity=5).tolist()
     [2, 0, 2, 1, 1]
     """
     order = np.argsort(-lengths, kind="stable")
@@ -66,9 +66,9 @@ class LanguageBatch:
     """A batch for predicting the next token."""
 
     ids: Ids  # (B, T) what is read
-    predicted: Ids  # (B, T) the token that follows each
-    real: NDArray[np.bool_] | None = None  # (B, T) where there is something to predict; None: everywhere
-    documents: Ids | None = None  # (B, T) numbers those that share a row unseen by each other, from 1; 0 for pads
+    labels: Ids  # (B, T) the token that follows each
+    mask: NDArray[np.bool_] | None = None  # (B, T) where there is something to predict; None: everywhere
+    document_ids: Ids | None = None  # (B, T) numbers those that share a row unseen by each other, from 1; 0 for pads
 
     def rows(self, start: int, step: int) -> "LanguageBatch":
         """Every `step`-th row from `start` on.
@@ -76,10 +76,10 @@ class LanguageBatch:
         >>> LanguageBatch(np.array([[5], [6], [7]]), np.array([[6], [7], [8]])).rows(1, 2).ids.tolist()
         [[6]]
         """
-        real, documents = self.real, self.documents
+        real, documents = self.mask, self.document_ids
         return LanguageBatch(
             self.ids[start::step],
-            self.predicted[start::step],
+            self.labels[start::step],
             None if real is None else real[start::step],
             None if documents is None else documents[start::step],
         )
@@ -147,7 +147,7 @@ class _EpochBatches(ABC):
 
     column: TokenColumn
     length: int  # tokens in a row
-    tokens: int  # in a batch; a row that is longer by itself makes a batch of its own
+    max_tokens: int  # in a batch; a row that is longer by itself makes a batch of its own
     special: SpecialTokensConfig
     seed: int = 0
 
@@ -169,11 +169,11 @@ class _EpochBatches(ABC):
         for spans in self._plan(number)[first:]:
             yield self.batch(spans)
 
-    def batches(self, epoch: int) -> int:
+    def num_batches(self, epoch: int) -> int:
         """How many batches an epoch has."""
         return len(self._plan(epoch))
 
-    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, LanguageBatch]]:
+    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, LanguageBatch]]:
         """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
         while True:
             for batch in self.epoch(place.epoch, place.batch):
@@ -186,7 +186,7 @@ class _EpochBatches(ABC):
         if not len(self.stream):
             raise DataError("there is no text to make batches of; give some.")
         spans = self.spans(epoch)
-        most = max(1, self.tokens // self.length)
+        most = max(1, self.max_tokens // self.length)
         cuts = np.searchsorted(spans[:, 0], np.arange(most, int(spans[-1, 0]) + 1, most))
         return np.split(spans, cuts)
 
@@ -274,7 +274,7 @@ def _blocks(size: int, length: int, phases: Ids) -> Ids:
 def split_documents(ends: Ids, length: int) -> Ids:
     """Documents that end at these places, in pieces of at most `length`: (K, 2), start and end.
 
-    >>> pieces_of(np.array([2, 7]), length=3).tolist()
+    >>> split_documents(np.array([2, 7]), length=3).tolist()
     [[0, 2], [2, 5], [5, 7]]
     """
     starts = np.concatenate([[0], ends[:-1]])

@@ -18,14 +18,14 @@ class InvalidLines:
     """Faults met so far. Nothing is dropped silently: what was skipped is counted, with an example of each reason."""
 
     skip: bool = False
-    advice: str = ", or skip such lines with --skip-invalid"  # what else a user can do about one
+    hint: str = ", or skip such lines with --skip-invalid"  # what else a user can do about one
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
     def add(self, reason: str, fault: str) -> None:
         """Note a fault, such as `a.tsv:2: has an empty source; fill it`; unless faults are skipped, it is an error."""
         if not self.skip:
-            raise DataError(f"{fault}{self.advice}.")
+            raise DataError(f"{fault}{self.hint}.")
         self.counts[reason] += 1
         self.examples.setdefault(reason, f"{fault}.")
 
@@ -43,7 +43,7 @@ class Line:
     number: int
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """`file:line`, as an error names it."""
         return f"{self.file}:{self.number}"
 

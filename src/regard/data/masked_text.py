@@ -12,14 +12,14 @@ def encode_masked(tokenizer: Tokenizer, text: str, mask: int) -> list[int]:
     >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo molto."], TokenizerConfig(kind="word"), masked=True)
-    >>> tokenizer.pieces(encode_holes(tokenizer, "ti [MASK] molto.", mask=4))
+    >>> tokenizer.ids_to_tokens(encode_masked(tokenizer, "ti [MASK] molto.", mask=4))
     ['▁ti', '[MASK]', '▁molto', '.']
     """
     first, *others = _around_holes(tokenizer, text, mask)
     ids = tokenizer.encode(_before_hole(tokenizer, first) if others else first)
     for number, part in enumerate(others, start=1):
         last = number == len(others)
-        ids += [mask, *tokenizer.encode_on(part if last else _before_hole(tokenizer, part))]
+        ids += [mask, *tokenizer.encode_continuation(part if last else _before_hole(tokenizer, part))]
     return ids
 
 
@@ -31,7 +31,7 @@ def encode_fillers(tokenizer: Tokenizer, text: str, fillers: str, mask: int) -> 
     >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["a man's dog"] * 2, TokenizerConfig(kind="byte-level"), masked=True)
-    >>> tokenizer.pieces(encode_fillers(tokenizer, "[MASK] man's [MASK]", "a dog", mask=4))
+    >>> tokenizer.ids_to_tokens(encode_fillers(tokenizer, "[MASK] man's [MASK]", "a dog", mask=4))
     ['a', 'Ġdog']
     """
     before, words = _around_holes(tokenizer, text, mask)[:-1], fillers.split()
@@ -46,11 +46,11 @@ def _encode_filler(tokenizer: Tokenizer, before: str, filler: str, *, first: boo
     if tokenizer.is_byte_level:
         return tokenizer.encode(before[len(_before_hole(tokenizer, before)) :] + filler)
     starts_word = before[-1].isspace() if before else first
-    return tokenizer.encode(filler) if starts_word else tokenizer.encode_on(filler)
+    return tokenizer.encode(filler) if starts_word else tokenizer.encode_continuation(filler)
 
 
 def _around_holes(tokenizer: Tokenizer, text: str, mask: int) -> list[str]:
-    return text.replace(tokenizer.pieces([mask])[0], MASK_TOKEN).split(MASK_TOKEN)
+    return text.replace(tokenizer.ids_to_tokens([mask])[0], MASK_TOKEN).split(MASK_TOKEN)
 
 
 def _before_hole(tokenizer: Tokenizer, text: str) -> str:
@@ -60,8 +60,8 @@ def _before_hole(tokenizer: Tokenizer, text: str) -> str:
 
 def format_masked(tokenizer: Tokenizer, ids: Sequence[int], holes: Collection[int]) -> str:
     """The text of ids, with `[MASK]` at these places of them."""
-    pieces = tokenizer.pieces(ids)
+    pieces = tokenizer.ids_to_tokens(ids)
     for place in holes:
         mark = next((mark for mark in (WORD_START, SPACE) if pieces[place].startswith(mark)), "")
         pieces[place] = mark + MASK_TOKEN
-    return tokenizer.decode_pieces(pieces)
+    return tokenizer.decode_tokens(pieces)

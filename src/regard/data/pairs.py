@@ -27,22 +27,22 @@ Mask = NDArray[np.bool_]
 class LengthFilter:
     """Which pairs are fit for training; the others are counted by reason."""
 
-    longest: int = 256  # tokens on either side
-    ratio: float = 3.0  # of the longer side to the shorter; pairs of few tokens may differ by more
-    lenient: int = 10  # tokens up to which the ratio does not count
+    max_length: int = 256  # tokens on either side
+    max_ratio: float = 3.0  # of the longer side to the shorter; pairs of few tokens may differ by more
+    lenient_length: int = 10  # tokens up to which the ratio does not count
 
-    def fault(self, source: Sequence[int], target: Sequence[int]) -> str | None:
+    def reject_reason(self, source: Sequence[int], target: Sequence[int]) -> str | None:
         """Why a pair is left out; None if it is not.
 
-        >>> Filter(longest=4).fault([1, 2], [1, 2, 3, 4, 5])
+        >>> LengthFilter(max_length=4).reject_reason([1, 2], [1, 2, 3, 4, 5])
         'too long'
         """
         short, long = sorted((len(source), len(target)))
         if short == 0:
             return "empty"
-        if long > self.longest:
+        if long > self.max_length:
             return "too long"
-        return "unequal lengths" if long > self.lenient and long > self.ratio * short else None
+        return "unequal lengths" if long > self.lenient_length and long > self.max_ratio * short else None
 
 
 def store_pairs(
@@ -74,7 +74,7 @@ def store_pairs(
             if progress is not None:
                 progress(counts["read"])
             for source, target, known in zip(sources, targets, facts, strict=True):
-                fault = fit.fault(source, target)
+                fault = fit.reject_reason(source, target)
                 counts[fault or "kept"] += 1
                 if fault is None:
                     yield source, target, *known.values()
@@ -85,7 +85,7 @@ def store_pairs(
 
 def encode_parsed(pairs: Sequence[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], list[TokenFeatures]]:
     """The ids of sources that have parses, and the facts about each token."""
-    encoded = tokenizer.encode_placed([pair.source for pair in pairs])
+    encoded = tokenizer.encode_with_offsets([pair.source for pair in pairs])
     facts = [token_features(pair.parse or (), offsets) for pair, (_, offsets) in zip(pairs, encoded, strict=True)]
     return [ids for ids, _ in encoded], facts
 
@@ -95,11 +95,11 @@ class PairBatch:
     """A batch for teacher forcing: the decoder reads `[SOS] …` and is to predict `… [EOS]`."""
 
     source: Ids  # (B, S), ending in [EOS]
-    source_real: Mask
+    source_mask: Mask
     target: Ids  # (B, T), beginning with [SOS]: the target shifted right
-    target_real: Mask
-    predicted: Ids  # (B, T), ending in [EOS]
-    source_facts: dict[str, Ids] = field(default_factory=dict)  # (B, S) by name, where there are parses
+    target_mask: Mask
+    labels: Ids  # (B, T), ending in [EOS]
+    source_features: dict[str, Ids] = field(default_factory=dict)  # (B, S) by name, where there are parses
 
 
 def make_pair_batch(store: TokenStore, examples: Ids, tokens: SpecialTokensConfig) -> PairBatch:
@@ -128,7 +128,7 @@ def pair_batch_from_ids(
 def pad_features(rows: Sequence[TokenFeatures]) -> dict[str, Ids]:
     """The facts about sentences' tokens as rectangles, those of their ends included; nothing where there are none.
 
-    >>> pad_facts([{"depth": [0], "preorder": [0], "last_below": [1]}])["depth"].tolist()
+    >>> pad_features([{"depth": [0], "preorder": [0], "last_descendant": [1]}])["depth"].tolist()
     [[0, 1]]
     """
     if not rows:
@@ -144,7 +144,7 @@ def pad_sequences(
 ) -> tuple[Ids, Mask]:
     """Rows of ids as a rectangle, each with `before` and `after` around it, and where it is not padding.
 
-    >>> ids, real = pad([np.array([7, 8]), np.array([9])], after=[3], pad_id=0)
+    >>> ids, real = pad_sequences([np.array([7, 8]), np.array([9])], after=[3], pad_id=0)
     >>> ids.tolist(), real.sum(1).tolist()
     ([[7, 8, 3], [9, 3, 0]], [3, 2])
     """

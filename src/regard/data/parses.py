@@ -15,7 +15,7 @@ from regard.data.lines import InvalidLines, Line
 from regard.data.readers.conllu import ConlluSentence, parse_conllu, read_conllu
 from regard.errors import DataError
 
-SYNTAX_FEATURES = ("depth", "preorder", "last_below")  # what a network is told about each token
+SYNTAX_FEATURES = ("depth", "preorder", "last_descendant")  # what a network is told about each token
 
 
 class TreePosition(NamedTuple):
@@ -23,7 +23,7 @@ class TreePosition(NamedTuple):
 
     depth: int
     preorder: int
-    last_below: int
+    last_descendant: int
 
 
 END_POSITION = TreePosition(1, 1, 1)  # the token that ends a sentence
@@ -33,9 +33,9 @@ PAD_FEATURE = 0  # of every fact: pads stand where the root does, and nobody loo
 def tree_positions(heads: Sequence[int]) -> list[TreePosition]:
     """The place of each word of a tree, given the number of the word above it, from 1 on, or 0 for the one root.
 
-    >>> places([2, 0, 2])  # the first and the third word hang from the second
-    [Place(depth=1, preorder=2, last_below=2), Place(depth=0, preorder=0, last_below=3), \
-Place(depth=1, preorder=3, last_below=3)]
+    >>> tree_positions([2, 0, 2])  # the first and the third word hang from the second
+    [TreePosition(depth=1, preorder=2, last_descendant=2), TreePosition(depth=0, preorder=0, last_descendant=3), \
+TreePosition(depth=1, preorder=3, last_descendant=3)]
     """
     below: list[list[int]] = [[] for _ in range(len(heads) + 1)]  # of each word, and first of the root's own root
     for word, head in enumerate(heads, start=1):
@@ -67,7 +67,7 @@ class ParsedWord(NamedTuple):
     """A word, where it ends in its text, and where it stands in the tree."""
 
     end: int
-    place: TreePosition
+    position: TreePosition
 
 
 Parse = tuple[ParsedWord, ...]
@@ -76,23 +76,23 @@ Parse = tuple[ParsedWord, ...]
 def token_features(parse: Parse, offsets: Sequence[Span]) -> TokenFeatures:
     """What a network is told of the tokens of a text that lie at these offsets.
 
-    >>> parse = (PlacedWord(5, Place(0, 0, 2)), PlacedWord(12, Place(1, 2, 2)))  # "Watch birds."
-    >>> facts_of(parse, [(0, 3), (3, 5), (5, 11), (11, 12)])["depth"]
+    >>> parse = (ParsedWord(5, TreePosition(0, 0, 2)), ParsedWord(12, TreePosition(1, 2, 2)))  # "Watch birds."
+    >>> token_features(parse, [(0, 3), (3, 5), (5, 11), (11, 12)])["depth"]
     [0, 0, 1, 1]
     """
     ends = [word.end for word in parse]
-    found = [parse[min(bisect_right(ends, start), len(parse) - 1)].place for start, _ in offsets]
+    found = [parse[min(bisect_right(ends, start), len(parse) - 1)].position for start, _ in offsets]
     return {name: [place[n] for place in found] for n, name in enumerate(SYNTAX_FEATURES)}
 
 
 def align_parse(sentence: ConlluSentence, text: str, where: str, faults: InvalidLines) -> Parse | None:
     """The parse of a text that stands at `where`; None where the sentence is not that text, which is a fault."""
-    if not sentence.usable:
+    if not sentence.is_valid:
         return None
     found: list[ParsedWord] = []
     tree = tree_positions(sentence.heads)
     end = 0
-    for written in sentence.written:
+    for written in sentence.tokens:
         stop = _spelled(written.form, text, end)
         if stop is None:
             _differs(where, sentence, f"the parse has {written.form!r}", text[end:], faults)
@@ -126,17 +126,17 @@ def zip_parses(
             continue
         sentence = next(rest, None)
         if sentence is None:
-            raise DataError(f"{line.place}: has no parse, because {name} ends before it; give one for every line.")
-        yield item, None if line.text is None else align_parse(sentence, line.text.strip(), line.place, faults)
+            raise DataError(f"{line.location}: has no parse, because {name} ends before it; give one for every line.")
+        yield item, None if line.text is None else align_parse(sentence, line.text.strip(), line.location, faults)
     for sentence in rest:
         raise DataError(
-            f"{sentence.place}: is the parse of no line, because the text ends before it; give one for every line."
+            f"{sentence.location}: is the parse of no line, because the text ends before it; give one for every line."
         )
 
 
 def attach_parses(texts: Iterable[str], parses: ParseSource) -> Iterator[tuple[str, Parse | None]]:
     """Texts with their parses; None for one that is empty."""
-    faults = InvalidLines(advice="")
+    faults = InvalidLines(hint="")
     if isinstance(parses, str | Path):
         sentences, name = read_conllu([str(parses)], faults), str(parses)
     else:
@@ -149,14 +149,14 @@ def attach_parses(texts: Iterable[str], parses: ParseSource) -> Iterator[tuple[s
 
 def parse_to_json(parse: Parse) -> list[list[int]]:
     """A parse for JSON."""
-    return [[word.end, *word.place] for word in parse]
+    return [[word.end, *word.position] for word in parse]
 
 
 def parse_from_json(rows: Sequence[Sequence[int]]) -> Parse:
     """The parse that JSON holds.
 
-    >>> from_numbers(as_numbers((PlacedWord(5, Place(0, 0, 2)),)))
-    (PlacedWord(end=5, place=Place(depth=0, preorder=0, last_below=2)),)
+    >>> parse_from_json(parse_to_json((ParsedWord(5, TreePosition(0, 0, 2)),)))
+    (ParsedWord(end=5, position=TreePosition(depth=0, preorder=0, last_descendant=2)),)
     """
     return tuple(ParsedWord(end, TreePosition(*place)) for end, *place in rows)
 
@@ -176,7 +176,7 @@ def _differs(where: str, sentence: ConlluSentence, parse: str, rest: str, faults
     there = repr(_shortened(rest.strip())) if rest.strip() else "nothing more"
     faults.add(
         "parse of another text",
-        f"{where}: has {there} where {parse} ({sentence.place}); give the parse of this very line",
+        f"{where}: has {there} where {parse} ({sentence.location}); give the parse of this very line",
     )
 
 

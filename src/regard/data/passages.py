@@ -29,7 +29,7 @@ class PassageBatch:
     """Passages, and where their tokens are."""
 
     ids: Ids  # (B, T)
-    real: NDArray[np.bool_]  # (B, T) False at pads
+    mask: NDArray[np.bool_]  # (B, T) False at pads
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PassageSource(ABC):
 
     column: TokenColumn
     length: int  # of a passage at most, its start and end included
-    tokens: int
+    max_tokens: int
     special: SpecialTokensConfig
     seed: int = 0
 
@@ -52,11 +52,11 @@ class PassageSource(ABC):
         """As many as the first epoch has."""
 
     @abstractmethod
-    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
         """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
 
     @abstractmethod
-    def in_order(self) -> Iterator[PassageBatch]:
+    def validation_batches(self) -> Iterator[PassageBatch]:
         """Every token once, always in the same batches, for validation."""
 
 
@@ -69,26 +69,26 @@ class JoinedPassages(PassageSource):
 
     @property
     def _budget(self) -> int:
-        return self.tokens * (self.length - NUM_SPECIAL_TOKENS) // self.length
+        return self.max_tokens * (self.length - NUM_SPECIAL_TOKENS) // self.length
 
     @property
     def batches_per_epoch(self) -> int:
         """As many as the first epoch has."""
-        return self._blocks.batches(0)
+        return self._blocks.num_batches(0)
 
-    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
         """Passages in random order."""
-        return ((after, self._wrapped(batch)) for after, batch in self._blocks.after(place))
+        return ((after, self._wrapped(batch)) for after, batch in self._blocks.iterate(place))
 
-    def in_order(self) -> Iterator[PassageBatch]:
+    def validation_batches(self) -> Iterator[PassageBatch]:
         """As the text runs."""
         blocks = validation_batches(self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special)
         return map(self._wrapped, blocks)
 
     def _wrapped(self, batch: LanguageBatch) -> PassageBatch:
         """What the blocks predict is the stream itself, with an end after each document."""
-        text = batch.predicted
-        rows = [row if batch.real is None else row[batch.real[n]] for n, row in enumerate(text)]
+        text = batch.labels
+        rows = [row if batch.mask is None else row[batch.mask[n]] for n, row in enumerate(text)]
         end = self.special.end
         return wrap_passages([row[:-1] if row[-1] == end else row for row in rows], self.special)
 
@@ -103,18 +103,18 @@ class SeparatePassages(PassageSource):
     @cached_property
     def _plan(self) -> BatchSampler:
         lengths = self._spans[:, 1] - self._spans[:, 0] + NUM_SPECIAL_TOKENS
-        return BatchSampler(lengths[None], self.tokens, self.seed)
+        return BatchSampler(lengths[None], self.max_tokens, self.seed)
 
     @property
     def batches_per_epoch(self) -> int:
         """As many as the first epoch has."""
         return len(self._plan.epoch(0))
 
-    def after(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
         """Passages in random order."""
-        return ((after, self._batch(examples)) for after, examples in self._plan.after(place))
+        return ((after, self._batch(examples)) for after, examples in self._plan.iterate(place))
 
-    def in_order(self) -> Iterator[PassageBatch]:
+    def validation_batches(self) -> Iterator[PassageBatch]:
         """As in the first epoch."""
         return map(self._batch, self._plan.epoch(0))
 
@@ -126,7 +126,7 @@ class SeparatePassages(PassageSource):
 def wrap_passages(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokensConfig) -> PassageBatch:
     """Texts as a batch, each between its start and its end.
 
-    >>> wrapped([np.array([7, 8, 9]), np.array([5])], SpecialTokens()).ids.tolist()
+    >>> wrap_passages([np.array([7, 8, 9]), np.array([5])], SpecialTokensConfig()).ids.tolist()
     [[2, 7, 8, 9, 3], [2, 5, 3, 0, 0]]
     """
     lengths = np.array([len(text) for text in texts]) + NUM_SPECIAL_TOKENS

@@ -16,7 +16,7 @@ _END = object()
 def prefetch(things: Iterable[T], most: int) -> Iterator[list[T]]:
     """Lists of at most so many things; whatever goes wrong in reading them is raised after those that came before it.
 
-    >>> [len(several) <= 2 for several in arriving(range(5), most=2)].count(False)
+    >>> [len(several) <= 2 for several in prefetch(range(5), most=2)].count(False)
     0
     """
     queue: Queue[object] = Queue(maxsize=most)

@@ -46,18 +46,18 @@ class PreparedSplit:
 
     def counts(self) -> dict[str, int]:
         """What was read, kept, left out and skipped, by reason."""
-        skipped = {f"skipped: {reason}": count for reason, count in self.store.about.get("skipped", {}).items()}
+        skipped = {f"skipped: {reason}": count for reason, count in self.store.metadata.get("skipped", {}).items()}
         return {**self.store.counts, **skipped}
 
-    def left_out(self) -> Iterator[str]:
+    def omissions(self) -> Iterator[str]:
         """A sentence for each reason for which something is missing."""
         for reason, count in self.store.counts.items():
             if reason in (CUT, DIVIDED):
                 yield f"{count:,} {reason}: longer than can be read at once"
             elif reason not in ("read", "kept"):
                 yield f"{count:,} left out: {reason}"
-        examples = self.store.about.get("examples_of", {})
-        for reason, count in self.store.about.get("skipped", {}).items():
+        examples = self.store.metadata.get("examples_of", {})
+        for reason, count in self.store.metadata.get("skipped", {}).items():
             yield f"{count:,} skipped: {reason} ({examples[reason].removesuffix('.')})"
 
     def pairs(self, most: int | None = None) -> list[Pair]:
@@ -84,7 +84,7 @@ class PreparedData:
     labels: tuple[str, ...] = ()  # what can be predicted, where that is not tokens
 
     @property
-    def parts(self) -> dict[str, PreparedSplit]:
+    def splits(self) -> dict[str, PreparedSplit]:
         """All parts that there are, by name."""
         named = {"train": self.train, "valid": self.valid, "test": self.test}
         return {name: part for name, part in named.items() if part is not None}
@@ -171,8 +171,8 @@ def prepare_pairs(folder: Path, key: str, config: Config, report: ReportProgress
 
     tokenizer = load_or_train_tokenizer(folder, key, config, sides)
     readable = (config.model.max_length or UNBOUNDED) - 1  # the end token has a position too
-    fit = LengthFilter(longest=min(data.max_length, readable), ratio=data.max_length_ratio)
-    anything = LengthFilter(longest=readable, ratio=UNBOUNDED)
+    fit = LengthFilter(max_length=min(data.max_length, readable), max_ratio=data.max_length_ratio)
+    anything = LengthFilter(max_length=readable, max_ratio=UNBOUNDED)
 
     def part(
         name: str, pairs: Callable[[InvalidLines], Iterator[Pair]], fit: LengthFilter, *, texts: bool

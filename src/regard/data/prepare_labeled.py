@@ -47,7 +47,7 @@ class _Example(Protocol):
     @property
     def labels(self) -> tuple[str, ...]: ...
     @property
-    def place(self) -> str: ...
+    def location(self) -> str: ...
 
 
 E = TypeVar("E", bound=_Example)
@@ -114,10 +114,10 @@ def _text_rows(
         firsts = encode([one.text for one in chunk])
         seconds = iter(encode([one.second for one in chunk if one.second is not None]))
         for one, first in zip(chunk, firsts, strict=True):
-            framed = frame.around(first, next(seconds) if one.second is not None else None)
-            if framed.cut:
+            framed = frame.wrap(first, next(seconds) if one.second is not None else None)
+            if framed.truncated:
                 counts[CUT] += 1
-            yield framed.ids, [numbers[one.label]], [framed.second]
+            yield framed.ids, [numbers[one.label]], [framed.second_length]
 
 
 def _word_rows(
@@ -132,7 +132,7 @@ def _word_rows(
     for chunk in chunked(sentences, 1024):
         pieces = iter(encode([text for one in chunk for text in word_texts(one.words)]))
         for one in chunk:
-            tags, rows = iter(one.tags), list(frame.divided([next(pieces) for _ in one.words], unknown))
+            tags, rows = iter(one.tags), list(frame.wrap_words([next(pieces) for _ in one.words], unknown))
             if len(rows) > 1:
                 counts[DIVIDED] += 1
             for ids, places in rows:
@@ -192,7 +192,7 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
             }
             fit = _with_known_labels(examples(faults), numbers, faults)
             seen = _noted_examples(_counted(fit, counts, lambda n: report(f"tokenising {name}", n)), kept)
-            rows = form.rows(seen, tokenizer, numbers, InputTemplate.of(config.tokens, longest), counts)
+            rows = form.rows(seen, tokenizer, numbers, InputTemplate.for_model(config.tokens, longest), counts)
             write_store(place, rows, form.columns, max(len(tokenizer), len(numbers) + 1), about)
 
         store = store_for(folder / name, key, build)
@@ -204,7 +204,7 @@ def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, for
         return PreparedSplit(check_not_empty(store, name), kept)
 
     train = part("train", training, shorter, None)
-    known = list(train.store.about["labels"])
+    known = list(train.store.metadata["labels"])
     return PreparedData(
         tokenizer,
         train,
@@ -230,7 +230,7 @@ def _with_known_labels(examples: Iterable[E], numbers: Numbers, faults: InvalidL
             listed = ", ".join(list(numbers)[:8]) + (", …" if len(numbers) > 8 else "")
             faults.add(
                 "unknown label",
-                f"{one.place}: has the label {unknown!r}, which is none of those to learn ({listed}); correct it",
+                f"{one.location}: has the label {unknown!r}, which is none of those to learn ({listed}); correct it",
             )
 
 

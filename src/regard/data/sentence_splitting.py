@@ -60,7 +60,7 @@ def _is_end(before: str, after: str) -> bool:
 def join_sentences(sentences: Sequence[str]) -> str:
     """Sentences in a line, a space between them; none where the writing has none.
 
-    >>> joined(["Ciao.", "", "Come stai?"]), joined(["你好。", "再见。"])
+    >>> join_sentences(["Ciao.", "", "Come stai?"]), join_sentences(["你好。", "再见。"])
     ('Ciao. Come stai?', '你好。再见。')
     """
     line = ""

@@ -46,7 +46,7 @@ class TokenColumn:
     def gather(self, examples: NDArray[np.int64]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         """The ids of these examples one after the other, and how many each has.
 
-        >>> ids, lengths = Column(np.arange(9, dtype=np.uint16), np.array([3, 4, 9])).gather(np.array([2, 0]))
+        >>> ids, lengths = TokenColumn(np.arange(9, dtype=np.uint16), np.array([3, 4, 9])).gather(np.array([2, 0]))
         >>> ids.tolist(), lengths.tolist()
         ([4, 5, 6, 7, 8, 0, 1, 2], [5, 3])
         """
@@ -64,7 +64,7 @@ class TokenStore:
     folder: Path
     columns: tuple[TokenColumn, ...]
     counts: dict[str, int]  # what was read, kept and left out, by reason
-    about: dict[str, Any] = field(default_factory=dict)  # what else was written beside the ids
+    metadata: dict[str, Any] = field(default_factory=dict)  # what else was written beside the ids
 
     def __len__(self) -> int:
         return len(self.columns[0].ends)
@@ -109,7 +109,7 @@ def open_store(folder: Path) -> TokenStore | None:
 
 def verify_store(store: TokenStore) -> None:
     """Complain if the bytes of a store are not those that were written."""
-    for name, written in store.about["checksums"].items():
+    for name, written in store.metadata["checksums"].items():
         path, found = store.folder / name, 0
         with open(path, "rb") as file:
             while read := file.read(CHECK_BYTES):

@@ -41,11 +41,11 @@ class Tokenizer:
         """The ids of a text, without start and end."""
         return self._fast.encode(text, add_special_tokens=False).ids
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
         return [encoding.ids for encoding in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def encode_placed(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """The ids of many texts, and from where to where in its text each token lies."""
         return [
             (encoding.ids, encoding.offsets) for encoding in self._fast.encode_batch(texts, add_special_tokens=False)
@@ -55,15 +55,15 @@ class Tokenizer:
         """The text of ids; special tokens are left out."""
         return self._fast.decode(ids)
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Each id's own token."""
         return [self._fast.id_to_token(number) or UNKNOWN_TOKEN for number in ids]
 
-    def decode_pieces(self, pieces: Sequence[str]) -> str:
+    def decode_tokens(self, pieces: Sequence[str]) -> str:
         """The text of tokens, which need not be in the vocabulary."""
         return self._fast.decoder.decode(list(pieces)) if self._fast.decoder is not None else " ".join(pieces)
 
-    def words(self, text: str) -> list[str]:
+    def token_texts(self, text: str) -> list[str]:
         """The part of a text that each of its tokens stands for, marked where a word starts, as its token would be."""
         encoding = self._fast.encode(text, add_special_tokens=False)
         spaced = any(token.startswith(WORD_START) for token in encoding.tokens)
@@ -72,20 +72,20 @@ class Tokenizer:
             for start, end in encoding.offsets
         ]
 
-    def encode_on(self, text: str) -> list[int]:
+    def encode_continuation(self, text: str) -> list[int]:
         """The ids of a text that goes on right where something else ends: it is not marked as the start of a word.
 
         >>> tokenizer = train_tokenizer(["ti amo.", "amo"], TokenizerConfig(kind="word"))
-        >>> tokenizer.pieces(tokenizer.encode(".")), tokenizer.pieces(tokenizer.encode_on("."))
+        >>> tokenizer.ids_to_tokens(tokenizer.encode(".")), tokenizer.ids_to_tokens(tokenizer.encode_continuation("."))
         (['[UNK]', '.'], ['.'])
         """
-        if not self.marks_words or not text or text[0].isspace():
+        if not self.marks_word_starts or not text or text[0].isspace():
             return self.encode(text)
         found = self._fast.encode(f"[{text}", add_special_tokens=False)  # such a bracket is always a token of its own
         return [number for number, (start, _) in zip(found.ids, found.offsets, strict=True) if start > 0]
 
     @cached_property
-    def marks_words(self) -> bool:
+    def marks_word_starts(self) -> bool:
         """Whether tokens say where a word starts, and nothing else about spaces and ends of lines."""
         return any(piece.startswith(WORD_START) for piece in self._fast.get_vocab())
 
@@ -95,19 +95,19 @@ class Tokenizer:
         return "ByteLevel(" in str(self._fast.pre_tokenizer)
 
     @property
-    def goes_on_with(self) -> str | None:
+    def continuation_prefix(self) -> str | None:
         """What stands before a piece that goes on with a word, in vocabularies such as BERT's; None in others."""
         model = self._fast.model
         return model.continuing_subword_prefix if isinstance(model, models.WordPiece) else None
 
-    def spelling(self) -> list[str]:
+    def token_strings(self) -> list[str]:
         """The text of each token by its id, with the space before it where it starts a word."""
-        pieces = self.pieces(range(len(self)))
-        if self.marks_words:
+        pieces = self.ids_to_tokens(range(len(self)))
+        if self.marks_word_starts:
             return [piece.replace(WORD_START, " ") for piece in pieces]
         return [self.decode([number]) for number in range(len(pieces))]
 
-    def number(self, token: str) -> int | None:
+    def token_id(self, token: str) -> int | None:
         """The id of a token, if there is one of this name."""
         return self._fast.token_to_id(token)
 
@@ -148,7 +148,7 @@ def special_token_ids(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
     known = {
         token: number
         for token in chain(*SPECIAL_TOKEN_NAMES.values())
-        if (number := tokenizer.number(token)) is not None
+        if (number := tokenizer.token_id(token)) is not None
     }
     found = {
         what: next((known[name] for name in names if name in known), None)
@@ -166,7 +166,7 @@ def special_token_ids(tokenizer: Tokenizer, path: Path) -> dict[str, int]:
 
 def mask_token_id(tokenizer: Tokenizer) -> int | None:
     """The id of the token that others are hidden behind, if the tokenizer has one."""
-    return next((number for name in MASK_TOKENS if (number := tokenizer.number(name)) is not None), None)
+    return next((number for name in MASK_TOKENS if (number := tokenizer.token_id(name)) is not None), None)
 
 
 def train_tokenizer(

@@ -25,14 +25,14 @@ Bools = NDArray[np.bool_]
 class WordBoundaries:
     """Which tokens begin a word, whatever stands before them, and which end one, whatever follows."""
 
-    opens: Bools  # (V,)
-    closes: Bools  # (V,)
+    starts_word: Bools  # (V,)
+    ends_word: Bools  # (V,)
 
-    def starts(self, ids: NDArray[np.integer[Any]]) -> Bools:
+    def word_starts(self, ids: NDArray[np.integer[Any]]) -> Bools:
         """True at the tokens (B, T) that begin a word; a row begins with one."""
-        found: Bools = self.opens[ids]
+        found: Bools = self.starts_word[ids]
         found[:, 0] = True
-        found[:, 1:] |= self.closes[ids[:, :-1]]
+        found[:, 1:] |= self.ends_word[ids[:, :-1]]
         return found
 
 
@@ -43,11 +43,11 @@ def word_boundaries(tokenizer: Tokenizer, special: Iterable[int]) -> WordBoundar
     >>> from regard.data.tokenizer import train_tokenizer
     >>> tokenizer = train_tokenizer(["ti amo"], TokenizerConfig(kind="character"))
     >>> ids = np.array([tokenizer.encode("ti amo")])
-    >>> word_edges(tokenizer, range(4)).starts(ids).tolist()
+    >>> word_boundaries(tokenizer, range(4)).word_starts(ids).tolist()
     [[True, False, True, True, False, False]]
     """
-    pieces = tokenizer.pieces(range(len(tokenizer)))
-    if (inside := tokenizer.goes_on_with) is not None:
+    pieces = tokenizer.ids_to_tokens(range(len(tokenizer)))
+    if (inside := tokenizer.continuation_prefix) is not None:
         opens = np.array([not piece.startswith(inside) for piece in pieces])
         closes = np.zeros_like(opens)
     elif tokenizer.is_byte_level:
@@ -94,7 +94,7 @@ def whole_words(tokenizer: Tokenizer) -> list[str | None]:
     >>> whole_words(tokenizer)[4:]
     ['ciao', ',']
     """
-    pieces, spelled = tokenizer.pieces(range(len(tokenizer))), tokenizer.spelling()
+    pieces, spelled = tokenizer.ids_to_tokens(range(len(tokenizer))), tokenizer.token_strings()
     is_word = _rule(tokenizer, pieces)
     return [
         text.strip() if piece not in SPECIAL_TOKENS and text.strip() and is_word(piece, text) else None

@@ -95,7 +95,7 @@ class MaskFiller:
         numbers = [number for number, _ in ranked]
         return [
             FillCandidate(piece, self.tokenizer.decode([number]).strip(), probability)
-            for piece, (number, probability) in zip(self.tokenizer.pieces(numbers), ranked, strict=True)
+            for piece, (number, probability) in zip(self.tokenizer.ids_to_tokens(numbers), ranked, strict=True)
         ]
 
 

@@ -48,7 +48,7 @@ def label_probabilities(reader: TextEncoder, texts: Sequence[TextOrPair]) -> tup
     for some, memory in reader.read(rows):
         logits = reader.network.logits(reader.network.pool(memory))
         found[some] = logits.double().softmax(-1).cpu().numpy()
-    return found, [row.cut for row in rows]
+    return found, [row.truncated for row in rows]
 
 
 def tag(reader: TextEncoder, sentences: Sequence[Sequence[str]], who: str = "the model") -> list[list[str]]:

@@ -43,9 +43,9 @@ def pair_log_probabilities(
         batch = pair_batch_from_ids([rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens, known)
         source, source_real, target, target_real, predicted = (
             torch.from_numpy(array)
-            for array in (batch.source, batch.source_real, batch.target, batch.target_real, batch.predicted)
+            for array in (batch.source, batch.source_mask, batch.target, batch.target_mask, batch.labels)
         )
-        source_facts = {name: torch.from_numpy(fact) for name, fact in batch.source_facts.items()}
+        source_facts = {name: torch.from_numpy(fact) for name, fact in batch.source_features.items()}
         scores = _scores(networks, target, target_real, predicted, source, source_real, source_facts)
         for n, values, real in zip(examples, scores, target_real, strict=True):
             found[n] = values[real].tolist()

@@ -46,23 +46,23 @@ class TextEncoder:
     def frame(self) -> InputTemplate:
         """What stands around texts, and how many tokens the network reads."""
         bounds = [bound for bound in (self.config.model.max_length, self.most) if bound is not None]
-        return InputTemplate.of(self.config.tokens, min(bounds, default=None))
+        return InputTemplate.for_model(self.config.tokens, min(bounds, default=None))
 
     def framed(self, texts: Sequence[TextOrPair]) -> list[EncoderInput]:
         """Texts as the network reads them; those that are longer than it can read are cut."""
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
-        firsts = self.tokenizer.encode_all([first for first, _ in pairs])
-        seconds = iter(self.tokenizer.encode_all([second for _, second in pairs if second is not None]))
+        firsts = self.tokenizer.encode_batch([first for first, _ in pairs])
+        seconds = iter(self.tokenizer.encode_batch([second for _, second in pairs if second is not None]))
         return [
-            self.frame.around(first, None if second is None else next(seconds))
+            self.frame.wrap(first, None if second is None else next(seconds))
             for first, (_, second) in zip(firsts, pairs, strict=True)
         ]
 
     def divided(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], list[int]]]]:
         """The words of each sentence as rows of ids, each with the places where words begin."""
-        pieces = iter(self.tokenizer.encode_all([text for words in sentences for text in word_texts(words)]))
+        pieces = iter(self.tokenizer.encode_batch([text for words in sentences for text in word_texts(words)]))
         for words in sentences:
-            yield list(self.frame.divided([next(pieces) for _ in words], self.config.tokens.unknown))
+            yield list(self.frame.wrap_words([next(pieces) for _ in words], self.config.tokens.unknown))
 
     @torch.no_grad()
     def read(self, rows: Sequence[EncoderInput]) -> Iterator[tuple[NDArray[np.int64], Memory]]:
@@ -75,8 +75,8 @@ class TextEncoder:
         for some in BatchSampler(lengths, ENCODER_BATCH_TOKENS).epoch(0):
             ids = [np.array(rows[n].ids, np.int64) for n in some]
             batch = make_encoder_batch(ids, [rows[n].second for n in some], self.config.tokens.pad)
-            facts = {"segments": torch.from_numpy(batch.segments).to(device)} if segments > 1 else None
-            tokens, real = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.real))
+            facts = {"segments": torch.from_numpy(batch.segment_ids).to(device)} if segments > 1 else None
+            tokens, real = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.mask))
             yield some, self.network.encode(tokens, real, facts)
 
 
@@ -108,7 +108,7 @@ def embed(
 ) -> Embeddings:
     """The vectors of texts, pooled as the model was made to, or in another way; with `normalise`, of length 1."""
     rows = reader.framed(texts)
-    return Embeddings(embed_framed(reader, rows, pooling, normalise=normalise), sum(row.cut for row in rows))
+    return Embeddings(embed_framed(reader, rows, pooling, normalise=normalise), sum(row.truncated for row in rows))
 
 
 @torch.no_grad()

@@ -51,7 +51,7 @@ class Translator:
             self._prefixes(plans, wish),
             wish.scored,
             (wish.watched and self.config.model.has_alignment) or wish.copy_unknown,
-            self._target.spelling() if search.bounds.words else (),
+            self._target.token_strings() if search.bounds.words else (),
             [part.facts for part in parts if part.facts is not None],
         )
         found = iter(self.engine.search(task))
@@ -60,7 +60,7 @@ class Translator:
     def _plans(self, lines: Sequence[str], wish: TranslationOptions) -> "list[_Plan]":
         """Each line's sentences, all of them tokenised at once."""
         split = [split_sentences(line) if wish.split else [line.strip()] if line.strip() else [] for line in lines]
-        ids = iter(self._source.encode_all([sentence for sentences in split for sentence in sentences]))
+        ids = iter(self._source.encode_batch([sentence for sentences in split for sentence in sentences]))
         return [self._plan(line, sentences, ids, wish) for line, sentences in zip(lines, split, strict=True)]
 
     def _plan(self, line: str, sentences: list[str], encoded: Iterator[list[int]], wish: TranslationOptions) -> "_Plan":
@@ -78,7 +78,7 @@ class Translator:
 
     def _parsed_plans(self, lines: Sequence[str], parses: Sequence[Parse | None]) -> "list[_Plan]":
         texts = [line.strip() for line, parse in zip(lines, parses, strict=True) if parse is not None]
-        encoded = iter(zip(texts, self._source.encode_placed(texts), strict=True))
+        encoded = iter(zip(texts, self._source.encode_with_offsets(texts), strict=True))
 
         def part(parse: Parse) -> _Part:
             text, (ids, offsets) = next(encoded)
@@ -105,7 +105,7 @@ class Translator:
         sentences = [
             TranslatedSentence(
                 part.text,
-                self._source.pieces(part.ids),
+                self._source.ids_to_tokens(part.ids),
                 self._alternatives(hypotheses, part, wish),
             )
             for part, hypotheses in zip(plan.parts, found, strict=False)
@@ -127,15 +127,15 @@ class Translator:
         return list(different.values())
 
     def _alternative(self, found: Hypothesis, part: "_Part", wish: TranslationOptions) -> Alternative:
-        tokens = self._target.pieces(found.ids)
+        tokens = self._target.ids_to_tokens(found.ids)
         unknown = self.config.tokens.unknown
         if wish.copy_unknown and found.attention is not None and unknown in found.ids:
-            words = self._source.words(part.text)
+            words = self._source.token_texts(part.text)
             tokens = [
                 words[max(range(len(words)), key=row.__getitem__)] if number == unknown and words else token
                 for number, token, row in zip(found.ids, tokens, found.attention, strict=False)
             ]
-            text = self._target.decode_pieces(tokens)
+            text = self._target.decode_tokens(tokens)
         else:
             text = self._target.decode(found.ids)
         return Alternative(

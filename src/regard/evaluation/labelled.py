@@ -78,5 +78,5 @@ def _known(examples: Iterable[E], labels: Sequence[str], faults: InvalidLines) -
             yield one
         else:
             faults.add(
-                "unknown label", f"{one.place}: has the label {unknown!r}, which the model does not know; correct it"
+                "unknown label", f"{one.location}: has the label {unknown!r}, which the model does not know; correct it"
             )

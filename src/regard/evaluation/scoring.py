@@ -51,8 +51,8 @@ def score_pairs(model: Predicting, pairs: Sequence[Pair]) -> list[Scored]:
     if model.config.model.needs_parses:
         sources, facts = encode_parsed(pairs, model.tokenizer)
     else:
-        sources = model.tokenizer.encode_all([pair.source for pair in pairs])
-    targets = model.target_tokenizer.encode_all([pair.target for pair in pairs])
+        sources = model.tokenizer.encode_batch([pair.source for pair in pairs])
+    targets = model.target_tokenizer.encode_batch([pair.target for pair in pairs])
     found = scoring.pair_log_probabilities(model.networks, sources, targets, model.config.tokens, facts)
     return _scored(model, targets, found)
 
@@ -64,7 +64,7 @@ def score_texts(model: Predicting, texts: Sequence[str], context: int | None = N
     """
     from regard.decoding import scoring
 
-    ids = model.tokenizer.encode_all(texts)
+    ids = model.tokenizer.encode_batch(texts)
     window = context or model.config.context_window or LONGEST
     return _scored(model, ids, scoring.text_log_probabilities(model.networks, ids, model.config.tokens, window))
 
@@ -89,4 +89,7 @@ def readable(model: Predicting, pairs: Iterable[Pair], name: str, faults: Invali
 
 def _scored(model: Predicting, ids: Sequence[Sequence[int]], scores: Sequence[list[float]]) -> list[Scored]:
     end = model.config.tokens.end
-    return [Scored(model.target_tokenizer.pieces([*row, end]), values) for row, values in zip(ids, scores, strict=True)]
+    return [
+        Scored(model.target_tokenizer.ids_to_tokens([*row, end]), values)
+        for row, values in zip(ids, scores, strict=True)
+    ]

@@ -80,7 +80,7 @@ def _part(
 def _labels(trace: "Trace", axis: str, span: Span, step: int | None) -> list[str] | None:
     start, stop = span
     if axis == "vocabulary":
-        return trace.subject.target.pieces(range(start, stop))
+        return trace.subject.target.ids_to_tokens(range(start, stop))
     if axis == "target" and step is not None:
         start, stop = step, step + 1
     labels = trace.labels(axis)

@@ -46,7 +46,7 @@ def merges(text: str, tokenizer: Tokenizer) -> list[Building]:
     buildings = [Building(word, _stages(word, ranks)) for word in words]
     last = [symbol for building in buildings for symbol in building.stages[-1]]
     known = set(model["vocab"])
-    pieces = tokenizer.pieces(tokenizer.encode(text))
+    pieces = tokenizer.ids_to_tokens(tokenizer.encode(text))
     return buildings if not known.issuperset(last) or last == pieces else []
 
 

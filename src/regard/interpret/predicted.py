@@ -44,7 +44,7 @@ class Predicted:
 
     def names(self, ids: Sequence[int], trace: "Trace") -> list[str]:
         """What choices are called."""
-        return trace.subject.target.pieces(ids) if self.labels is None else [self.labels[n] for n in ids]
+        return trace.subject.target.ids_to_tokens(ids) if self.labels is None else [self.labels[n] for n in ids]
 
     def text(self, ids: Sequence[int], trace: "Trace") -> str:
         """Choices as they are read; where two directions read, those of each by themselves."""

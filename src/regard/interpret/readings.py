@@ -86,5 +86,5 @@ def _best(trace: "Trace", row: Tensor, axis: str, most: int = TOP) -> Told:
     top = row.topk(min(most, len(row)))
     ids = top.indices.tolist()
     labels = trace.labels(axis) or []
-    names = trace.subject.target.pieces(ids) if axis == "vocabulary" else [labels[n] for n in ids]
+    names = trace.subject.target.ids_to_tokens(ids) if axis == "vocabulary" else [labels[n] for n in ids]
     return [Candidate(*one) for one in zip(ids, names, top.values.tolist(), strict=True)]

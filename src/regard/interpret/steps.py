@@ -53,8 +53,8 @@ def steps(logits: Tensor, read: Sequence[int], follows: Sequence[int], given: in
     ranks = (log_probabilities > chosen).sum(-1)
     top = log_probabilities.topk(min(TOP, logits.size(-1)), dim=-1)
     rows = zip(
-        tokenizer.pieces(read),
-        tokenizer.pieces(follows),
+        tokenizer.ids_to_tokens(read),
+        tokenizer.ids_to_tokens(follows),
         follows,
         chosen[:, 0].tolist(),
         chosen[:, 0].exp().tolist(),
@@ -75,7 +75,7 @@ def steps(logits: Tensor, read: Sequence[int], follows: Sequence[int], given: in
             probability,
             rank,
             max(0.0, entropy),
-            [Candidate(*one) for one in zip(ids, tokenizer.pieces(ids), probabilities, strict=True)],
+            [Candidate(*one) for one in zip(ids, tokenizer.ids_to_tokens(ids), probabilities, strict=True)],
         )
         for n, (before, after, number, log_probability, probability, rank, entropy, ids, probabilities) in enumerate(
             rows

@@ -105,7 +105,7 @@ class Trace:
     @cached_property
     def read(self) -> list[str]:
         """The tokens that the decoder reads: the target, shifted right."""
-        return self.subject.target.pieces(self.written.read or [])
+        return self.subject.target.ids_to_tokens(self.written.read or [])
 
     @property
     def output(self) -> str:

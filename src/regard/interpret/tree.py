@@ -96,7 +96,7 @@ class Tree:
 
     def as_dict(self, tokenizer: Tokenizer) -> dict[str, Any]:
         """Everything, for JSON; natural logarithms."""
-        pieces = tokenizer.pieces([node.token for node in self.nodes if node.token is not None])
+        pieces = tokenizer.ids_to_tokens([node.token for node in self.nodes if node.token is not None])
         return {
             "width": self.search.width,
             "length_penalty": self.search.length_penalty,

@@ -40,7 +40,7 @@ class Line:
 def line(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokensConfig) -> Line:
     """The tokens of ids, and their words."""
     ids = list(ids)
-    return Line(tokenizer.decode(ids), ids, tokenizer.pieces(ids), words(ids, tokenizer, special))
+    return Line(tokenizer.decode(ids), ids, tokenizer.ids_to_tokens(ids), words(ids, tokenizer, special))
 
 
 def words(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokensConfig) -> list[Word]:
@@ -58,7 +58,7 @@ def words(ids: Sequence[int], tokenizer: Tokenizer, special: SpecialTokensConfig
         owners.append((1, place) if number in specials else (0, _owner(begin, spans)))
         covered.append((start, end))
         start = end
-    pieces = tokenizer.pieces(ids)
+    pieces = tokenizer.ids_to_tokens(ids)
     found = []
     for (kind, owner), places in groupby(range(len(ids)), key=owners.__getitem__):
         several = tuple(places)

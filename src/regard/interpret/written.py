@@ -61,7 +61,7 @@ def _translated(
     subject: Subject, text: str, wish: TranslationOptions | None, target: str | None, parse: Parse | None
 ) -> Written:
     tokens = subject.config.tokens
-    ((ids, offsets),) = subject.source.encode_placed([text.strip()])
+    ((ids, offsets),) = subject.source.encode_with_offsets([text.strip()])
     facts = token_features(parse, offsets) if parse is not None else {}
     known = {name: [*facts[name], end] for name, end in zip(facts, END_POSITION, strict=False)}
     wish = wish or TranslationOptions()
@@ -79,7 +79,7 @@ def _translated(
         [ids],
         search,
         [subject.target.encode(wish.prefix)] if wish.prefix else None,
-        spelling=subject.target.spelling() if words else (),
+        spelling=subject.target.token_strings() if words else (),
         facts=[facts] if facts else (),
     )
     found = TorchEngine([subject.network], subject.config, observer=tree).search(task)[0][0]
@@ -103,7 +103,7 @@ def _continued(subject: Subject, text: str, wish: GenerationOptions | None, targ
     bounds = OutputConstraints(
         min(sampling.bounds.shortest, longest), longest, sampling.bounds.forbidden, sampling.bounds.words
     )
-    spelling = subject.target.spelling() if bounds.words else ()
+    spelling = subject.target.token_strings() if bounds.words else ()
     writer = Sampler(
         [subject.network],
         [prompt],

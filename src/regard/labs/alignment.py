@@ -211,7 +211,7 @@ def words_of_tokens(text: str, tokenizer: Tokenizer) -> list[int]:
     for word in split_words(text):
         start = text.index(word, start) + len(word)
         spans.append(start)
-    ((_, offsets),) = tokenizer.encode_placed([text])
+    ((_, offsets),) = tokenizer.encode_with_offsets([text])
     owners = []
     for begin, end in offsets:
         inside = begin + len(text[begin:end]) - len(text[begin:end].lstrip())  # a token may carry the space before it

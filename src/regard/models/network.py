@@ -57,7 +57,7 @@ class Network(nn.Module):
     def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory. `facts` are further tensors (B, S) about the tokens, by name.
 
-        `segments` tells which text each is of; `depth`, `preorder` and `last_below` where its word is in a parse.
+        `segments` tells which text each is of; `depth`, `preorder` and `last_descendant` where its word is in a parse.
         """
         raise InputError(f"{type(self).__name__} has no encoder.")
 

@@ -12,9 +12,9 @@ A tree reaches the network as three facts about each token (B, T), those of its 
 
     depth        how many words are above it
     preorder     its number when the tree is walked from the top, each word before those below it
-    last_below   the largest such number among itself and all that is below it
+    last_descendant  the largest such number among itself and all that is below it
 
-So word i is above word j, or is j, if preorder(i) ≤ preorder(j) ≤ last_below(i), and all distances of a batch are
+So word i is above word j, or is j, if preorder(i) ≤ preorder(j) ≤ last_descendant(i), and all distances of a batch are
 found without walking any tree.
 
 B batch · T queries · S keys · C model width
@@ -31,7 +31,7 @@ from regard.nn.positions import Positions
 from regard.nn.relative import RelativeVectors
 from regard.nn.taps import Tap
 
-DEPTH, PREORDER, LAST_BELOW = FACTS = ("depth", "preorder", "last_below")
+DEPTH, PREORDER, LAST_DESCENDANT = FACTS = ("depth", "preorder", "last_descendant")
 
 
 class SyntaxPositions(Positions):

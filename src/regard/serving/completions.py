@@ -65,7 +65,7 @@ class Logprobs:
         before, now = (self._tokenizer.decode(ids) for ids in (list(self._before), [*self._before, token]))
         text = now[len(before) :]
         whole = bool(text) and now.startswith(before) and REPLACEMENT_CHARACTER not in text
-        return text if whole else self._tokenizer.pieces([token])[0]
+        return text if whole else self._tokenizer.ids_to_tokens([token])[0]
 
 
 def joined(parts: Iterable[dict[str, list[Any]]]) -> dict[str, list[Any]]:
@@ -186,7 +186,7 @@ class Completion:
 
     def usage(self) -> dict[str, int]:
         """Tokens that were read and written."""
-        read = sum(len(ids) for ids in self._model.model.tokenizer.encode_all(self.prompts))
+        read = sum(len(ids) for ids in self._model.model.tokenizer.encode_batch(self.prompts))
         wrote = sum(len(found.tokens) for found in self.found)
         return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
 

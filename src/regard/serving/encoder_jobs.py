@@ -86,7 +86,7 @@ class EmbedJob:
         rows = who.framed(texts)
         vectors = embed_framed(who, rows, self.pooling, normalise=self.normalise)
         return [
-            TextVector(vector, len(row.ids) - NUM_SPECIAL_TOKENS, row.cut)
+            TextVector(vector, len(row.ids) - NUM_SPECIAL_TOKENS, row.truncated)
             for vector, row in zip(vectors, rows, strict=True)
         ]
 

@@ -59,7 +59,7 @@ class Labelling:
 
     def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, LabelBatch]]:
         """Texts of about equal length, shuffled each epoch."""
-        for after, examples in self._plan.after(place):
+        for after, examples in self._plan.iterate(place):
             yield after, self.batch(self._store, examples)
 
     @cached_property

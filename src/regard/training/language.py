@@ -89,13 +89,13 @@ class LanguageModelling:
 
     def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, TokenBatch]]:
         """Blocks of text, or documents packed into rows, shuffled each epoch."""
-        for after, batch in self._plan.after(place):
+        for after, batch in self._plan.iterate(place):
             yield after, tensors(batch)
 
     @cached_property
     def batches_per_epoch(self) -> int:
         """As many as the first epoch has."""
-        return self._plan.batches(0)
+        return self._plan.num_batches(0)
 
     def flops(self, batch: TokenBatch) -> float:
         """Forward and backward, pads not counted; each token is taken to see its whole row."""
@@ -177,7 +177,7 @@ def tensors(batch: LanguageBatch) -> TokenBatch:
     """A batch of text as an objective takes it."""
     return TokenBatch(
         target=torch.from_numpy(batch.ids),
-        predicted=torch.from_numpy(batch.predicted),
-        target_real=None if batch.real is None else torch.from_numpy(batch.real),
-        facts=None if batch.documents is None else {"documents": torch.from_numpy(batch.documents)},
+        predicted=torch.from_numpy(batch.labels),
+        target_real=None if batch.mask is None else torch.from_numpy(batch.mask),
+        facts=None if batch.document_ids is None else {"documents": torch.from_numpy(batch.document_ids)},
     )

@@ -76,7 +76,7 @@ class MaskedKind:
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         given = config.tokenizer.file
-        marked = load_tokenizer(Path(given)).marks_words if given else config.tokenizer.kind not in LOSSLESS
+        marked = load_tokenizer(Path(given)).marks_word_starts if given else config.tokenizer.kind not in LOSSLESS
         return prepare_documents(folder, key, config, report, spaced=marked)
 
     def begin(self, config: Config, prepared: PreparedData, network: Network) -> "MaskedModelling":
@@ -135,7 +135,7 @@ class MaskedModelling:
         self.tokenizer = prepared.tokenizer
         self._valid, self._test = prepared.valid, prepared.test
         self._masking = TokenMasker(config.training.masking, prepared.tokenizer, config.tokens)
-        for name, part in prepared.parts.items():
+        for name, part in prepared.splits.items():
             self._check_text(part.store.columns[0], name)
         self._plan = self._passages(prepared.train, config.training.seed)
         self._cost = Cost(network, apart_from=network.pooling)
@@ -146,10 +146,10 @@ class MaskedModelling:
 
     def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, MaskedBatch]]:
         """Passages, shuffled each epoch, each time with other tokens hidden."""
-        for after, batch in self._plan.after(place):
+        for after, batch in self._plan.iterate(place):
             random = generator(self.config.training.seed, after.epoch, after.batch)
-            hidden = self._masking.hide(batch.ids, MaskingDraws.of(batch.ids.shape, random))
-            if hidden.chosen.any():  # unless all is unknown
+            hidden = self._masking.apply(batch.ids, MaskingDraws.sample(batch.ids.shape, random))
+            if hidden.selected.any():  # unless all is unknown
                 yield after, _tensors(batch, hidden)
 
     @cached_property
@@ -177,9 +177,9 @@ class MaskedModelling:
     def _measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         objective, total, right, targets = HiddenToken(self._encoder, 0.0), 0.0, 0, 0
         device = next(self.network.parameters()).device
-        for number, batch in enumerate(self._passages(part).in_order()):
+        for number, batch in enumerate(self._passages(part).validation_batches()):
             check()
-            hidden = self._masking.hide(batch.ids, MaskingDraws.of(batch.ids.shape, generator(number)))
+            hidden = self._masking.apply(batch.ids, MaskingDraws.sample(batch.ids.shape, generator(number)))
             states, wanted = objective.states(_tensors(batch, hidden).to(device))
             logits = objective.network.logits(states)
             total += float(smoothed_cross_entropy(logits, wanted).plain)
@@ -199,11 +199,11 @@ class MaskedModelling:
             ids = _near(
                 column, number * len(column.ids) // count, min(SAMPLE, context_of(self.config) - NUM_SPECIAL_TOKENS)
             )
-            hidden = masking.hide(ids[None], MaskingDraws.of((1, len(ids)), generator(number)))
-            places = np.flatnonzero(hidden.chosen).tolist()
+            hidden = masking.apply(ids[None], MaskingDraws.sample((1, len(ids)), generator(number)))
+            places = np.flatnonzero(hidden.selected).tolist()
             if not places:
                 continue
-            (guesses,) = predict_masks([self.network], [hidden.read[0].tolist()], self.config.tokens, best=1)
+            (guesses,) = predict_masks([self.network], [hidden.input_ids[0].tolist()], self.config.tokens, best=1)
             filled = ids.copy()
             filled[places] = [ranked[0][0] for ranked in guesses]
             asked = format_masked(self.tokenizer, ids.tolist(), places)
@@ -217,7 +217,7 @@ class MaskedModelling:
     def _check_text(self, column: TokenColumn, name: str) -> None:
         """Complain where there is not one token to hide."""
         step = 2**16
-        if not any(self._masking.may_hide(column.ids[n : n + step]).any() for n in range(0, len(column.ids), step)):
+        if not any(self._masking.maskable(column.ids[n : n + step]).any() for n in range(0, len(column.ids), step)):
             raise DataError(
                 f"data.{name} has no token that the tokenizer knows, so none can be hidden; give more text."
             )
@@ -233,9 +233,9 @@ def _near(column: TokenColumn, begin: int, length: int) -> np.ndarray[tuple[int]
 
 def _tensors(batch: PassageBatch, hidden: MaskedTokens) -> MaskedBatch:
     parts: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {
-        "ids": hidden.read,
+        "ids": hidden.input_ids,
         "original": batch.ids,
-        "chosen": hidden.chosen,
-        "real": batch.real,
+        "chosen": hidden.selected,
+        "real": batch.mask,
     }
     return MaskedBatch(**{name: torch.from_numpy(part) for name, part in parts.items()})

@@ -39,7 +39,7 @@ def measure_text(
 ) -> TextScores:
     """The scores of validation: of hidden tokens, always the same ones, or of both directions."""
     config = config.model_copy(update={"validation": config.validation.model_copy(update={"samples": 0})})
-    spaced = config.model.task == "masked" and tokenizer.marks_words
+    spaced = config.model.task == "masked" and tokenizer.marks_word_starts
     with TemporaryDirectory(prefix="regard-") as folder:
         part = prepare_document_split(Path(folder) / "text", files, tokenizer, faults, report, spaced=spaced)
         if len(part.store) == 0:

@@ -127,10 +127,10 @@ def _train(run: RunFolder, processes: ProcessGroup, display: ProgressDisplay, wi
             failure=None,
             parameters=parameters,
             environment=environment(processes.world) | ceiling.facts(),
-            data={name: part.counts() for name, part in prepared.parts.items()},
+            data={name: part.counts() for name, part in prepared.splits.items()},
         )
-        for name, part in prepared.parts.items():
-            for sentence in part.left_out():
+        for name, part in prepared.splits.items():
+            for sentence in part.omissions():
                 display.note(f"{name}: {sentence}.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
         if ceiling.asked == "bfloat16" and ceiling.products == torch.float32:

@@ -103,7 +103,7 @@ class Translation:
 
     def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, TokenBatch]]:
         """Pairs of about equal length, shuffled each epoch."""
-        for after, examples in self._plan.after(place):
+        for after, examples in self._plan.iterate(place):
             yield after, _tensors(self._batch(examples, after))
 
     @cached_property
@@ -206,9 +206,9 @@ def _lengths(store: TokenStore) -> NDArray[np.int64]:
 def _tensors(batch: PairBatch) -> TokenBatch:
     return TokenBatch(
         target=torch.from_numpy(batch.target),
-        predicted=torch.from_numpy(batch.predicted),
-        target_real=torch.from_numpy(batch.target_real),
+        predicted=torch.from_numpy(batch.labels),
+        target_real=torch.from_numpy(batch.target_mask),
         source=torch.from_numpy(batch.source),
-        source_real=torch.from_numpy(batch.source_real),
-        source_facts={name: torch.from_numpy(fact) for name, fact in batch.source_facts.items()} or None,
+        source_real=torch.from_numpy(batch.source_mask),
+        source_facts={name: torch.from_numpy(fact) for name, fact in batch.source_features.items()} or None,
     )

@@ -54,14 +54,15 @@ def builtin_pairs(name: str) -> Iterator[Pair]:
 def builtin_labeled(name: str) -> Iterator[LabeledExample]:
     """The labelled texts of this name.
 
-    >>> next(builtin_labelled("builtin:phrasebook-topics-test"))
-    Labelled(label='people', text='I love you very much', second=None, place='builtin:phrasebook-topics-test:1')
+    >>> next(builtin_labeled("builtin:phrasebook-topics-test"))
+    LabeledExample(label='people', text='I love you very much', second=None,
+                   location='builtin:phrasebook-topics-test:1')
     """
     _check(name)
     if name not in TOPICS:
         raise DataError(f"{name}: holds {_what(name)}, not labelled texts; for such there is {_listed(TOPICS)}.")
     split = phrasebook.split(TOPICS[name])
-    return (LabeledExample(pair.topic, pair.source, place=f"{name}:{n}") for n, pair in enumerate(split, start=1))
+    return (LabeledExample(pair.topic, pair.source, location=f"{name}:{n}") for n, pair in enumerate(split, start=1))
 
 
 def builtin_documents(name: str) -> Iterator[Iterator[str]]:

@@ -22,7 +22,7 @@ class TaggedExample:
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    place: str = field(default="", compare=False)  # file:line of the first word
+    location: str = field(default="", compare=False)  # file:line of the first word
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -47,8 +47,8 @@ class ColumnLayout:
     def of(cls, file: str, column: int | None = None) -> "ColumnLayout":
         """The format of a file by its name, and by `data.tag_column`, which counts from 1.
 
-        >>> Format.of("train.conll"), Format.of("en-ud-train.conllu.gz").tag
-        (Format(word=0, tag=-1, universal=False), 3)
+        >>> ColumnLayout.of("train.conll"), ColumnLayout.of("en-ud-train.conllu.gz").tag
+        (ColumnLayout(word=0, tag=-1, universal=False), 3)
         """
         universal = file.removesuffix(".gz").endswith(".conllu")
         tag = column - 1 if column is not None else 3 if universal else -1
@@ -80,7 +80,7 @@ def _sentences(lines: Iterable[Line], form: ColumnLayout, faults: InvalidLines) 
         cells = [] if line.text is None else _cells(line.text)
         if cells and (cells[0] == DOCUMENT_START or (form.universal and not cells[0].isdigit())):
             continue
-        first = first if words else line.place
+        first = first if words else line.location
         found = _word(line, cells, form, faults) if cells else None
         whole = whole and found is not None
         words.append(found or ("", ""))
@@ -97,11 +97,11 @@ def _word(line: Line, cells: list[str], form: ColumnLayout, faults: InvalidLines
     if len(cells) < needed:
         count = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
         wanted = "word and tag" if needed == 2 else f"{needed} columns, in which data.tag_column is"
-        faults.add("too few columns", f"{line.place}: has {count}; write {wanted}, on each line")
+        faults.add("too few columns", f"{line.location}: has {count}; write {wanted}, on each line")
         return None
     word, tag = cells[form.word], cells[form.tag]
     if not word or not tag:
-        faults.add("empty", f"{line.place}: has an empty {'tag' if word else 'word'}; fill it")
+        faults.add("empty", f"{line.location}: has an empty {'tag' if word else 'word'}; fill it")
         return None
     return word, tag
 

@@ -32,12 +32,12 @@ class SurfaceToken:
 class ConlluSentence:
     """A parsed sentence. One that could not be used and was skipped has nothing in it but its place."""
 
-    place: str  # file:line of its first line
-    written: tuple[SurfaceToken, ...] = ()
+    location: str  # file:line of its first line
+    tokens: tuple[SurfaceToken, ...] = ()
     heads: tuple[int, ...] = ()  # of each word, the number of the word above it; 0 for the root
 
     @property
-    def usable(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it was not skipped."""
         return bool(self.heads)
 
@@ -53,7 +53,7 @@ def parse_conllu(text: str, name: str, faults: InvalidLines) -> Iterator[ConlluS
     """The sentences of a text in memory, which errors call `name`.
 
     >>> line = "\\t".join(["1", "Look", "look", "VERB", "_", "_", "0", "root", "_", "_"])
-    >>> [sentence.heads for sentence in conllu_text(line, "parse 1", Faults())]
+    >>> [sentence.heads for sentence in parse_conllu(line, "parse 1", InvalidLines())]
     [(0,)]
     """
     lines = (Line(line.removesuffix("\r"), name, number) for number, line in enumerate(text.split("\n"), start=1))
@@ -85,7 +85,7 @@ def _sentence(block: Sequence[Line], faults: InvalidLines) -> Iterator[ConlluSen
     lines = [line for line in block if line.text is None or not line.text.startswith("#")]
     if not lines:
         return
-    place = lines[0].place
+    place = lines[0].location
     if any(line.text is None for line in lines):  # noted already
         yield ConlluSentence(place)
         return
@@ -108,7 +108,7 @@ def _parsed(lines: Sequence[Line], place: str) -> ConlluSentence:
             continue
         if not form:
             raise _InvalidSentenceError(
-                "no form", f"{line.place}: has no form in its second column; write the word there"
+                "no form", f"{line.location}: has no form in its second column; write the word there"
             )
         if span := _RANGE.fullmatch(number):
             first, last = int(span[1]), int(span[2])
@@ -120,15 +120,16 @@ def _parsed(lines: Sequence[Line], place: str) -> ConlluSentence:
             raise _out_of_order(line, repr(number), len(heads) + 1)
         if not _HEAD.fullmatch(head):
             raise _InvalidSentenceError(
-                "no head", f"{line.place}: has {head!r} for a head in its seventh column; write a word's number, or 0"
+                "no head",
+                f"{line.location}: has {head!r} for a head in its seventh column; write a word's number, or 0",
             )
         heads.append(int(head))
-        places.append(line.place)
+        places.append(line.location)
         if together < len(heads):
             written.append(SurfaceToken(form, len(heads), len(heads)))
     if not heads or written[-1].last > len(heads):
         raise _InvalidSentenceError(
-            "words are missing", f"{lines[-1].place}: ends before its last word; complete the sentence"
+            "words are missing", f"{lines[-1].location}: ends before its last word; complete the sentence"
         )
     if len(heads) > MAX_WORDS:
         raise _InvalidSentenceError(
@@ -143,13 +144,13 @@ def _columns(line: Line) -> list[str]:
     if len(columns) != COLUMNS:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise _InvalidSentenceError(
-            "not ten columns", f"{line.place}: has {count}, but CoNLL-U has ten, with tabs between them; mend it"
+            "not ten columns", f"{line.location}: has {count}, but CoNLL-U has ten, with tabs between them; mend it"
         )
     return columns
 
 
 def _out_of_order(line: Line, found: str, expected: int) -> _InvalidSentenceError:
-    said = f"{line.place}: begins with {found} where word {expected} should begin; number the words one by one"
+    said = f"{line.location}: begins with {found} where word {expected} should begin; number the words one by one"
     return _InvalidSentenceError("words out of order", said)
 
 

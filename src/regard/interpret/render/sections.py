@@ -287,7 +287,7 @@ def _search(trace: Trace) -> Markup:
         f"{found.log_probability:.3f}, and is worth {found.score:.3f}, divided by the length penalty: "
         f"((5 + length) / 6) to the power of {tree.search.length_penalty:g}."
     )
-    pieces = trace.subject.target.pieces
+    pieces = trace.subject.target.ids_to_tokens
     few = [node for node in tree.nodes if node.state != "pruned"]
     content = [tree_picture(few, pieces)]
     pruned = len(tree.nodes) - len(few)

@@ -267,7 +267,7 @@ def _grow(trace: Trace, branch: RichTree, number_: int, children: dict[int, list
         if node.number not in shown:
             pruned += 1
             continue
-        piece = trace.subject.target.pieces([node.token or 0])[0]
+        piece = trace.subject.target.ids_to_tokens([node.token or 0])[0]
         style = "bold cyan" if node.best else ""
         worth = f"  → {node.worth:.2f} {node.state}" if node.state in ("finished", "cut", "open") else ""
         label = Text.assemble((piece, style), (f"  {node.score:.2f}", "dim"), (worth, style))

@@ -208,7 +208,7 @@ def _node(trace: Trace, asked: AskedNode) -> Any:
         weights = found.tensor(f"{asked.at}.weights@{len(found.read) - 1}")  # (H, 1, S)
         attention = {"labels": weights.labels[-1], "values": weights.values[:, 0].tolist()}
     last = found.steps[-1].as_dict()
-    return {"text": found.forced, "tokens": found.subject.target.pieces(found.written.follows), "step": last,
+    return {"text": found.forced, "tokens": found.subject.target.ids_to_tokens(found.written.follows), "step": last,
             "log_probability": found.log_probability, "attention": attention}  # fmt: skip
 
 
