@@ -67,7 +67,7 @@ KEPT = " + kept memory"
 class Way:
     """How regard trains: the type of its matrix products, and how much two readings of a batch should agree."""
 
-    products: torch.dtype = torch.float32
+    matmul_dtype: torch.dtype = torch.float32
     agreement: float = 0.0
 
 
@@ -158,15 +158,15 @@ class Ours:
         keep_freed_memory()
         training = task.config.training.model_copy(update={"rdrop": way.agreement})
         config = task.config.model_copy(update={"training": training})
-        self.loop = Trainer(RunFolder(folder), config, task, products=way.products)
+        self.loop = Trainer(RunFolder(folder), config, task, matmul_dtype=way.matmul_dtype)
 
     def step(self, batch: Batch) -> float:
         """The next step; its batch is the one that the others are given."""
-        before = self.loop.state.interval.smoothed, self.loop.state.interval.targets
+        before = self.loop.state.interval.loss, self.loop.state.interval.targets
         self.loop.step()
         seen = self.loop.state.interval
         assert seen.targets - before[1] == batch.targets
-        return (seen.smoothed - before[0]) / batch.targets
+        return (seen.loss - before[0]) / batch.targets
 
 
 # ── peers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -342,7 +342,7 @@ class Measured:
     seconds: float
     targets: int
     flops: float
-    ceiling: float  # FLOP/s
+    peak_flops: float  # FLOP/s
     peak_memory: int
     loss: float
 

@@ -89,5 +89,5 @@ def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
 
 def numbers(out: Path) -> list[dict[str, Any]]:
     """Everything in the metrics but times."""
-    timed = {"tokens_per_second", "share", "seconds"}
+    timed = {"tokens_per_second", "utilization", "seconds"}
     return [{key: value for key, value in line.items() if key not in timed} for line in lines(out)]

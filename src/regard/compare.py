@@ -75,9 +75,9 @@ def load_or_train(
 
 def _is_finished(run: RunFolder, sources: Sequence[ConfigSource]) -> bool:
     """Return whether a run is finished and was made with these settings."""
-    if not run.exists or run.read_about().get("status") not in ("finished", "early stopped"):
+    if not run.exists or run.read_info().get("status") not in ("finished", "early stopped"):
         return False
-    run_source = ConfigSource(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
+    run_source = ConfigSource(str(run.config_path), tomllib.loads(run.config_path.read_text("utf-8")))
     return validate_sources([run_source, *sources]) == config_of(run)
 
 
@@ -153,7 +153,7 @@ def sample_sentences(models: Sequence[ComparedModel], count: int) -> list[str]:
     """Return the first validation sentences of the first run that translates."""
     for run in (RunFolder(compared.run) for compared in models if compared.run is not None):
         config = config_of(run)
-        examples = prepared_folder(run, config, str(run.read_about()["key"])) / "valid.jsonl"
+        examples = prepared_folder(run, config, str(run.read_info()["key"])) / "valid.jsonl"
         if config.model.translates and examples.is_file():  # runs of classifiers have this file too
             with open(examples, encoding="utf-8") as lines:
                 return [json.loads(line)["source"] for line in islice(lines, count)]

@@ -88,10 +88,10 @@ def rows(lists: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 def batch_of(tasks: list[Task], translates: bool) -> TokenBatch:
     """Pairs for a translator; for a language model, one text each, with the start token between its two halves."""
     if translates:
-        source, source_real = rows([[*given, TOKENS.end] for given, _ in tasks])
-        target, target_real = rows([[TOKENS.start, *wanted] for _, wanted in tasks])
+        source, source_mask = rows([[*given, TOKENS.end] for given, _ in tasks])
+        target, target_mask = rows([[TOKENS.start, *wanted] for _, wanted in tasks])
         predicted, _ = rows([[*wanted, TOKENS.end] for _, wanted in tasks])
-        return TokenBatch(target, predicted, target_real, source, source_real)
+        return TokenBatch(target, predicted, target_mask, source, source_mask)
     target, _ = rows([[*given, TOKENS.start, *wanted] for given, wanted in tasks])
     predicted, real = rows([[*given[1:], TOKENS.start, *wanted, TOKENS.end] for given, wanted in tasks])
     return TokenBatch(target, predicted, real)
@@ -101,11 +101,11 @@ def accuracy(network: Network, tasks: list[Task], translates: bool) -> float:
     """How many tasks are done without a single mistake."""
     batch = batch_of(tasks, translates)
     with torch.no_grad():
-        memory = network.encode(batch.source, batch.source_real) if batch.source is not None else None
+        memory = network.encode(batch.source, batch.source_mask) if batch.source is not None else None
         # a token that is right given right ones before it, all the way, is what greedy search would have written
-        right = network.logits(network.decode(batch.target, memory)).argmax(-1) == batch.predicted
-    assert batch.target_real is not None
-    judged = batch.target_real & ((batch.target == TOKENS.start).cumsum(1) > 0)  # what follows the start token
+        right = network.logits(network.decode(batch.target, memory)).argmax(-1) == batch.labels
+    assert batch.target_mask is not None
+    judged = batch.target_mask & ((batch.target == TOKENS.start).cumsum(1) > 0)  # what follows the start token
     return (right | ~judged).all(1).float().mean().item()
 
 

@@ -49,15 +49,15 @@ def test_the_loss_is_half_of_the_papers(seed: int, rows: int, size: int, weight:
     right = torch.arange(rows), targets
     paper = -p[right].log().sum() - q[right].log().sum() + weight * (kl(p, q) + kl(q, p)) / 2
     loss = rdrop_cross_entropy(first, second, targets, 0.0, weight)
-    torch.testing.assert_close(loss.smoothed, paper / 2)
-    torch.testing.assert_close(loss.plain, -(p[right].log().sum() + q[right].log().sum()) / 2)
+    torch.testing.assert_close(loss.loss, paper / 2)
+    torch.testing.assert_close(loss.cross_entropy, -(p[right].log().sum() + q[right].log().sum()) / 2)
     assert loss.targets == rows
 
 
 def test_readings_that_agree_have_the_loss_of_one() -> None:
     logits, targets = torch.randn(5, 7, dtype=torch.float64), torch.randint(0, 7, (5,))
     loss = rdrop_cross_entropy(logits, logits, targets, 0.1, weight=3.0)
-    torch.testing.assert_close(loss.smoothed, smoothed_cross_entropy(logits, targets, 0.1).smoothed)
+    torch.testing.assert_close(loss.loss, smoothed_cross_entropy(logits, targets, 0.1).loss)
     assert symmetric_kl(logits, logits + 1.0) < 1e-12 < symmetric_kl(logits, -logits)
 
 
@@ -111,8 +111,8 @@ def test_without_dropout_two_readings_are_one(kind: Kind) -> None:
     objective, batch = kind()
     objective.eval()
     once, twice = objective(batch), RDrop(objective, 2.0).eval()(batch)
-    torch.testing.assert_close(twice.smoothed, once.smoothed)
-    torch.testing.assert_close(twice.plain, once.plain)
+    torch.testing.assert_close(twice.loss, once.loss)
+    torch.testing.assert_close(twice.cross_entropy, once.cross_entropy)
     assert twice.targets == once.targets == batch.targets
 
 
@@ -124,9 +124,9 @@ def test_with_dropout_what_the_readings_lie_apart_counts(kind: Kind) -> None:
     with torch.no_grad():
         for weight in (0.0, 2.0):
             torch.manual_seed(1)
-            losses.append(float(RDrop(objective, weight).train()(batch).smoothed))
+            losses.append(float(RDrop(objective, weight).train()(batch).loss))
         torch.manual_seed(1)
-        states, _ = objective.train().states(batch.twice())
+        states, _ = objective.train().states(batch.repeated())
         logits = objective.network.logits(states).flatten(0, -2)
         apart = float(symmetric_kl(*logits.chunk(2)))
     assert apart > 0.01
@@ -157,11 +157,11 @@ def test_pieces_of_any_size_give_the_loss_of_the_formula_and_its_gradients(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(losses_fused, "RDROP_CHUNK_LOGITS", piece)
         found = losses_fused.fused_rdrop_cross_entropy(first, second, output, targets, smoothing, 3.0)
-    torch.testing.assert_close(found.smoothed, wanted.smoothed)
-    torch.testing.assert_close(found.plain, wanted.plain)
+    torch.testing.assert_close(found.loss, wanted.loss)
+    torch.testing.assert_close(found.cross_entropy, wanted.cross_entropy)
     assert found.targets == wanted.targets
     inputs = [first, second, *output.parameters()]
-    mine, theirs = (torch.autograd.grad(loss.smoothed * 0.25, inputs) for loss in (found, wanted))
+    mine, theirs = (torch.autograd.grad(loss.loss * 0.25, inputs) for loss in (found, wanted))
     torch.testing.assert_close(mine, theirs)
 
 
@@ -173,7 +173,7 @@ def test_in_16_bits_gradients_are_nearly_the_same_and_open_taps_see_all_logits()
     for kind in (torch.float32, torch.bfloat16):
         with products_in(kind, torch.device("cpu")):
             loss = losses_fused.fused_rdrop_cross_entropy(states[0], states[1], output, targets, 0.1, 2.0)
-        found.append(torch.autograd.grad(loss.smoothed, states)[0])
+        found.append(torch.autograd.grad(loss.loss, states)[0])
     assert found[1].dtype == torch.float32
     assert float((found[0] - found[1]).norm() / found[0].norm()) < 0.03
     with open_taps(output) as seen, torch.no_grad():
@@ -185,9 +185,9 @@ def test_a_share_without_targets_has_a_gradient_of_zero() -> None:
     torch.manual_seed(0)
     objective, batch = hidden()
     assert isinstance(batch, MaskedBatch)
-    nothing = MaskedBatch(batch.ids, batch.original, torch.zeros_like(batch.chosen), batch.real)
+    nothing = MaskedBatch(batch.ids, batch.original, torch.zeros_like(batch.selected), batch.mask)
     loss = RDrop(objective, 1.0)(nothing)
-    loss.smoothed.backward()
+    loss.loss.backward()
     assert loss.targets == 0
     assert all(not p.grad.any() for p in objective.parameters() if p.grad is not None)
 

@@ -42,11 +42,11 @@ def test_the_loss_is_that_of_two_language_models(batch: Batch) -> None:
     expected = 0.0
     for row in range(len(batch.target)):
         real = batch.target_mask[row]
-        ids, following = wanted.target[row][real], wanted.predicted[row][real]
+        ids, following = wanted.target[row][real], wanted.labels[row][real]
         log_p = network.logits(network.both_ways(ids[None], following[None]))[0].detach().log_softmax(-1)
         for place in range(len(ids)):
             expected -= float(log_p[place, 0, following[place]] + log_p[place, 1, ids[place]])
-    assert float(loss.plain) == pytest.approx(expected)
+    assert float(loss.cross_entropy) == pytest.approx(expected)
     assert loss.targets == wanted.targets == 2 * int(batch.target_mask.sum())
 
 

@@ -16,8 +16,8 @@ def test_the_loss_is_cross_entropy_with_the_softened_target(seed: int, rows: int
     log_p = logits.log_softmax(-1)
     wanted = torch.full_like(logits, smoothing / size)
     wanted[torch.arange(rows), targets] += 1 - smoothing
-    torch.testing.assert_close(loss.smoothed, -(wanted * log_p).sum())
-    torch.testing.assert_close(loss.plain, -log_p[torch.arange(rows), targets].sum())
+    torch.testing.assert_close(loss.loss, -(wanted * log_p).sum())
+    torch.testing.assert_close(loss.cross_entropy, -log_p[torch.arange(rows), targets].sum())
     assert loss.targets == rows
 
 
@@ -25,12 +25,12 @@ def test_parts_add_up_to_the_whole() -> None:
     logits, targets = torch.randn(7, 5, dtype=torch.float64), torch.randint(0, 5, (7,))
     whole = smoothed_cross_entropy(logits, targets, 0.1)
     parts = [smoothed_cross_entropy(logits[rows], targets[rows], 0.1) for rows in (slice(0, 2), slice(2, 7))]
-    torch.testing.assert_close(parts[0].smoothed + parts[1].smoothed, whole.smoothed)
+    torch.testing.assert_close(parts[0].loss + parts[1].loss, whole.loss)
     assert parts[0].targets + parts[1].targets == whole.targets
 
 
 def test_only_the_smoothed_loss_has_a_gradient() -> None:
     logits = torch.randn(3, 4, requires_grad=True)
     loss = smoothed_cross_entropy(logits, torch.tensor([0, 1, 2]), 0.1)
-    assert loss.smoothed.requires_grad
-    assert not loss.plain.requires_grad
+    assert loss.loss.requires_grad
+    assert not loss.cross_entropy.requires_grad

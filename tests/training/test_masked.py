@@ -260,7 +260,7 @@ def test_the_pooling_has_no_part_in_it() -> None:
     ids, nowhere = torch.randint(4, 9, (2, 5)), torch.zeros(2, 5, dtype=torch.bool)
     for chosen in (torch.ones(2, 5, dtype=torch.bool), nowhere):  # a process's share may have nothing to guess
         objective.zero_grad()
-        objective(MaskedBatch(ids, ids, chosen, ~nowhere)).smoothed.backward()
+        objective(MaskedBatch(ids, ids, chosen, ~nowhere)).loss.backward()
         missing = [name for name, p in objective.named_parameters() if p.requires_grad and p.grad is None]
         assert missing == []
     assert not any(parameter.requires_grad for parameter in objective.network.pooling.parameters())

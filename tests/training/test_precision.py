@@ -39,7 +39,7 @@ def gradient(config: ModelConfig, products: torch.dtype) -> Tensor:
         if isinstance(dropping, nn.Dropout):
             dropping.p = 0.0
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    update(NextToken(network, 0.1), optimizer, [sentences(network)], 0.0, products=products)
+    update(NextToken(network, 0.1), optimizer, [sentences(network)], 0.0, matmul_dtype=products)
     assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
 
@@ -71,10 +71,10 @@ def test_the_loss_in_pieces_is_nearly_exact_however_sure_it_is(bias: bool, smoot
     wanted = smoothed_cross_entropy(output(hidden), targets, smoothing)
     with products_in(torch.bfloat16, CPU):
         found = fused_cross_entropy(hidden, output, targets, smoothing)
-    assert found.plain.dtype == torch.float32
-    torch.testing.assert_close(found.plain, wanted.plain, rtol=0.03, atol=0.01)
-    torch.testing.assert_close(found.smoothed, wanted.smoothed, rtol=0.005, atol=0.01)
-    gradients = [torch.autograd.grad(loss.smoothed, inputs) for loss in (found, wanted)]
+    assert found.cross_entropy.dtype == torch.float32
+    torch.testing.assert_close(found.cross_entropy, wanted.cross_entropy, rtol=0.03, atol=0.01)
+    torch.testing.assert_close(found.loss, wanted.loss, rtol=0.005, atol=0.01)
+    gradients = [torch.autograd.grad(loss.loss, inputs) for loss in (found, wanted)]
     assert 0 < distance(*gradients) < NEAR
 
 
@@ -97,19 +97,21 @@ def test_what_a_run_has_decided_stays_until_something_else_is_asked_for(
     decided: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     multiplying(monkeypatch, torch.float32 if decided == "bfloat16" else torch.bfloat16)
-    assert matmul_peak("bfloat16", {"precision": "bfloat16", "products": decided}).facts()["products"] == decided
-    assert matmul_peak("bfloat16", {"precision": "float32", "products": decided}).facts()["products"] != decided
-    assert matmul_peak("float32", {"precision": "bfloat16", "products": decided}).products == torch.float32
+    assert (
+        matmul_peak("bfloat16", {"precision": "bfloat16", "matmul_dtype": decided}).facts()["matmul_dtype"] == decided
+    )
+    assert matmul_peak("bfloat16", {"precision": "float32", "matmul_dtype": decided}).facts()["matmul_dtype"] != decided
+    assert matmul_peak("float32", {"precision": "bfloat16", "matmul_dtype": decided}).matmul_dtype == torch.float32
 
 
 def test_processes_that_measure_different_things_decide_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     multiplying(monkeypatch, torch.float32)
 
     class OneOfTwo(ProcessGroup):
-        def agree(self, value: bool) -> bool:
+        def any(self, value: bool) -> bool:
             return True  # the other one found bfloat16 faster
 
-    assert matmul_peak("bfloat16", {}, OneOfTwo()).products == torch.bfloat16
+    assert matmul_peak("bfloat16", {}, OneOfTwo()).matmul_dtype == torch.bfloat16
 
 
 def multiplying(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
@@ -121,8 +123,8 @@ def test_a_run_in_bfloat16_learns_and_goes_on_where_it_stopped(tmp_path: Path, m
     multiplying(monkeypatch, torch.bfloat16)
     data, settings = write_pairs(tmp_path / "pairs.tsv"), ("training.precision=bfloat16", "training.steps=60")
     whole, exact = run(tmp_path / "whole", data, *settings), run(tmp_path / "exact", data, settings[1])
-    assert json.loads((whole / "run.json").read_text())["environment"]["products"] == "bfloat16"
-    assert json.loads((exact / "run.json").read_text())["environment"]["products"] == "float32"
+    assert json.loads((whole / "run.json").read_text())["environment"]["matmul_dtype"] == "bfloat16"
+    assert json.loads((exact / "run.json").read_text())["environment"]["matmul_dtype"] == "float32"
     losses = [[line["loss"] for line in numbers(out) if "loss" in line] for out in (whole, exact)]
     assert losses[0][-1] < 0.8 * losses[0][0]
     assert losses[0] != losses[1]
@@ -148,7 +150,7 @@ def test_a_processor_that_is_slower_in_bfloat16_says_that_it_uses_float32(
     multiplying(monkeypatch, torch.float32)
     data, notes = write_pairs(tmp_path / "pairs.tsv"), Notes()
     done = run_training(order(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), notes)
-    assert done.read_about()["environment"]["products"] == "float32"
+    assert done.read_info()["environment"]["matmul_dtype"] == "float32"
     assert [said for said in notes.said if "bfloat16" in said] == [
         "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
     ]

@@ -23,7 +23,7 @@ def layer(seed: int, vocabulary: int, width: int, bias: bool) -> Output:
 
 def gradients(loss: Loss, hidden: Tensor, output: Output) -> list[Tensor]:
     inputs = [hidden, *output.parameters()]
-    return list(torch.autograd.grad(loss.smoothed * 0.25, inputs))
+    return list(torch.autograd.grad(loss.loss * 0.25, inputs))
 
 
 @settings(deadline=None)
@@ -45,10 +45,10 @@ def test_pieces_of_any_size_give_the_loss_of_the_whole(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(losses_fused, "CHUNK_LOGITS", piece)
         found = fused_cross_entropy(hidden, output, targets, smoothing)
-    torch.testing.assert_close(found.smoothed, wanted.smoothed)
-    torch.testing.assert_close(found.plain, wanted.plain)
+    torch.testing.assert_close(found.loss, wanted.loss)
+    torch.testing.assert_close(found.cross_entropy, wanted.cross_entropy)
     assert found.targets == wanted.targets
-    assert not found.plain.requires_grad
+    assert not found.cross_entropy.requires_grad
     for mine, theirs in zip(gradients(found, hidden, output), gradients(wanted, hidden, output), strict=True):
         torch.testing.assert_close(mine, theirs)
 
@@ -59,14 +59,14 @@ def test_a_matrix_that_is_also_the_embedding_gets_both_gradients() -> None:
         fused_cross_entropy(output.weight[ids].tanh(), output, targets, 0.1),
         smoothed_cross_entropy(output(output.weight[ids].tanh()), targets, 0.1),
     )
-    (mine,), (theirs,) = (torch.autograd.grad(loss.smoothed, output.weight) for loss in losses)
+    (mine,), (theirs,) = (torch.autograd.grad(loss.loss, output.weight) for loss in losses)
     torch.testing.assert_close(mine, theirs)
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted_and_open_taps_see_all_logits() -> None:
     output, hidden, targets = layer(2, 7, 5, bias=True), torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 1, 2])
     with torch.no_grad():
-        assert not fused_cross_entropy(hidden, output, targets).smoothed.requires_grad
+        assert not fused_cross_entropy(hidden, output, targets).loss.requires_grad
     with open_taps(output) as seen:
         fused_cross_entropy(hidden, output, targets)
     assert seen["logits"].shape == (3, 7)

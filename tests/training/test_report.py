@@ -53,10 +53,22 @@ class Page(HTMLParser):
         return [attributes["id"] for attributes in self.named("section")]
 
 
+FIELDS = ["step", "loss", "cross_entropy", "learning_rate", "valid", "grad_norm", "epoch"]
+
+
 def training(step: int, **more: Any) -> dict[str, Any]:
-    plain = 1 + 6 * math.exp(-step / 800)
-    line = {"step": step, "epoch": step / 400, "loss": plain + 0.6, "plain": plain, "rate": 3e-4, "gradient_norm": 1.3}
-    return line | {"tokens": 4096 * step, "tokens_per_second": 9800.0, "share": 0.71, "seconds": 0.4 * step} | more
+    nll = 1 + 6 * math.exp(-step / 800)
+    line = {
+        "step": step,
+        "epoch": step / 400,
+        "loss": nll + 0.6,
+        "cross_entropy": nll,
+        "learning_rate": 3e-4,
+        "grad_norm": 1.3,
+    }
+    return (
+        line | {"tokens": 4096 * step, "tokens_per_second": 9800.0, "utilization": 0.71, "seconds": 0.4 * step} | more
+    )
 
 
 def validation(step: int, **scores: float) -> dict[str, Any]:
@@ -204,13 +216,20 @@ def test_a_line_cut_short_is_passed_over(run: Path) -> None:
 
 
 def test_a_resumed_runs_repeated_steps_count_once(tmp_path: Path) -> None:
-    lines = [training(step, plain=9.0) for step in (50, 100, 150)] + [training(step, plain=1.0) for step in (100, 150)]
+    lines = [training(step, cross_entropy=9.0) for step in (50, 100, 150)] + [
+        training(step, cross_entropy=1.0) for step in (100, 150)
+    ]
     write_lines(tmp_path / "metrics.jsonl", lines)
-    assert [(line["step"], line["plain"]) for line in read_run_log(tmp_path).training] == [(50, 9), (100, 1), (150, 1)]
+    kept = [(line["step"], line["cross_entropy"]) for line in read_run_log(tmp_path).training]
+    assert kept == [
+        (50, 9),
+        (100, 1),
+        (150, 1),
+    ]
 
 
 def test_a_loss_that_is_not_a_number_is_told_not_drawn(tmp_path: Path) -> None:
-    lines = [training(50), training(100, loss=math.nan, plain=math.inf, gradient_norm=None), training(150)]
+    lines = [training(50), training(100, loss=math.nan, cross_entropy=math.inf, grad_norm=None), training(150)]
     write_lines(tmp_path / "metrics.jsonl", lines)
     content = page(read_run_log(tmp_path))
     assert "The training loss was not a number once, first at step 100." in Page(content).text
@@ -286,14 +305,12 @@ anything = st.recursive(
 
 
 @given(
-    facts=st.fixed_dictionaries({}, optional=dict.fromkeys(FACTS, anything)),
+    features=st.fixed_dictionaries({}, optional=dict.fromkeys(FACTS, anything)),
     results=st.dictionaries(
         st.sampled_from(["best", "test", "average"]),
         st.dictionaries(st.sampled_from(["step", "loss", "bleu", "sentences", "exact"]), anything),
     ),
-    lines=st.lists(
-        st.dictionaries(st.sampled_from(["step", "loss", "plain", "rate", "valid", "gradient_norm", "epoch"]), anything)
-    ),
+    lines=st.lists(st.dictionaries(st.sampled_from(FIELDS), anything)),
     steps=st.lists(st.integers(-3, 10**7), max_size=5),
     samples=st.lists(st.dictionaries(st.sampled_from(["step", "source", "prompt", "output", "reference"]), anything)),
 )
@@ -302,7 +319,7 @@ def test_no_run_folder_breaks_the_report(
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
     (folder / "run.json").write_text(json.dumps({"results": results, **facts}))
-    write_lines(folder / "metrics.jsonl", lines + [training(step) | {"rate": step * 1.0} for step in steps])
+    write_lines(folder / "metrics.jsonl", lines + [training(step) | {"learning_rate": step * 1.0} for step in steps])
     write_lines(folder / "samples.jsonl", [{"step": 5, **sample} for sample in samples])
     (folder / "outputs.json").write_text(json.dumps({"best": samples}))
     Page(write_report(folder).read_text("utf-8"))

@@ -127,9 +127,9 @@ def test_a_process_that_is_told_to_end_saves_first(whole: Path, data: Path, tmp_
 def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stop_on_signal() as wish:
+        with stop_on_signal() as stop:
             signal.raise_signal(signal.SIGHUP)
-            assert not wish.made
+            assert not stop.requested
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -238,7 +238,7 @@ def test_settings_that_can_change_are_honoured(half: Path, data: Path) -> None:
     peak, warmup = "training.schedule.learning_rate=0.1", "training.schedule.warmup_steps=1"
     run(half, data, peak, warmup, "training.steps=8", "testing.beam=3", resume=True)
     assert "beam = 3 " in (half / "config.toml").read_text("utf-8")  # how it is tested changes nothing that it learned
-    rates = {line["step"]: line["rate"] for line in lines(half) if "rate" in line}
+    rates = {line["step"]: line["learning_rate"] for line in lines(half) if "learning_rate" in line}
     assert rates[6] == pytest.approx(0.005 * 6 / 10)
     assert rates[8] == pytest.approx(0.1 / 8**0.5)
 

@@ -120,7 +120,7 @@ def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: 
     shown, out = Seen(), tmp_path / "run"
     runner.run_training(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
     logged = [line for line in lines(out) if "loss" in line]
-    assert shown.losses == [line["plain"] for line in logged]
+    assert shown.losses == [line["cross_entropy"] for line in logged]
     assert shown.losses != [line["loss"] for line in logged]
 
 
@@ -143,7 +143,7 @@ def test_early_stopping_stops(data: Path, tmp_path: Path) -> None:
 def test_a_plateau_shrinks_the_rate(data: Path, tmp_path: Path) -> None:
     plateau = 'training.schedule={kind="plateau", peak=1e-12, patience=0, factor=0.5, floor=3e-13}'
     out = run(tmp_path / "run", data, "training.steps=12", "validation.every=2", "validation.metric=bleu", plateau)
-    rates = [line["rate"] for line in lines(out) if "rate" in line]
+    rates = [line["learning_rate"] for line in lines(out) if "learning_rate" in line]
     assert rates[:2] == [1e-13, 2e-13]  # the warm-up of the small runs is ten steps
     assert rates[10] == pytest.approx(3e-13)
 
@@ -222,14 +222,14 @@ from regard.errors import DataError, RegardError
 from regard.training.rank_zero import one_voice
 from regard.training.distributed import joined
 try:
-    with joined() as processes, one_voice():
-        with processes.as_one():
+    with joined() as process_group, one_voice():
+        with process_group.fail_together():
             pass
-        with processes.as_one():
-            if not processes.first:
+        with process_group.fail_together():
+            if not process_group.is_first:
                 raise {failure}
 except RegardError as error:
-    print(f"rank {{processes.rank}}: {{error}}", file=sys.stderr)
+    print(f"rank {{process_group.rank}}: {{error}}", file=sys.stderr)
     sys.exit(1)
 """
 

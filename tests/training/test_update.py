@@ -22,11 +22,11 @@ def batch_of(sentences: Sentences, network: Network) -> TokenBatch:
     source = (sentences.source, sentences.source_mask) if network.encodes else (None, None)
     return TokenBatch(
         target=sentences.target,
-        predicted=sentences.target.flip(1),
-        target_real=sentences.target_mask,
+        labels=sentences.target.flip(1),
+        target_mask=sentences.target_mask,
         source=source[0],
-        source_real=source[1],
-        source_facts=sentences.features if network.encodes else None,
+        source_mask=source[1],
+        source_features=sentences.features if network.encodes else None,
     )
 
 
@@ -41,7 +41,7 @@ def after(network: Network, batches: list[TokenBatch], **settings: float) -> dic
 def test_accumulated_batches_equal_one_large_batch(name: str, sentences: Sentences) -> None:
     whole, parts = make(DECODERS[name]), make(DECODERS[name])
     large = batch_of(sentences, whole)
-    split = [large.share(n, 3) for n in range(3) if len(large.target[n::3])]
+    split = [large.shard(n, 3) for n in range(3) if len(large.target[n::3])]
     assert sum(part.targets for part in split) == large.targets
     once, several = after(whole, [large]), after(parts, split)
     for tensor in once:
@@ -52,37 +52,37 @@ def test_accumulated_batches_equal_one_large_batch(name: str, sentences: Sentenc
 def test_pads_and_the_numbers_they_hold_change_nothing(sentences: Sentences) -> None:
     network = make(DECODERS["encoder-decoder"])
     batch = batch_of(sentences, network)
-    noise = torch.randint_like(batch.predicted, 0, 20)
-    assert batch.target_real is not None
+    noise = torch.randint_like(batch.labels, 0, 20)
+    assert batch.target_mask is not None
     other = TokenBatch(
-        batch.target.where(batch.target_real, noise),
-        batch.predicted.where(batch.target_real, noise),
-        batch.target_real,
+        batch.target.where(batch.target_mask, noise),
+        batch.labels.where(batch.target_mask, noise),
+        batch.target_mask,
         batch.source,
-        batch.source_real,
+        batch.source_mask,
     )
     objective = NextToken(network, 0.1)
-    assert torch.allclose(objective(batch).smoothed, objective(other).smoothed, atol=TOLERANCE)
+    assert torch.allclose(objective(batch).loss, objective(other).loss, atol=TOLERANCE)
 
 
 @given(sentences=batches())
 def test_the_reported_loss_is_the_sum_over_real_targets(sentences: Sentences) -> None:
     network = make(DECODERS["encoder-decoder"])
     batch = batch_of(sentences, network)
-    logits = network(batch.source, batch.target, batch.source_real, batch.target_real)
-    chosen = logits.log_softmax(-1).gather(2, batch.predicted[..., None]).squeeze(2)
+    logits = network(batch.source, batch.target, batch.source_mask, batch.target_mask)
+    chosen = logits.log_softmax(-1).gather(2, batch.labels[..., None]).squeeze(2)
     seen = update(NextToken(network, 0.0), torch.optim.SGD(network.parameters()), [batch], 0.0)
     assert seen.targets == int(sentences.target_mask.sum())
-    assert seen.plain == pytest.approx(float(-chosen.detach()[sentences.target_mask].sum()))
-    assert seen.smoothed == pytest.approx(seen.plain)
+    assert seen.cross_entropy == pytest.approx(float(-chosen.detach()[sentences.target_mask].sum()))
+    assert seen.loss == pytest.approx(seen.cross_entropy)
 
 
 def test_clipping_scales_the_whole_gradient() -> None:
     network = nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     before = network.weight.detach().clone()
-    seen = update(Toy(network, factor=100.0), optimizer, [EMPTY], 1.0, clip=0.5)
-    assert seen.gradient_norm > 50
+    seen = update(Toy(network, factor=100.0), optimizer, [EMPTY], 1.0, max_grad_norm=0.5)
+    assert seen.grad_norm > 50
     assert (network.weight - before).norm().item() == pytest.approx(0.5, rel=1e-4)
 
 
@@ -91,7 +91,7 @@ def test_a_diverged_loss_leaves_the_weights_alone(factor: float, bound: float) -
     network = nn.Linear(2, 1, bias=False)
     before = network.weight.detach().clone()
     with pytest.raises(DivergedError):
-        update(Toy(network, factor), build_optimizer(network, AdamConfig()), [EMPTY], 1.0, bound=bound)
+        update(Toy(network, factor), build_optimizer(network, AdamConfig()), [EMPTY], 1.0, max_loss=bound)
     assert torch.equal(network.weight, before)
 
 

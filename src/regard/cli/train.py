@@ -89,8 +89,8 @@ def run(
         sources = _sources(what, folder, preset, said, settings or [], resume)
         place = _place(what, out)
         wanted = what if what in NETWORKS else None
-        order = TrainRequest(sources, place, resume=resume, what=wanted, command=["regard", *sys.argv[1:]])
-        finished = run_training(order, display_for(sys.stderr, quiet))
+        request = TrainRequest(sources, place, resume=resume, task=wanted, command=["regard", *sys.argv[1:]])
+        finished = run_training(request, display_for(sys.stderr, quiet))
     if is_rank_zero():
         print_results(finished)
 
@@ -169,7 +169,7 @@ def print_results(run: "RunFolder") -> None:
     """What came out, and where it is."""
     from regard.training.formatting import score_name, scores_line
 
-    about = run.read_about()
+    about = run.read_info()
     results = about.get("results", {})
     for name, title in (("best", "Validation"), ("average", "Average of the last weights"), ("test", "Test")):
         if name in results:

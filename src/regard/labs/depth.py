@@ -173,7 +173,7 @@ def _maps(
         objective = SymbolPrediction(network.eval())
 
         def loss(objective: SymbolPrediction = objective) -> float:
-            return float(objective(batch).plain) / batch.targets
+            return float(objective(batch).cross_entropy) / batch.targets
 
         with torch.no_grad():
             centres.append(loss())

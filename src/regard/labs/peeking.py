@@ -74,7 +74,7 @@ def run(context: LabContext) -> LabResult:
             network, fitted = _learn(mask, sizes, text, seed)
             trained[name].append(fitted)
             with torch.no_grad():
-                at_once[name].append(float(SymbolPrediction(network)(piece).plain) / piece.targets)
+                at_once[name].append(float(SymbolPrediction(network)(piece).cross_entropy) / piece.targets)
             stepwise[name].append(step_by_step(network, piece.inputs, piece.labels))
             written = write(network, begun, real.size(1), seed)
             judged[name].append(surprise(judge, begun, written))

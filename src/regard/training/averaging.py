@@ -83,7 +83,7 @@ def average_folders(folders: Sequence[Path], out: Path) -> str:
 
 def average_run(folder: Path, last: int, out: Path) -> str:
     """Write the mean of the weights of the last validations of a run, and say what was averaged."""
-    model, kept = load(folder), RunFolder(folder).kept_weights()
+    model, kept = load(folder), RunFolder(folder).saved_weights()
     if not kept:
         raise ModelError(
             f"{folder}: keeps no weights to average; train with training.average_checkpoints = {last}, or give "

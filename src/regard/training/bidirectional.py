@@ -54,10 +54,10 @@ class BothWays(Objective[BidirectionalLanguageModel]):
 
     def states(self, batch: TwoWayBatch) -> tuple[Tensor, Tensor]:
         """The states of both directions at each real token, and what follows and went before it (N, 2)."""
-        hidden = self.network.both_ways(batch.target, batch.predicted, batch.target_real, batch.facts).flatten(0, 1)
-        wanted = torch.stack([batch.predicted, batch.target], dim=-1).flatten(0, 1)
-        if batch.target_real is not None:
-            places = batch.target_real.flatten().nonzero().squeeze(1)
+        hidden = self.network.both_ways(batch.target, batch.labels, batch.target_mask, batch.features).flatten(0, 1)
+        wanted = torch.stack([batch.labels, batch.target], dim=-1).flatten(0, 1)
+        if batch.target_mask is not None:
+            places = batch.target_mask.flatten().nonzero().squeeze(1)
             hidden, wanted = hidden.index_select(0, places), wanted.index_select(0, places)
         return hidden, wanted
 
@@ -67,11 +67,11 @@ class BidirectionalKind(LanguageKind):
 
     name = "bidirectional language model"
 
-    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
+    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so much text."""
         return picks_for_both_ways(scan, said)
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "BidirectionalModelling":
+    def bind(self, config: Config, prepared: PreparedData, network: Network) -> "BidirectionalModelling":
         """The task itself."""
         assert isinstance(network, BidirectionalLanguageModel)
         return BidirectionalModelling(config, prepared, network)
@@ -108,7 +108,7 @@ class BidirectionalModelling(LanguageModelling):
         objective, ahead, back, places = BothWays(self._both, 0.0), 0.0, 0.0, 0
         for batch in self._in_order(part, check):
             forwards, backwards = objective.directions(_both_ways(batch))
-            ahead, back = ahead + float(forwards.plain), back + float(backwards.plain)
+            ahead, back = ahead + float(forwards.cross_entropy), back + float(backwards.cross_entropy)
             places += forwards.targets
         loss = (ahead + back) / (2 * places)
         scores = {

@@ -34,11 +34,11 @@ class ClassificationKind:
         """Labels stand beside the texts."""
         check_one_sided(config, "a classifier")
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the texts once."""
         return labeled_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
+    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so many texts."""
         return picks_for_classes(scan, said)
 
@@ -46,7 +46,7 @@ class ClassificationKind:
         """Make tokenizer and stores."""
         return prepare_labeled(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "Classification":
+    def bind(self, config: Config, prepared: PreparedData, network: Network) -> "Classification":
         """The task itself."""
         return Classification(config, prepared, network)
 

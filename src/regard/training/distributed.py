@@ -1,4 +1,4 @@
-"""One process or many: the same command under `torchrun` shares each batch among its processes.
+"""One process or many: the same command under `torchrun` shares each batch among its process_group.
 
 The settings alone decide what is computed; the number of processes only decides how fast. Each process takes its share
 of every batch's examples, and their gradients are added up.
@@ -22,40 +22,40 @@ class ProcessGroup:
     """Which of how many processes this is, and the device it computes on."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this is the process that writes files and speaks."""
         return self.rank == 0
 
     def wrap(self, objective: nn.Module) -> nn.Module:
         """The objective, its gradients averaged over the processes as they are computed."""
-        return objective if self.world == 1 else DistributedDataParallel(objective)
+        return objective if self.world_size == 1 else DistributedDataParallel(objective)
 
-    def total(self, values: Tensor) -> Tensor:
+    def sum(self, values: Tensor) -> Tensor:
         """The sum of each process's values."""
-        if self.world > 1:
+        if self.world_size > 1:
             distributed.all_reduce(values)
         return values
 
-    def agree(self, value: bool) -> bool:
+    def any(self, value: bool) -> bool:
         """Whether any of the processes says so."""
-        return bool(self.total(torch.tensor(int(value), device=self.device)))
+        return bool(self.sum(torch.tensor(int(value), device=self.device)))
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Go on when all have come this far."""
-        if self.world > 1:
+        if self.world_size > 1:
             distributed.barrier()
 
     @contextmanager
-    def as_one(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """While it lasts, each works for itself; then all go on, or if one has failed, all leave.
 
         The first process raises the sentence of whoever failed; what is no sentence is raised where it happened.
         """
-        if self.world == 1:
+        if self.world_size == 1:
             yield
             return
         failure: Exception | None = None
@@ -63,14 +63,14 @@ class ProcessGroup:
             yield
         except Exception as error:
             failure = error
-        failed = torch.tensor(self.world if failure is None else self.rank, device=self.device)
+        failed = torch.tensor(self.world_size if failure is None else self.rank, device=self.device)
         distributed.all_reduce(failed, distributed.ReduceOp.MIN)
-        if failed == self.world:
+        if failed == self.world_size:
             return
         sentence = self._told(int(failed), str(failure) if isinstance(failure, RegardError) else "")
-        if failure is not None and (self.first or not isinstance(failure, RegardError)):
+        if failure is not None and (self.is_first or not isinstance(failure, RegardError)):
             raise failure
-        if self.first:
+        if self.is_first:
             raise RunError(sentence or OTHER_PROCESS_FAILED)
         raise SystemExit(RegardError.exit_code)
 
@@ -90,7 +90,7 @@ SINGLE_PROCESS = ProcessGroup()
 
 @contextmanager
 def joined_process_group() -> Iterator[ProcessGroup]:
-    """Join the other processes, if `torchrun` started several, and leave them at the end."""
+    """Join the other process_group, if `torchrun` started several, and leave them at the end."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")

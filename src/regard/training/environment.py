@@ -20,35 +20,35 @@ class MatmulPeak:
     """The precision that was asked for, the type in which this machine multiplies matrices, and its best rate."""
 
     asked: str
-    products: torch.dtype
+    matmul_dtype: torch.dtype
     gflops: float
 
     def facts(self) -> dict[str, Any]:
         """For run.json."""
         return {
             "precision": self.asked,
-            "products": str(self.products).removeprefix("torch."),
+            "matmul_dtype": str(self.matmul_dtype).removeprefix("torch."),
             "matmul_gflops": round(self.gflops, 1),
         }
 
 
-def matmul_peak(asked: str, before: Mapping[str, Any], processes: ProcessGroup = SINGLE_PROCESS) -> MatmulPeak:
+def matmul_peak(asked: str, before: Mapping[str, Any], process_group: ProcessGroup = SINGLE_PROCESS) -> MatmulPeak:
     """How this machine does what is asked for: bfloat16 only if it is the faster, which depends on the processor.
 
     A run that goes on keeps what it decided `before`, by the facts that it left, and all processes decide alike: so
     what is computed does not hang on a stopwatch.
     """
-    exact = MatmulPeak(asked, torch.float32, matmul_gflops(processes.device, torch.float32))
+    exact = MatmulPeak(asked, torch.float32, matmul_gflops(process_group.device, torch.float32))
     if asked == "float32":
         return exact
-    short = MatmulPeak(asked, torch.bfloat16, matmul_gflops(processes.device, torch.bfloat16))
+    short = MatmulPeak(asked, torch.bfloat16, matmul_gflops(process_group.device, torch.bfloat16))
     faster = short.gflops > exact.gflops
     if before.get("precision") == asked:
-        faster = before.get("products") == short.facts()["products"]
-    return short if processes.agree(faster) else exact
+        faster = before.get("matmul_dtype") == short.facts()["matmul_dtype"]
+    return short if process_group.any(faster) else exact
 
 
-def environment(processes: int) -> dict[str, Any]:
+def environment(process_group: int) -> dict[str, Any]:
     """What someone needs to know to make sense of a run's times, or to repeat it."""
     return {
         "regard": __version__,
@@ -58,7 +58,7 @@ def environment(processes: int) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "processes": processes,
+        "processes": process_group,
     }
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a terminal that is closed as a wish that is granted between two steps, after saving.
+"""Ctrl-C, SIGTERM and a terminal that is closed as a stop that is granted between two steps, after saving.
 
 A second Ctrl-C or SIGTERM stops at once.
 """
@@ -13,17 +13,17 @@ class StopRequest:
     """Whether someone has asked to stop."""
 
     def __init__(self) -> None:
-        self.made = False
+        self.requested = False
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
-    """While it lasts, the first SIGINT, SIGTERM or SIGHUP only makes the wish."""
-    wish = StopRequest()
+    """While it lasts, the first SIGINT, SIGTERM or SIGHUP only makes the stop."""
+    stop = StopRequest()
     before = {number: signal.getsignal(number) for number in _listened_to()}
 
     def note(number: int, frame: FrameType | None) -> None:
-        wish.made = True
+        stop.requested = True
         for each in (signal.SIGINT, signal.SIGTERM):  # the second one is not waited for
             signal.signal(each, before[each])
         # A second SIGHUP is: shell and kernel may both send one when a terminal is closed.
@@ -34,7 +34,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
     except ValueError:  # only the main thread may listen to signals
         before = {}
     try:
-        yield wish
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -35,7 +35,7 @@ class Labelling:
     """Training a network to predict labels."""
 
     name = ""
-    predicts = "labels"
+    unit = "labels"
     words = False  # whether there is a label for each word, rather than for each text
 
     def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
@@ -74,7 +74,7 @@ class Labelling:
 
     def describe(self, place: DataPosition, batch: LabelBatch) -> str:
         """Its size, and its first text."""
-        first = self.tokenizer.decode(batch.ids[0][batch.real[0]].tolist())
+        first = self.tokenizer.decode(batch.ids[0][batch.mask[0]].tolist())
         return (
             f"epoch {place.epoch + 1}, batch {place.batch}: {len(batch.ids)} texts of up to {batch.ids.size(1)} "
             f"tokens, the first {first!r}"

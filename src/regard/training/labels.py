@@ -21,9 +21,9 @@ class LabelBatch(Batch):
     """Texts, and what is to be said of them."""
 
     ids: Tensor  # (B, S)
-    real: Tensor  # (B, S)
+    mask: Tensor  # (B, S)
     labels: Tensor  # (B, 1), or of each token (B, S); UNSCORED where there is none
-    facts: Mapping[str, Tensor] | None = None  # (B, S)
+    features: Mapping[str, Tensor] | None = None  # (B, S)
 
     @property
     def examples(self) -> int:
@@ -38,13 +38,13 @@ class LabelBatch(Batch):
     @property
     def lengths(self) -> Tensor:
         """How many tokens each text has (B,)."""
-        return self.real.sum(1)
+        return self.mask.sum(1)
 
 
 def label_batch(framed: EncoderBatch, labels: Tensor, segments: int) -> LabelBatch:
     """The tensors of a batch; which text is the second is told to networks that learn so."""
-    facts = {"segments": torch.from_numpy(framed.segment_ids)} if segments > 1 else None
-    return LabelBatch(torch.from_numpy(framed.ids), torch.from_numpy(framed.mask), labels, facts)
+    features = {"segments": torch.from_numpy(framed.segment_ids)} if segments > 1 else None
+    return LabelBatch(torch.from_numpy(framed.ids), torch.from_numpy(framed.mask), labels, features)
 
 
 class PredictLabels(Objective[EncodingNetwork]):
@@ -58,7 +58,7 @@ class PredictLabels(Objective[EncodingNetwork]):
 
     def states(self, batch: LabelBatch) -> tuple[Tensor, Tensor]:
         """What stands for each text, or each word (N, C), and the labels of those that have one (N,), text by text."""
-        memory = self.network.encode(batch.ids, batch.real, batch.facts)
+        memory = self.network.encode(batch.ids, batch.mask, batch.features)
         scored = batch.labels != IGNORED_LABEL
         if not self.words:
             return self.network.pool(memory), batch.labels[scored]

@@ -45,11 +45,11 @@ class LanguageKind:
         """Text has no other side, and no parses."""
         check_one_sided(config, "a language model")
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the text once."""
         return document_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
+    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so much text."""
         return picks_for_text(scan, said)
 
@@ -59,7 +59,7 @@ class LanguageKind:
             check_lossless_lines(config.tokenizer.kind)
         return prepare_documents(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "LanguageModelling":
+    def bind(self, config: Config, prepared: PreparedData, network: Network) -> "LanguageModelling":
         """The task itself."""
         return LanguageModelling(config, prepared, network)
 
@@ -68,7 +68,7 @@ class LanguageModelling:
     """Training a language model."""
 
     name = "language model"
-    predicts = "tokens"
+    unit = "tokens"
 
     def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
         self.config = config
@@ -103,7 +103,7 @@ class LanguageModelling:
 
     def _lengths(self, batch: TokenBatch) -> Tensor:
         """How many real tokens each row has."""
-        real = batch.target_real
+        real = batch.target_mask
         return real.sum(1) if real is not None else torch.full((len(batch.target),), batch.target.size(1))
 
     def describe(self, place: DataPosition, batch: TokenBatch) -> str:
@@ -123,7 +123,7 @@ class LanguageModelling:
         objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
         for batch in self._in_order(part, check):
             found = objective(batch)
-            total, targets = total + float(found.plain), targets + found.targets
+            total, targets = total + float(found.cross_entropy), targets + found.targets
         loss = total / targets
         scores = {"loss": loss, "perplexity": perplexity(loss)}
         if size := self._bytes(part):
@@ -177,7 +177,7 @@ def tensors(batch: LanguageBatch) -> TokenBatch:
     """A batch of text as an objective takes it."""
     return TokenBatch(
         target=torch.from_numpy(batch.ids),
-        predicted=torch.from_numpy(batch.labels),
-        target_real=None if batch.mask is None else torch.from_numpy(batch.mask),
-        facts=None if batch.document_ids is None else {"documents": torch.from_numpy(batch.document_ids)},
+        labels=torch.from_numpy(batch.labels),
+        target_mask=None if batch.mask is None else torch.from_numpy(batch.mask),
+        features=None if batch.document_ids is None else {"documents": torch.from_numpy(batch.document_ids)},
     )

@@ -18,8 +18,8 @@ from regard.nn.precision import whole
 class Loss:
     """Sums over the real targets of a batch, so that batches of any size add up to what one large batch would give."""
 
-    smoothed: Tensor  # what is minimised
-    plain: Tensor  # the negative log-likelihood in nats, detached: what is reported
+    loss: Tensor  # what is minimized
+    cross_entropy: Tensor  # the negative log-likelihood in nats, detached: what is reported
     targets: int
 
 
@@ -69,8 +69,8 @@ def rdrop_cross_entropy(first: Tensor, second: Tensor, targets: Tensor, smoothin
     """The loss of two readings' logits (N, V) for the same targets (N,), by the formula; `weight` is α."""
     first, second = whole(first), whole(second)
     one, other = (smoothed_cross_entropy(logits, targets, smoothing) for logits in (first, second))
-    smoothed = (one.smoothed + other.smoothed + weight * symmetric_kl(first, second)) / 2
-    return Loss(smoothed, (one.plain + other.plain) / 2, len(targets))
+    smoothed = (one.loss + other.loss + weight * symmetric_kl(first, second)) / 2
+    return Loss(smoothed, (one.cross_entropy + other.cross_entropy) / 2, len(targets))
 
 
 def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:

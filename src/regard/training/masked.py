@@ -65,11 +65,11 @@ class MaskedKind:
                 f"use {NUM_SPECIAL_TOKENS + 1} or more."
             )
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the text once."""
         return document_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
+    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so much text."""
         return picks_for_encoder(scan, said)
 
@@ -79,7 +79,7 @@ class MaskedKind:
         marked = load_tokenizer(Path(given)).marks_word_starts if given else config.tokenizer.kind not in LOSSLESS
         return prepare_documents(folder, key, config, report, spaced=marked)
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "MaskedModelling":
+    def bind(self, config: Config, prepared: PreparedData, network: Network) -> "MaskedModelling":
         """The task itself."""
         return MaskedModelling(config, prepared, network)
 
@@ -90,8 +90,8 @@ class MaskedBatch(Batch):
 
     ids: Tensor  # (B, T) what the encoder reads
     original: Tensor  # (B, T) what stood there
-    chosen: Tensor  # (B, T) True at the tokens that are to be predicted
-    real: Tensor  # (B, T) False at pads
+    selected: Tensor  # (B, T) True at the tokens that are to be predicted
+    mask: Tensor  # (B, T) False at pads
 
     @property
     def examples(self) -> int:
@@ -101,7 +101,7 @@ class MaskedBatch(Batch):
     @property
     def targets(self) -> int:
         """How many tokens are hidden."""
-        return int(self.chosen.sum())
+        return int(self.selected.sum())
 
 
 class HiddenToken(Objective[EncodingNetwork]):
@@ -115,9 +115,9 @@ class HiddenToken(Objective[EncodingNetwork]):
 
     def states(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """The encoder's state at each hidden token (N, C), and what it is (N,)."""
-        real = None if bool(batch.real.all()) else batch.real
+        real = None if bool(batch.mask.all()) else batch.mask
         states = self.network.encode(batch.ids, real).states.flatten(0, 1)  # (B·T, C)
-        wanted = batch.chosen.flatten().nonzero().squeeze(1)
+        wanted = batch.selected.flatten().nonzero().squeeze(1)
         return states.index_select(0, wanted), batch.original.flatten().index_select(0, wanted)
 
 
@@ -125,7 +125,7 @@ class MaskedModelling:
     """Training an encoder to guess hidden tokens."""
 
     name = "masked-token model"
-    predicts = "tokens"
+    unit = "tokens"
 
     def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
         assert isinstance(network, EncodingNetwork)
@@ -159,7 +159,7 @@ class MaskedModelling:
 
     def flops(self, batch: MaskedBatch) -> float:
         """Forward and backward, pads not counted; only hidden tokens are predicted."""
-        return self._cost.training(batch.chosen.sum(1), batch.real.sum(1))
+        return self._cost.training(batch.selected.sum(1), batch.mask.sum(1))
 
     def describe(self, place: DataPosition, batch: MaskedBatch) -> str:
         """Its size, and how its first passage begins."""
@@ -182,7 +182,7 @@ class MaskedModelling:
             hidden = self._masking.apply(batch.ids, MaskingDraws.sample(batch.ids.shape, generator(number)))
             states, wanted = objective.states(_tensors(batch, hidden).to(device))
             logits = objective.network.logits(states)
-            total += float(smoothed_cross_entropy(logits, wanted).plain)
+            total += float(smoothed_cross_entropy(logits, wanted).cross_entropy)
             right += int((logits.argmax(-1) == wanted).sum())
             targets += len(wanted)
         loss = total / targets
@@ -235,7 +235,7 @@ def _tensors(batch: PassageBatch, hidden: MaskedTokens) -> MaskedBatch:
     parts: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {
         "ids": hidden.input_ids,
         "original": batch.ids,
-        "chosen": hidden.selected,
-        "real": batch.mask,
+        "selected": hidden.selected,
+        "mask": batch.mask,
     }
     return MaskedBatch(**{name: torch.from_numpy(part) for name, part in parts.items()})

@@ -44,5 +44,5 @@ def measure_text(
         part = prepare_document_split(Path(folder) / "text", files, tokenizer, faults, report, spaced=spaced)
         if len(part.store) == 0:
             raise DataError(f"{', '.join(files)}: has no text to evaluate a model on; give some.")
-        task = KINDS[config.model.task].begin(config, PreparedData(tokenizer, part, part, None), network.eval())
+        task = KINDS[config.model.task].bind(config, PreparedData(tokenizer, part, part, None), network.eval())
         return TextScores(task.validate(lambda: None).scores, len(part.store.columns[0].ids))

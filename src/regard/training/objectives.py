@@ -33,19 +33,19 @@ class Batch:
         """How many predictions the loss is summed over."""
         raise NotImplementedError
 
-    def share(self, rank: int, world: int) -> Self:
+    def shard(self, rank: int, world: int) -> Self:
         """Every `world`-th example, from the `rank`-th on: one process's share."""
-        return self if world == 1 else self._each(lambda tensor: tensor[rank::world])
+        return self if world == 1 else self._map(lambda tensor: tensor[rank::world])
 
-    def twice(self) -> Self:
+    def repeated(self) -> Self:
         """All examples, and then all of them again."""
-        return self._each(lambda tensor: torch.cat([tensor, tensor]))
+        return self._map(lambda tensor: torch.cat([tensor, tensor]))
 
     def to(self, device: torch.device) -> Self:
         """The same on another device."""
-        return self._each(lambda tensor: tensor.to(device))
+        return self._map(lambda tensor: tensor.to(device))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
         def changed(value: Tensor | Mapping[str, Tensor] | None) -> Any:
             if isinstance(value, Mapping):
                 return {name: change(tensor) for name, tensor in value.items()}
@@ -59,12 +59,12 @@ class TokenBatch(Batch):
     """Texts whose next tokens are to be predicted, and where the real tokens are; None: everywhere."""
 
     target: Tensor  # (B, T) what the decoder reads
-    predicted: Tensor  # (B, T) the token that follows each
-    target_real: Tensor | None = None
+    labels: Tensor  # (B, T) the token that follows each
+    target_mask: Tensor | None = None
     source: Tensor | None = None  # (B, S), for networks that encode
-    source_real: Tensor | None = None
-    facts: Mapping[str, Tensor] | None = None  # (B, T) about the target
-    source_facts: Mapping[str, Tensor] | None = None  # (B, S) about the source
+    source_mask: Tensor | None = None
+    features: Mapping[str, Tensor] | None = None  # (B, T) about the target
+    source_features: Mapping[str, Tensor] | None = None  # (B, S) about the source
 
     @property
     def examples(self) -> int:
@@ -74,7 +74,7 @@ class TokenBatch(Batch):
     @property
     def targets(self) -> int:
         """How many tokens are to be predicted."""
-        return int(self.predicted.numel() if self.target_real is None else self.target_real.sum())
+        return int(self.labels.numel() if self.target_mask is None else self.target_mask.sum())
 
 
 Trained = TypeVar("Trained", bound=Network)
@@ -101,7 +101,7 @@ class Objective(nn.Module, Generic[Trained]):
         """The loss of predictions from these states."""
         return smoothed_cross_entropy(self._logits(states), targets.flatten(), self.label_smoothing)
 
-    def agreement(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
+    def rdrop_loss(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
         """The loss of two readings, of which agreement is asked by this weight."""
         logits = self._logits(first), self._logits(second)
         return rdrop_cross_entropy(*logits, targets.flatten(), self.label_smoothing, weight)
@@ -126,11 +126,11 @@ class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
         """The decoder's state at each real token (N, C), and the tokens that follow (N,)."""
         memory = None
         if batch.source is not None:
-            memory = self.network.encode(batch.source, batch.source_real, batch.source_facts)
-        hidden = self.network.decode(batch.target, memory, mask=batch.target_real, features=batch.facts)  # (B, T, C)
-        hidden, predicted = hidden.flatten(0, 1), batch.predicted.flatten()
-        if batch.target_real is not None:
-            wanted = batch.target_real.flatten().nonzero().squeeze(1)
+            memory = self.network.encode(batch.source, batch.source_mask, batch.source_features)
+        hidden = self.network.decode(batch.target, memory, mask=batch.target_mask, features=batch.features)  # (B, T, C)
+        hidden, predicted = hidden.flatten(0, 1), batch.labels.flatten()
+        if batch.target_mask is not None:
+            wanted = batch.target_mask.flatten().nonzero().squeeze(1)
             hidden, predicted = hidden.index_select(0, wanted), predicted.index_select(0, wanted)
         return hidden, predicted
 
@@ -138,7 +138,7 @@ class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
         """The loss of predictions from these states."""
         return fused_cross_entropy(states, self.network.output, targets, self.label_smoothing)
 
-    def agreement(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
+    def rdrop_loss(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
         """The loss of two readings, of which agreement is asked by this weight."""
         return fused_rdrop_cross_entropy(first, second, self.network.output, targets, self.label_smoothing, weight)
 
@@ -153,6 +153,6 @@ class RDrop(nn.Module):
 
     def forward(self, batch: Batch) -> Loss:
         """The loss of a batch, summed over its targets."""
-        states, targets = self.objective.states(batch.twice())
+        states, targets = self.objective.states(batch.repeated())
         half = len(targets) // 2
-        return self.objective.agreement(states[:half], states[half:], targets[:half], self.weight)
+        return self.objective.rdrop_loss(states[:half], states[half:], targets[:half], self.weight)

@@ -41,23 +41,23 @@ class RunFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config = folder / "config.toml"
-        self.about = folder / "run.json"
+        self.config_path = folder / "config.toml"
+        self.info_path = folder / "run.json"
         self.checkpoints = folder / "checkpoints"
         self.data = folder / "data"
 
     @property
     def exists(self) -> bool:
         """Whether there is training here to go on with; settings alone, of a run that never began, can be replaced."""
-        return (self.folder / APPENDED_FILES[0]).exists() or self.saved
+        return (self.folder / APPENDED_FILES[0]).exists() or self.has_checkpoint
 
     @property
-    def saved(self) -> bool:
+    def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint."""
         return any(self.checkpoints.glob("step-*"))
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other processes from training in the same folder, while it lasts."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -92,22 +92,22 @@ class RunFolder:
         """Write a JSON file for people and programs."""
         self.write(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
-    def read_about(self) -> dict[str, Any]:
+    def read_info(self) -> dict[str, Any]:
         """What run.json says."""
         remedy = "put it back from a copy, or start a new run with another --out."
         try:
-            about = json.loads(self.about.read_text("utf-8"))
+            about = json.loads(self.info_path.read_text("utf-8"))
         except OSError as error:
-            raise RunFolderError(f"{self.about}: cannot be read ({error.strerror}); {remedy}") from None
+            raise RunFolderError(f"{self.info_path}: cannot be read ({error.strerror}); {remedy}") from None
         except (ValueError, RecursionError) as error:
-            raise RunFolderError(f"{self.about}: is damaged ({error}); {remedy}") from None
+            raise RunFolderError(f"{self.info_path}: is damaged ({error}); {remedy}") from None
         if not isinstance(about, dict) or not isinstance(about.get("key"), str):
-            raise RunFolderError(f"{self.about}: is not what regard wrote there; {remedy}")
+            raise RunFolderError(f"{self.info_path}: is not what regard wrote there; {remedy}")
         return about
 
-    def update_about(self, **values: Any) -> None:
+    def update_info(self, **values: Any) -> None:
         """Add to run.json."""
-        self.write_json(self.about.name, self.read_about() | values)
+        self.write_json(self.info_path.name, self.read_info() | values)
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add a line to a file that grows."""
@@ -115,7 +115,7 @@ class RunFolder:
         with _writing(path), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
-    def sizes(self) -> dict[str, int]:
+    def file_sizes(self) -> dict[str, int]:
         """How large the growing files are, all of it on disk."""
         sizes = {}
         for name in APPENDED_FILES:
@@ -126,7 +126,7 @@ class RunFolder:
                     sizes[name] = file.seek(0, os.SEEK_END)
         return sizes
 
-    def cut(self, sizes: Mapping[str, int]) -> None:
+    def truncate(self, sizes: Mapping[str, int]) -> None:
         """Take back what was added to the growing files after they had these sizes."""
         for name in APPENDED_FILES:
             path = self.folder / name
@@ -144,22 +144,22 @@ class RunFolder:
         write_tensors(folder / WEIGHTS, tensors_of(network), {"format": "pt"})
         self.write(f"{name}/{CARD}", card(name, network, config, origin))
 
-    def weights(self, step: int) -> Path:
+    def weights_path(self, step: int) -> Path:
         """Where the weights of a step are kept."""
         return self.folder / "weights" / f"step-{step:09d}.safetensors"
 
-    def kept_weights(self) -> dict[int, Path]:
+    def saved_weights(self) -> dict[int, Path]:
         """Where weights are kept, by their step, the earliest first."""
         named = [
             (CHECKPOINT_NAME.fullmatch(path.name), path) for path in sorted((self.folder / "weights").glob("step-*"))
         ]
         return {int(match[1]): path for match, path in named if match}
 
-    def keep_weights(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+    def save_weights(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Keep the weights of a step."""
-        write_tensors(self.weights(step), tensors, {"format": "pt"})
+        write_tensors(self.weights_path(step), tensors, {"format": "pt"})
 
-    def clear(self) -> None:
+    def remove_partial_files(self) -> None:
         """Remove the leftovers of processes that were killed while they wrote."""
         for draft in self.folder.glob(".*"):
             if draft.name == ".lock":

@@ -58,108 +58,108 @@ def train(
     return run_training(TrainRequest([given], Path(out), resume=resume, command=["regard.train"]), display)
 
 
-def run_training(order: TrainRequest, display: ProgressDisplay | None = None) -> RunFolder:
+def run_training(request: TrainRequest, display: ProgressDisplay | None = None) -> RunFolder:
     """Train, or go on training, and write the run folder.
 
     Under `torchrun` every process calls this; the first of them reads, writes and speaks for all.
     """
     keep_freed_memory()
-    run = RunFolder(order.out)
+    run = RunFolder(request.out)
     with ExitStack() as until_done:
-        processes = until_done.enter_context(joined_process_group())
-        wish = until_done.enter_context(stop_on_signal())
-        display = ResilientDisplay(display) if processes.first and display is not None else ProgressDisplay()
+        process_group = until_done.enter_context(joined_process_group())
+        stop = until_done.enter_context(stop_on_signal())
+        display = ResilientDisplay(display) if process_group.is_first and display is not None else ProgressDisplay()
         until_done.callback(display.close)
         until_done.enter_context(rank_zero_errors())
-        with processes.as_one():
-            if processes.first:
-                until_done.enter_context(run.held())
-                if order.resume and run.exists:
-                    resume_run(run, order, display)
-                elif not order.sources:
+        with process_group.fail_together():
+            if process_group.is_first:
+                until_done.enter_context(run.lock())
+                if request.resume and run.exists:
+                    resume_run(run, request, display)
+                elif not request.sources:
                     raise ConfigError(f"{run.folder}: holds no run to go on with; check --out.")
                 else:
-                    start_run(run, order, display, wish)
-        with _end_noted(run, processes), rank_zero_errors():
-            _train(run, processes, display, wish)
+                    start_run(run, request, display, stop)
+        with _end_noted(run, process_group), rank_zero_errors():
+            _train(run, process_group, display, stop)
         return run
 
 
-def _train(run: RunFolder, processes: ProcessGroup, display: ProgressDisplay, wish: StopRequest) -> None:
+def _train(run: RunFolder, process_group: ProcessGroup, display: ProgressDisplay, stop: StopRequest) -> None:
     config = config_of(run)
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
-    kind, about = task_of(config), run.read_about()
-    with processes.as_one():
-        if processes.first:
-            prepared = _prepare(run, kind, config, about["key"], display, wish)
+    task, about = task_of(config), run.read_info()
+    with process_group.fail_together():
+        if process_group.is_first:
+            prepared = _prepare(run, task, config, about["key"], display, stop)
             run.write("tokenizer.json", prepared.tokenizer.to_json().decode())
-    with processes.as_one():
-        if not processes.first:
-            prepared = _prepare(run, kind, config, about["key"], display, wish)
+    with process_group.fail_together():
+        if not process_group.is_first:
+            prepared = _prepare(run, task, config, about["key"], display, stop)
     asked, config = config.model.vocab_size, _fitted(config, prepared)
     if config.model.vocab_size != asked:
-        display.note(f"The tokenizer has {config.model.vocab_size:,} tokens; model.vocab_size = {asked} was the wish.")
+        display.note(f"The tokenizer has {config.model.vocab_size:,} tokens; model.vocab_size = {asked} was the stop.")
     seed_step(config.training.seed, 0)
     network = build(config.model)
-    if config.training.start_from is not None and not run.saved:
+    if config.training.start_from is not None and not run.has_checkpoint:
         display.note(copy_weights_from(network, config))
-    if config.training.pretrained_embeddings is not None and not run.saved:
+    if config.training.pretrained_embeddings is not None and not run.has_checkpoint:
         display.note(initialize_embeddings(network, prepared.tokenizer, Path(config.training.pretrained_embeddings)))
     if config.training.freeze_encoder:
         freeze_encoder(network)
-    task = kind.begin(config, prepared, network)
-    ceiling = matmul_peak(config.training.precision, about.get("environment", {}), processes)
+    bound = task.bind(config, prepared, network)
+    ceiling = matmul_peak(config.training.precision, about.get("environment", {}), process_group)
     loop = Trainer(
         run,
         config,
-        task,
-        wish=wish,
-        ceiling=processes.world * ceiling.gflops * 1e9,
-        products=ceiling.products,
-        processes=processes,
+        bound,
+        stop=stop,
+        peak_flops=process_group.world_size * ceiling.gflops * 1e9,
+        matmul_dtype=ceiling.matmul_dtype,
+        process_group=process_group,
         display=display,
     )
-    if processes.first:
+    if process_group.is_first:
         parameters = sum(parameter.numel() for parameter in network.parameters())
-        run.update_about(
+        run.update_info(
             status="training",
             failure=None,
             parameters=parameters,
-            environment=environment(processes.world) | ceiling.facts(),
+            environment=environment(process_group.world_size) | ceiling.facts(),
             data={name: part.counts() for name, part in prepared.splits.items()},
         )
         for name, part in prepared.splits.items():
             for sentence in part.omissions():
                 display.note(f"{name}: {sentence}.")
         display.note(f"{config.model.family[0].upper()}{config.model.family[1:]}, {parameters:,} parameters.")
-        if ceiling.asked == "bfloat16" and ceiling.products == torch.float32:
+        if ceiling.asked == "bfloat16" and ceiling.matmul_dtype == torch.float32:
             display.note(
                 "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
             )
-    with processes.as_one():
+    with process_group.fail_together():
         checkpoint = _last_whole(run, display)
     if checkpoint is not None:
         loop.restore(checkpoint)
         display.note(f"Going on from step {checkpoint.state.step:,}.")
-    if processes.first:
-        run.clear()
-        run.cut(loop.state.sizes)
+    if process_group.is_first:
+        run.remove_partial_files()
+        run.truncate(loop.state.file_sizes)
     status = loop.train()
-    if processes.first:
+    if process_group.is_first:
         _conclude(run, loop, status)
-    processes.wait()
+    process_group.barrier()
 
 
 @contextmanager
-def _end_noted(run: RunFolder, processes: ProcessGroup) -> Iterator[None]:
+def _end_noted(run: RunFolder, process_group: ProcessGroup) -> Iterator[None]:
     """While it lasts, whatever ends the run before its time is noted in run.json."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        if processes.first:
+        if process_group.is_first:
             with suppress(RegardError, OSError):  # what ended it, such as a full disk, is what the user must read
-                run.update_about(**_end(error))
+                run.update_info(**_end(error))
                 write_report(run.folder)
         raise
 
@@ -175,18 +175,18 @@ def _conclude(run: RunFolder, loop: Trainer, status: str) -> None:
     results = finish(loop)
     if results.outputs:
         run.write_json("outputs.json", results.outputs)
-    run.update_about(status=status, finished=timestamp(), results=results.scores, signatures=results.signatures)
+    run.update_info(status=status, finished=timestamp(), results=results.scores, signatures=results.signatures)
     write_report(run.folder)
 
 
 def _prepare(
-    run: RunFolder, kind: Task, config: Config, key: str, display: ProgressDisplay, wish: StopRequest
+    run: RunFolder, task: Task, config: Config, key: str, display: ProgressDisplay, stop: StopRequest
 ) -> PreparedData:
-    return kind.prepare(
+    return task.prepare(
         prepared_folder(run, config, key),
         key,
         with_run_files(run, config, read=False),
-        progress_callback(run, display, wish),
+        progress_callback(run, display, stop),
     )
 
 
@@ -242,14 +242,14 @@ def finish(loop: Trainer) -> Results:
     It can be repeated: a run that is killed here does all of it again.
     """
     loop.network.eval()
-    state, best = loop.state, dict(loop.state.best or {})
+    state, best = loop.state, dict(loop.state.best_scores or {})
     step = state.best_step
     with swapped_weights(loop.network, loop.average.tensors if loop.average is not None else None):
         loop.save_model("last", state.step, {})
     scores: dict[str, dict[str, float]] = {}
     averaged = loop.average_of_last()
     if averaged is not None:
-        loop.display.note(f"Averaging the weights of the last {len(state.kept)} validations.")
+        loop.display.note(f"Averaging the weights of the last {len(state.averaged_steps)} validations.")
         with swapped_weights(loop.network, averaged):
             found = loop.task.validate(loop.check).scores
             scores["average"] = found
@@ -272,7 +272,7 @@ def _best(loop: Trainer) -> dict[str, Tensor]:
     state, folder = loop.state, loop.run.folder / "best"
     if not folder.exists():
         with swapped_weights(loop.network, _still_here(loop, state.best_step)):
-            loop.save_model("best", state.best_step, dict(state.best or {}))
+            loop.save_model("best", state.best_step, dict(state.best_scores or {}))
         loop.display.note(f"{folder}: was missing, and is written again.")
     return read_tensors(folder / WEIGHTS)
 
@@ -281,8 +281,8 @@ def _still_here(loop: Trainer, step: int) -> Mapping[str, Tensor] | None:
     """The weights that were validated at a step: those of the checkpoint, or those kept for averaging."""
     if step == loop.state.step:
         return loop.average.tensors if loop.average is not None else None  # the network's own
-    if step in loop.state.kept:
-        return read_tensors(loop.run.weights(step))
+    if step in loop.state.averaged_steps:
+        return read_tensors(loop.run.weights_path(step))
     raise RunFolderError(
         f"{loop.run.folder / 'best'}: is missing, and no checkpoint has the weights of step {step:,}, which were the "
         "best; put it back from a copy, or use last/ instead."

@@ -34,47 +34,47 @@ class TrainRequest:
     sources: Sequence[ConfigSource]  # settings, the later ones to win; what is picked comes after the first
     out: Path
     resume: bool = False
-    what: str | None = None  # `regard train WHAT`, which the first source stands for, and lets the data choose the rest
+    task: str | None = None  # `regard train WHAT`, which the first source stands for, and lets the data choose the rest
     command: Sequence[str] = ()
 
     @property
-    def pick(self) -> bool:
+    def automatic(self) -> bool:
         """Whether the data choose what the user did not."""
-        return self.what is not None
+        return self.task is not None
 
 
-def start_run(run: RunFolder, order: TrainRequest, display: ProgressDisplay, wish: StopRequest) -> None:
+def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, stop: StopRequest) -> None:
     """Settle the settings of a new run, and write them down."""
     if run.exists:
         raise RunError(f"{run.folder}: holds a run already; add --resume to go on with it, or choose another --out.")
-    run.clear()
+    run.remove_partial_files()
     (run.folder / STDIN_COPY).unlink(missing_ok=True)  # what came through standard input of an attempt that never began
-    sources = list(order.sources)
-    first = start_from_source(sources, by_command=order.pick)
+    sources = list(request.sources)
+    first = start_from_source(sources, by_command=request.automatic)
     if first is not None:  # above what a command stands for, below all that the user says
-        sources = [*sources[:1], first, *sources[1:]] if order.pick else [first, *sources]
-    config = _whatever_the_data(sources) if order.pick else validate_sources(sources)
+        sources = [*sources[:1], first, *sources[1:]] if request.automatic else [first, *sources]
+    config = _whatever_the_data(sources) if request.automatic else validate_sources(sources)
     if config.training.start_from is not None:
         check_same_network(config, sources)
         run.write(TOKENIZER, start_tokenizer(config.training.start_from))
     elif config.tokenizer.file is not None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
-        config = _whatever_the_data(sources) if order.pick else validate_sources(sources)
-    kind = task_of(config)
-    if order.what is not None:
-        check_command(config, order.what)
-    kind.check(config)
+        config = _whatever_the_data(sources) if request.automatic else validate_sources(sources)
+    task = task_of(config)
+    if request.task is not None:
+        check_command(config, request.task)
+    task.check(config)
     if not config.data.train.has_files:
         aligned = "--source and --target, or " if config.model.translates else ""
         raise ConfigError(f"there is nothing to learn from; give {aligned}--data.")
-    data, report = with_run_files(run, config, read=True).data, progress_callback(run, display, wish)
-    _look_at_what_measures(kind, data, display, report)
+    data, report = with_run_files(run, config, read=True).data, progress_callback(run, display, stop)
+    _look_at_what_measures(task, data, display, report)
     picks: list[AutomaticSetting] = []
-    if order.pick:
-        scan = kind.scan(data.train, data.skip_invalid, report)
+    if request.automatic:
+        scan = task.corpus_stats(data.train, data.skip_invalid, report)
         if scan.characters == 0:
             raise DataError(f"{', '.join(config.data.train.file_names)}: has nothing to learn from; give more text.")
-        picks = kind.picks(scan, user_settings(sources))
+        picks = task.automatic_settings(scan, user_settings(sources))
         sources = [sources[0], as_source(picks), *sources[1:]]
         config = validate_sources(sources)
         picks = _not_overruled(picks, config, sources)
@@ -82,29 +82,31 @@ def start_run(run: RunFolder, order: TrainRequest, display: ProgressDisplay, wis
             display.note(f"{pick.setting} = {pick.value}: {pick.why}.")
     check_word_vectors(config)
     key = data_key(with_run_files(run, config, read=True))
-    run.write(run.config.name, to_toml(config, sources))
+    run.write(run.config_path.name, to_toml(config, sources))
     about = {
         "name": run.folder.resolve().name,
-        "command": list(order.command),
+        "command": list(request.command),
         "started": timestamp(),
         "finished": None,
         "status": "begun",
-        "task": kind.name,
+        "task": task.name,
         "key": key,
         "choices": [{"setting": pick.setting, "value": str(pick.value), "why": pick.why} for pick in picks],
     }
-    run.write_json(run.about.name, about)
+    run.write_json(run.info_path.name, about)
 
 
 def _whatever_the_data(sources: Sequence[ConfigSource]) -> Config:
     """The settings before picks, which need the data read, are known: right for some amount of it, or a complaint."""
-    kind = task_in_sources(sources)
-    if kind is None:
+    task = task_in_sources(sources)
+    if task is None:
         return validate_sources(sources)
     complaints: list[ConfigError] = []
     for amount in TYPICAL_STATS:
         try:
-            return validate_sources([sources[0], as_source(kind.picks(amount, user_settings(sources))), *sources[1:]])
+            return validate_sources(
+                [sources[0], as_source(task.automatic_settings(amount, user_settings(sources))), *sources[1:]]
+            )
         except ConfigError as error:
             complaints.append(error)
     raise complaints[0]
@@ -122,7 +124,7 @@ def _not_overruled(
     ]
 
 
-def _look_at_what_measures(kind: Task, data: DataConfig, display: ProgressDisplay, report: ReportProgress) -> None:
+def _look_at_what_measures(task: Task, data: DataConfig, display: ProgressDisplay, report: ReportProgress) -> None:
     """Read validation and test data before anything long begins: a bad line in them would end the run much later."""
     learned_from = {_place(name) for name in data.train.file_names}
     for part, what in ((data.valid, "validation"), (data.test, "test")):
@@ -131,43 +133,43 @@ def _look_at_what_measures(kind: Task, data: DataConfig, display: ProgressDispla
                 display.note(
                     f"{name}: is training and {what} data at once; scores on it say little about text that is new."
                 )
-        if part.has_files and kind.scan(part, data.skip_invalid, report).characters == 0:
+        if part.has_files and task.corpus_stats(part, data.skip_invalid, report).characters == 0:
             raise DataError(f"{', '.join(part.file_names)}: has nothing to use as {what} data; give more text.")
 
 
-def resume_run(run: RunFolder, order: TrainRequest, display: ProgressDisplay) -> None:
+def resume_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay) -> None:
     """Settle the settings of a run that resumes: its own, and what the user changes."""
-    if not run.saved:  # a run saves before its first step, so there was a checkpoint
+    if not run.has_checkpoint:  # a run saves before its first step, so there was a checkpoint
         raise RunFolderError(
             f"{run.checkpoints}: has no checkpoint, though this run has trained; "
             "put them back, or start a new run with another --out."
         )
     before = config_of(run)
-    own = ConfigSource(str(run.config), tomllib.loads(run.config.read_text("utf-8")))
-    sources = [own, *order.sources]
+    own = ConfigSource(str(run.config_path), tomllib.loads(run.config_path.read_text("utf-8")))
+    sources = [own, *request.sources]
     after = validate_sources(sources)
     for note in changed_settings(before, after, sources):
         display.note(note)
     data = with_run_files(run, after, read=False)
     gone = [name for name in data.data.file_names if not _is_there(name)]
-    if not gone and data_key(data) != run.read_about()["key"]:
+    if not gone and data_key(data) != run.read_info()["key"]:
         raise RunError(
             f"{run.folder}: its data files are not what they were when it began; put them back, or start a new run."
         )
     if after != before:
-        run.write(run.config.name, to_toml(after, sources))
+        run.write(run.config_path.name, to_toml(after, sources))
 
 
 def config_of(run: RunFolder) -> Config:
     """The settings of a run."""
     remedy = "put it back from a copy, or start a new run with another --out."
     try:
-        text = run.config.read_text("utf-8")
-        return validate_sources([ConfigSource(str(run.config), tomllib.loads(text), text)])
+        text = run.config_path.read_text("utf-8")
+        return validate_sources([ConfigSource(str(run.config_path), tomllib.loads(text), text)])
     except OSError as error:
-        raise RunFolderError(f"{run.config}: cannot be read ({error.strerror}); {remedy}") from None
+        raise RunFolderError(f"{run.config_path}: cannot be read ({error.strerror}); {remedy}") from None
     except (ValueError, RecursionError) as error:
-        raise RunFolderError(f"{run.config}: is damaged ({error}); {remedy}") from None
+        raise RunFolderError(f"{run.config_path}: is damaged ({error}); {remedy}") from None
     except ConfigError as error:
         raise RunFolderError(str(error)) from None
 
@@ -185,11 +187,11 @@ def with_run_files(run: RunFolder, config: Config, *, read: bool) -> Config:
     return config.model_copy(update=kept)
 
 
-def progress_callback(run: RunFolder, display: ProgressDisplay, wish: StopRequest) -> ReportProgress:
-    """What tells the display how far long work is, and stops it on a wish."""
+def progress_callback(run: RunFolder, display: ProgressDisplay, stop: StopRequest) -> ReportProgress:
+    """What tells the display how far long work is, and stops it on a stop."""
 
     def report(what: str, count: int) -> None:
-        if wish.made:
+        if stop.requested:
             raise InterruptedRun(f"{run.folder}: stopped while {what}; go on with --resume.")
         display.counting(what, count, None)
 

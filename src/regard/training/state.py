@@ -15,20 +15,20 @@ class MetricsInterval:
     """What has been seen since the last line of metrics."""
 
     steps: int = 0
-    smoothed: float = 0.0
-    plain: float = 0.0
+    loss: float = 0.0
+    cross_entropy: float = 0.0
     targets: int = 0
-    gradient_norm: float = 0.0  # the largest
+    grad_norm: float = 0.0  # the largest
     flops: float = 0.0
     seconds: float = 0.0
 
     def add(self, seen: UpdateResult, flops: float, seconds: float) -> None:
         """Count one more update."""
         self.steps += 1
-        self.smoothed += seen.smoothed
-        self.plain += seen.plain
+        self.loss += seen.loss
+        self.cross_entropy += seen.cross_entropy
         self.targets += seen.targets
-        self.gradient_norm = max(self.gradient_norm, seen.gradient_norm)
+        self.grad_norm = max(self.grad_norm, seen.grad_norm)
         self.flops += flops
         self.seconds += seconds
 
@@ -38,19 +38,19 @@ class TrainingState:
     """A moment of a run, between two steps."""
 
     step: int = 0
-    place: DataPosition = field(default_factory=DataPosition)
-    first: float | None = None  # the loss of the first step
+    position: DataPosition = field(default_factory=DataPosition)
+    first_loss: float | None = None  # the loss of the first step
     targets: int = 0  # predicted so far
     seconds: float = 0.0  # spent training so far
     interval: MetricsInterval = field(default_factory=MetricsInterval)
-    validated: int = 0  # the step of the last validation
-    best: dict[str, float] | None = None  # its scores
+    last_validation: int = 0  # the step of the last validation
+    best_scores: dict[str, float] | None = None  # its scores
     best_step: int = 0
-    stale: int = 0  # validations since the best
-    shrunk: float = 1.0  # what a plateau has made of the learning rate
-    plateau: int = 0  # validations since the best, or since the rate last shrank
-    kept: list[int] = field(default_factory=list)  # steps whose weights are kept for averaging
-    sizes: dict[str, int] = field(default_factory=dict)  # bytes of the files that grow with the run
+    validations_since_best: int = 0  # validations since the best
+    learning_rate_factor: float = 1.0  # what a plateau has made of the learning rate
+    plateau_validations: int = 0  # validations since the best, or since the rate last shrank
+    averaged_steps: list[int] = field(default_factory=list)  # steps whose weights are kept for averaging
+    file_sizes: dict[str, int] = field(default_factory=dict)  # bytes of the files that grow with the run
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which keeps every bit of a float."""
@@ -60,7 +60,11 @@ class TrainingState:
     def from_dict(cls, values: dict[str, Any]) -> "TrainingState":
         """From JSON."""
         return cls(
-            **{**values, "place": DataPosition(**values["place"]), "interval": MetricsInterval(**values["interval"])}
+            **{
+                **values,
+                "position": DataPosition(**values["position"]),
+                "interval": MetricsInterval(**values["interval"]),
+            }
         )
 
 

@@ -33,11 +33,11 @@ class TaggingKind:
         """Tags stand beside the words."""
         check_one_sided(config, "a tagger")
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the sentences once."""
         return tagged_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
+    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so many sentences."""
         return picks_for_tags(scan, said)
 
@@ -45,7 +45,7 @@ class TaggingKind:
         """Make tokenizer and stores."""
         return prepare_tagged(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "Tagging":
+    def bind(self, config: Config, prepared: PreparedData, network: Network) -> "Tagging":
         """The task itself."""
         return Tagging(config, prepared, network)
 

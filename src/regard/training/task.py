@@ -38,7 +38,7 @@ class BoundTask(Protocol[B]):
     """One kind of training, on batches of its own kind."""
 
     name: str
-    predicts: str  # what the loss is a mean over: tokens or labels
+    unit: str  # what the loss is a mean over: tokens or labels
     network: Network
 
     def objective(self) -> Objective[Any]:
@@ -80,11 +80,11 @@ class Task(Protocol):
         """Complain about data that this kind cannot use."""
         ...
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read a corpus once, to see how much it is and that all of it can be used."""
         ...
 
-    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
+    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit the data, and what the user said."""
         ...
 
@@ -92,6 +92,6 @@ class Task(Protocol):
         """Make tokenizer and stores."""
         ...
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> BoundTask[Any]:
+    def bind(self, config: Config, prepared: PreparedData, network: Network) -> BoundTask[Any]:
         """The task itself."""
         ...

@@ -44,30 +44,30 @@ class Trainer:
         config: Config,
         task: BoundTask[Any],
         *,
-        wish: StopRequest | None = None,
-        ceiling: float = math.inf,
-        products: torch.dtype = torch.float32,
-        processes: ProcessGroup = SINGLE_PROCESS,
+        stop: StopRequest | None = None,
+        peak_flops: float = math.inf,
+        matmul_dtype: torch.dtype = torch.float32,
+        process_group: ProcessGroup = SINGLE_PROCESS,
         display: ProgressDisplay | None = None,
     ) -> None:
         self.run = run
         self.config = config
         self.task = task
-        self.wish = wish or StopRequest()
-        self.ceiling = ceiling  # floating-point operations a second that this machine can do at best
-        self.products = products  # the type in which matrices are multiplied
-        self.processes = processes
+        self.stop = stop or StopRequest()
+        self.peak_flops = peak_flops  # floating-point operations a second that this machine can do at best
+        self.matmul_dtype = matmul_dtype  # the type in which matrices are multiplied
+        self.process_group = process_group
         self.display = display or ProgressDisplay()
-        self.network = task.network.to(processes.device)
+        self.network = task.network.to(process_group.device)
         objective, agreement = task.objective(), config.training.rdrop
-        self.objective = processes.wrap(RDrop(objective, agreement) if agreement else objective)
+        self.objective = process_group.wrap(RDrop(objective, agreement) if agreement else objective)
         self.optimizer = build_optimizer(self.network, config.training.optimizer)
         self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
         self.state = TrainingState()
         self.steps = self._last_step()
-        self.rate = build_schedule(config.training.schedule, config.model.width, self.steps)
+        self.schedule = build_schedule(config.training.schedule, config.model.width, self.steps)
         self._saved = time.monotonic()
-        self._scalars = scalars(run.folder / "tensorboard") if processes.first else None
+        self._scalars = scalars(run.folder / "tensorboard") if process_group.is_first else None
         self._batches: Iterator[tuple[DataPosition, Batch]] | None = None
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -89,11 +89,11 @@ class Trainer:
                 self._save()
             if self.state.step >= self.steps:
                 return "finished"
-            if 0 < self.config.training.patience <= self.state.stale:
+            if 0 < self.config.training.patience <= self.state.validations_since_best:
                 return "early stopped"
             self.step()
-            self.wish.made = self.processes.agree(self.wish.made)  # whichever of them was asked
-            if self.wish.made:
+            self.stop.requested = self.process_group.any(self.stop.requested)  # whichever of them was asked
+            if self.stop.requested:
                 self._save()
                 self.check()
             if self._saving_is_due():
@@ -114,31 +114,31 @@ class Trainer:
         training, state = self.config.training, self.state
         begun = time.perf_counter()
         if self._batches is None:
-            self._batches = self.task.batches(state.place)
+            self._batches = self.task.batches(state.position)
         taken = list(islice(self._batches, training.gradient_accumulation))
         place, batches = taken[-1][0], [batch for _, batch in taken]
         step = state.step + 1
-        seed_step(training.seed, step, self.processes.rank)
+        seed_step(training.seed, step, self.process_group.rank)
         self.objective.train()
         try:
             seen = update(
                 self.objective,
                 self.optimizer,
                 batches,
-                self.rate(step) * state.shrunk,
-                clip=training.max_grad_norm,
-                bound=self._bound(),
-                products=self.products,
-                processes=self.processes,
+                self.schedule(step) * state.learning_rate_factor,
+                max_grad_norm=training.max_grad_norm,
+                max_loss=self._bound(),
+                matmul_dtype=self.matmul_dtype,
+                process_group=self.process_group,
             )
         except DivergedError as error:
             raise RunError(self._diverged(step, error, place, batches)) from None
         if self.average is not None:
             self.average.update(step)
-        state.step, state.place = step, place
+        state.step, state.position = step, place
         state.targets += seen.targets
-        if state.first is None:
-            state.first = seen.smoothed / seen.targets
+        if state.first_loss is None:
+            state.first_loss = seen.loss / seen.targets
         seconds = time.perf_counter() - begun
         state.seconds += seconds
         state.interval.add(seen, self._flops(batches), seconds)
@@ -151,9 +151,9 @@ class Trainer:
 
     def _bound(self) -> float:
         """The loss that is past all bounds."""
-        if self.state.first is None:
+        if self.state.first_loss is None:
             return math.inf
-        return DIVERGENCE_FACTOR * max(self.state.first, math.log(self.config.model.vocab_size))
+        return DIVERGENCE_FACTOR * max(self.state.first_loss, math.log(self.config.model.vocab_size))
 
     def _diverged(self, step: int, error: DivergedError, place: DataPosition, batches: list[Batch]) -> str:
         peak = "training.schedule.learning_rate"
@@ -168,14 +168,14 @@ class Trainer:
         state, seen = self.state, self.state.interval
         line = {
             "step": state.step,
-            "epoch": round(state.place.epoch + state.place.batch / self.task.batches_per_epoch, 4),
-            "loss": seen.smoothed / seen.targets,
-            "plain": seen.plain / seen.targets,
-            "rate": self.rate(state.step) * state.shrunk,
-            "gradient_norm": seen.gradient_norm,
+            "epoch": round(state.position.epoch + state.position.batch / self.task.batches_per_epoch, 4),
+            "loss": seen.loss / seen.targets,
+            "cross_entropy": seen.cross_entropy / seen.targets,
+            "learning_rate": self.schedule(state.step) * state.learning_rate_factor,
+            "grad_norm": seen.grad_norm,
             "tokens": state.targets,
             "tokens_per_second": round(seen.targets / seen.seconds, 1),
-            "share": round(seen.flops / seen.seconds / self.ceiling, 4),
+            "utilization": round(seen.flops / seen.seconds / self.peak_flops, 4),
             "seconds": round(state.seconds, 3),
         }
         state.interval = MetricsInterval()
@@ -184,12 +184,12 @@ class Trainer:
                 state.step,
                 self.steps,
                 line["epoch"],
-                line["plain"],  # which can be compared with the validation loss
-                line["rate"],
+                line["cross_entropy"],  # which can be compared with the validation loss
+                line["learning_rate"],
                 line["tokens_per_second"],
-                line["share"] or None,
+                line["utilization"] or None,
                 state.seconds / state.step * (self.steps - state.step),
-                self.task.predicts,
+                self.task.unit,
             )
         )
         self._record(line)
@@ -203,31 +203,33 @@ class Trainer:
 
     def _validation_is_due(self) -> bool:
         step, every = self.state.step, self.config.validation.every
-        return step > self.state.validated and (step % every == 0 or step == self.steps)
+        return step > self.state.last_validation and (step % every == 0 or step == self.steps)
 
     def _validate(self) -> None:
         state, better, scores = self.state, False, {}
-        if self.processes.first:
+        if self.process_group.is_first:
             self.network.eval()
             with swapped_weights(self.network, self.average.tensors if self.average is not None else None):
                 measured = self.task.validate(self.check)
                 scores = measured.scores
-                better = state.best is None or self.gain(scores, state.best) > 0
+                better = state.best_scores is None or self.gain(scores, state.best_scores) > 0
                 if better:
                     self.save_model("best", state.step, scores)
                 if self.config.training.average_checkpoints:
                     self._keep_weights()
             self._report(measured, better)
-        better = self.processes.agree(better)
-        state.validated = state.step
-        state.stale = 0 if better else state.stale + 1
-        state.plateau = 0 if better else state.plateau + 1
+        better = self.process_group.any(better)
+        state.last_validation = state.step
+        state.validations_since_best = 0 if better else state.validations_since_best + 1
+        state.plateau_validations = 0 if better else state.plateau_validations + 1
         if better:
-            state.best, state.best_step = scores, state.step
+            state.best_scores, state.best_step = scores, state.step
         schedule = self.config.training.schedule
-        if isinstance(schedule, PlateauScheduleConfig) and state.plateau > schedule.patience:
-            state.shrunk = max(state.shrunk * schedule.factor, schedule.min_learning_rate / schedule.learning_rate)
-            state.plateau = 0
+        if isinstance(schedule, PlateauScheduleConfig) and state.plateau_validations > schedule.patience:
+            state.learning_rate_factor = max(
+                state.learning_rate_factor * schedule.factor, schedule.min_learning_rate / schedule.learning_rate
+            )
+            state.plateau_validations = 0
 
     def save_model(self, name: str, step: int, scores: dict[str, float]) -> None:
         """Write the network as it is now into a model folder of the run."""
@@ -237,7 +239,7 @@ class Trainer:
     def _report(self, measured: ValidationResult, better: bool) -> None:
         state = self.state
         self.display.validated(state.step, measured.scores, better, measured.samples)
-        epoch = round(state.place.epoch + state.place.batch / self.task.batches_per_epoch, 4)
+        epoch = round(state.position.epoch + state.position.batch / self.task.batches_per_epoch, 4)
         line = {"step": state.step, "epoch": epoch, "seconds": round(state.seconds, 3), "valid": measured.scores}
         self.run.append("metrics.jsonl", line)
         if self._scalars is not None:
@@ -254,20 +256,20 @@ class Trainer:
         return less_loss if metric == "loss" else scores[metric] - over[metric] or less_loss
 
     def _keep_weights(self) -> None:
-        kept = self.state.kept
-        self.run.keep_weights(self.state.step, tensors_of(self.network))
+        kept = self.state.averaged_steps
+        self.run.save_weights(self.state.step, tensors_of(self.network))
         kept.append(self.state.step)
         while len(kept) > self.config.training.average_checkpoints:
-            self.run.weights(kept.pop(0)).unlink(missing_ok=True)
+            self.run.weights_path(kept.pop(0)).unlink(missing_ok=True)
 
     # the end
 
     def average_of_last(self) -> dict[str, torch.Tensor] | None:
         """The mean of the weights of the last validations, if they were to be kept."""
         several = []
-        for step in self.state.kept:
+        for step in self.state.averaged_steps:
             try:
-                several.append(read_tensors(self.run.weights(step)))
+                several.append(read_tensors(self.run.weights_path(step)))
             except ModelError as error:
                 self.display.note(f"{error} It is left out of the average.")
         return mean(several) if len(several) > 1 else None
@@ -278,8 +280,8 @@ class Trainer:
         return time.monotonic() - self._saved >= 60 * self.config.training.checkpoint_minutes
 
     def _save(self) -> None:
-        if self.processes.first:
-            self.state.sizes = self.run.sizes()
+        if self.process_group.is_first:
+            self.state.file_sizes = self.run.file_sizes()
             parts = {
                 "network": tensors_of(self.network),
                 "optimizer": optimizer_tensors(self.optimizer, self.network),
@@ -290,7 +292,7 @@ class Trainer:
 
     def check(self) -> None:
         """Stop if someone wishes it; the state is saved already."""
-        if self.wish.made:
+        if self.stop.requested:
             raise InterruptedRun(
                 f"{self.run.folder}: stopped at step {self.state.step:,}, all saved; go on with --resume."
             )

@@ -63,11 +63,11 @@ class TranslationKind:
                     f"{option}parses is missing: model.positions = 'syntax' needs every sentence parsed, as CoNLL-U."
                 )
 
-    def scan(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
         """Read the pairs once."""
         return pair_stats(corpus, skip_invalid, report)
 
-    def picks(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
+    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
         """Settings that suit so many pairs."""
         return picks_for_pairs(scan, said)
 
@@ -75,7 +75,7 @@ class TranslationKind:
         """Make tokenizer and stores."""
         return prepare_pairs(folder, key, config, report)
 
-    def begin(self, config: Config, prepared: PreparedData, network: Network) -> "Translation":
+    def bind(self, config: Config, prepared: PreparedData, network: Network) -> "Translation":
         """The task itself."""
         return Translation(config, prepared, network)
 
@@ -84,7 +84,7 @@ class Translation:
     """Training a translator."""
 
     name = "translation"
-    predicts = "tokens"
+    unit = "tokens"
 
     def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
         self.config = config
@@ -113,9 +113,9 @@ class Translation:
 
     def flops(self, batch: TokenBatch) -> float:
         """Forward and backward, pads not counted."""
-        assert batch.target_real is not None
-        assert batch.source_real is not None
-        return self._cost.training(batch.target_real.sum(1), batch.source_real.sum(1))
+        assert batch.target_mask is not None
+        assert batch.source_mask is not None
+        return self._cost.training(batch.target_mask.sum(1), batch.source_mask.sum(1))
 
     def describe(self, place: DataPosition, batch: TokenBatch) -> str:
         """Its size, and its first pair."""
@@ -158,7 +158,7 @@ class Translation:
         for examples in BatchSampler(_lengths(store), self.config.training.batch_tokens).epoch(0):
             check()
             loss = objective(_tensors(make_pair_batch(store, examples, self.config.tokens)).to(device))
-            total, targets = total + float(loss.plain), targets + loss.targets
+            total, targets = total + float(loss.cross_entropy), targets + loss.targets
         return total / targets
 
     def _measure(
@@ -206,9 +206,9 @@ def _lengths(store: TokenStore) -> NDArray[np.int64]:
 def _tensors(batch: PairBatch) -> TokenBatch:
     return TokenBatch(
         target=torch.from_numpy(batch.target),
-        predicted=torch.from_numpy(batch.labels),
-        target_real=torch.from_numpy(batch.target_mask),
+        labels=torch.from_numpy(batch.labels),
+        target_mask=torch.from_numpy(batch.target_mask),
         source=torch.from_numpy(batch.source),
-        source_real=torch.from_numpy(batch.source_mask),
-        source_facts={name: torch.from_numpy(fact) for name, fact in batch.source_features.items()} or None,
+        source_mask=torch.from_numpy(batch.source_mask),
+        source_features={name: torch.from_numpy(fact) for name, fact in batch.source_features.items()} or None,
     )

@@ -23,10 +23,10 @@ from regard.training.objectives import Batch
 class UpdateResult:
     """What an update has seen."""
 
-    smoothed: float  # the loss that was minimised, summed over the targets
-    plain: float  # the negative log-likelihood in nats, summed over the targets
+    loss: float  # the loss that was minimised, summed over the targets
+    cross_entropy: float  # the negative log-likelihood in nats, summed over the targets
     targets: int
-    gradient_norm: float
+    grad_norm: float
 
 
 class DivergedError(Exception):
@@ -50,12 +50,12 @@ def update(
     objective: nn.Module,
     optimizer: torch.optim.Optimizer,
     batches: Sequence[Batch],
-    rate: float,
+    learning_rate: float,
     *,
-    clip: float = 0.0,
-    bound: float = math.inf,
-    products: torch.dtype = torch.float32,
-    processes: ProcessGroup = SINGLE_PROCESS,
+    max_grad_norm: float = 0.0,
+    max_loss: float = math.inf,
+    matmul_dtype: torch.dtype = torch.float32,
+    process_group: ProcessGroup = SINGLE_PROCESS,
 ) -> UpdateResult:
     """Take one step on these batches at this learning rate; a loss per target above `bound` counts as diverged.
 
@@ -63,28 +63,28 @@ def update(
     """
     optimizer.zero_grad(set_to_none=True)
     targets = sum(batch.targets for batch in batches)
-    sums = torch.zeros(2, dtype=torch.float64, device=processes.device)
+    sums = torch.zeros(2, dtype=torch.float64, device=process_group.device)
     for number, batch in enumerate(batches, start=1):
-        share = batch.share(processes.rank, processes.world)
-        weight = processes.world / targets  # the processes' gradients are averaged, and should be added
-        if share.examples == 0:  # fewer examples than processes: take part without weight
-            share, weight = batch.share(0, processes.world), 0.0
+        share = batch.shard(process_group.rank, process_group.world_size)
+        weight = process_group.world_size / targets  # the processes' gradients are averaged, and should be added
+        if share.examples == 0:  # fewer examples than process_group: take part without weight
+            share, weight = batch.shard(0, process_group.world_size), 0.0
         with _apart(objective) if number < len(batches) else nullcontext():
-            with products_in(products, processes.device):
-                loss = objective(share.to(processes.device))
-            (loss.smoothed * weight).backward()
+            with products_in(matmul_dtype, process_group.device):
+                loss = objective(share.to(process_group.device))
+            (loss.loss * weight).backward()
         if weight:
-            sums += torch.stack([loss.smoothed.detach(), loss.plain]).double()
-    smoothed, plain = processes.total(sums).tolist()
+            sums += torch.stack([loss.loss.detach(), loss.cross_entropy]).double()
+    smoothed, plain = process_group.sum(sums).tolist()
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
     # the norm is asked too: some kernels hide a NaN from the loss, none from every gradient
-    if not math.isfinite(norm) or not smoothed / targets < bound:
+    if not math.isfinite(norm) or not smoothed / targets < max_loss:
         raise DivergedError(f"the loss is {smoothed / targets:.4g} and the gradient's norm {norm:.4g}")
-    if clip:
-        torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
+    if max_grad_norm:
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = learning_rate
     optimizer.step()
     return UpdateResult(smoothed, plain, targets, float(norm))
 

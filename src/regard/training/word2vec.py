@@ -61,10 +61,10 @@ def train_word2vec(
     _check(config)
     _gensim()  # missing, it is missed before anything is read
     run = RunFolder(out)
-    with run.held():
+    with run.lock():
         if run.exists or (run.folder / FILE).exists():
             raise RunError(f"{run.folder}: holds the result of a training already; choose another --out.")
-        run.write(run.config.name, to_toml(config, sources))
+        run.write(run.config_path.name, to_toml(config, sources))
         started, faults = timestamp(), InvalidLines(config.data.skip_invalid)
         learned = learn(config, faults, lambda what, count: display.counting(what, count, None))
         _write(run.folder / FILE, learned)
@@ -78,7 +78,7 @@ def train_word2vec(
             "read": learned.read,
             "skipped": dict(faults.counts),
         }
-        run.write_json(run.about.name, about)
+        run.write_json(run.info_path.name, about)
     for reason, count in faults.counts.items():
         display.note(f"{count:,} skipped: {reason} ({faults.examples[reason].removesuffix('.')}).")
     return learned

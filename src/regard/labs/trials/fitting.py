@@ -64,10 +64,10 @@ def fit(
     network.train()
     for step in range(1, steps + 1):
         try:
-            done = update(objective, optimizer, [next(batches)], schedule(step), clip=1.0)
+            done = update(objective, optimizer, [next(batches)], schedule(step), max_grad_norm=1.0)
         except DivergedError:
             return FitResult(losses, diverged=True)
-        losses.append(done.plain / done.targets)
+        losses.append(done.cross_entropy / done.targets)
     network.eval()
     return FitResult(losses)
 

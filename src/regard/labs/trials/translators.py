@@ -222,7 +222,7 @@ def _folder_name(config: Config, digest: str) -> str:
 
 
 def _is_finished(run: RunFolder) -> bool:
-    return run.about.exists() and bool(run.read_about().get("finished"))
+    return run.info_path.exists() and bool(run.read_info().get("finished"))
 
 
 def merge_settings(base: Settings, changes: Settings) -> dict[str, Any]:

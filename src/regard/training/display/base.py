@@ -18,11 +18,11 @@ class Progress:
     steps: int
     epoch: float
     loss: float
-    rate: float
-    per_second: float  # predictions
-    share: float | None
+    learning_rate: float
+    targets_per_second: float
+    utilization: float | None
     seconds_left: float | None
-    predicts: str = "tokens"
+    unit: str = "tokens"
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class ProgressDisplay:
 
 def progress_texts(now: Progress, ceiling: str = "this machine's ceiling") -> list[str]:
     """The figures of training, each as a few words; what is not known is left out."""
-    said = [f"epoch {now.epoch:.1f}", f"loss {now.loss:.3f}", f"rate {now.rate:.1e}"]
-    if math.isfinite(now.per_second):
-        said.append(f"{now.per_second:,.0f} {now.predicts}/s")
-    if now.share is not None and math.isfinite(now.share):
-        said.append(f"{now.share:.0%} of {ceiling}")
+    said = [f"epoch {now.epoch:.1f}", f"loss {now.loss:.3f}", f"rate {now.learning_rate:.1e}"]
+    if math.isfinite(now.targets_per_second):
+        said.append(f"{now.targets_per_second:,.0f} {now.unit}/s")
+    if now.utilization is not None and math.isfinite(now.utilization):
+        said.append(f"{now.utilization:.0%} of {ceiling}")
     return said
 
 

@@ -11,7 +11,7 @@ MAX_CONFIG_CHARACTERS = 100_000  # characters of settings
 
 ENVIRONMENT = {
     "precision": "precision asked for",
-    "products": "matrix products in",
+    "matmul_dtype": "matrix products in",
     "matmul_gflops": "matrix product, GFLOP/s",
 }
 

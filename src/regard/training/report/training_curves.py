@@ -40,11 +40,11 @@ def curves(run: RunLog) -> Markup:
 
 
 def _charts(run: RunLog) -> list[Chart]:
-    plain = _points(run.training, "plain")
+    plain = _points(run.training, "cross_entropy")
     smoothed = _points(run.training, "loss")
     training = Series("training", plain, 2) if plain else Series("training, label-smoothed", smoothed, 2)
     valid = [{"step": line["step"], **as_record(line["valid"])} for line in run.validation]
-    share = [(step, 100 * value) for step, value in _points(run.training, "share")]
+    share = [(step, 100 * value) for step, value in _points(run.training, "utilization")]
 
     labels = any("macro_f1" in scores for scores in valid)  # of texts or words: tokens have no such score
     what = "label" if labels else "token"
@@ -89,13 +89,13 @@ def _charts(run: RunLog) -> list[Chart]:
             from_zero=False,
             factors=4,
         ),
-        chart("Learning rate", "", Series("rate", _points(run.training, "rate"))),
+        chart("Learning rate", "", Series("rate", _points(run.training, "learning_rate"))),
         chart("Speed", f"{what}s per second", Series(f"{what}s/s", _points(run.training, "tokens_per_second"))),
         chart("Share of the ceiling", "% of this machine's fastest matrix product", Series("share, %", share)),
         chart(
             "Gradient norm",
             "before clipping",
-            Series("norm", _points(run.training, "gradient_norm")),
+            Series("norm", _points(run.training, "grad_norm")),
             factors=10,
         ),
     ]
@@ -108,7 +108,7 @@ def _points(lines: Sequence[Record], key: str) -> list[Point]:
 
 def _missing(run: RunLog) -> Markup:
     """A loss that is not a number is what someone looks for in such a report: say where it began."""
-    keys = ("loss", "plain")
+    keys = ("loss", "cross_entropy")
     steps = [
         line["step"] for line in run.training if any(key in line and finite_number(line[key]) is None for key in keys)
     ]
