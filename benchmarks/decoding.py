@@ -349,9 +349,9 @@ def main() -> None:
 
     with TemporaryDirectory() as folder:
         if chosen.model is not None:
-            from regard.models.contents import model_folder
+            from regard.models.folder_files import resolve_model_folder
 
-            model = model_folder(chosen.model)
+            model = resolve_model_folder(chosen.model)
             export(model, Path(folder))
             lines = (
                 chosen.input.read_text("utf-8").splitlines()

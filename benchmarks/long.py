@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import nn as rn
-from regard.nn.bigbird import Pattern
+from regard.nn.bigbird import BigBirdPattern
 from regard.training.environment import keep_freed_memory
 
 WIDTH, HEADS = 256, 4
@@ -45,13 +45,13 @@ Layer = Callable[[Tensor], Tensor]  # (1, n, WIDTH) -> (1, n, WIDTH)
 # ── contenders ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ours(kernel: Callable[[float, int], rn.Kernel]) -> Callable[[int], Layer]:
+def ours(kernel: Callable[[float, int], rn.AttentionKernel]) -> Callable[[int], Layer]:
     """Self-attention with this kernel, which is made of the scale and the length."""
 
     def make(length: int) -> Layer:
         layer = rn.SelfAttention(WIDTH, HEADS, kernel(1 / math.sqrt(WIDTH // HEADS), length), rn.Positions())
         ids = torch.zeros(1, length)
-        return lambda x: layer(x, rn.lay_out(ids))
+        return lambda x: layer(x, rn.make_layout(ids))
 
     return make
 
@@ -88,9 +88,11 @@ def lstm(length: int) -> Layer:
 CONTENDERS: dict[str, Callable[[int], Layer]] = {
     "regard full": ours(lambda scale, length: rn.FullAttention(scale)),
     "regard window": ours(lambda scale, length: rn.WindowAttention(scale, REACH)),
-    OURS: ours(lambda scale, length: rn.BigBirdAttention(scale, BLOCK, Pattern(3, 2, RANDOM, 0))),
+    OURS: ours(lambda scale, length: rn.BigBirdAttention(scale, BLOCK, BigBirdPattern(3, 2, RANDOM, 0))),
     "regard Linformer": ours(
-        lambda scale, length: rn.LinformerAttention(scale, rn.Mixtures(MIXTURES, length), rn.Mixtures(MIXTURES, length))
+        lambda scale, length: rn.LinformerAttention(
+            scale, rn.LengthProjection(MIXTURES, length), rn.LengthProjection(MIXTURES, length)
+        )
     ),
     "HF BigBird": hugging_face,
     f"HF BigBird{KEPT}": hugging_face,

@@ -253,9 +253,9 @@ def main() -> None:
     chosen = parser.parse_args()
 
     from regard.interop import to_ctranslate2
-    from regard.models.contents import model_folder
+    from regard.models.folder_files import resolve_model_folder
 
-    model = model_folder(chosen.model)
+    model = resolve_model_folder(chosen.model)
     lines = (
         chosen.input.read_text("utf-8").splitlines()
         if chosen.input

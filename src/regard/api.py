@@ -34,7 +34,13 @@ from regard.decoding.results import Generation, ScoredToken, TextChunk, Translat
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, InputError, ModelError
 from regard.interop.ctranslate2_limits import POSITIONS
-from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, model_folder, read_config
+from regard.models.folder_files import (
+    CONFIG_FILE,
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    read_config,
+    resolve_model_folder,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +82,7 @@ class Model:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer; of a translator with two, the source's."""
-        path = self.folder / TOKENIZER
+        path = self.folder / TOKENIZER_FILE
         if not path.exists():
             raise ModelError(f"{path}: is missing, so {self.folder} can take no text; copy the folder again.")
         return load_tokenizer(path)
@@ -84,7 +90,7 @@ class Model:
     @cached_property
     def target_tokenizer(self) -> Tokenizer:
         """The tokenizer of the target language."""
-        path = self.folder / TARGET_TOKENIZER
+        path = self.folder / TARGET_TOKENIZER_FILE
         return load_tokenizer(path) if path.exists() else self.tokenizer
 
     def translate(
@@ -199,7 +205,9 @@ class Model:
                 "train one with regard train masked."
             )
         if tokens.mask is None:
-            raise ModelError(f"{self.folder / CONFIG}: does not say which token is the mask; set tokens.mask in it.")
+            raise ModelError(
+                f"{self.folder / CONFIG_FILE}: does not say which token is the mask; set tokens.mask in it."
+            )
         return MaskFiller(self.networks, self.tokenizer, tokens, model.max_length)
 
     def writing_engine(
@@ -371,7 +379,7 @@ class Model:
 
 def load(folder: str | Path, *more: str | Path) -> Model:
     """The model in a model folder, or the best of a run's; with several, they vote on every token."""
-    return Model(model_folder(folder), *(model_folder(other) for other in more))
+    return Model(resolve_model_folder(folder), *(resolve_model_folder(other) for other in more))
 
 
 def _check_alike(folder: Path, config: Config, other: Path) -> None:
@@ -385,7 +393,7 @@ def _check_alike(folder: Path, config: Config, other: Path) -> None:
     if theirs.model.needs_parses != config.model.needs_parses:
         reads, other_reads = (other, folder) if theirs.model.needs_parses else (folder, other)
         raise ConfigError(f"{reads}: reads parses, and cannot vote with {other_reads}, which reads none.")
-    for name in (TOKENIZER, TARGET_TOKENIZER):
+    for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE):
         ours, other_one = folder / name, other / name
         if ours.exists() != other_one.exists() or (ours.exists() and ours.read_bytes() != other_one.read_bytes()):
             raise ConfigError(

@@ -16,7 +16,7 @@ from regard.config.errors import did_you_mean
 from regard.decoding.engines.engine import EngineName
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.errors import ConfigError
-from regard.models.contents import CONFIG, model_folder
+from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
 from regard.training.display import ProgressDisplay
 from regard.training.formatting import score_name, score_text
@@ -66,10 +66,12 @@ def load_or_train(
                 run_training(
                     TrainRequest(configs[name], folder, resume=True, command=["regard", "compare", *items]), display
                 )
-            models.append(ComparedModel(name, model_folder(folder), folder))
+            models.append(ComparedModel(name, resolve_model_folder(folder), folder))
         else:
             folder = Path(item)
-            models.append(ComparedModel(name, model_folder(folder), None if (folder / CONFIG).exists() else folder))
+            models.append(
+                ComparedModel(name, resolve_model_folder(folder), None if (folder / CONFIG_FILE).exists() else folder)
+            )
     return models
 
 

@@ -9,7 +9,7 @@ import torch
 import regard as toolkit
 from commands import regard
 from labelled_runs import followers, negations, write_columns, write_table
-from regard.models.bidirectional import BidirectionalLanguageModel
+from regard.models.recurrent import BidirectionalLanguageModel
 from regard.models.weights import read_tensors
 
 SHORT = ("training.steps=4", "training.batch_tokens=4096", "validation.every=2", "training.threads=1")

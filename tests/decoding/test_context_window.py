@@ -10,7 +10,7 @@ import regard
 from regard.config import Config, load_config
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions
 from regard.models import build, save
-from regard.models.contents import read_config
+from regard.models.folder_files import read_config
 from small_runs import run
 
 LINE = "{} and {} makes {}.\n"

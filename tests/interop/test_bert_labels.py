@@ -20,7 +20,7 @@ from regard.errors import ModelError
 from regard.interop import import_folder
 from regard.interop.huggingface_export import to_huggingface
 from regard.models import load
-from regard.models.network import EncodingNetwork
+from regard.models.network import EncoderNetwork
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -36,7 +36,7 @@ def batch(pad: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def ours(network: Any, ids: torch.Tensor, real: torch.Tensor, *, words: bool) -> torch.Tensor:
-    assert isinstance(network, EncodingNetwork)
+    assert isinstance(network, EncoderNetwork)
     memory = network.encode(ids, real)
     return network.logits(memory.states)[real] if words else network.logits(network.pool(memory))
 

@@ -11,14 +11,14 @@ from regard.config import EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositi
 from regard.interop.equivalents import even_heads, reordered, with_all_biases
 from regard.interop.marian_export import sines_first
 from regard.models import Network, build
-from regard.models.weights import fill
+from regard.models.weights import assign_tensors
 
 SOURCE, TARGET = torch.tensor([[5, 17, 6, 3]]), torch.tensor([[2, 8, 11]])
 
 
 def rebuilt(model: Any, tensors: dict[str, Tensor]) -> Network:
     network = build(model).double().eval()
-    fill(network, tensors)
+    assign_tensors(network, tensors)
     return network
 
 

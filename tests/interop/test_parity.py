@@ -30,7 +30,7 @@ from transformers import (
 
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.interop import Imported, LeftOut, import_folder
-from regard.models import EncoderOnlyTransformer, Loaded, load
+from regard.models import EncoderOnlyTransformer, LoadedNetwork, load
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
@@ -125,7 +125,7 @@ def padded(seed: int, vocabulary: int, longest: int = 12, rows: int = 4) -> tupl
     return ids, torch.arange(longest) < lengths
 
 
-def imported(model: Any, tmp_path: Path) -> tuple[Loaded, Imported]:
+def imported(model: Any, tmp_path: Path) -> tuple[LoadedNetwork, Imported]:
     model.save_pretrained(tmp_path / "theirs")
     report = import_folder(tmp_path / "theirs", tmp_path / "ours")
     return load(tmp_path / "ours"), report
@@ -137,7 +137,7 @@ def difference(ours: Tensor, theirs: Tensor, real: Tensor) -> float:
 
 
 @torch.no_grad()
-def marian_difference(theirs: Any, ours: Loaded, seed: int) -> float:
+def marian_difference(theirs: Any, ours: LoadedNetwork, seed: int) -> float:
     source, source_real = padded(seed, theirs.config.vocab_size)
     target, target_real = padded(seed + 1, theirs.config.decoder_vocab_size, longest=9)
     expected = theirs(
@@ -150,13 +150,13 @@ def marian_difference(theirs: Any, ours: Loaded, seed: int) -> float:
 
 
 @torch.no_grad()
-def gpt2_difference(theirs: Any, ours: Loaded, seed: int) -> float:
+def gpt2_difference(theirs: Any, ours: LoadedNetwork, seed: int) -> float:
     ids, real = padded(seed, theirs.config.vocab_size)
     return difference(ours.network(ids, real), theirs(input_ids=ids, attention_mask=real.long()).logits, real)
 
 
 @torch.no_grad()
-def bert_difference(theirs: Any, ours: Loaded, seed: int) -> float:
+def bert_difference(theirs: Any, ours: LoadedNetwork, seed: int) -> float:
     """Of every token's vector and of the pooled ones."""
     assert isinstance(ours.network, EncoderOnlyTransformer)
     ids, real = padded(seed, theirs.config.vocab_size)

@@ -18,8 +18,8 @@ from regard.errors import InputError
 from regard.interpret.ablation import Change, changed
 from regard.interpret.subject import Subject
 from regard.interpret.trace import Trace, look
-from regard.models.bidirectional import BidirectionalLanguageModel
-from regard.models.network import EncodingNetwork
+from regard.models.network import EncoderNetwork
+from regard.models.recurrent import BidirectionalLanguageModel
 
 PREDICTING = [name for name, config in ENCODERS.items() if config.task]
 
@@ -27,7 +27,7 @@ PREDICTING = [name for name, config in ENCODERS.items() if config.task]
 def by_hand(trace: Trace) -> tuple[Tensor, list[int]]:
     """The log-probabilities (N, V) of all that the head predicts, and what the trace should be about in each row."""
     network, ids = trace.subject.network, torch.tensor([trace.written.source])
-    assert isinstance(network, EncodingNetwork)
+    assert isinstance(network, EncoderNetwork)
     memory = network.encode(ids)
     if "head.forwards.logits" in trace.points:
         assert isinstance(network, BidirectionalLanguageModel)

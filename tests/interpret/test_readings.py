@@ -22,7 +22,7 @@ from regard.config import (
 )
 from regard.interpret.matrices import matrices_of
 from regard.interpret.trace import Trace
-from regard.models.bidirectional import BidirectionalLanguageModel as BidirectionalNetwork
+from regard.models.recurrent import BidirectionalLanguageModel as BidirectionalNetwork
 
 CLASSES, TAGS = ClassHeadConfig(labels=("bad", "good", "so-so")), TagHeadConfig(labels=("noun", "verb"))
 ELMO: dict[str, Any] = {"vocab_size": 29, "width": 24, "layers": 2}

@@ -20,7 +20,7 @@ from regard.interpret.render.numbers import difference
 from regard.interpret.render.sections import EMBEDDED, attention_data
 from regard.interpret.render.terminal import CAUTION, walk
 from regard.interpret.trace import Trace
-from regard.nn.alibi import AlibiPositions, slopes
+from regard.nn.alibi import AlibiPositions, alibi_slopes
 from regard.nn.relative import RelativeVectors
 from regard.plotting import check_figure_path, save_figure
 
@@ -126,7 +126,7 @@ def what_positions_add(
     stack, layer, part = place.split(".")
     positions = getattr(trace.subject.network.get_submodule(f"{stack}.layers.{layer}.{part}"), "positions", None)
     if isinstance(positions, AlibiPositions):
-        return -slopes(4)[0] * distance.abs(), None
+        return -alibi_slopes(4)[0] * distance.abs(), None
     if isinstance(positions, RelativeVectors):
         found = distance.clamp(-2, 2) + 2
         return positions.keys.detach()[found] @ query * len(query) ** -0.5, positions.values.detach()[found]

@@ -8,7 +8,7 @@ from family import FAMILY, SPARSE, Batch, hidden, make
 from regard.config import load_config, preset_names
 from regard.models import build
 from regard.models.anatomy import anatomy
-from regard.models.assembly import sketch
+from regard.models.assembly import build_meta
 from regard.nn import open_taps
 
 
@@ -28,7 +28,7 @@ from regard.nn import open_taps
     ],
 )
 def test_presets_have_the_parameters_they_should(preset: str, parameters: int) -> None:
-    assert anatomy(sketch(load_config(preset).model)).parameters == parameters
+    assert anatomy(build_meta(load_config(preset).model)).parameters == parameters
 
 
 def test_presets_have_the_papers_numbers() -> None:
@@ -43,16 +43,16 @@ def test_presets_have_the_papers_numbers() -> None:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_is_listed_and_counted(preset: str) -> None:
-    found = anatomy(sketch(load_config(preset).model))
+    found = anatomy(build_meta(load_config(preset).model))
     assert found.memory["optimiser"] == 2 * found.memory["weights"] == 8 * found.parameters
     assert found.as_dict()["training_flops_per_token"] == 3 * found.forward_flops
 
 
 def test_table_3_key_sizes_cost_what_the_paper_says() -> None:
     """Rows (B): keys of width 16 and 32 save 7 and 5 of 65 million parameters."""
-    base = anatomy(sketch(load_config("paper-base").model)).parameters
+    base = anatomy(build_meta(load_config("paper-base").model)).parameters
     for width, saved in ((16, 7e6), (32, 5e6)):
-        smaller = anatomy(sketch(load_config("paper-base", [f"model.key_width={width}"]).model)).parameters
+        smaller = anatomy(build_meta(load_config("paper-base", [f"model.key_width={width}"]).model)).parameters
         assert abs(base - smaller - saved) < 0.5e6
 
 
@@ -76,7 +76,7 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
 
 
 def test_a_sketch_holds_no_numbers() -> None:
-    network = sketch(load_config("paper-big").model)
+    network = build_meta(load_config("paper-big").model)
     assert {parameter.device.type for parameter in network.parameters()} == {"meta"}
-    shapes = {name: tuple(p.shape) for name, p in sketch(load_config("tiny").model).named_parameters()}
+    shapes = {name: tuple(p.shape) for name, p in build_meta(load_config("tiny").model).named_parameters()}
     assert shapes == {name: tuple(p.shape) for name, p in build(load_config("tiny").model).named_parameters()}

@@ -8,9 +8,9 @@ from family import TOLERANCE, VOCABULARY, make
 from regard.config import BidirectionalLanguageModelConfig, ClassHeadConfig
 from regard.config.sources import load_config
 from regard.errors import ConfigError, InputError
-from regard.models.bidirectional import BidirectionalLanguageModel as Network
+from regard.models.recurrent import BidirectionalLanguageModel as Network
 from regard.nn import open_taps
-from regard.nn.mixing import LayerMixing
+from regard.nn.bidirectional_stack import LayerMixing
 
 WIDTH, LAYERS = 16, 2
 

@@ -20,7 +20,7 @@ from regard.config import (
     WindowAttentionConfig,
 )
 from regard.models import build, load, save
-from regard.nn import DecoderCache, FullAttention, KeyValues
+from regard.nn import DecoderCache, FullAttention, KeyValueCache
 
 SMALL: dict[str, Any] = {"vocab_size": 16, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
 LINFORMER = LinformerAttentionConfig(projected_length=8, max_length=24)
@@ -97,7 +97,7 @@ def test_a_rolling_cache_equals_no_cache_and_stays_small(step: int, padded: bool
 
 
 def test_a_cache_keeps_at_least_what_it_is_asked_to() -> None:
-    cache, tokens = KeyValues(), torch.arange(200.0).view(1, 1, 200, 1)
+    cache, tokens = KeyValueCache(), torch.arange(200.0).view(1, 1, 200, 1)
     for at in range(200):
         keys, values = cache.append(tokens[:, :, at : at + 1], -tokens[:, :, at : at + 1], keep=20)
         assert torch.equal(keys[:, :, -21:], tokens[:, :, max(0, at - 20) : at + 1])

@@ -15,7 +15,7 @@ from family import FAMILY, Batch, hidden, make
 from regard.config import Config
 from regard.errors import ModelError
 from regard.models import load, save
-from regard.models.weights import fill, tensors_of
+from regard.models.weights import assign_tensors, named_tensors
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_loaded_network_equals_the_saved_one(name: str, tmp_path: Path) -> Non
     ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
     mask = torch.tensor([[True, True, True], [True, False, True]])
     batch = Batch(ids, mask, ids, mask)
-    saved, loaded = tensors_of(network), tensors_of(model.network)
+    saved, loaded = named_tensors(network), named_tensors(model.network)
     assert saved.keys() == loaded.keys()
     assert all(torch.equal(saved[name], loaded[name]) for name in saved)
     # where a tensor lies in memory decides, on some processors, in which order its products are summed
@@ -62,8 +62,8 @@ def test_shared_matrices_are_saved_once_and_stay_shared(tmp_path: Path) -> None:
 
 def test_filling_keeps_buffers_buffers() -> None:
     module = torch.nn.BatchNorm1d(3)
-    tensors = {name: tensor + 1 for name, tensor in tensors_of(module).items()}
-    fill(module, tensors)
+    tensors = {name: tensor + 1 for name, tensor in named_tensors(module).items()}
+    assign_tensors(module, tensors)
     assert [name for name, _ in module.named_parameters()] == ["weight", "bias"]
     assert module.running_mean is not None
     assert module.running_mean.tolist() == [1, 1, 1]

@@ -14,7 +14,7 @@ from family import DECODERS, ENCODERS, FAMILY, TOLERANCE, VOCABULARY, Batch, bat
 from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, NoPositionsConfig
 from regard.errors import InputError
 from regard.models import Memory, Network
-from regard.models.network import EncodingNetwork
+from regard.models.network import EncoderNetwork
 from regard.nn import LinformerAttention, open_taps
 
 
@@ -266,7 +266,7 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
 
     def loss() -> Tensor:
         states = hidden(network, batch)[batch.target_mask]
-        if isinstance(network, EncodingNetwork):
+        if isinstance(network, EncoderNetwork):
             return states.sin().sum() + (network.logits(states).sin().sum() if network.head is not None else 0)
         return F.cross_entropy(network.logits(states), batch.target[batch.target_mask].roll(-1))
 

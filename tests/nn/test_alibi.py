@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from family import Batch, batches
-from regard.nn import AlibiPositions, lay_out
-from regard.nn.alibi import slopes
+from regard.nn import AlibiPositions, make_layout
+from regard.nn.alibi import alibi_slopes
 
 
 @pytest.mark.parametrize(
@@ -25,21 +25,21 @@ from regard.nn.alibi import slopes
     ],
 )
 def test_slopes_are_those_of_the_paper(heads: int, exponents: list[float]) -> None:
-    assert slopes(heads) == pytest.approx([2**-exponent for exponent in exponents])
+    assert alibi_slopes(heads) == pytest.approx([2**-exponent for exponent in exponents])
 
 
 @given(heads=st.integers(1, 100))
 def test_slopes_are_those_of_bloom(heads: int) -> None:
     theirs = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]  # what the position 1 gets
-    torch.testing.assert_close(torch.tensor(slopes(heads)), theirs)
-    assert len(set(slopes(heads))) == heads
+    torch.testing.assert_close(torch.tensor(alibi_slopes(heads)), theirs)
+    assert len(set(alibi_slopes(heads))) == heads
 
 
 @given(batch=batches(), heads=st.integers(1, 9), causal=st.booleans())
 def test_the_bias_is_the_slope_times_the_distance_in_real_tokens(batch: Batch, heads: int, causal: bool) -> None:
     ids, mask = batch.target, batch.target_mask
     rows, length = ids.shape
-    layout = lay_out(ids, mask, causal=causal)
+    layout = make_layout(ids, mask, causal=causal)
     scheme = AlibiPositions().for_layer(heads, key_width=2, value_width=2, scale=0.7)
     bias = scheme.bias(torch.zeros(rows, heads, length, 2, dtype=torch.float64), layout)
     assert bias is not None
@@ -48,11 +48,11 @@ def test_the_bias_is_the_slope_times_the_distance_in_real_tokens(batch: Batch, h
         places = mask[row].nonzero().flatten().tolist()
         for i, query in enumerate(places):
             for j, key in enumerate(places):
-                expected = [-slope * abs(i - j) for slope in slopes(heads)]
+                expected = [-slope * abs(i - j) for slope in alibi_slopes(heads)]
                 assert bias[row, :, query, key].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_bias_is_made_once_for_all_layers() -> None:
-    layout, q = lay_out(torch.zeros(1, 5).long()), torch.zeros(1, 2, 5, 3)
+    layout, q = make_layout(torch.zeros(1, 5).long()), torch.zeros(1, 2, 5, 3)
     one, other = (AlibiPositions().for_layer(2, 3, 3, 1.0) for _ in range(2))
     assert one.bias(q, layout) is other.bias(q, layout)

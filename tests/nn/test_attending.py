@@ -8,24 +8,23 @@ from torch import Tensor
 
 from regard.config import RecurrentEncoderDecoderConfig
 from regard.models import build
-from regard.nn.attending import AttendingLayer, Source
-from regard.nn.recurrent import Cell, GRUCell, LSTMCell, State, VanillaCell
-from regard.nn.source_attention import AdditiveScore, SourceAttention
+from regard.nn.recurrent import GRUCell, LSTMCell, RecurrentCell, RecurrentState, RNNCell
+from regard.nn.recurrent_attention import AdditiveScore, AttendingLayer, EncodedSource, SourceAttention
 from regard.nn.taps import record_taps
 
-CELLS = [VanillaCell, LSTMCell, GRUCell]
+CELLS = [RNNCell, LSTMCell, GRUCell]
 WIDTH, INPUTS, TOLERANCE = 4, 3, 1e-12
 
 
-def parts(cell: type[Cell]) -> tuple[AttendingLayer, SourceAttention]:
+def parts(cell: type[RecurrentCell]) -> tuple[AttendingLayer, SourceAttention]:
     torch.manual_seed(0)
     attention = SourceAttention(WIDTH, AdditiveScore(WIDTH), others=2)
     return AttendingLayer(cell, INPUTS, WIDTH).double(), attention.double()
 
 
 def by_hand(
-    layer: AttendingLayer, attention: SourceAttention, x: Tensor, memory: Tensor, state: State
-) -> tuple[Tensor, Tensor, State]:
+    layer: AttendingLayer, attention: SourceAttention, x: Tensor, memory: Tensor, state: RecurrentState
+) -> tuple[Tensor, Tensor, RecurrentState]:
     """One sequence x (L, I) and the real states of its source (S, W): the equations of the paper, number by number."""
     score = attention.score
     assert isinstance(score, AdditiveScore)
@@ -49,7 +48,7 @@ def by_hand(
     rows=st.integers(1, 3),
     seed=st.integers(0, 2**31),
 )
-def test_each_step_is_its_equations(cell: type[Cell], lengths: list[int], rows: int, seed: int) -> None:
+def test_each_step_is_its_equations(cell: type[RecurrentCell], lengths: list[int], rows: int, seed: int) -> None:
     """Several rows may look at one sentence of the source, whose pads are not seen."""
     layer, attention = parts(cell)
     generator = torch.Generator().manual_seed(seed)
@@ -62,7 +61,9 @@ def test_each_step_is_its_equations(cell: type[Cell], lengths: list[int], rows: 
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     before = tuple(numbers(sentences * rows, WIDTH) for _ in range(cell.remembers))
     ends = torch.randint(0, 6, (sentences * rows,), generator=generator)
-    shown, contexts, last = layer.walk(x, ends, before, Source(attention, memory, mask, attention.score.keys(memory)))
+    shown, contexts, last = layer.walk(
+        x, ends, before, EncodedSource(attention, memory, mask, attention.score.keys(memory))
+    )
     for row, end in enumerate(ends.tolist()):
         sentence = row // rows
         start = tuple(part[row : row + 1] for part in before)
@@ -78,12 +79,12 @@ def test_each_step_is_its_equations(cell: type[Cell], lengths: list[int], rows: 
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_layer_that_is_deaf_to_what_it_sees_is_an_ordinary_one(cell: type[Cell]) -> None:
+def test_a_layer_that_is_deaf_to_what_it_sees_is_an_ordinary_one(cell: type[RecurrentCell]) -> None:
     layer, attention = parts(cell)
     with torch.no_grad():
         layer.weights()[0][:, INPUTS:] = 0
     x, memory = torch.randn(2, 6, INPUTS).double(), torch.randn(2, 3, WIDTH).double()
-    shown, _, last = layer.walk(x, None, None, Source(attention, memory, None, attention.score.keys(memory)))
+    shown, _, last = layer.walk(x, None, None, EncodedSource(attention, memory, None, attention.score.keys(memory)))
     nothing_seen = torch.cat([x, torch.zeros(2, 6, WIDTH).double()], dim=-1)
     expected, expected_last = layer(nothing_seen)  # PyTorch's kernel
     torch.testing.assert_close(shown, expected, atol=TOLERANCE, rtol=0)
@@ -144,7 +145,7 @@ def test_the_decoder_begins_where_the_encoder_ended_the_top_at_the_top(layers: t
     )
     network = build(config).double().eval()
     ids = torch.tensor([[1, 2, 3]])
-    started: list[State] = []
+    started: list[RecurrentState] = []
     for number in range(layers[1]):
         layer = network.get_submodule(f"decoder.layers.{number}")
         layer.register_forward_pre_hook(lambda _layer, arguments: started.append(arguments[2]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn import FullAttention, Layout, Mask, Tokens, attend, causal, open_taps
+from regard.nn import FullAttention, Layout, Mask, Tokens, attend, causal_mask, open_taps
 from regard.nn.attention import SHORT, batched, fused, short_softmax
 
 Way = Callable[..., Tensor]
@@ -237,4 +237,4 @@ def test_attention_dropout_keeps_the_mean_and_only_acts_in_training(watched: boo
 
 
 def test_causal_aligns_new_queries_with_the_last_keys() -> None:
-    assert causal(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
+    assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]

@@ -20,18 +20,18 @@ from regard.config import EncoderOnlyConfig, LearnedPositionsConfig
 from regard.interop.bert import bert_table
 from regard.interop.mapping import to_ours
 from regard.models import build
-from regard.nn import BigBirdAttention, Positions, SelfAttention, lay_out
-from regard.nn.bigbird import Pattern, plan
+from regard.nn import BigBirdAttention, Positions, SelfAttention, make_layout
+from regard.nn.bigbird import BigBirdPattern, block_plan
 
 WIDTH, HEADS, ROWS = 24, 3, 2
 TOLERANCE = 1e-9
 
 
-def with_our_plan(theirs: BigBirdBlockSparseAttention, pattern: Pattern, blocks: int) -> None:
+def with_our_plan(theirs: BigBirdBlockSparseAttention, pattern: BigBirdPattern, blocks: int) -> None:
     """Let their layer find our random blocks where it would draw its own."""
     middle = range(1, blocks - 1)
     near_and_global = {block: {0, block - 1, block, block + 1, blocks - 1} for block in middle}
-    drawn = [sorted({*plan(pattern, blocks)[block]} - near_and_global[block]) for block in middle]
+    drawn = [sorted({*block_plan(pattern, blocks)[block]} - near_and_global[block]) for block in middle]
     assert {len(row) for row in drawn} == {pattern.random}
     for_a_head = np.array(drawn)
     theirs._bigbird_block_rand_mask = lambda *_, **__: for_a_head
@@ -72,7 +72,7 @@ def gradients(out: Tensor, mask: Tensor, weights: list[Tensor]) -> list[Tensor]:
 )
 def test_a_layer_equals_theirs(block: int, blocks: int, random: int, pads: int) -> None:
     torch.manual_seed(0)
-    length, pattern = block * blocks, Pattern(window=3, globals=2, random=random, seed=5)
+    length, pattern = block * blocks, BigBirdPattern(window=3, globals=2, random=random, seed=5)
     theirs = BigBirdBlockSparseAttention(their_config(block, random, length)).double()
     with_our_plan(theirs, pattern, blocks)
     dense = nn.Linear(WIDTH, WIDTH).double()
@@ -87,7 +87,7 @@ def test_a_layer_equals_theirs(block: int, blocks: int, random: int, pads: int) 
     mask = torch.arange(length) < torch.tensor([[length - pads], [length]])
     blocked, band, of_queries, of_keys = BigBirdModel.create_masks_for_block_sparse_attn(mask.double(), block)
     found, _ = theirs(x, band, of_queries, of_keys, blocked, blocked)
-    expected, out = dense(found), ours(x, lay_out(torch.zeros(ROWS, length), mask, pack=False))
+    expected, out = dense(found), ours(x, make_layout(torch.zeros(ROWS, length), mask, pack=False))
     torch.testing.assert_close(out[mask], expected[mask], atol=TOLERANCE, rtol=0)
     wanted = torch.cat([*gradients(expected, mask, [part.weight for part in parts])])
     (ours_found,) = gradients(out, mask, [ours.query_key_value.weight])
@@ -101,7 +101,7 @@ def test_a_network_equals_theirs(length: int) -> None:
     theirs = BigBirdModel(their_config(block, random, 64)).double().eval()
     blocks = -(-length // block)
     for layer in theirs.encoder.layer:
-        with_our_plan(layer.attention.self, Pattern(3, 2, random, seed), blocks)
+        with_our_plan(layer.attention.self, BigBirdPattern(3, 2, random, seed), blocks)
     config = EncoderOnlyConfig(
         vocab_size=30,
         width=WIDTH,

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn import attend, blockwise
-from regard.nn.blockwise import meet_in_blocks
+from regard.nn import attend
+from regard.nn.cpu import blockwise
+from regard.nn.cpu.blockwise import meet_in_blocks
 
 BATCH, HEADS, SIZE = 2, 2, 3
 

@@ -16,19 +16,19 @@ from regard.nn import (
     BigBirdAttention,
     FullAttention,
     Layout,
+    LengthProjection,
     LinformerAttention,
-    Mixtures,
     Positions,
     RelativePositions,
     RotaryPositions,
     SelfAttention,
     WindowAttention,
     attend,
-    lay_out,
+    make_layout,
     open_taps,
 )
-from regard.nn.bigbird import Pattern, plan
-from regard.nn.sparse import SparseAttention, SpelledOut
+from regard.nn.bigbird import BigBirdPattern, block_plan
+from regard.nn.sparse import ExplicitMask, SparseAttention
 
 TOLERANCE = 1e-9
 ROWS, HEADS, WIDTH, VALUES = 3, 2, 4, 5
@@ -100,7 +100,7 @@ def test_a_window_equals_full_attention_under_its_mask(
 ) -> None:
     kernel, mask, qkv = WindowAttention(0.5, reach), pads(length, padding, seed), vectors(length, seed)
     kernel.block = reach + seed % 2  # as small as can be, so that short sentences have many
-    layout = lay_out(torch.zeros(ROWS, length), mask, causal=causal)
+    layout = make_layout(torch.zeros(ROWS, length), mask, causal=causal)
     allowed = by_hand(mask, length, lambda i, j, n: abs(i - j) <= reach and not (causal and j > i))
     agrees_with_dense(kernel, qkv, layout, allowed, mask)
 
@@ -111,7 +111,7 @@ def test_a_window_does_not_reach_into_another_document(length: int, reach: int, 
     kernel.block = reach
     mask = pads(length, "anywhere" if padding else "none", seed)
     documents = (torch.arange(length) // 5).expand(ROWS, -1)
-    layout = lay_out(torch.zeros(ROWS, length), mask, causal=True, features={"documents": documents})
+    layout = make_layout(torch.zeros(ROWS, length), mask, causal=True, features={"documents": documents})
     every = torch.ones(ROWS, length, dtype=torch.bool) if mask is None else mask
     number = every.cumsum(1)[:, None, :, None]
     behind = number - number.mT
@@ -132,10 +132,10 @@ def test_a_window_does_not_reach_into_another_document(length: int, reach: int, 
 def test_bigbird_equals_full_attention_under_its_mask(
     length: int, block: int, window: int, globals_: int, random: int, padding: str, seed: int
 ) -> None:
-    pattern = Pattern(window, globals_, random, seed)
+    pattern = BigBirdPattern(window, globals_, random, seed)
     kernel, mask, qkv = BigBirdAttention(0.5, block, pattern), pads(length, padding, seed), vectors(length, seed)
-    layout = lay_out(torch.zeros(ROWS, length), mask)
-    allowed = by_hand(mask, length, lambda i, j, n: j // block in plan(pattern, -(-n // block))[i // block])
+    layout = make_layout(torch.zeros(ROWS, length), mask)
+    allowed = by_hand(mask, length, lambda i, j, n: j // block in block_plan(pattern, -(-n // block))[i // block])
     agrees_with_dense(kernel, qkv, layout, allowed, mask)
 
 
@@ -149,7 +149,7 @@ def test_bigbird_equals_full_attention_under_its_mask(
 def test_the_plan_has_window_global_and_random_blocks(
     blocks: int, window: int, globals_: int, random: int, seed: int
 ) -> None:
-    rows = plan(Pattern(window, globals_, random, seed), blocks)
+    rows = block_plan(BigBirdPattern(window, globals_, random, seed), blocks)
     everywhere = {block for block in range(blocks) if all(block in row for row in rows)}
     sees_all = [block for block, row in enumerate(rows) if len(row) == blocks]
     assert len(everywhere) >= min(globals_, blocks)
@@ -163,9 +163,16 @@ def test_the_plan_has_window_global_and_random_blocks(
 
 
 def test_the_plan_follows_from_seed_and_length() -> None:
-    assert plan(Pattern(1, 1, 1, 7), 8) == plan(Pattern(1, 1, 1, 7), 8)
-    assert plan(Pattern(1, 1, 1, 7), 8) != plan(Pattern(1, 1, 1, 8), 8)
-    assert [row[-1] for row in plan(Pattern(1, 0, 1, 0), 6)] == [4, 5, 2, 4, 4, 5]  # and is the same everywhere
+    assert block_plan(BigBirdPattern(1, 1, 1, 7), 8) == block_plan(BigBirdPattern(1, 1, 1, 7), 8)
+    assert block_plan(BigBirdPattern(1, 1, 1, 7), 8) != block_plan(BigBirdPattern(1, 1, 1, 8), 8)
+    assert [row[-1] for row in block_plan(BigBirdPattern(1, 0, 1, 0), 6)] == [
+        4,
+        5,
+        2,
+        4,
+        4,
+        5,
+    ]  # and is the same everywhere
 
 
 @given(
@@ -177,10 +184,10 @@ def test_the_plan_follows_from_seed_and_length() -> None:
 )
 def test_linformer_is_its_formula(length: int, mixtures: int, per_head: bool, padding: str, seed: int) -> None:
     torch.manual_seed(seed)
-    e, f = (Mixtures(mixtures, 12, HEADS if per_head else None).double() for _ in range(2))
+    e, f = (LengthProjection(mixtures, 12, HEADS if per_head else None).double() for _ in range(2))
     kernel, mask = LinformerAttention(0.5, e, f), pads(length, padding, seed)
     q, k, v = vectors(length, seed)
-    out = kernel(q, k, v, lay_out(torch.zeros(ROWS, length), mask))
+    out = kernel(q, k, v, make_layout(torch.zeros(ROWS, length), mask))
     for row in range(ROWS):
         kept = slice(None) if mask is None else mask[row]
         for head in range(HEADS):
@@ -192,20 +199,20 @@ def test_linformer_is_its_formula(length: int, mixtures: int, per_head: bool, pa
 
 
 def test_a_longer_text_than_linformer_has_learned_gets_a_sentence() -> None:
-    kernel, x = LinformerAttention(0.5, Mixtures(2, 4), Mixtures(2, 4)), torch.randn(1, 2, 5, 4)
+    kernel, x = LinformerAttention(0.5, LengthProjection(2, 4), LengthProjection(2, 4)), torch.randn(1, 2, 5, 4)
     with pytest.raises(InputError) as raised:
-        kernel(x, x, x, lay_out(torch.zeros(1, 5)))
+        kernel(x, x, x, make_layout(torch.zeros(1, 5)))
     assert str(raised.value) == (
         "The input is 5 tokens long, but this network's attention learned to mix 4: shorten the input, or train with "
         "model.attention.max_length = 5."
     )
-    kernel(x, x, x, lay_out(torch.zeros(1, 5), torch.arange(5)[None] < 4))  # pads do not count
+    kernel(x, x, x, make_layout(torch.zeros(1, 5), torch.arange(5)[None] < 4))  # pads do not count
 
 
 def test_linformer_has_no_distances() -> None:
-    kernel, x = LinformerAttention(0.5, Mixtures(2, 4), Mixtures(2, 4)), torch.randn(1, 2, 3, 4)
+    kernel, x = LinformerAttention(0.5, LengthProjection(2, 4), LengthProjection(2, 4)), torch.randn(1, 2, 3, 4)
     with pytest.raises(InputError) as raised:
-        kernel(x, x, x, lay_out(torch.zeros(1, 3)), torch.zeros(1, 1, 3, 3))
+        kernel(x, x, x, make_layout(torch.zeros(1, 3)), torch.zeros(1, 1, 3, 3))
     assert str(raised.value) == (
         "Linformer looks at mixtures of tokens, which have no distance: set model.positions to sinusoidal, learned, "
         "rotary or none, or model.attention to another."
@@ -214,25 +221,25 @@ def test_linformer_has_no_distances() -> None:
 
 @pytest.mark.parametrize("way", [{"causal": True}, {"features": {"documents": torch.zeros(1, 3)}}])
 def test_what_reads_whole_texts_reads_one_in_a_row_and_not_in_a_decoder(way: dict[str, object]) -> None:
-    x, layout = torch.randn(1, 2, 3, 4), lay_out(torch.zeros(1, 3), **way)  # type: ignore[arg-type]
+    x, layout = torch.randn(1, 2, 3, 4), make_layout(torch.zeros(1, 3), **way)  # type: ignore[arg-type]
     with pytest.raises(InputError) as raised:
-        LinformerAttention(0.5, Mixtures(2, 4), Mixtures(2, 4))(x, x, x, layout)
+        LinformerAttention(0.5, LengthProjection(2, 4), LengthProjection(2, 4))(x, x, x, layout)
     assert str(raised.value) == "Linformer mixes whole rows: it reads one text in a row, and no decoder can use it."
     for block in (1, 64):
         with pytest.raises(InputError) as raised:
-            BigBirdAttention(0.5, block, Pattern(1, 0, 0, 0))(x, x, x, layout)
+            BigBirdAttention(0.5, block, BigBirdPattern(1, 0, 0, 0))(x, x, x, layout)
         assert str(raised.value) == (
             "BigBird lays its blocks over whole rows: it reads one text in a row, and no decoder can use it."
         )
 
 
-@pytest.mark.parametrize("kernel", [WindowAttention(0.5, 2), BigBirdAttention(0.5, 2, Pattern(1, 1, 1, 0))])
+@pytest.mark.parametrize("kernel", [WindowAttention(0.5, 2), BigBirdAttention(0.5, 2, BigBirdPattern(1, 1, 1, 0))])
 def test_what_positions_add_to_each_pair_is_added(kernel: SparseAttention) -> None:
     q, k, v = vectors(20, 0)
     if isinstance(kernel, WindowAttention):
         kernel.block = 2
     layout, bias, table = (
-        lay_out(torch.zeros(ROWS, 20)),
+        make_layout(torch.zeros(ROWS, 20)),
         torch.randn(1, HEADS, 20, 20).double(),
         torch.randn(20, VALUES),
     )
@@ -259,7 +266,7 @@ def test_under_every_position_scheme_a_sparse_layer_equals_a_full_one_under_the_
     scheme: Positions, causal: bool, length: int, padding: str, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    window, bird = WindowAttention(0.5, 2), BigBirdAttention(0.5, 2, Pattern(1, 1, 1, seed))
+    window, bird = WindowAttention(0.5, 2), BigBirdAttention(0.5, 2, BigBirdPattern(1, 1, 1, seed))
     window.block = 2
     mask = pads(length, padding, seed)
     at_real = torch.ones(ROWS, length, dtype=torch.bool) if mask is None else mask
@@ -269,9 +276,9 @@ def test_under_every_position_scheme_a_sparse_layer_equals_a_full_one_under_the_
         sparse = SelfAttention(2 * HEADS * WIDTH, HEADS, kernel, scheme).double()
         full = SelfAttention(2 * HEADS * WIDTH, HEADS, FullAttention(0.5), scheme).double()
         full.load_state_dict(sparse.state_dict())
-        layout = lay_out(torch.zeros(ROWS, length), mask, causal=causal, pack=False)
+        layout = make_layout(torch.zeros(ROWS, length), mask, causal=causal, pack=False)
         pairs = kernel.seen(layout) if layout.mask.allowed is None else kernel.seen(layout) & layout.mask.allowed
-        same = replace(layout, mask=SpelledOut(length, length, pairs=pairs))
+        same = replace(layout, mask=ExplicitMask(length, length, pairs=pairs))
         torch.testing.assert_close(sparse(x, layout)[at_real], full(x, same)[at_real], atol=TOLERANCE, rtol=0)
 
 
@@ -281,9 +288,9 @@ def test_a_linformer_with_rotary_positions_mixes_the_scores_of_turned_tokens(
 ) -> None:
     """So that shifting all tokens alike changes no score."""
     torch.manual_seed(seed)
-    e, rotary = Mixtures(3, 12).double(), RotaryPositions(halves=halves)
+    e, rotary = LengthProjection(3, 12).double(), RotaryPositions(halves=halves)
     kernel, (q, k, v) = LinformerAttention(0.5, e, e), vectors(length, seed)
-    layout = lay_out(torch.zeros(ROWS, length))
+    layout = make_layout(torch.zeros(ROWS, length))
     turned = [rotary.rotate(x, layout.keys) for x in (q, k)]
     with open_taps(kernel) as seen:
         kernel(*turned, v, layout)
@@ -295,8 +302,8 @@ def test_a_linformer_with_rotary_positions_mixes_the_scores_of_turned_tokens(
 def test_a_cached_step_gets_what_positions_add_even_where_old_keys_are_gone(kept: int) -> None:
     kernel, (q, k, v) = WindowAttention(0.5, 4), vectors(20, 0)
     bias, table = torch.randn(1, HEADS, 20, 20).double(), torch.randn(20, VALUES).double()
-    whole = kernel(q, k, v, lay_out(torch.zeros(ROWS, 20), causal=True), bias, lambda weights: weights @ table)
-    new = lay_out(torch.zeros(ROWS, 3), before=17, causal=True)
+    whole = kernel(q, k, v, make_layout(torch.zeros(ROWS, 20), causal=True), bias, lambda weights: weights @ table)
+    new = make_layout(torch.zeros(ROWS, 3), before=17, causal=True)
     last = slice(20 - kept, None)
     step = kernel(q[:, :, 17:], k[:, :, last], v[:, :, last], new, bias[:, :, 17:], lambda weights: weights @ table)
     torch.testing.assert_close(step, whole[:, :, 17:])
@@ -306,31 +313,31 @@ def test_a_cached_step_gets_what_positions_add_even_where_old_keys_are_gone(kept
 def test_dropped_weights_are_on_average_kept(length: int) -> None:
     kernels: list[SparseAttention] = [
         WindowAttention(0.1, 3, dropout=0.25),
-        BigBirdAttention(0.1, 4, Pattern(3, 2, 1, 0), dropout=0.25),
+        BigBirdAttention(0.1, 4, BigBirdPattern(3, 2, 1, 0), dropout=0.25),
     ]
     torch.manual_seed(0)
     q, v = torch.randn(1, 1, length, 4), torch.ones(1, 1, length, 4)
     for kernel in kernels:
-        out = torch.stack([kernel(q, q, v, lay_out(torch.zeros(1, length))) for _ in range(200)])
+        out = torch.stack([kernel(q, q, v, make_layout(torch.zeros(1, length))) for _ in range(200)])
         assert out.std() > 0.05
         assert abs(out.mean() - 1) < 0.02
-        assert (kernel.eval()(q, q, v, lay_out(torch.zeros(1, length))) - 1).abs().max() < 1e-5
+        assert (kernel.eval()(q, q, v, make_layout(torch.zeros(1, length))) - 1).abs().max() < 1e-5
 
 
 @given(length=st.integers(1, 40), padding=st.sampled_from(["none", "end", "anywhere"]), seed=st.integers(0, 2**16))
 def test_the_way_that_can_drop_weights_agrees_where_it_drops_none(length: int, padding: str, seed: int) -> None:
     mask, (q, k, v) = pads(length, padding, seed), vectors(length, seed)
     at_real = torch.ones(ROWS, 1, 1, 1, dtype=torch.bool) if mask is None else mask[:, None, :, None]
-    window, bird = WindowAttention(0.5, 3), BigBirdAttention(0.5, 2, Pattern(3, 2, 1, seed))
+    window, bird = WindowAttention(0.5, 3), BigBirdAttention(0.5, 2, BigBirdPattern(3, 2, 1, seed))
     window.block = 3
-    layout = lay_out(torch.zeros(ROWS, length), mask)
+    layout = make_layout(torch.zeros(ROWS, length), mask)
     for kernel in (window, bird):
         usual = kernel(q, k, v, layout)
         kernel.dropout = 1e-9  # none of so few
         torch.testing.assert_close(kernel(q, k, v, layout) * at_real, usual * at_real, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("kernel", [WindowAttention(0.5, 16), BigBirdAttention(0.5, 16, Pattern(3, 2, 1, 0))])
+@pytest.mark.parametrize("kernel", [WindowAttention(0.5, 16), BigBirdAttention(0.5, 16, BigBirdPattern(3, 2, 1, 0))])
 def test_no_tensor_has_an_entry_for_each_pair(kernel: SparseAttention) -> None:
     length, largest = 4096, 0
 
@@ -343,14 +350,14 @@ def test_no_tensor_has_an_entry_for_each_pair(kernel: SparseAttention) -> None:
 
     x = torch.randn(1, 1, length, 4)
     with Largest():  # type: ignore[no-untyped-call]
-        kernel(x, x, x, lay_out(torch.zeros(1, length)))
+        kernel(x, x, x, make_layout(torch.zeros(1, length)))
     assert largest < length * length / 8
 
 
 def test_flops_are_those_of_the_pairs_that_meet() -> None:
     assert WindowAttention(0.5, 3).flops(100, 4, 6) == 2 * 7 * 10
     assert WindowAttention(0.5, 3).flops(5, 4, 6) == 2 * 5 * 10
-    bird = BigBirdAttention(0.5, 10, Pattern(3, 2, 1, 0))
+    bird = BigBirdAttention(0.5, 10, BigBirdPattern(3, 2, 1, 0))
     assert bird.flops(20, 4, 6) == 2 * 20 * 10
     assert bird.flops(100, 4, 6) == 2 * 68 * 10  # 8 blocks meet 6 of 10, and 2 meet all
-    assert LinformerAttention(0.5, Mixtures(3, 9), Mixtures(3, 9)).flops(100, 4, 6) == 2 * 2 * 3 * 10
+    assert LinformerAttention(0.5, LengthProjection(3, 9), LengthProjection(3, 9)).flops(100, 4, 6) == 2 * 2 * 3 * 10

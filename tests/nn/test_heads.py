@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn.heads import into_heads, out_of_heads
+from regard.nn.cpu.heads import into_heads, out_of_heads
 from regard.nn.layout import Packing, Tokens
 
 WIDTH = 3

@@ -18,7 +18,7 @@ from regard.nn import (
     PreNorm,
     Residual,
     SelfAttention,
-    lay_out,
+    make_layout,
 )
 
 WIDTH, HEADS, HIDDEN = 16, 4, 24
@@ -80,7 +80,7 @@ def test_encoder_layer_equals_torchs(pre_norm: bool, activation: str, seed: int,
     longest = max(lengths)
     x = torch.randn(len(lengths), longest, WIDTH)
     mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    layout = lay_out(mask.long(), mask, pack=False)
+    layout = make_layout(mask.long(), mask, pack=False)
     expected = theirs(x, src_key_padding_mask=~mask)
     torch.testing.assert_close(ours(x, layout)[mask], expected[mask], atol=1e-5, rtol=0)
 
@@ -129,7 +129,7 @@ def test_decoder_layer_equals_torchs(
     source_mask = torch.arange(int(source_lengths.max())) < source_lengths[:, None]
     target_mask = torch.arange(int(target_lengths.max())) < target_lengths[:, None]
     memory, x = torch.randn(*source_mask.shape, WIDTH), torch.randn(*target_mask.shape, WIDTH)
-    layout = lay_out(target_mask.long(), target_mask, causal=True, pack=False)
+    layout = make_layout(target_mask.long(), target_mask, causal=True, pack=False)
     ahead = torch.ones(x.size(1), x.size(1)).triu(1).bool()
     expected = theirs(
         x, memory, tgt_mask=ahead, tgt_key_padding_mask=~target_mask, memory_key_padding_mask=~source_mask

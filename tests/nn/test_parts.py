@@ -12,20 +12,20 @@ from regard.errors import InputError
 from regard.models import build
 from regard.nn import (
     DensePooling,
-    Embedding,
     FeedForward,
-    FirstPooling,
+    FirstTokenPooling,
     GatedFeedForward,
     MeanPooling,
     Positions,
     PostNorm,
     PreNorm,
     Tap,
-    lay_out,
+    TokenEmbedding,
+    make_layout,
     open_taps,
     taps_of,
 )
-from regard.nn.embedding import token_table
+from regard.nn.embedding import embedding_matrix
 
 
 def test_feed_forward_is_the_papers_formula() -> None:
@@ -53,9 +53,9 @@ def test_residuals_wrap_a_sublayer_in_the_order_they_are_named_for(connected: bo
 
 
 def test_embeddings_are_scaled_and_have_unit_variance() -> None:
-    embedding = Embedding(token_table(1000, 64), Positions())
+    embedding = TokenEmbedding(embedding_matrix(1000, 64), Positions())
     ids = torch.arange(1000)[None]
-    x = embedding(ids, lay_out(ids).queries)
+    x = embedding(ids, make_layout(ids).queries)
     torch.testing.assert_close(x[0], embedding.weight * math.sqrt(64))
     assert abs(x.std() - 1) < 0.02
 
@@ -92,8 +92,8 @@ def test_pooling_ignores_pads() -> None:
     mask = torch.tensor([[False, True, True]])
     assert MeanPooling()(states, mask).tolist() == [[2.0, 3.0]]
     assert MeanPooling()(states[:, 1:]).tolist() == [[2.0, 3.0]]
-    assert FirstPooling()(states, mask).tolist() == [[1.0, 2.0]]
-    assert FirstPooling()(states[:, 1:]).tolist() == [[1.0, 2.0]]
+    assert FirstTokenPooling()(states, mask).tolist() == [[1.0, 2.0]]
+    assert FirstTokenPooling()(states[:, 1:]).tolist() == [[1.0, 2.0]]
     dense = DensePooling(2)
     torch.testing.assert_close(dense(states, mask), torch.tanh(dense.dense(torch.tensor([[1.0, 2.0]]))))
 
@@ -113,8 +113,8 @@ def test_dropout_acts_in_training() -> None:
         out = order(nn.Identity(), 0.5)(torch.zeros(1, 100, 8), torch.ones_like)
         assert set(out.unique().tolist()) == {0.0, 2.0}
     ids = torch.arange(50)[None]
-    embedding = Embedding(token_table(50, 8), Positions(), dropout=0.5)
-    assert 0.3 < (embedding(ids, lay_out(ids).queries) == 0).float().mean() < 0.7
+    embedding = TokenEmbedding(embedding_matrix(50, 8), Positions(), dropout=0.5)
+    assert 0.3 < (embedding(ids, make_layout(ids).queries) == 0).float().mean() < 0.7
     for layer in (FeedForward(4, 6, nn.Identity(), 0.999999), GatedFeedForward(4, 6, 0.999999)):
         bias = layer.output.bias if layer.output.bias is not None else 0
         torch.testing.assert_close(layer(torch.randn(2, 4)), torch.zeros(2, 4) + bias)

@@ -14,7 +14,6 @@ from regard.models import EncoderOnlyTransformer
 from regard.nn import (
     AlibiPositions,
     Block,
-    Embedding,
     FeedForward,
     FullAttention,
     Layout,
@@ -27,16 +26,17 @@ from regard.nn import (
     SelfAttention,
     SinusoidalPositions,
     Stack,
+    TokenEmbedding,
     Tokens,
-    lay_out,
-    sinusoids,
+    make_layout,
+    sinusoidal_table,
 )
-from regard.nn.embedding import token_table
+from regard.nn.embedding import embedding_matrix
 
 
 @given(length=st.integers(1, 30), width=st.integers(1, 17))
 def test_sinusoids_are_the_formula_of_the_paper(length: int, width: int) -> None:
-    table = sinusoids(length, width)
+    table = sinusoidal_table(length, width)
     assert table.shape == (length, width)
     for position in range(length):
         for column in range(width):
@@ -46,21 +46,21 @@ def test_sinusoids_are_the_formula_of_the_paper(length: int, width: int) -> None
 
 
 def test_sinusoids_in_halves_are_the_same_numbers_in_another_order() -> None:
-    table = sinusoids(9, 8)
-    assert torch.equal(sinusoids(9, 8, halves=True), torch.cat([table[:, 0::2], table[:, 1::2]], dim=1))
+    table = sinusoidal_table(9, 8)
+    assert torch.equal(sinusoidal_table(9, 8, halves=True), torch.cat([table[:, 0::2], table[:, 1::2]], dim=1))
 
 
 def test_sinusoidal_positions_have_no_last_one() -> None:
     positions = SinusoidalPositions(6)
     for length in (3, 70, 500):
         x = torch.zeros(1, length, 6)
-        tokens = lay_out(torch.zeros(1, length, dtype=torch.long)).queries
-        torch.testing.assert_close(positions.embed(x, tokens)[0], sinusoids(length, 6).float())
+        tokens = make_layout(torch.zeros(1, length, dtype=torch.long)).queries
+        torch.testing.assert_close(positions.embed(x, tokens)[0], sinusoidal_table(length, 6).float())
 
 
 def test_the_table_of_sinusoids_grows_only_with_the_input() -> None:
     positions = SinusoidalPositions(6)
-    tokens = lay_out(torch.zeros(1, 40, dtype=torch.long)).queries
+    tokens = make_layout(torch.zeros(1, 40, dtype=torch.long)).queries
     for dtype in (torch.float32, torch.float64) * 5:
         assert positions.embed(torch.zeros(1, 40, 6, dtype=dtype), tokens).dtype == dtype
     assert len(positions._table) == 80
@@ -68,9 +68,9 @@ def test_the_table_of_sinusoids_grows_only_with_the_input() -> None:
 
 def test_learned_positions_say_where_they_end() -> None:
     positions = LearnedPositions(length=4, width=6)
-    assert positions.embed(torch.zeros(1, 4, 6), lay_out(torch.zeros(1, 4).long()).queries).shape == (1, 4, 6)
+    assert positions.embed(torch.zeros(1, 4, 6), make_layout(torch.zeros(1, 4).long()).queries).shape == (1, 4, 6)
     with pytest.raises(InputError) as error:
-        positions.embed(torch.zeros(1, 5, 6), lay_out(torch.zeros(1, 5).long()).queries)
+        positions.embed(torch.zeros(1, 5, 6), make_layout(torch.zeros(1, 5).long()).queries)
     assert str(error.value) == (
         "The input is 5 tokens long, but this network learned 4 positions: "
         "shorten the input, or train with model.positions.max_length = 5."
@@ -79,7 +79,7 @@ def test_learned_positions_say_where_they_end() -> None:
 
 def test_pads_are_not_counted_as_positions() -> None:
     mask = torch.tensor([[False, True, True, False], [True, False, False, True]])
-    assert lay_out(torch.zeros(2, 4).long(), mask).queries.index.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
+    assert make_layout(torch.zeros(2, 4).long(), mask).queries.index.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
 
 
 class Depth(Positions):
@@ -95,7 +95,7 @@ class Depth(Positions):
 
 def stack_with(positions: Positions, causal: bool = True) -> Stack:
     torch.manual_seed(0)
-    embedding = Embedding(token_table(VOCABULARY, 16), positions)
+    embedding = TokenEmbedding(embedding_matrix(VOCABULARY, 16), positions)
     layers = [
         Block(
             SelfAttention(16, 4, FullAttention(0.5), positions),
@@ -112,7 +112,7 @@ def stack_with(positions: Positions, causal: bool = True) -> Stack:
 def test_schemes_inside_attention_know_distances_and_nothing_else(scheme: Positions) -> None:
     layer = stack_with(scheme, causal=False).layers[0]
     x = torch.randn(1, 4, 16, dtype=torch.float64)
-    layout = lay_out(torch.zeros(1, 4).long())
+    layout = make_layout(torch.zeros(1, 4).long())
     later = Tokens(layout.queries.index + 5)
     torch.testing.assert_close(layer(x, Layout(later, later, layout.mask)), layer(x, layout))
     swapped = torch.tensor([1, 0, 2, 3])  # a reversal would keep every distance

@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.nn import open_taps
-from regard.nn.recurrent import Cell, GRUCell, LSTMCell, RecurrentLayer, VanillaCell
-from regard.nn.sequences import Sequences
-from regard.nn.source_attention import AdditiveScore, DotScore, GeneralScore, Score, SourceAttention
+from regard.nn.recurrent import GRUCell, LSTMCell, RecurrentCell, RecurrentLayer, RNNCell
+from regard.nn.recurrent_attention import AdditiveScore, DotScore, GeneralScore, Score, SourceAttention
+from regard.nn.recurrent_stack import Sequences
 from regard.nn.taps import record_taps
 
-CELLS = [VanillaCell, LSTMCell, GRUCell]
+CELLS = [RNNCell, LSTMCell, GRUCell]
 TOLERANCE = 1e-12
 
 
-def layer_of(cell: type[Cell], *, bidirectional: bool = False, inputs: int = 3, width: int = 4) -> RecurrentLayer:
+def layer_of(
+    cell: type[RecurrentCell], *, bidirectional: bool = False, inputs: int = 3, width: int = 4
+) -> RecurrentLayer:
     torch.manual_seed(0)
     return RecurrentLayer(cell, inputs, width, bidirectional=bidirectional).double()
 
@@ -27,7 +29,7 @@ def layer_of(cell: type[Cell], *, bidirectional: bool = False, inputs: int = 3, 
 @pytest.mark.parametrize("cell", CELLS)
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any), seed=st.integers(0, 2**31))
 def test_the_written_out_cell_equals_the_kernel(
-    cell: type[Cell], bidirectional: bool, lengths: list[int], seed: int
+    cell: type[RecurrentCell], bidirectional: bool, lengths: list[int], seed: int
 ) -> None:
     layer = layer_of(cell, bidirectional=bidirectional)
     generator = torch.Generator().manual_seed(seed)
@@ -42,8 +44,8 @@ def test_the_written_out_cell_equals_the_kernel(
     torch.testing.assert_close(slow_state, fast_state, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize(("cell", "theirs"), [(VanillaCell, nn.RNN), (LSTMCell, nn.LSTM), (GRUCell, nn.GRU)])
-def test_a_cell_with_their_weights_is_theirs(cell: type[Cell], theirs: type[nn.RNNBase]) -> None:
+@pytest.mark.parametrize(("cell", "theirs"), [(RNNCell, nn.RNN), (LSTMCell, nn.LSTM), (GRUCell, nn.GRU)])
+def test_a_cell_with_their_weights_is_theirs(cell: type[RecurrentCell], theirs: type[nn.RNNBase]) -> None:
     layer, own = layer_of(cell), theirs(3, 4, batch_first=True).double()  # type: ignore[arg-type, call-arg]
     layer.kernel.load_state_dict(own.state_dict())
     x = torch.randn(2, 6, 3, dtype=torch.double)
@@ -67,7 +69,7 @@ def sigmoid(x: float) -> float:
 
 
 def test_a_vanilla_step_by_hand() -> None:
-    layer = layer_of(VanillaCell, inputs=1, width=1)
+    layer = layer_of(RNNCell, inputs=1, width=1)
     numbers(layer, [0.5], [2.0])
     out, _ = layer(torch.tensor([[[1.0], [3.0]]]).double())
     first = math.tanh(0.5)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from family import Batch, batches
-from regard.nn import FullAttention, Layout, Positions, RelativePositions, lay_out, open_taps
+from regard.nn import FullAttention, Layout, Positions, RelativePositions, make_layout, open_taps
 from regard.nn.relative import RelativeVectors
 
 HEADS, KEY, VALUE, SCALE = 2, 3, 5, 0.4
@@ -57,7 +57,7 @@ def test_the_fast_way_is_the_formula_and_has_its_gradients(
     batch: Batch, clip: int, per_head: bool, causal: bool
 ) -> None:
     vectors = vectors_of(clip, per_head)
-    layout = lay_out(batch.target, batch.target_mask, causal=causal)
+    layout = make_layout(batch.target, batch.target_mask, causal=causal)
     inputs = qkv(*batch.target.shape)
     learned = [*inputs, *vectors.parameters()]
 
@@ -77,7 +77,7 @@ def test_heads_share_vectors_or_have_their_own(per_head: bool, shape: tuple[int,
 
 
 def test_all_that_is_further_than_the_clip_is_equally_far() -> None:
-    layout = lay_out(torch.zeros(1, 8).long())
+    layout = make_layout(torch.zeros(1, 8).long())
     bias = vectors_of(2, per_head=False).bias(torch.ones(1, HEADS, 8, KEY, dtype=torch.float64), layout)
     assert bias is not None
     after = bias[0, 0, 0].tolist()  # what the first token makes of each
@@ -102,14 +102,14 @@ class Largest(TorchDispatchMode):
 def test_no_vector_is_written_down_for_each_pair_of_tokens() -> None:
     length = 40
     vectors, inputs = vectors_of(4, per_head=True), qkv(1, length)
-    layout = lay_out(torch.zeros(1, length).long(), causal=True)
+    layout = make_layout(torch.zeros(1, length).long(), causal=True)
     with Largest() as largest:  # type: ignore[no-untyped-call]
         through_the_hooks(inputs[0], inputs[1], inputs[2], layout, vectors).sum().backward()
     assert largest.numbers == HEADS * length * length
 
 
 def test_taps_see_what_the_vectors_add() -> None:
-    inputs, layout, vectors = qkv(1, 4), lay_out(torch.zeros(1, 4).long()), vectors_of(2, per_head=False)
+    inputs, layout, vectors = qkv(1, 4), make_layout(torch.zeros(1, 4).long()), vectors_of(2, per_head=False)
     kernel = FullAttention(SCALE)
     with open_taps(kernel) as seen:
         kernel(*inputs, layout, vectors.bias(inputs[0], layout), lambda weights: vectors.mix(weights, layout))

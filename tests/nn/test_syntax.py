@@ -14,7 +14,7 @@ from regard.data import parses as trees
 from regard.data.pairs import pad_features
 from regard.errors import InputError
 from regard.models import build
-from regard.nn import Positions, lay_out
+from regard.nn import Positions, make_layout
 from regard.nn import SyntaxPositions as Scheme
 from regard.nn.relative import RelativeVectors
 from regard.nn.syntax import FACTS, tree_distance
@@ -45,7 +45,7 @@ def test_distances_are_those_of_a_walk_up_the_tree(rows: list[tuple[list[int], l
     known = as_tensors([features(heads, words) for heads, words in rows])
     lengths = [len(words) + 1 for _, words in rows]
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    found = tree_distance(lay_out(mask.long(), mask, features=known))
+    found = tree_distance(make_layout(mask.long(), mask, features=known))
     for row, (heads, words) in enumerate(rows):
         root = heads.index(0) + 1
         tree, tokens = [*heads, root], [*words, len(heads) + 1]  # the end hangs from the root, as a full stop does
@@ -57,7 +57,7 @@ def test_distances_are_those_of_a_walk_up_the_tree(rows: list[tuple[list[int], l
 def test_the_distances_of_a_sentence_by_hand() -> None:
     """Bush held a talk: `held` is the root, `a` hangs from `talk`."""
     known = as_tensors([features([2, 0, 4, 2], [1, 2, 3, 4])])
-    found = tree_distance(lay_out(torch.ones(1, 5).long(), features=known))[0, 0].tolist()
+    found = tree_distance(make_layout(torch.ones(1, 5).long(), features=known))[0, 0].tolist()
     assert found[0] == [0, 1, -3, -2, -2]  # Bush: held is above it; a, talk and the end are across the root, and later
     assert found[1] == [-1, 0, -2, -1, -1]  # held: all are below it
     assert found[2] == [3, 2, 0, 1, -3]  # a: talk is one step towards the root
@@ -79,7 +79,7 @@ def test_a_network_without_its_facts_says_so() -> None:
 
 def test_what_is_deeper_than_the_deepest_is_equally_deep() -> None:
     scheme = Scheme(Positions(), width=4, deepest=2, clip=0)
-    layout = lay_out(torch.ones(1, 4).long(), features={"depth": torch.tensor([[1, 2, 3, 9]])})
+    layout = make_layout(torch.ones(1, 4).long(), features={"depth": torch.tensor([[1, 2, 3, 9]])})
     added = scheme.embed(torch.zeros(1, 4, 4), layout.queries)[0]
     assert torch.equal(added[1], added[2])
     assert torch.equal(added[1], added[3])

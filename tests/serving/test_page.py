@@ -27,8 +27,8 @@ from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.interpret.ablation import Change
 from regard.interpret.trace import Trace
 from regard.labs import LABS
-from regard.models.activations import ACTIVATIONS
-from regard.models.initialise import initialise
+from regard.models.components import ACTIVATIONS
+from regard.models.initialization import initialize
 from regard.serving.access import AccessPolicy
 from regard.serving.app import PAGE
 from regard.serving.loaded_models import LoadedModel, load_models
@@ -50,8 +50,8 @@ PATIENCE = 20_000  # milliseconds
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("translator") / "en-it"
-    whole = partial(initialise, shrink=False)  # the stream changes more, so that it does not only repeat what it reads
-    with patch("regard.models.assembly.initialise", whole):
+    whole = partial(initialize, shrink=False)  # the stream changes more, so that it does not only repeat what it reads
+    with patch("regard.models.assembly.initialize", whole):
         saved(folder, EncoderDecoderConfig(**SMALL), seed=6)
     return load_models([str(folder)])[0]
 

@@ -22,8 +22,8 @@ from regard.config import (
 )
 from regard.errors import RunError
 from regard.models import build
-from regard.nn.output import Output
-from regard.nn.precision import products_in
+from regard.nn.embedding import OutputProjection
+from regard.nn.functional import autocast
 from regard.nn.taps import open_taps
 from regard.training import losses_fused
 from regard.training.bidirectional import BothWays, TwoWayBatch
@@ -148,7 +148,7 @@ def test_pieces_of_any_size_give_the_loss_of_the_formula_and_its_gradients(
     seed: int, rows: int, vocabulary: int, smoothing: float, bias: bool, piece: int
 ) -> None:
     torch.manual_seed(seed)
-    output = Output(nn.Parameter(torch.randn(vocabulary, 5)), bias).double()
+    output = OutputProjection(nn.Parameter(torch.randn(vocabulary, 5)), bias).double()
     if output.bias is not None:
         nn.init.normal_(output.bias)
     first, second = (torch.randn(rows, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
@@ -167,11 +167,11 @@ def test_pieces_of_any_size_give_the_loss_of_the_formula_and_its_gradients(
 
 def test_in_16_bits_gradients_are_nearly_the_same_and_open_taps_see_all_logits() -> None:
     torch.manual_seed(0)
-    output, targets = Output(nn.Parameter(torch.randn(9, 5))), torch.randint(0, 9, (6,))
+    output, targets = OutputProjection(nn.Parameter(torch.randn(9, 5))), torch.randint(0, 9, (6,))
     states = torch.randn(2, 6, 5, requires_grad=True)
     found = []
     for kind in (torch.float32, torch.bfloat16):
-        with products_in(kind, torch.device("cpu")):
+        with autocast(kind, torch.device("cpu")):
             loss = losses_fused.fused_rdrop_cross_entropy(states[0], states[1], output, targets, 0.1, 2.0)
         found.append(torch.autograd.grad(loss.loss, states)[0])
     assert found[1].dtype == torch.float32

@@ -14,7 +14,7 @@ from regard.cli.data import is_translator
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.data.stats import CorpusStats
 from regard.errors import ConfigError
-from regard.models.bidirectional import BidirectionalLanguageModel as Network
+from regard.models.recurrent import BidirectionalLanguageModel as Network
 from regard.training.automatic_settings import picks_for_both_ways
 from regard.training.bidirectional import BothWays, TwoWayBatch
 from regard.training.runner import run_training

@@ -11,7 +11,7 @@ from regard.config import BidirectionalLanguageModelConfig, Config, ModelConfig,
 from regard.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, DataError
 from regard.models import build
-from regard.nn import Embedding
+from regard.nn import TokenEmbedding
 from regard.training.display import ProgressDisplay
 from regard.training.initialization import check_word_vectors, initialize_embeddings
 from regard.training.runner import run_training
@@ -41,7 +41,7 @@ def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Toke
     )
     network, before = build(config), build(config)
     before.load_state_dict(network.state_dict())
-    tables = [part.weight for part in network.modules() if isinstance(part, Embedding)]
+    tables = [part.weight for part in network.modules() if isinstance(part, TokenEmbedding)]
     width = tables[0].size(1)
     vectors = vectors_of(tmp_path / "vectors.txt", WORDS, width)
     said = initialize_embeddings(network, tokenizer, tmp_path / "vectors.txt")
@@ -51,7 +51,7 @@ def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Toke
     expected = found * width**-0.5 / found.square().mean().sqrt()
     others = [number for number in range(len(tokenizer)) if number not in rows]
     for table, was in zip(
-        tables, [part.weight for part in before.modules() if isinstance(part, Embedding)], strict=True
+        tables, [part.weight for part in before.modules() if isinstance(part, TokenEmbedding)], strict=True
     ):
         torch.testing.assert_close(table[rows], expected)
         assert table[rows].square().mean().sqrt().item() == pytest.approx(width**-0.5)

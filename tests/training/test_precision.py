@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from family import DECODERS, ENCODERS, make
 from regard.config import ModelConfig
 from regard.errors import ConfigError
-from regard.nn.output import Output
-from regard.nn.precision import products_in
+from regard.nn.embedding import OutputProjection
+from regard.nn.functional import autocast
 from regard.training import environment
 from regard.training.display import ProgressDisplay
 from regard.training.distributed import ProcessGroup
@@ -55,7 +55,7 @@ def test_gradients_are_nearly_those_of_float32(name: str) -> None:
 def test_encoders_read_nearly_the_same(name: str) -> None:
     network, ids = make(ENCODERS[name]).float().eval(), torch.randint(1, 20, (4, 9))
     exact = network.encode(ids).states
-    with products_in(torch.bfloat16, CPU):
+    with autocast(torch.bfloat16, CPU):
         short = network.encode(ids).states
     assert 0 < (short.float() - exact).norm() / exact.norm() < NEAR
 
@@ -65,11 +65,11 @@ def test_encoders_read_nearly_the_same(name: str) -> None:
 @pytest.mark.parametrize("sure", [0.0, 1.0, 3.0])
 def test_the_loss_in_pieces_is_nearly_exact_however_sure_it_is(bias: bool, smoothing: float, sure: float) -> None:
     torch.manual_seed(5)
-    output, targets = Output(nn.Parameter(torch.randn(500, 16)), bias), torch.randint(0, 500, (60,))
+    output, targets = OutputProjection(nn.Parameter(torch.randn(500, 16)), bias), torch.randint(0, 500, (60,))
     hidden = (torch.randn(60, 16) + sure * output.weight[targets]).detach().requires_grad_()
     inputs = [hidden, *output.parameters()]
     wanted = smoothed_cross_entropy(output(hidden), targets, smoothing)
-    with products_in(torch.bfloat16, CPU):
+    with autocast(torch.bfloat16, CPU):
         found = fused_cross_entropy(hidden, output, targets, smoothing)
     assert found.cross_entropy.dtype == torch.float32
     torch.testing.assert_close(found.cross_entropy, wanted.cross_entropy, rtol=0.03, atol=0.01)

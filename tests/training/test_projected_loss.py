@@ -6,22 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.nn.output import Output
+from regard.nn.embedding import OutputProjection
 from regard.nn.taps import open_taps
 from regard.training import losses_fused
 from regard.training.losses import Loss, smoothed_cross_entropy
 from regard.training.losses_fused import fused_cross_entropy
 
 
-def layer(seed: int, vocabulary: int, width: int, bias: bool) -> Output:
+def layer(seed: int, vocabulary: int, width: int, bias: bool) -> OutputProjection:
     torch.manual_seed(seed)
-    made = Output(nn.Parameter(torch.randn(vocabulary, width, dtype=torch.float64)), bias).double()
+    made = OutputProjection(nn.Parameter(torch.randn(vocabulary, width, dtype=torch.float64)), bias).double()
     if made.bias is not None:
         nn.init.normal_(made.bias)
     return made
 
 
-def gradients(loss: Loss, hidden: Tensor, output: Output) -> list[Tensor]:
+def gradients(loss: Loss, hidden: Tensor, output: OutputProjection) -> list[Tensor]:
     inputs = [hidden, *output.parameters()]
     return list(torch.autograd.grad(loss.loss * 0.25, inputs))
 

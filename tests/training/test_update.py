@@ -11,7 +11,7 @@ from family import DECODERS, batches, make
 from family import Batch as Sentences
 from regard.config.training import AdamConfig, AdamWConfig
 from regard.models import Network
-from regard.models.weights import tensors_of
+from regard.models.weights import named_tensors
 from regard.training.objectives import NextToken, TokenBatch
 from regard.training.update import DivergedError, build_optimizer, update
 
@@ -33,7 +33,7 @@ def batch_of(sentences: Sentences, network: Network) -> TokenBatch:
 def after(network: Network, batches: list[TokenBatch], **settings: float) -> dict[str, torch.Tensor]:
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     update(NextToken(network, 0.1), optimizer, batches, 0.5, **settings)  # type: ignore[arg-type]
-    return tensors_of(network)
+    return named_tensors(network)
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -22,9 +22,9 @@ def run(
 
     if quantization is not None and to != "ctranslate2":
         raise ConfigError(f"--quantization {quantization}: is for --to ctranslate2; leave it out.")
-    from regard.models.contents import model_folder
+    from regard.models.folder_files import resolve_model_folder
 
-    folder = model_folder(model)
+    folder = resolve_model_folder(model)
     out = out or Path(f"{_name(model)}-{to}")
     if to == "ctranslate2":
         _to_ctranslate2(folder, out, quantization or "int8")
@@ -35,7 +35,7 @@ def run(
 def _to_ctranslate2(folder: Path, out: Path, precision: Literal["int8", "float32"]) -> None:
     from regard.interop.ctranslate2 import to_ctranslate2
     from regard.interop.example import ctranslate2_example
-    from regard.models.contents import read_config
+    from regard.models.folder_files import read_config
 
     to_ctranslate2(folder, out, precision)
     _tell(f"{out}: for CTranslate2, {precision}", ctranslate2_example(out, read_config(folder)))
@@ -44,7 +44,7 @@ def _to_ctranslate2(folder: Path, out: Path, precision: Literal["int8", "float32
 def _to_huggingface(folder: Path, out: Path) -> None:
     from regard.interop.example import huggingface_example
     from regard.interop.huggingface_export import to_huggingface
-    from regard.models.contents import read_config
+    from regard.models.folder_files import read_config
 
     exported = to_huggingface(folder, out)
     for note in exported.notes:

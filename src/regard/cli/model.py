@@ -31,17 +31,17 @@ def show(
     """Show a network's parts: parameters, FLOPs per token, and memory for training."""
     from regard.config import preset_names
     from regard.models.anatomy import anatomy
-    from regard.models.assembly import sketch
+    from regard.models.assembly import build_meta
 
     if source is None and not settings:
-        found = {name: anatomy(sketch(_config(name, []).model)) for name in preset_names()}
+        found = {name: anatomy(build_meta(_config(name, []).model)) for name in preset_names()}
         if as_json:
             print(json.dumps({name: parts.as_dict() for name, parts in found.items()}, indent=2))
         else:
             _print_presets(found)
         return
     config = _config(source, settings or [])
-    network = sketch(config.model)
+    network = build_meta(config.model)
     if taps:
         names = list(network.taps)
         print(json.dumps(names, indent=2) if as_json else "\n".join(names))
@@ -57,7 +57,7 @@ def _config(source: str | None, settings: list[str]) -> "Config":
     from regard.config import load_config, preset_names
     from regard.config.errors import did_you_mean
     from regard.errors import ConfigError
-    from regard.models.contents import read_config
+    from regard.models.folder_files import read_config
 
     if source and source not in preset_names() and Path(source).is_dir():
         if settings:

@@ -16,8 +16,8 @@ from regard.data.batching import BatchSampler
 from regard.data.encoder_inputs import EncoderInput, InputTemplate, make_encoder_batch, word_texts
 from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError
-from regard.models.network import EncodingNetwork, Memory, Network
-from regard.nn import DensePooling, FirstPooling, MeanPooling
+from regard.models.network import EncoderNetwork, Memory, Network
+from regard.nn import DensePooling, FirstTokenPooling, MeanPooling
 
 TextOrPair = str | tuple[str, str]  # one text, or a pair of them
 ENCODER_BATCH_TOKENS = 4096  # in a batch
@@ -27,7 +27,7 @@ ENCODER_BATCH_TOKENS = 4096  # in a batch
 class TextEncoder:
     """An encoder with its tokenizer."""
 
-    network: EncodingNetwork
+    network: EncoderNetwork
     config: Config
     tokenizer: Tokenizer
     most: int | None = None  # tokens of a text that are read, where that is fewer than the network can
@@ -35,7 +35,7 @@ class TextEncoder:
     @classmethod
     def of(cls, network: Network, config: Config, tokenizer: Tokenizer, who: str) -> "TextEncoder":
         """The reader of a network, which must be an encoder; `who` it is, for the complaint."""
-        if not isinstance(network, EncodingNetwork):
+        if not isinstance(network, EncoderNetwork):
             raise ConfigError(
                 f"{who}: is of the kind {config.model.family}, which gives no vectors and no labels for texts; "
                 "give an encoder, as regard train masked, elmo, classify and tag make them."
@@ -129,4 +129,4 @@ def _pooling(reader: TextEncoder, asked: Pooling | None) -> torch.nn.Module:
     own = reader.network.pooling
     if asked == "first-dense" and not isinstance(own, DensePooling):
         raise ConfigError("--pooling first-dense: this model has learned no dense layer for it; use mean or first.")
-    return {"mean": MeanPooling(), "first": FirstPooling(), "first-dense": own, None: own}[asked]
+    return {"mean": MeanPooling(), "first": FirstTokenPooling(), "first-dense": own, None: own}[asked]

@@ -36,7 +36,7 @@ from regard.interop.equivalents import Tensors, even_heads, even_width, position
 from regard.interop.new_folder import new_folder
 from regard.interop.tokenizers import carried
 from regard.models import load
-from regard.models.contents import TARGET_TOKENIZER, TOKENIZER, read_config
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
 
 Precision = Literal["int8", "float32"]
 ACTIVATIONS = {
@@ -56,8 +56,8 @@ def to_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "
     reason = why_not(config)
     if reason is not None:
         raise ModelError(f"{folder}: cannot be converted, because {reason}; use it with regard itself.")
-    tokenizers = carried(folder, TOKENIZER, TARGET_TOKENIZER)
-    names = vocabularies(config, tokenizers.by_file.get(TOKENIZER), tokenizers.by_file.get(TARGET_TOKENIZER))
+    tokenizers = carried(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+    names = vocabularies(config, tokenizers.by_file.get(TOKENIZER_FILE), tokenizers.by_file.get(TARGET_TOKENIZER_FILE))
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
     spec = specification(config, tensors, names)
     spec.validate()

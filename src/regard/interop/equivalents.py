@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from regard.config import LearnedPositionsConfig, NoPositionsConfig, SinusoidalPositionsConfig, TransformerConfig
 from regard.interop.ctranslate2_limits import POSITIONS
-from regard.nn import sinusoids
+from regard.nn import sinusoidal_table
 
 Tensors = Mapping[str, Tensor]
 
@@ -93,7 +93,7 @@ def position_table(tensors: Tensors, stack: str, model: TransformerConfig) -> Te
         case LearnedPositionsConfig():
             return tensors[f"{stack}.embedding.positions.weight"]
         case SinusoidalPositionsConfig(layout=layout):
-            return sinusoids(POSITIONS, model.width, halves=layout == "halves").float()
+            return sinusoidal_table(POSITIONS, model.width, halves=layout == "halves").float()
         case NoPositionsConfig():
             return torch.zeros(POSITIONS, model.width)
         case other:

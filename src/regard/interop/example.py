@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
-from regard.models.contents import TARGET_TOKENIZER, TOKENIZER
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
 HEADS = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
 TEXT = "I love you very much"
@@ -14,15 +14,15 @@ def ctranslate2_example(folder: Path, config: Config) -> list[str]:
     """Lines that run a model converted for CTranslate2."""
     kind = "Translator" if isinstance(config.model, EncoderDecoderConfig) else "Generator"
     loaded = f"model = ctranslate2.{kind}({_quoted(folder)})"
-    if not (folder / TOKENIZER).exists():
+    if not (folder / TOKENIZER_FILE).exists():
         return ["import ctranslate2", loaded]
-    lines = ["import ctranslate2, tokenizers", loaded, _tokenizer("tokenizer", folder / TOKENIZER)]
+    lines = ["import ctranslate2, tokenizers", loaded, _tokenizer("tokenizer", folder / TOKENIZER_FILE)]
     pieces = f"tokenizer.encode({_quoted(TEXT)}, add_special_tokens=False).tokens"
     if kind == "Translator":
         target = "tokenizer"
-        if (folder / TARGET_TOKENIZER).exists():
+        if (folder / TARGET_TOKENIZER_FILE).exists():
             target = "target"
-            lines.append(_tokenizer(target, folder / TARGET_TOKENIZER))
+            lines.append(_tokenizer(target, folder / TARGET_TOKENIZER_FILE))
         return [
             *lines,
             f"best = model.translate_batch([{pieces}])[0].hypotheses[0]",
@@ -45,7 +45,7 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
     if isinstance(config.model, EncoderOnlyConfig):
         kind = HEADS.get(config.model.head.kind, kind)
     loaded = f"model = {kind}.from_pretrained({_quoted(folder)})"
-    if not (folder / TOKENIZER).exists():
+    if not (folder / TOKENIZER_FILE).exists():
         return [f"from transformers import {kind}", loaded]
     lines = [
         f"from transformers import {kind}, AutoTokenizer",
@@ -58,9 +58,9 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
     if kind == "AutoModel":
         return [*lines, "print(model(**ids).last_hidden_state)"]
     target = "tokenizer"
-    if (folder / TARGET_TOKENIZER).exists():
+    if (folder / TARGET_TOKENIZER_FILE).exists():
         target = "target"
-        lines += ["import tokenizers", _tokenizer(target, folder / TARGET_TOKENIZER)]
+        lines += ["import tokenizers", _tokenizer(target, folder / TARGET_TOKENIZER_FILE)]
     return [*lines, f"print({target}.decode(model.generate(**ids)[0].tolist(), skip_special_tokens=True))"]
 
 

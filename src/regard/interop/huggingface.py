@@ -22,10 +22,9 @@ from regard.interop.mapping import to_ours, to_theirs
 from regard.interop.marian import read_marian
 from regard.interop.source import CONFIG, FLOATS, TheirSettings
 from regard.models import Network, save
-from regard.models.assembly import sketch
-from regard.models.contents import TARGET_TOKENIZER
-from regard.models.files import read_json
-from regard.models.weights import fill, shape
+from regard.models.assembly import build_meta
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, read_json
+from regard.models.weights import assign_tensors, shape_text
 
 FAMILIES: dict[str, Callable[[Path, TheirSettings], Plan]] = {
     "bert": read_bert,
@@ -57,10 +56,10 @@ def import_folder(source: str | Path, out: str | Path) -> Imported:
     source, out = Path(source), Path(out)
     kind, settings = _read_settings(source)
     plan = FAMILIES[kind](source, settings)
-    network = sketch(plan.model)  # shapes only: every number comes from the file
+    network = build_meta(plan.model)  # shapes only: every number comes from the file
     _check(plan, network)
     ours = to_ours(plan.rows, plan.weights.tensors)
-    fill(network, {name: tensor.float() for name, tensor in ours.items()})
+    assign_tensors(network, {name: tensor.float() for name, tensor in ours.items()})
     save(
         out,
         network,
@@ -97,8 +96,8 @@ def _check(plan: Plan, network: Network) -> None:
             )
         if given.shape != wanted.shape:
             raise ModelError(
-                f"{weights.path}: {shown} has shape {shape(given)}, but {CONFIG} beside it asks for {shape(wanted)}; "
-                "copy the folder again."
+                f"{weights.path}: {shown} has shape {shape_text(given)}, but {CONFIG} beside it "
+                f"asks for {shape_text(wanted)}; copy the folder again."
             )
         if given.dtype not in FLOATS:
             raise ModelError(
@@ -139,7 +138,7 @@ def _notes(plan: Plan) -> list[str]:
     model, notes = plan.model, [*plan.notes, *plan.tokenizers.notes]
     target = model.target_vocab_size if isinstance(model, EncoderDecoderConfig) else None
     for name, tokenizer in plan.tokenizers.by_file.items():
-        known = (target if name == TARGET_TOKENIZER else None) or model.vocab_size
+        known = (target if name == TARGET_TOKENIZER_FILE else None) or model.vocab_size
         highest = max(tokenizer.get_vocab().values(), default=0)
         if highest >= known:
             notes.append(f"{name} has ids up to {highest}, but the network knows only those below {known}.")

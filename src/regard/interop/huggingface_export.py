@@ -25,7 +25,7 @@ from regard.interop.source import CONFIG, WEIGHTS
 from regard.interop.theirs import Theirs
 from regard.interop.tokenizer_export import exported_tokenizers
 from regard.models import load
-from regard.models.contents import read_config
+from regard.models.folder_files import read_config
 
 GENERATION = "generation_config.json"
 

@@ -12,7 +12,7 @@ from regard.interop.mapping import ONE_ROW, Row, module, under
 from regard.interop.source import TheirSettings, Weights, read_weights
 from regard.interop.tokenizers import special_names
 from regard.interop.unigram import marian_tokenizers
-from regard.nn import sinusoids
+from regard.nn import sinusoidal_table
 
 SHARED, OUTPUT, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
@@ -149,7 +149,7 @@ def _is_sinusoidal(table: Tensor, width: int) -> bool:
     if table.dim() != 2 or table.size(1) != width:
         return False
     rounding = 4e-3  # of numbers up to 1 in bfloat16
-    return torch.allclose(table.double(), sinusoids(len(table), width, halves=True), atol=rounding)
+    return torch.allclose(table.double(), sinusoidal_table(len(table), width, halves=True), atol=rounding)
 
 
 def _special_tokens(

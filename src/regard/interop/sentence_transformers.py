@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.errors import ModelError
-from regard.models.files import parse_json, read_json
+from regard.models.folder_files import parse_json, read_json
 
 POOLING, MODULES = "1_Pooling/config.json", "modules.json"
 OURS: dict[str, Literal["mean", "first"]] = {"mean": "mean", "cls": "first"}

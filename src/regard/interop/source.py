@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.models.files import read_json
+from regard.models.folder_files import read_json
 from regard.models.weights import read_tensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"

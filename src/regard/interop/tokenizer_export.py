@@ -7,20 +7,20 @@ from tokenizers import Tokenizer, processors
 
 from regard.interop.theirs import Theirs
 from regard.interop.tokenizers import TOKENIZER_CONFIG, Tokenizers, carried
-from regard.models.contents import TARGET_TOKENIZER, TOKENIZER
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
 
 def exported_tokenizers(folder: Path, theirs: Theirs) -> tuple[Tokenizers, dict[str, Any], list[str]]:
     """The tokenizers of a model folder for a class of theirs, what `tokenizer_config.json` says of them, and notes."""
-    tokenizers = carried(folder, TOKENIZER, TARGET_TOKENIZER)
-    main = tokenizers.by_file.get(TOKENIZER)
+    tokenizers = carried(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+    main = tokenizers.by_file.get(TOKENIZER_FILE)
     if main is None:
         return tokenizers, {}, ["The model has no tokenizer, so neither has the exported one: it is used with ids."]
     notes = []
     if not _frame(main, theirs.before, theirs.after):
         notes.append("The tokenizer lacks a special token of the model, so it puts none around a text.")
-    if TARGET_TOKENIZER in tokenizers.by_file:
-        notes.append(f"AutoTokenizer reads {TOKENIZER}, for sources; {TARGET_TOKENIZER} is the targets'.")
+    if TARGET_TOKENIZER_FILE in tokenizers.by_file:
+        notes.append(f"AutoTokenizer reads {TOKENIZER_FILE}, for sources; {TARGET_TOKENIZER_FILE} is the targets'.")
     return tokenizers, {TOKENIZER_CONFIG: _settings(main, theirs)}, notes
 
 

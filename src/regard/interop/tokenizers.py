@@ -15,8 +15,7 @@ from tokenizers.models import BPE, WordPiece
 
 from regard.errors import ModelError
 from regard.interop.source import read_if_there
-from regard.models.contents import TOKENIZER
-from regard.models.files import read_json
+from regard.models.folder_files import TOKENIZER_FILE, read_json
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
@@ -36,7 +35,7 @@ class Tokenizers:
 
     def id_of(self, token: str) -> int | None:
         """A token's id, where there is a tokenizer that knows it."""
-        tokenizer = self.by_file.get(TOKENIZER)
+        tokenizer = self.by_file.get(TOKENIZER_FILE)
         return None if tokenizer is None else tokenizer.token_to_id(token)
 
 
@@ -68,7 +67,7 @@ def carried(folder: Path, *names: str) -> Tokenizers:
 
 def absent(why: str = "The folder has no tokenizer files") -> Tokenizers:
     """No tokenizer, and a note that says so."""
-    return Tokenizers(notes=(f"{why}; put a {TOKENIZER} into the imported folder to use it with text.",))
+    return Tokenizers(notes=(f"{why}; put a {TOKENIZER_FILE} into the imported folder to use it with text.",))
 
 
 def made(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
@@ -106,7 +105,7 @@ def must_know(path: Path, ids: Mapping[str, int], *tokens: str) -> None:
 
 
 def _carried_or_made(folder: Path, vocabulary: str, kind: str, make: Callable[[Path], Tokenizer]) -> Tokenizers:
-    own = carried(folder, TOKENIZER)
+    own = carried(folder, TOKENIZER_FILE)
     if own.by_file:
         return own
     if not (folder / vocabulary).exists():
@@ -114,7 +113,7 @@ def _carried_or_made(folder: Path, vocabulary: str, kind: str, make: Callable[[P
     asked = read_if_there(folder / TOKENIZER_CONFIG).get("tokenizer_class")
     if asked not in (None, kind, f"{kind}Fast"):
         return absent(f"The folder's tokenizer is a {asked}, which regard cannot make")
-    return Tokenizers({TOKENIZER: made(folder / vocabulary, lambda: make(folder))})
+    return Tokenizers({TOKENIZER_FILE: made(folder / vocabulary, lambda: make(folder))})
 
 
 def _byte_level(folder: Path) -> Tokenizer:

@@ -43,22 +43,22 @@ from regard.interop.tokenizers import (
     read_ids,
     special_names,
 )
-from regard.models.contents import TARGET_TOKENIZER, TOKENIZER
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
 ALWAYS = 0.0  # better than any other score: SentencePiece always takes a user-defined piece
 
 
 def marian_tokenizers(folder: Path) -> Tokenizers:
     """`tokenizer.json` for sources, `target_tokenizer.json` for targets; each decodes the ids of both."""
-    own = carried(folder, TOKENIZER, TARGET_TOKENIZER)
+    own = carried(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
     if not any((folder / name).exists() for name in ("source.spm", "target.spm")):
         return own if own.by_file else absent()
     separate = read_if_there(folder / TOKENIZER_CONFIG).get("separate_vocabs") is True
     names = special_names(folder, eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
     tokenizers, notes = dict(own.by_file), list(own.notes)
     for file, pieces, vocabulary in (
-        (TOKENIZER, folder / "source.spm", folder / "vocab.json"),
-        (TARGET_TOKENIZER, folder / "target.spm", folder / ("target_vocab.json" if separate else "vocab.json")),
+        (TOKENIZER_FILE, folder / "source.spm", folder / "vocab.json"),
+        (TARGET_TOKENIZER_FILE, folder / "target.spm", folder / ("target_vocab.json" if separate else "vocab.json")),
     ):
         if file in tokenizers:
             continue

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from regard.models.bidirectional import BidirectionalLanguageModel
-from regard.models.network import EncodingNetwork, Network
-from regard.nn import Block, DensePooling, Output, Stack
-from regard.nn.embedding import Embedding
+from regard.models.network import EncoderNetwork, Network
+from regard.models.recurrent import BidirectionalLanguageModel
+from regard.nn import Block, DensePooling, OutputProjection, Stack
+from regard.nn.embedding import TokenEmbedding
 from regard.nn.multihead import CrossAttention, SelfAttention
-from regard.nn.readout import LabelReadout, TokenReadout
+from regard.nn.prediction_heads import BidirectionalLMHead, MaskedLMHead, TokenClassificationHead
 from regard.nn.recurrent import RecurrentLayer
 from regard.nn.recurrent_stack import RecurrentStack
 from regard.nn.syntax import SyntaxPositions
-from regard.nn.two_way_readout import TwoWayReadout
 
 DIRECTIONS = ("forwards", "backwards")
 
@@ -57,29 +56,29 @@ def _all(network: Network) -> Iterator[Matrix]:
     if isinstance(network, BidirectionalLanguageModel):
         yield from _bidirectional(network)
     output = getattr(network, "output", None)
-    if isinstance(output, Output):
+    if isinstance(output, OutputProjection):
         yield from _output("output", output)
-    if isinstance(network, EncodingNetwork):
+    if isinstance(network, EncoderNetwork):
         if isinstance(network.pooling, DensePooling):
             yield from _linear("pooling", "dense", network.pooling.dense)
         yield from _head(network.head)
 
 
-def _output(name: str, output: Output) -> Iterator[Matrix]:
+def _output(name: str, output: OutputProjection) -> Iterator[Matrix]:
     yield Matrix(f"{name}.W", ("unit", "vocabulary"), None, lambda: output.weight.mT)
     if output.bias is not None:
         yield Matrix(f"{name}.b", ("vocabulary",), None, lambda: _present(output.bias))
 
 
 def _head(head: nn.Module | None) -> Iterator[Matrix]:
-    if isinstance(head, LabelReadout):
+    if isinstance(head, TokenClassificationHead):
         dense = head.dense
         yield Matrix("head.W", ("unit", "label"), None, lambda: dense.weight.mT)
         yield Matrix("head.b", ("label",), None, lambda: dense.bias)
-    elif isinstance(head, TokenReadout):
+    elif isinstance(head, MaskedLMHead):
         yield from _linear("head", "dense", head.dense)
         yield from _output("head", head.output)
-    elif isinstance(head, TwoWayReadout):
+    elif isinstance(head, BidirectionalLMHead):
         yield from _output("head", head.output)
 
 
@@ -94,7 +93,7 @@ def _bidirectional(network: BidirectionalLanguageModel) -> Iterator[Matrix]:
     yield Matrix("encoder.mixing.scale", ("unit",), None, lambda: mixing.scale)
 
 
-def _embedding(name: str, embedding: Embedding) -> Iterator[Matrix]:
+def _embedding(name: str, embedding: TokenEmbedding) -> Iterator[Matrix]:
     yield Matrix(f"{name}.weight", ("vocabulary", "unit"), None, lambda: embedding.weight)
     positions = embedding.positions
     tree = positions if isinstance(positions, SyntaxPositions) else None

@@ -16,21 +16,24 @@ import torch
 from torch import Tensor, nn
 
 from regard.interpret.matrices import DIRECTIONS
-from regard.models.bidirectional import BidirectionalLanguageModel
-from regard.models.network import EncodingNetwork, Network
+from regard.models.network import EncoderNetwork, Network
+from regard.models.recurrent import BidirectionalLanguageModel
 from regard.nn import Block, FullAttention, Stack
 from regard.nn.block import Residual
-from regard.nn.embedding import Embedding
+from regard.nn.embedding import OutputProjection, TokenEmbedding
 from regard.nn.linformer import LinformerAttention
 from regard.nn.multihead import CrossAttention, MultiHeadAttention, SelfAttention
-from regard.nn.output import Output
 from regard.nn.positions import Positions
-from regard.nn.readout import LabelReadout, TextReadout, TokenReadout
+from regard.nn.prediction_heads import (
+    BidirectionalLMHead,
+    MaskedLMHead,
+    TextClassificationHead,
+    TokenClassificationHead,
+)
 from regard.nn.recurrent import RecurrentLayer
 from regard.nn.recurrent_stack import RecurrentStack
 from regard.nn.syntax import SyntaxPositions
 from regard.nn.taps import Tap
-from regard.nn.two_way_readout import TwoWayReadout
 
 Reads = Literal["output", "input", "nothing"]
 ADDED = ", and what the positions add"  # to scores, or to what a head takes along
@@ -101,7 +104,7 @@ def _all(network: Network) -> Iterator[Point]:
         )
         what = "softmax of the logits: the probability of every next token"
         yield Point("output", None, "", "probabilities", axes, what, logits, restated=lambda x: x.softmax(-1))
-    if isinstance(network, EncodingNetwork):
+    if isinstance(network, EncoderNetwork):
         yield Point("pooling", None, "", "vector", ("unit",), "one vector for the whole text", network.pooling)
         if network.head is not None:
             yield from _head(network.head)
@@ -117,7 +120,7 @@ def _stack(name: str, tokens: str, stack: Stack) -> Iterator[Point]:
     yield Point(name, None, "", "states", (tokens, "unit"), "what the stack gives for each token", stack.states)
 
 
-def _embedding(name: str, tokens: str, embedding: Embedding) -> Iterator[Point]:
+def _embedding(name: str, tokens: str, embedding: TokenEmbedding) -> Iterator[Point]:
     axes = (tokens, "unit")
 
     def point(point: str, what: str, module: nn.Module) -> Point:
@@ -278,22 +281,22 @@ def _gates(name: str, layer: int, part: str, axes: tuple[str, ...], cell: nn.Mod
 
 def _head(head: nn.Module) -> Iterator[Point]:
     """What an encoder's vectors are read out for."""
-    if isinstance(head, LabelReadout):
-        axes = ("label",) if isinstance(head, TextReadout) else ("source", "label")
-        read = "pooling.vector" if isinstance(head, TextReadout) else "states"
+    if isinstance(head, TokenClassificationHead):
+        axes = ("label",) if isinstance(head, TextClassificationHead) else ("source", "label")
+        read = "pooling.vector" if isinstance(head, TextClassificationHead) else "states"
         what = f"{read} · W + b: a score for every label"
         yield Point("head", None, "", "logits", axes, what, head.logits)
         what = "softmax of the logits: the probability of every label"
         yield Point("head", None, "", "probabilities", axes, what, head.logits, restated=lambda x: x.softmax(-1))
-    elif isinstance(head, TokenReadout):
+    elif isinstance(head, MaskedLMHead):
         yield from _norm("head", None, "norm", "source", head.norm)
         yield from _guesses("", "which stands there", head.output, lambda x: x)
-    elif isinstance(head, TwoWayReadout):
+    elif isinstance(head, BidirectionalLMHead):
         yield from _guesses("forwards", "that follows", head.output, lambda x: x[:, 0])  # (S, 2, V) -> (S, V)
         yield from _guesses("backwards", "that goes before", head.output, lambda x: x[:, 1])
 
 
-def _guesses(part: str, which: str, output: Output, taken: Callable[[Tensor], Tensor]) -> Iterator[Point]:
+def _guesses(part: str, which: str, output: OutputProjection, taken: Callable[[Tensor], Tensor]) -> Iterator[Point]:
     axes = ("source", "vocabulary")
     what = "what the logits are made of"
     yield Point("head", None, part, "hidden", ("source", "unit"), what, output, "input", taken)

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from regard.interpret.hooks import Seen, hooked
 from regard.interpret.points import Point, points_of
-from regard.models.bidirectional import BidirectionalLanguageModel
-from regard.models.network import EncodingNetwork, Memory, Network
-from regard.nn.readout import TextReadout
-from regard.nn.two_way_readout import TwoWayReadout
+from regard.models.network import EncoderNetwork, Memory, Network
+from regard.models.recurrent import BidirectionalLanguageModel
+from regard.nn.prediction_heads import BidirectionalLMHead, TextClassificationHead
 
 KEPT = 2**26  # numbers of all layers together that are kept
 
@@ -118,7 +117,7 @@ class Recording:
 
     def _pooled(self) -> Tensor:
         memory = self._encoded()
-        assert isinstance(self.network, EncodingNetwork)
+        assert isinstance(self.network, EncoderNetwork)
         assert memory is not None
         return self.network.pool(memory)
 
@@ -127,9 +126,9 @@ class Recording:
         network, memory = self.network, self._encoded()
         assert memory is not None
         match getattr(network, "head", None):
-            case TextReadout():
+            case TextClassificationHead():
                 return self._pooled()
-            case TwoWayReadout() if isinstance(network, BidirectionalLanguageModel):
+            case BidirectionalLMHead() if isinstance(network, BidirectionalLanguageModel):
                 layers: list[Tensor] = network.encoder(self._source)
                 return layers[-1]
         return memory.states

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from regard.interpret.matrices import DIRECTIONS
 from regard.models.network import Network
-from regard.nn.attending import AttendingLayer
 from regard.nn.bidirectional_stack import BidirectionalStack
 from regard.nn.recurrent import RecurrentLayer
+from regard.nn.recurrent_attention import AttendingLayer
 from regard.nn.recurrent_stack import RecurrentStack
 
 

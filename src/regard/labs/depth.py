@@ -17,7 +17,7 @@ from regard.labs.trials.fitting import SymbolPrediction, TrialAccuracy, accuracy
 from regard.labs.trials.loss_surface import BASIN_RISE, basin_fraction, interpolate, loss_surface, nonconvexity
 from regard.labs.trials.tasks import FIRST_SYMBOL, copy_task
 from regard.models import build
-from regard.models.initialise import initialise
+from regard.models.initialization import initialize
 from regard.models.network import Network
 from regard.plotting import new_figure, plot_style
 
@@ -157,7 +157,7 @@ def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Netwo
         dropout=0.0,
     )
     network = build(config)
-    initialise(network, config, shrink=kind.small)
+    initialize(network, config, shrink=kind.small)
     fit(network, copy_task(SYMBOLS, LENGTH, 32, seed), steps, learning_rate=rate)
     return network
 

@@ -13,7 +13,7 @@ from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import TrialAccuracy, accuracy, count_parameters, fit, select_learning_rate
 from regard.labs.trials.tasks import FIRST_SYMBOL, recall_task
 from regard.models import build
-from regard.models.assembly import sketch
+from regard.models.assembly import build_meta
 from regard.plotting import new_figure, plot_style
 
 METHOD = """
@@ -72,7 +72,7 @@ def run(context: LabContext) -> LabResult:
     far, guessing = distances[-1], 1 / SYMBOLS
     at_end = {name: fmean(runs[far]) for name, runs in found.items()}
     reached = {name: reach(runs) for name, runs in found.items()}
-    sizes = {name: count_parameters(sketch(settings)) for name, settings in chosen.items()}
+    sizes = {name: count_parameters(build_meta(settings)) for name, settings in chosen.items()}
     return LabResult(
         holds=all(fmean(runs[distances[0]]) > MASTERED for runs in found.values())
         and min(found[TRANSFORMER][far]) > MASTERED
@@ -101,7 +101,7 @@ def run(context: LabContext) -> LabResult:
 
 def equally_large(transformer: ModelConfig) -> dict[str, ModelConfig]:
     """A Transformer, and recurrent networks with as many parameters or just less."""
-    budget = count_parameters(sketch(transformer))
+    budget = count_parameters(build_meta(transformer))
     cells: Mapping[str, Literal["rnn", "lstm", "gru"]] = {RNN: "rnn", LSTM: "lstm", GRU: "gru"}
     recurrent = {name: _widest(_recurrent(cell), budget) for name, cell in cells.items()}
     return {**recurrent, TRANSFORMER: transformer}
@@ -124,7 +124,7 @@ def reach(runs: Mapping[int, Sequence[float]]) -> int:
 def _widest(settings: Callable[[int], ModelConfig], budget: int) -> ModelConfig:
     widths = range(1, 512)
     return settings(
-        widths[bisect_right(widths, budget, key=lambda width: count_parameters(sketch(settings(width)))) - 1]
+        widths[bisect_right(widths, budget, key=lambda width: count_parameters(build_meta(settings(width)))) - 1]
     )
 
 

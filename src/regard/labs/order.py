@@ -24,7 +24,7 @@ from regard.labs.charts.lines import format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.fitting import fit
 from regard.models import build
-from regard.models.network import EncodingNetwork, Network
+from regard.models.network import EncoderNetwork, Network
 from regard.plotting import new_figure, plot_style
 from regard.training.labels import LabelBatch, PredictLabels
 
@@ -133,7 +133,7 @@ def _vectors(name: str) -> Tensor:
     return network.decode(ORDERS) if name == MASKED else network.encode(ORDERS).states
 
 
-def _encoder(positions: PositionsConfig, seed: int) -> EncodingNetwork:
+def _encoder(positions: PositionsConfig, seed: int) -> EncoderNetwork:
     torch.manual_seed(seed)
     head = ClassHeadConfig(labels=tuple(" ".join(WORDS[n] for n in order) for order in ORDERS.tolist()), dropout=0.0)
     network = build(
@@ -148,7 +148,7 @@ def _encoder(positions: PositionsConfig, seed: int) -> EncodingNetwork:
             head=head,
         )
     )
-    assert isinstance(network, EncodingNetwork)
+    assert isinstance(network, EncoderNetwork)
     return network
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.labs.charts.grids import matrix as draw_matrix
 from regard.labs.lab import LabContext, LabFigure, LabResult
-from regard.nn import FullAttention, lay_out, open_taps
+from regard.nn import FullAttention, make_layout, open_taps
 from regard.plotting import new_figure, plot_style
 
 METHOD = """
@@ -46,7 +46,7 @@ def self_attention(scaled: bool = True) -> dict[str, Tensor]:
     q, k, v = (x @ weights[name] for name in ("W_query", "W_key", "W_value"))
     kernel = FullAttention(scale=1 / math.sqrt(k.size(1)) if scaled else 1.0)
     with open_taps(kernel) as seen:
-        output = kernel(q[None, None], k[None, None], v[None, None], lay_out(torch.zeros(1, 3)))[0, 0]
+        output = kernel(q[None, None], k[None, None], v[None, None], make_layout(torch.zeros(1, 3)))[0, 0]
     return {"X": x, **weights, "Q": q, "K": k, "V": v, **{name: t[0, 0] for name, t in seen.items()}, "output": output}
 
 
@@ -64,7 +64,7 @@ def look_ahead() -> dict[str, Tensor]:
     kernel = FullAttention(scale=1.0)
     with open_taps(kernel) as seen:  # with the identity for keys and values, q kᵀ is q and the output is the weights
         eye = torch.eye(n)[None, None]
-        kernel(scores[None, None], eye, eye, lay_out(torch.zeros(1, n), causal=True))
+        kernel(scores[None, None], eye, eye, make_layout(torch.zeros(1, n), causal=True))
     masked = seen["masked"][0, 0]
     mask = torch.zeros(n, n).masked_fill(masked == -math.inf, -math.inf)
     return {"scores": scores, "mask": mask, "masked": masked, "weights": seen["weights"][0, 0]}

@@ -9,7 +9,7 @@ from regard.lazy import lazily
 
 if TYPE_CHECKING:
     from regard.models.assembly import build
-    from regard.models.folder import Loaded, load, save
+    from regard.models.folder import LoadedNetwork, load, save
     from regard.models.network import Cache, Memory, Network
     from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
 
@@ -18,7 +18,7 @@ __all__ = [
     "DecoderOnlyTransformer",
     "EncoderDecoderTransformer",
     "EncoderOnlyTransformer",
-    "Loaded",
+    "LoadedNetwork",
     "Memory",
     "Network",
     "build",
@@ -33,7 +33,7 @@ __getattr__, __dir__ = lazily(
         "DecoderOnlyTransformer": "regard.models.transformer",
         "EncoderDecoderTransformer": "regard.models.transformer",
         "EncoderOnlyTransformer": "regard.models.transformer",
-        "Loaded": "regard.models.folder",
+        "LoadedNetwork": "regard.models.folder",
         "Memory": "regard.models.network",
         "Network": "regard.models.network",
         "build": "regard.models.assembly",

@@ -4,26 +4,27 @@ FLOPs count a multiplication and an addition as two, for matrix products only, a
 is read by each stack, and for an encoder-decoder "per token" means one source token and one target token.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from regard.models.network import Network
-from regard.nn import DensePooling, FirstPooling, MeanPooling, Output, Stack
+from regard.nn import CrossAttention, DensePooling, FirstTokenPooling, MeanPooling, OutputProjection, Stack
 from regard.nn.bidirectional_stack import BidirectionalStack
 from regard.nn.multihead import MultiHeadAttention
-from regard.nn.readout import TextReadout
+from regard.nn.prediction_heads import BidirectionalLMHead, TextClassificationHead
+from regard.nn.recurrent_attention import SourceAttention
 from regard.nn.recurrent_stack import RecurrentStack
-from regard.nn.source_attention import SourceAttention
-from regard.nn.two_way_readout import TwoWayReadout
 
 BYTES = 4  # of a float32
-ONCE = MeanPooling | FirstPooling | DensePooling | TextReadout  # for all tokens of a text
+ONCE = MeanPooling | FirstTokenPooling | DensePooling | TextClassificationHead  # for all tokens of a text
 
 
 @dataclass(frozen=True)
-class Part:
+class AnatomyPart:
     """One kind of part, with all its copies."""
 
     name: str
@@ -36,7 +37,7 @@ class Part:
 class Anatomy:
     """The parts of a network in the order in which a sentence meets them, and what the whole costs."""
 
-    parts: list[Part]
+    parts: list[AnatomyPart]
     length: int
 
     @property
@@ -74,19 +75,19 @@ def anatomy(network: Network, length: int = 32) -> Anatomy:
     """Count a network's parts for sentences of `length` tokens.
 
     >>> from regard.config import resolve
-    >>> from regard.models.assembly import sketch
-    >>> anatomy(sketch(load_config("paper-base").model), length=32).parameters
+    >>> from regard.models.assembly import build_meta
+    >>> anatomy(build_meta(load_config("paper-base").model), length=32).parameters
     63045632
     """
     counted: set[int] = set()  # parameters seen: a shared matrix is counted where it is met first
-    parts: list[Part] = []
+    parts: list[AnatomyPart] = []
     for name, module in network.named_children():
         rows = _rows(module)
         for what, copies in rows:
             parameters = sum(_new_parameters(copy, counted) for copy in copies)
             per_token = not isinstance(module, ONCE)
             flops = sum(_flops(copy, length) for copy in copies) if per_token else 0
-            parts.append(Part(f"{name} {what}".strip(), len(copies), parameters, flops))
+            parts.append(AnatomyPart(f"{name} {what}".strip(), len(copies), parameters, flops))
     return Anatomy([part for part in parts if part.parameters or part.flops], length)
 
 
@@ -124,14 +125,65 @@ def _flops(module: nn.Module, length: int) -> int:
     total = 0
     for part in module.modules():
         match part:
-            case nn.Linear() | Output():
+            case nn.Linear() | OutputProjection():
                 total += 2 * part.weight.numel()
             case nn.RNNBase():
                 total += 2 * sum(weight.numel() for weight in part.parameters() if weight.dim() == 2)
-            case TwoWayReadout():  # each token meets its projection twice
+            case BidirectionalLMHead():  # each token meets its projection twice
                 total += 2 * part.output.weight.numel()
             case SourceAttention():
                 total += part.flops(length)
             case MultiHeadAttention():
                 total += part.flops(length)
     return total
+
+
+class FlopCounter:
+    """Counts a network's parts once, and then any batch quickly."""
+
+    def __init__(self, network: Network, *, apart_from: nn.Module | None = None) -> None:
+        """`apart_from`: a part of the network that is not used."""
+        attentions = [(name, part) for name, part in network.named_modules() if isinstance(part, MultiHeadAttention)]
+        cross = [part for _, part in attentions if isinstance(part, CrossAttention)]
+        encoder = dict(network.named_children()).get("encoder") if network.encodes else None
+        reading = _matrices(encoder.modules()) if encoder is not None else 0
+        looking = [part for part in network.modules() if isinstance(part, SourceAttention)]
+        keys = [key for part in looking if isinstance(key := getattr(part.score, "key", None), nn.Linear)]
+        on_memory = _matrices([*(part.key_value for part in cross), *keys])
+        self._per_source = reading + on_memory
+        unused = _matrices(apart_from.modules()) if apart_from is not None else 0
+        self._per_target = _matrices(network.modules()) - reading - on_memory - unused
+        self._reading = [part for name, part in attentions if encoder is not None and name.startswith("encoder.")]
+        self._crossing = cross
+        self._looking = looking
+        self._writing = [part for _, part in attentions if part not in self._reading and part not in cross]
+
+    def training(self, targets: Tensor, sources: Tensor | None = None) -> float:
+        """Forward and backward for sentences of these lengths (B,)."""
+        written, targets = float(targets.sum()), targets.double()
+        flops = written * self._per_target + written * _attention(self._writing, _mean(targets, targets))
+        if sources is not None:
+            read, sources = float(sources.sum()), sources.double()
+            flops += read * self._per_source + read * _attention(self._reading, _mean(sources, sources))
+            met = _mean(sources, targets)
+            flops += written * _attention(self._crossing, met)
+            flops += written * sum(part.flops(met) for part in self._looking)
+        return 3 * flops
+
+
+def _matrices(parts: Iterable[nn.Module]) -> int:
+    """Two for each entry of each matrix that a token's vector meets."""
+    kinds = (
+        nn.Linear | OutputProjection | nn.RNNBase | BidirectionalLMHead
+    )  # the last uses its projection, counted already, again
+    weights = [weight for part in parts if isinstance(part, kinds) for weight in part.parameters()]
+    return sum(2 * weight.numel() for weight in weights if weight.dim() == 2)
+
+
+def _attention(attentions: Iterable[MultiHeadAttention], keys: int) -> int:
+    return sum(part.flops(keys) for part in attentions)
+
+
+def _mean(keys: Tensor, weights: Tensor) -> int:
+    """How many keys a query meets on average, where each sentence has as many queries as its weight."""
+    return int(torch.round((keys * weights).sum() / weights.sum()))

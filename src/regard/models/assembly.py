@@ -1,5 +1,6 @@
 """From settings to a network: the one place where a variant's name becomes an object."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,10 +10,12 @@ from regard import nn as rn
 from regard.config import (
     AlibiPositionsConfig,
     BidirectionalLanguageModelConfig,
+    BigBirdAttentionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     EncoderOnlyConfig,
     LearnedPositionsConfig,
+    LinformerAttentionConfig,
     ModelConfig,
     NoPositionsConfig,
     RecurrentEncoderDecoderConfig,
@@ -22,41 +25,35 @@ from regard.config import (
     SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
     TransformerConfig,
+    WindowAttentionConfig,
 )
-from regard.models.activations import ACTIVATIONS
-from regard.models.attentions import full_attention, self_attention
-from regard.models.initialise import initialise
+from regard.models.components import ACTIVATIONS, POOLINGS, output_projection, prediction_head
+from regard.models.initialization import initialize
 from regard.models.network import Network
-from regard.models.readouts import readout
 from regard.models.recurrent_assembly import (
     bidirectional_language_model,
     recurrent_encoder_decoder,
     recurrent_language_model,
 )
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer, EncoderOnlyTransformer
-from regard.nn.embedding import token_table
-
-POOLINGS: dict[str, Callable[[int], nn.Module]] = {
-    "mean": lambda width: rn.MeanPooling(),
-    "first": lambda width: rn.FirstPooling(),
-    "first-dense": rn.DensePooling,
-}
+from regard.nn.bigbird import BigBirdPattern
+from regard.nn.embedding import embedding_matrix
 
 
 def build(config: ModelConfig) -> Network:
     """The network that these settings describe, freshly initialised.
 
-    >>> from regard.config import DecoderOnly
-    >>> network = build(DecoderOnly(vocabulary=10, width=8, layers=1, heads=2, feed_forward=16))
+    >>> from regard.config import DecoderOnlyConfig
+    >>> network = build(DecoderOnlyConfig(vocab_size=10, width=8, layers=1, heads=2, feed_forward=16))
     >>> sum(parameter.numel() for parameter in network.parameters())
     648
     """
     network = _assemble(config)
-    initialise(network, config)
+    initialize(network, config)
     return network
 
 
-def sketch(config: ModelConfig) -> Network:
+def build_meta(config: ModelConfig) -> Network:
     """The network of these settings without its numbers: for counting or for filling, however large it is."""
     with torch.device("meta"):
         return build(config)
@@ -65,24 +62,24 @@ def sketch(config: ModelConfig) -> Network:
 def _assemble(config: ModelConfig) -> Network:
     match config:
         case EncoderDecoderConfig():
-            source = token_table(config.vocab_size, config.width)
+            source = embedding_matrix(config.vocab_size, config.width)
             target = source
             if not config.share_embeddings:
-                target = token_table(config.target_vocab_size or config.vocab_size, config.width)
+                target = embedding_matrix(config.target_vocab_size or config.vocab_size, config.width)
             return EncoderDecoderTransformer(
                 _stack(config, source, config.layers),
                 _stack(config, target, config.decoder_layers or config.layers, cross=True, causal=config.causal_mask),
-                _output(config, target),
+                output_projection(config, target),
             )
         case DecoderOnlyConfig():
-            table = token_table(config.vocab_size, config.width)
+            table = embedding_matrix(config.vocab_size, config.width)
             return DecoderOnlyTransformer(
-                _stack(config, table, config.layers, causal=config.causal_mask), _output(config, table)
+                _stack(config, table, config.layers, causal=config.causal_mask), output_projection(config, table)
             )
         case EncoderOnlyConfig():
-            table = token_table(config.vocab_size, config.width)
+            table = embedding_matrix(config.vocab_size, config.width)
             stack = _stack(config, table, config.layers, segments=config.segments)
-            return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width), readout(config, table))
+            return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width), prediction_head(config, table))
         case RecurrentEncoderDecoderConfig():
             return recurrent_encoder_decoder(config)
         case RecurrentLanguageModelConfig():
@@ -90,7 +87,7 @@ def _assemble(config: ModelConfig) -> Network:
         case BidirectionalLanguageModelConfig():
             return bidirectional_language_model(config, POOLINGS[config.pooling](config.width))
         case _:
-            raise TypeError(f"build takes the settings of a model, such as load_config('tiny').model, not {config!r}")
+            raise TypeError(f"build takes the settings of a model, such as resolve('tiny').model, not {config!r}")
 
 
 def _stack(
@@ -104,7 +101,7 @@ def _stack(
 ) -> rn.Stack:
     encoder = not cross and not isinstance(config, DecoderOnlyConfig)
     positions = _positions(config, encoder=encoder)
-    embedding = rn.Embedding(
+    embedding = rn.TokenEmbedding(
         table,
         positions,
         scaled=config.scale_embeddings,
@@ -118,7 +115,7 @@ def _stack(
     return rn.Stack(embedding, blocks, norm, causal=causal)
 
 
-def _block(config: TransformerConfig, kernel: rn.Kernel, positions: rn.Positions, cross: bool) -> rn.Block:
+def _block(config: TransformerConfig, kernel: rn.AttentionKernel, positions: rn.Positions, cross: bool) -> rn.Block:
     width, heads, key_width, bias = config.width, config.heads, config.key_width, config.attention_bias
     wrapping = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
     return rn.Block(
@@ -170,6 +167,44 @@ def _positions(config: TransformerConfig, *, encoder: bool) -> rn.Positions:
             return rn.Positions()
 
 
-def _output(config: EncoderDecoderConfig | DecoderOnlyConfig, table: nn.Parameter) -> rn.Output:
-    weight = table if config.tie_output else token_table(*table.shape)
-    return rn.Output(weight, bias=config.output_bias)
+Make = Callable[[], rn.AttentionKernel]
+
+
+def self_attention(config: TransformerConfig, *, encoder: bool) -> Make:
+    """What makes the kernel of each layer in one stack."""
+    scale, dropout = _scale(config), config.attention_dropout
+    match config.attention:
+        case WindowAttentionConfig(window=reach):
+            return lambda: rn.WindowAttention(scale, reach, dropout)
+        case BigBirdAttentionConfig() as bird if encoder:
+            pattern = BigBirdPattern(bird.window_blocks, bird.global_blocks, bird.random_blocks, bird.seed)
+            return lambda: rn.BigBirdAttention(scale, bird.block_size, pattern, dropout)
+        case LinformerAttentionConfig() as settings if encoder:
+            return _linformer(config, settings)
+        case _:
+            return lambda: full_attention(config)
+
+
+def full_attention(config: TransformerConfig) -> rn.AttentionKernel:
+    """Every query meets every key."""
+    return rn.FullAttention(_scale(config), config.attention_dropout)
+
+
+def _linformer(config: TransformerConfig, settings: LinformerAttentionConfig) -> Make:
+    def mixtures() -> rn.LengthProjection:
+        return rn.LengthProjection(
+            settings.projected_length, settings.max_length, config.heads if settings.sharing == "none" else None
+        )
+
+    everywhere = mixtures() if settings.sharing == "layerwise" else None
+
+    def kernel() -> rn.AttentionKernel:
+        keys = everywhere or mixtures()
+        values = keys if settings.sharing in ("key-value", "layerwise") else mixtures()
+        return rn.LinformerAttention(_scale(config), keys, values, config.attention_dropout)
+
+    return kernel
+
+
+def _scale(config: TransformerConfig) -> float:
+    return 1 / math.sqrt(config.key_width or config.head_width) if config.scale_scores else 1.0

@@ -15,22 +15,28 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.config import Config
+from regard.config import Config, ModelConfig, RecurrentConfig
 from regard.errors import ModelError
-from regard.models.assembly import sketch
-from regard.models.card import card
-from regard.models.contents import CARD, CONFIG, FORMAT, WEIGHTS, model_folder, read_config
+from regard.models.assembly import build_meta
+from regard.models.folder_files import (
+    CARD_FILE,
+    CONFIG_FILE,
+    FORMAT_VERSION,
+    WEIGHTS_FILE,
+    read_config,
+    resolve_model_folder,
+)
 from regard.models.network import Network
-from regard.models.weights import fill, read_tensors, shape, tensors_of
+from regard.models.weights import assign_tensors, named_tensors, read_tensors, shape_text
 from regard.version import __version__
 
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedNetwork:
     """A network with its settings, as loaded from a folder."""
 
     network: Network
@@ -51,9 +57,9 @@ def save(
     if folder.exists():
         raise ModelError(f"{folder}: already exists; choose another name or remove it first.")
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
-    check_fit(sketch(config.model), tensors_of(network), f"{folder}: cannot hold this network, which")
+    check_tensors(build_meta(config.model), named_tensors(network), f"{folder}: cannot hold this network, which")
     for name in extra_files or {}:
-        if Path(name).name != name or name in (CONFIG, WEIGHTS, CARD):
+        if Path(name).name != name or name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE):
             raise ModelError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -61,13 +67,13 @@ def save(
     except OSError as error:
         raise ModelError(f"{folder}: cannot be written ({error.strerror}); choose another place.") from None
     try:
-        about = {"format": FORMAT, "regard": __version__, **_kept(config)}
-        (draft / CONFIG).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        (draft / CARD).write_text(card(folder.name, network, config, origin), "utf-8")
+        about = {"format": FORMAT_VERSION, "regard": __version__, **_kept(config)}
+        (draft / CONFIG_FILE).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (draft / CARD_FILE).write_text(model_card(folder.name, network, config, origin), "utf-8")
         for name, content in (extra_files or {}).items():
             (draft / name).write_bytes(content)
-        tensors = {name: tensor.contiguous() for name, tensor in tensors_of(network).items()}
-        save_file(tensors, draft / WEIGHTS, {"format": "pt"})
+        tensors = {name: tensor.contiguous() for name, tensor in named_tensors(network).items()}
+        save_file(tensors, draft / WEIGHTS_FILE, {"format": "pt"})
         for file in draft.iterdir():
             file.chmod(0o666 & ~_umask())
             _sync(file)
@@ -82,28 +88,30 @@ def save(
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def load(folder: str | Path) -> Loaded:
+def load(folder: str | Path) -> LoadedNetwork:
     """Read a model folder, or the best of a run's; the network is ready for inference."""
-    folder = model_folder(folder)
+    folder = resolve_model_folder(folder)
     config = read_config(folder)
-    network = sketch(config.model)  # no time is spent on first values that are replaced at once
-    tensors = read_tensors(folder / WEIGHTS)
-    check_fit(network, tensors, f"{folder / WEIGHTS}:")
-    fill(network, tensors)
-    return Loaded(network.eval(), config, folder)
+    network = build_meta(config.model)  # no time is spent on first values that are replaced at once
+    tensors = read_tensors(folder / WEIGHTS_FILE)
+    check_tensors(network, tensors, f"{folder / WEIGHTS_FILE}:")
+    assign_tensors(network, tensors)
+    return LoadedNetwork(network.eval(), config, folder)
 
 
-def check_fit(network: Network, given: dict[str, Tensor], who: str) -> None:
+def check_tensors(network: Network, given: dict[str, Tensor], who: str) -> None:
     """Complain about the first tensor that is missing, of another shape or type, or one too many."""
-    wanted, types = tensors_of(network), {tensor.dtype for tensor in given.values()}
+    wanted, types = named_tensors(network), {tensor.dtype for tensor in given.values()}
     for name, tensor in wanted.items():
         if name not in given:
-            raise ModelError(f"{who} has no tensor {name}, which {CONFIG} asks for.")
+            raise ModelError(f"{who} has no tensor {name}, which {CONFIG_FILE} asks for.")
         if given[name].shape != tensor.shape:
-            raise ModelError(f"{who} has {name} of shape {shape(given[name])}, but {CONFIG} asks for {shape(tensor)}.")
+            raise ModelError(
+                f"{who} has {name} of shape {shape_text(given[name])}, but {CONFIG_FILE} asks for {shape_text(tensor)}."
+            )
     surplus = next((name for name in given if name not in wanted), None)
     if surplus is not None:
-        raise ModelError(f"{who} has a tensor {surplus}, which {CONFIG} does not ask for.")
+        raise ModelError(f"{who} has a tensor {surplus}, which {CONFIG_FILE} does not ask for.")
     if len(types) > 1 or not types <= FLOATS:
         found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
         raise ModelError(f"{who} has numbers of the types {found}; all should be of one float type of 16 to 64 bits.")
@@ -130,3 +138,36 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def model_card(name: str, network: nn.Module, config: Config, origin: str = "") -> str:
+    """The text of a model folder's `README.md`."""
+    model = config.model
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    table = model.model_dump(mode="json", exclude_none=True)
+    lines = [
+        f"# {name}",
+        "",
+        f"{model.family[0].upper()}{model.family[1:]} with {parameters:,} parameters: {model.layers} layers, "
+        f"width {model.width}, {_kind_of_layer(model)}, vocabulary {model.vocab_size:,}. {origin}".rstrip(),
+        "",
+        f"Made with regard {__version__}. In Python, `regard.load` reads this folder; "
+        "in a terminal, `regard model` shows its parts.",
+        "",
+        "## Settings",
+        "",
+        "| setting | value |",
+        "|---|---|",
+        *(f"| {key} | {_value(value)} |" for key, value in table.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _kind_of_layer(model: ModelConfig) -> str:
+    return f"{model.cell} cells" if isinstance(model, RecurrentConfig) else f"{model.heads} heads"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(inner)}" for key, inner in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)

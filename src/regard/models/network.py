@@ -11,7 +11,7 @@ from typing import Protocol, Self
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn.output import Output
+from regard.nn.embedding import OutputProjection
 from regard.nn.taps import Tap, taps_of
 
 
@@ -95,11 +95,11 @@ class Network(nn.Module):
         return taps_of(self)
 
 
-class TranslatingNetwork(Network):
+class EncoderDecoderNetwork(Network):
     """What every encoder-decoder network has: both stacks, and the way from hidden states to logits."""
 
     encodes = decodes = True
-    output: Output
+    output: OutputProjection
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
@@ -116,11 +116,11 @@ class TranslatingNetwork(Network):
         return self.logits(self.decode(target, self.encode(source, source_mask, source_features), mask=target_mask))
 
 
-class WritingNetwork(Network):
+class DecoderNetwork(Network):
     """What every language model has: a decoder, and the way from hidden states to logits."""
 
     decodes = True
-    output: Output
+    output: OutputProjection
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
@@ -130,7 +130,7 @@ class WritingNetwork(Network):
         return self.logits(self.decode(ids, mask=mask, features=features))
 
 
-class EncodingNetwork(Network):
+class EncoderNetwork(Network):
     """What every network has that only reads: a vector per token, one for the whole text, and what they tell."""
 
     encodes = True

@@ -7,25 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.models.network import Cache, Memory, TranslatingNetwork, WritingNetwork
-from regard.nn import Output, Tap
-from regard.nn.recurrent import State
-from regard.nn.recurrent_stack import RecurrentCache, RecurrentStack, chosen
+from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory
+from regard.nn import OutputProjection, Tap
+from regard.nn.bidirectional_stack import BidirectionalStack, LayerMixing
+from regard.nn.recurrent import RecurrentState
+from regard.nn.recurrent_stack import RecurrentCache, RecurrentStack, select_states
 
 
 @dataclass(frozen=True)
 class RecurrentMemory(Memory):
     """What a recurrent encoder made of sentences: a state for each token, and where each layer ended."""
 
-    last: tuple[State, ...] = ()  # of each layer, (B, C): all that a decoder without attention gets
+    last: tuple[RecurrentState, ...] = ()  # of each layer, (B, C): all that a decoder without attention gets
 
     def select(self, rows: Tensor) -> Self:
-        return replace(super().select(rows), last=chosen(self.last, rows))
+        return replace(super().select(rows), last=select_states(self.last, rows))
 
 
-class RecurrentEncoderDecoder(TranslatingNetwork):
+class RecurrentEncoderDecoder(EncoderDecoderNetwork):
     """Sequence to sequence: the decoder starts from the state in which the encoder ended (Sutskever et al. 2014).
 
     Without attention that state is all it gets of the source, however long; with it, it looks back at every step.
@@ -33,7 +34,7 @@ class RecurrentEncoderDecoder(TranslatingNetwork):
     begins from both ways' last states as they are.
     """
 
-    def __init__(self, encoder: RecurrentStack, decoder: RecurrentStack, output: Output) -> None:
+    def __init__(self, encoder: RecurrentStack, decoder: RecurrentStack, output: OutputProjection) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
@@ -66,7 +67,7 @@ class RecurrentEncoderDecoder(TranslatingNetwork):
         )
         return hidden
 
-    def _start(self, memory: RecurrentMemory) -> list[State]:
+    def _start(self, memory: RecurrentMemory) -> list[RecurrentState]:
         """Where each layer of the decoder begins: where the encoder's ended, the top one where the top one did.
 
         A decoder with fewer layers begins as the upper ones of the encoder ended; of one with more, the lower ones all
@@ -84,10 +85,10 @@ class RecurrentEncoderDecoder(TranslatingNetwork):
         return None if attention is None else attention.weights
 
 
-class RecurrentLanguageModel(WritingNetwork):
+class RecurrentLanguageModel(DecoderNetwork):
     """A language model whose state is all it remembers of the text so far."""
 
-    def __init__(self, decoder: RecurrentStack, output: Output) -> None:
+    def __init__(self, decoder: RecurrentStack, output: OutputProjection) -> None:
         super().__init__()
         self.decoder = decoder
         self.output = output
@@ -105,3 +106,29 @@ class RecurrentLanguageModel(WritingNetwork):
 
     def new_cache(self) -> RecurrentCache:
         return RecurrentCache()
+
+
+class BidirectionalLanguageModel(EncoderNetwork):
+    """Two language models, one in each direction, whose layers are mixed into a vector for each token."""
+
+    def __init__(
+        self, encoder: BidirectionalStack, mixing: LayerMixing, pooling: nn.Module, head: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.mixing = mixing
+        self.pooling = pooling
+        self.head = head
+
+    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
+        return Memory(self.mixing(self.encoder(ids, mask, features=features)), mask)
+
+    def both_ways(
+        self, ids: Tensor, following: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Texts (B, T), and the same one token later -> the last states (B, T, C) of both directions, for `logits`.
+
+        The forward half has read ids up to its place, and is the last word on `following` there. The backward half has
+        read `following` from the end down to its place, and is the last word on the id there.
+        """
+        return self.encoder(ids, mask, backwards=following, features=features)[-1]

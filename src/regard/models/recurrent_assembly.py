@@ -12,18 +12,16 @@ from regard.config import (
     RecurrentLanguageModelConfig,
     TokenHeadConfig,
 )
-from regard.models import bidirectional, recurrent
-from regard.models.readouts import readout
-from regard.nn.attending import AttendingLayer
-from regard.nn.bidirectional_stack import BidirectionalStack
-from regard.nn.embedding import token_table
-from regard.nn.mixing import LayerMixing
-from regard.nn.recurrent import Cell, GRUCell, LSTMCell, RecurrentLayer, VanillaCell
+from regard.models.components import output_projection, prediction_head
+from regard.models.recurrent import BidirectionalLanguageModel, RecurrentEncoderDecoder, RecurrentLanguageModel
+from regard.nn.bidirectional_stack import BidirectionalStack, LayerMixing
+from regard.nn.embedding import embedding_matrix
+from regard.nn.prediction_heads import BidirectionalLMHead
+from regard.nn.recurrent import GRUCell, LSTMCell, RecurrentCell, RecurrentLayer, RNNCell
+from regard.nn.recurrent_attention import AdditiveScore, AttendingLayer, DotScore, GeneralScore, Score, SourceAttention
 from regard.nn.recurrent_stack import RecurrentStack
-from regard.nn.source_attention import AdditiveScore, DotScore, GeneralScore, Score, SourceAttention
-from regard.nn.two_way_readout import TwoWayReadout
 
-CELLS: dict[str, type[Cell]] = {"rnn": VanillaCell, "lstm": LSTMCell, "gru": GRUCell}
+CELLS: dict[str, type[RecurrentCell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
 SCORES: dict[str, Callable[[int], Score]] = {
     "additive": AdditiveScore,
     "dot": lambda width: DotScore(),
@@ -31,14 +29,16 @@ SCORES: dict[str, Callable[[int], Score]] = {
 }
 
 
-def recurrent_encoder_decoder(config: RecurrentEncoderDecoderConfig) -> recurrent.RecurrentEncoderDecoder:
+def recurrent_encoder_decoder(config: RecurrentEncoderDecoderConfig) -> RecurrentEncoderDecoder:
     """The translator that these settings describe."""
-    source = token_table(config.vocab_size, config.width)
+    source = embedding_matrix(config.vocab_size, config.width)
     target = source
     if not config.share_embeddings:
-        target = token_table(config.target_vocab_size or config.vocab_size, config.width)
-    return recurrent.RecurrentEncoderDecoder(
-        _stack(config, source, bidirectional=config.bidirectional), _decoder(config, target), _output(config, target)
+        target = embedding_matrix(config.target_vocab_size or config.vocab_size, config.width)
+    return RecurrentEncoderDecoder(
+        _stack(config, source, bidirectional=config.bidirectional),
+        _decoder(config, target),
+        output_projection(config, target),
     )
 
 
@@ -51,27 +51,27 @@ def _decoder(config: RecurrentEncoderDecoderConfig, table: nn.Parameter) -> Recu
     return _stack(config, table, layers, attention=attention, attends=before)
 
 
-def recurrent_language_model(config: RecurrentLanguageModelConfig) -> recurrent.RecurrentLanguageModel:
+def recurrent_language_model(config: RecurrentLanguageModelConfig) -> RecurrentLanguageModel:
     """The language model that these settings describe."""
-    table = token_table(config.vocab_size, config.width)
-    return recurrent.RecurrentLanguageModel(_stack(config, table), _output(config, table))
+    table = embedding_matrix(config.vocab_size, config.width)
+    return RecurrentLanguageModel(_stack(config, table), output_projection(config, table))
 
 
 def bidirectional_language_model(
     config: BidirectionalLanguageModelConfig, pooling: nn.Module
-) -> bidirectional.BidirectionalLanguageModel:
+) -> BidirectionalLanguageModel:
     """The encoder that these settings describe; each direction has half of its width."""
     half = config.width // 2
-    table = token_table(config.vocab_size, half)
+    table = embedding_matrix(config.vocab_size, half)
     forwards, backwards = (
         [RecurrentLayer(CELLS[config.cell], half, half) for _ in range(config.layers)] for _ in range(2)
     )
-    embedding = rn.Embedding(table, rn.Positions(), dropout=config.dropout)
+    embedding = rn.TokenEmbedding(table, rn.Positions(), dropout=config.dropout)
     if isinstance(config.head, TokenHeadConfig):
-        head: nn.Module | None = TwoWayReadout(_output(config, table))
+        head: nn.Module | None = BidirectionalLMHead(output_projection(config, table))
     else:
-        head = readout(config, table, config.width)
-    return bidirectional.BidirectionalLanguageModel(
+        head = prediction_head(config, table, config.width)
+    return BidirectionalLanguageModel(
         BidirectionalStack(embedding, forwards, backwards, config.dropout),
         LayerMixing(1 + config.layers),
         pooling,
@@ -91,9 +91,5 @@ def _stack(
     cell, width, count = CELLS[config.cell], config.width, layers or config.layers
     lowest = [AttendingLayer(cell, width, width)] if attends else []
     others = [RecurrentLayer(cell, width, width, bidirectional=bidirectional) for _ in range(count - len(lowest))]
-    embedding = rn.Embedding(table, rn.Positions(), dropout=config.dropout)
+    embedding = rn.TokenEmbedding(table, rn.Positions(), dropout=config.dropout)
     return RecurrentStack(embedding, [*lowest, *others], attention, config.dropout)
-
-
-def _output(config: RecurrentConfig, table: nn.Parameter) -> rn.Output:
-    return rn.Output(table if config.tie_output else token_table(*table.shape), bias=config.output_bias)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from regard.models.network import Cache, EncodingNetwork, Memory, TranslatingNetwork, WritingNetwork
-from regard.nn import Block, DecoderCache, FullAttention, Output, Stack, Tap
+from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory
+from regard.nn import Block, DecoderCache, FullAttention, OutputProjection, Stack, Tap
 
 
-class EncoderDecoderTransformer(TranslatingNetwork):
+class EncoderDecoderTransformer(EncoderDecoderNetwork):
     """The model of the paper: the encoder reads the source once, the decoder writes the target token by token."""
 
-    def __init__(self, encoder: Stack, decoder: Stack, output: Output) -> None:
+    def __init__(self, encoder: Stack, decoder: Stack, output: OutputProjection) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
@@ -46,10 +46,10 @@ class EncoderDecoderTransformer(TranslatingNetwork):
         return kernel.weights if isinstance(kernel, FullAttention) else None
 
 
-class DecoderOnlyTransformer(WritingNetwork):
+class DecoderOnlyTransformer(DecoderNetwork):
     """A language model: each position predicts the next token from those up to it."""
 
-    def __init__(self, decoder: Stack, output: Output) -> None:
+    def __init__(self, decoder: Stack, output: OutputProjection) -> None:
         super().__init__()
         self.decoder = decoder
         self.output = output
@@ -68,7 +68,7 @@ class DecoderOnlyTransformer(WritingNetwork):
         return DecoderCache(len(self.decoder.layers))
 
 
-class EncoderOnlyTransformer(EncodingNetwork):
+class EncoderOnlyTransformer(EncoderNetwork):
     """A text encoder: a vector per token, and one for the whole text."""
 
     def __init__(self, encoder: Stack, pooling: nn.Module, head: nn.Module | None = None) -> None:

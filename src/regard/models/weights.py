@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.errors import ModelError
-from regard.models.files import missing
+from regard.models.folder_files import missing_file
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -16,14 +16,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except FileNotFoundError:
-        raise missing(path) from None
+        raise missing_file(path) from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except (SafetensorError, KeyError, ValueError) as error:
         raise ModelError(f"{path}: is damaged ({error}); copy the folder again.") from None
 
 
-def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+def named_tensors(network: nn.Module) -> dict[str, Tensor]:
     """What must be saved."""
     named: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in network.state_dict(keep_vars=True).items():
@@ -31,7 +31,7 @@ def tensors_of(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in named.values()}
 
 
-def fill(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def assign_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Put tensors, named as `tensors_of` names them, in the place of the network's own; what is shared stays shared."""
     filled: dict[int, Tensor] = {}
     own = network.state_dict(keep_vars=True)
@@ -41,11 +41,11 @@ def fill(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     network.load_state_dict({name: filled[id(tensor)] for name, tensor in own.items()}, assign=True)
 
 
-def shape(tensor: Tensor) -> str:
+def shape_text(tensor: Tensor) -> str:
     """A tensor's shape, for a sentence.
 
     >>> import torch
-    >>> shape(torch.zeros(3, 4))
+    >>> shape_text(torch.zeros(3, 4))
     '3×4'
     """
     return "×".join(str(size) for size in tensor.shape) or "()"

@@ -5,19 +5,17 @@ B batch · S source or key length · T target or query length · H heads · D he
 """
 
 from regard.nn.alibi import AlibiPositions
-from regard.nn.attention import FullAttention, Kernel, attend
+from regard.nn.attention import AttentionKernel, FullAttention, attend
 from regard.nn.bigbird import BigBirdAttention
-from regard.nn.block import Block, PostNorm, PreNorm, Residual
-from regard.nn.cache import DecoderCache, KeyValues
-from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding
-from regard.nn.feed_forward import FeedForward, GatedFeedForward
-from regard.nn.layout import Layout, Mask, Packing, Tokens, causal, lay_out
-from regard.nn.linformer import LinformerAttention, Mixtures
+from regard.nn.block import Block, FeedForward, GatedFeedForward, PostNorm, PreNorm, Residual
+from regard.nn.cache import DecoderCache, KeyValueCache
+from regard.nn.embedding import OutputProjection, TokenEmbedding
+from regard.nn.functional import Dropout
+from regard.nn.layout import Layout, Mask, Packing, Tokens, causal_mask, make_layout
+from regard.nn.linformer import LengthProjection, LinformerAttention
 from regard.nn.multihead import CrossAttention, SelfAttention
-from regard.nn.output import Output
-from regard.nn.pooling import DensePooling, FirstPooling, MeanPooling
-from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions, sinusoids
+from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions, sinusoidal_table
+from regard.nn.prediction_heads import DensePooling, FirstTokenPooling, MeanPooling
 from regard.nn.relative import RelativePositions
 from regard.nn.rotary import RotaryPositions
 from regard.nn.stack import Stack
@@ -27,26 +25,25 @@ from regard.nn.window import WindowAttention
 
 __all__ = [
     "AlibiPositions",
+    "AttentionKernel",
     "BigBirdAttention",
     "Block",
     "CrossAttention",
     "DecoderCache",
     "DensePooling",
     "Dropout",
-    "Embedding",
     "FeedForward",
-    "FirstPooling",
+    "FirstTokenPooling",
     "FullAttention",
     "GatedFeedForward",
-    "Kernel",
-    "KeyValues",
+    "KeyValueCache",
     "Layout",
     "LearnedPositions",
+    "LengthProjection",
     "LinformerAttention",
     "Mask",
     "MeanPooling",
-    "Mixtures",
-    "Output",
+    "OutputProjection",
     "Packing",
     "Positions",
     "PostNorm",
@@ -59,12 +56,13 @@ __all__ = [
     "Stack",
     "SyntaxPositions",
     "Tap",
+    "TokenEmbedding",
     "Tokens",
     "WindowAttention",
     "attend",
-    "causal",
-    "lay_out",
+    "causal_mask",
+    "make_layout",
     "open_taps",
-    "sinusoids",
+    "sinusoidal_table",
     "taps_of",
 ]

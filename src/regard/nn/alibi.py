@@ -23,7 +23,7 @@ class AlibiPositions(Positions):
 
     def __init__(self, heads: int = 0) -> None:
         super().__init__()
-        self.slopes = slopes(heads)
+        self.slopes = alibi_slopes(heads)
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
         return AlibiPositions(heads)
@@ -36,15 +36,15 @@ class AlibiPositions(Positions):
         return cast(Tensor, layout.plans[key])
 
 
-def slopes(heads: int) -> list[float]:
+def alibi_slopes(heads: int) -> list[float]:
     """A geometric sequence 2^(−8/H), 2^(−16/H), …, 2^(−8) for a power of two.
 
     Other numbers of heads take the slopes of the next lower power of two, and fill up with every other one of the
     sequence that is twice as long, which lie between them.
 
-    >>> slopes(8)
+    >>> alibi_slopes(8)
     [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]
-    >>> [round(slope, 4) for slope in slopes(6)]
+    >>> [round(slope, 4) for slope in alibi_slopes(6)]
     [0.25, 0.0625, 0.0156, 0.0039, 0.5, 0.125]
     """
     if heads == 0:

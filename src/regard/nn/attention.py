@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.dropout import dropout as drop
+from regard.nn.functional import dropout as drop
 from regard.nn.layout import Layout, Mask
 from regard.nn.taps import Tap
 
@@ -30,9 +30,9 @@ def attend(
     nowhere gets zeros, not NaN.
 
     >>> import torch
-    >>> from regard.nn.layout import causal
+    >>> from regard.nn.layout import causal_mask
     >>> x = torch.eye(2)[None, None]
-    >>> out, weights = attend(x, x, x, causal(2), scale=1.0)
+    >>> out, weights = attend(x, x, x, causal_mask(2), scale=1.0)
     >>> weights[0, 0]
     tensor([[1.0000, 0.0000],
             [0.2689, 0.7311]])
@@ -57,7 +57,7 @@ def softmax(masked: Tensor, allowed: Tensor | None) -> Tensor:
     return masked.masked_fill(nowhere, 0.0).softmax(-1).masked_fill(nowhere, 0.0)
 
 
-class Kernel(nn.Module):
+class AttentionKernel(nn.Module):
     """What multi-head attention runs inside its heads: queries, keys and values in, the heads' outputs out.
 
     The layout says who may look where and where each token stands. `bias`, broadcastable to (B, H, T, S), is added to
@@ -87,7 +87,7 @@ class Kernel(nn.Module):
         raise NotImplementedError
 
 
-class FullAttention(Kernel):
+class FullAttention(AttentionKernel):
     """The kernel in which every query meets every key.
 
     While one of its taps is open, each step is computed by itself and passes its tap. Otherwise PyTorch's fused kernel

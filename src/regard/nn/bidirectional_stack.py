@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.nn.dropout import Dropout
-from regard.nn.embedding import Embedding
-from regard.nn.layout import Tokens, checked, unless_all
+from regard.nn.embedding import TokenEmbedding
+from regard.nn.functional import Dropout
+from regard.nn.layout import Tokens, check_mask, none_if_full
 from regard.nn.recurrent import RecurrentLayer
-from regard.nn.sequences import Sequences
+from regard.nn.recurrent_stack import Sequences
 from regard.nn.taps import Tap
 
 
@@ -25,7 +25,7 @@ class BidirectionalStack(nn.Module):
 
     def __init__(
         self,
-        embedding: Embedding,
+        embedding: TokenEmbedding,
         forwards: Sequence[RecurrentLayer],
         backwards: Sequence[RecurrentLayer],
         dropout: float = 0.0,
@@ -55,7 +55,7 @@ class BidirectionalStack(nn.Module):
             raise InputError(
                 f"The ids have shape {tuple(ids.shape)}; they should be (rows, length), with a token at least."
             )
-        mask = unless_all(checked(mask, ids.shape))
+        mask = none_if_full(check_mask(mask, ids.shape))
         documents = (features or {}).get("documents")
         x = self._embedded(ids)
         y = x if backwards is None else self._embedded(backwards)
@@ -91,3 +91,24 @@ class BidirectionalStack(nn.Module):
             ("forward layers", [*self.forwards]),
             ("backward layers", [*self.backwards]),
         ]
+
+
+class LayerMixing(nn.Module):
+    """γ Σ_j s_j h_j: a scale, and weights that a softmax makes of one learned scalar per layer.
+
+    At first all layers weigh the same. Each task learns which of them it needs.
+    """
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.scalars = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(1))  # γ
+        self.weights = Tap()  # s
+        self.mixed = Tap()
+
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        weights = self.weights(self.scalars.softmax(0))
+        mixed = weights[0] * layers[0]
+        for weight, layer in zip(weights[1:], layers[1:], strict=True):
+            mixed = mixed + weight * layer
+        return self.mixed(self.scale * mixed)  # (B, T, C), as each layer

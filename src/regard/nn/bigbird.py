@@ -16,12 +16,12 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.nn.attention import quick
-from regard.nn.layout import Layout, Mask, unless_all
-from regard.nn.sparse import SparseAttention, into_blocks, lengths
+from regard.nn.layout import Layout, Mask, none_if_full
+from regard.nn.sparse import SparseAttention, row_lengths, split_blocks
 
 
 @dataclass(frozen=True)
-class Pattern:
+class BigBirdPattern:
     """What a plan follows from, besides the number of blocks."""
 
     window: int
@@ -36,10 +36,10 @@ class Pattern:
 
 
 @lru_cache(maxsize=256)
-def plan(pattern: Pattern, blocks: int) -> tuple[tuple[int, ...], ...]:
+def block_plan(pattern: BigBirdPattern, blocks: int) -> tuple[tuple[int, ...], ...]:
     """The blocks that each block of a text sees, in order.
 
-    >>> plan(Pattern(window=1, globals=1, random=1, seed=0), 5)
+    >>> block_plan(BigBirdPattern(window=1, globals=1, random=1, seed=0), 5)
     ((0, 1, 2, 3, 4), (0, 1, 3), (0, 2, 3), (0, 2, 3), (0, 1, 4))
     """
     first, last = pattern.ends(blocks)
@@ -70,7 +70,7 @@ def _others(draw: random.Random, blocks: int, known: set[int], count: int) -> se
 class BigBirdAttention(SparseAttention):
     """Each query meets the keys of the blocks that its block sees."""
 
-    def __init__(self, scale: float, block: int, pattern: Pattern, dropout: float = 0.0) -> None:
+    def __init__(self, scale: float, block: int, pattern: BigBirdPattern, dropout: float = 0.0) -> None:
         super().__init__(scale, dropout)
         self.block = block
         self.pattern = pattern
@@ -84,7 +84,7 @@ class BigBirdAttention(SparseAttention):
 
     def seen(self, layout: Layout) -> Tensor:
         _check(layout)
-        index, ends = layout.keys.index, lengths(layout)
+        index, ends = layout.keys.index, row_lengths(layout)
         counts = [layout.mask.keys] * len(index) if ends is None else ends.tolist()
         rows = []
         for places, count in zip(index, counts, strict=True):
@@ -100,7 +100,7 @@ class BigBirdAttention(SparseAttention):
     def _table(self, blocks: int) -> Tensor:
         """The plan as a mask (N, N)."""
         table = torch.zeros(blocks, blocks, dtype=torch.bool)
-        for block, seen in enumerate(plan(self.pattern, blocks)):
+        for block, seen in enumerate(block_plan(self.pattern, blocks)):
             table[block, list(seen)] = True
         return table
 
@@ -111,7 +111,7 @@ class BigBirdAttention(SparseAttention):
     def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
         """Rows of equally many blocks go together, since they have the same plan."""
         _check(layout)
-        ends = lengths(layout)
+        ends = row_lengths(layout)
         if ends is None:
             return self._alike(q, k, v, ends=None)
         out = v.new_zeros(*q.shape[:3], v.size(3))
@@ -129,7 +129,7 @@ class BigBirdAttention(SparseAttention):
         """Rows that have the same plan; `ends` (B,) are their lengths, None where they are full."""
         tokens = q.size(2)
         ends = torch.tensor([tokens], device=q.device) if ends is None else ends
-        q, k, v = (into_blocks(x, self.block) for x in (q, k, v))  # (B, H, N, size, D)
+        q, k, v = (split_blocks(x, self.block) for x in (q, k, v))  # (B, H, N, size, D)
         blocks = q.size(2)
         first, last = self.pattern.ends(blocks)
         if not first:
@@ -142,7 +142,7 @@ class BigBirdAttention(SparseAttention):
 
     def _see_all(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
         keys = torch.arange(k.size(2) * self.block, device=q.device)
-        key_mask = unless_all(keys < ends[:, None])  # (1 or B, S)
+        key_mask = none_if_full(keys < ends[:, None])  # (1 or B, S)
         mask = Mask(q.size(2) * self.block, len(keys), key_mask, device=q.device)
         dropout = self.dropout if self.training else 0.0
         q, k, v = (x.flatten(2, 3) for x in (q, k, v))
@@ -150,7 +150,7 @@ class BigBirdAttention(SparseAttention):
 
     def _see_some(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor, first: int) -> Tensor:
         """Blocks from `first` on, each with the keys and values of the blocks that it sees."""
-        rows = plan(self.pattern, k.size(2))[first : first + q.size(2)]
+        rows = block_plan(self.pattern, k.size(2))[first : first + q.size(2)]
         within = torch.arange(self.block, device=q.device)
         full = bool((ends == k.size(2) * self.block).all())
 

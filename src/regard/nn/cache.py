@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.nn.layout import unless_all
+from regard.nn.layout import none_if_full
 
 ROOM = 16  # tokens by which a cache grows at least, so that it is not copied at each of them
 
 
-class KeyValues:
+class KeyValueCache:
     """The keys and values that one attention has seen so far, with room for some more."""
 
     def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
@@ -49,11 +49,11 @@ class KeyValues:
         self._values[:, :, start : self.length] = values
         return self._keys[:, :, : self.length], self._values[:, :, : self.length]
 
-    def select(self, rows: Tensor) -> "KeyValues":
+    def select(self, rows: Tensor) -> "KeyValueCache":
         """Those of these rows, in this order."""
         if self._keys is None or self._values is None:
-            return KeyValues()
-        chosen = KeyValues(self._keys.index_select(0, rows), self._values.index_select(0, rows))
+            return KeyValueCache()
+        chosen = KeyValueCache(self._keys.index_select(0, rows), self._values.index_select(0, rows))
         chosen.length = self.length
         return chosen
 
@@ -68,9 +68,9 @@ def _roomier(old: Tensor, room: int) -> Tensor:
 class LayerCache:
     """One layer's: of its self-attention, which grows, and of its cross-attention, which is computed once."""
 
-    def __init__(self, own: KeyValues | None = None, cross: KeyValues | None = None) -> None:
-        self.own = own or KeyValues()
-        self.cross = cross or KeyValues()
+    def __init__(self, own: KeyValueCache | None = None, cross: KeyValueCache | None = None) -> None:
+        self.own = own or KeyValueCache()
+        self.cross = cross or KeyValueCache()
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> "LayerCache":
         """Its self-attention's rows, and its cross-attention's sentences; None: all, as they are."""
@@ -87,7 +87,7 @@ class DecoderCache:
 
     def advance(self, ids: Tensor, mask: Tensor | None) -> None:
         """Note that the tokens `ids` (R, T) have been read."""
-        mask = unless_all(mask)
+        mask = none_if_full(mask)
         if mask is not None or self.mask is not None:
             ones = torch.ones_like(ids, dtype=torch.bool)
             then = self.mask if self.mask is not None else ones.new_ones(len(ids), self.length)

@@ -7,15 +7,16 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.errors import InputError
-from regard.nn.dropout import Dropout
+from regard.nn.functional import Dropout
 from regard.nn.layout import Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import Tap
 
 
-class Embedding(nn.Module):
+class TokenEmbedding(nn.Module):
     """The way into a stack. `weight` may be shared with another embedding and with the output projection."""
 
     def __init__(
@@ -64,6 +65,19 @@ class Embedding(nn.Module):
             ) from None
 
 
-def token_table(vocabulary: int, width: int) -> nn.Parameter:
+def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
     """An embedding matrix (V, C) with entries N(0, 1/C), so that after × √C they have unit variance."""
     return nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
+
+
+class OutputProjection(nn.Module):
+    """The pre-softmax projection; its matrix may be the embedding's."""
+
+    def __init__(self, weight: nn.Parameter, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = weight  # (V, C)
+        self.bias = nn.Parameter(torch.zeros(len(weight))) if bias else None
+        self.logits = Tap()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.logits(F.linear(hidden, self.weight, self.bias))  # (…, C) -> (…, V)

@@ -19,16 +19,16 @@ from torch import Tensor
 from regard.errors import InputError
 
 
-def causal(queries: int, keys: int | None = None, device: torch.device | None = None) -> Tensor:
+def causal_mask(queries: int, keys: int | None = None, device: torch.device | None = None) -> Tensor:
     """The look-ahead mask (T, S): True where a query may look, at its own position and before (§3.2.3).
 
     The queries are the last of the keys, so that it also serves new tokens after cached ones.
 
-    >>> causal(3).int()
+    >>> causal_mask(3).int()
     tensor([[1, 0, 0],
             [1, 1, 0],
             [1, 1, 1]], dtype=torch.int32)
-    >>> causal(1, 3).int()
+    >>> causal_mask(1, 3).int()
     tensor([[1, 1, 1]], dtype=torch.int32)
     """
     keys = queries if keys is None else keys
@@ -51,7 +51,7 @@ class Mask:
         """True where a query may look, broadcastable to (B, H, T, S); None where every query may look everywhere."""
         allowed = None if self.key_mask is None else self.key_mask[:, None, None, :]
         if self.causal and self.queries > 1:  # a single query is the newest token: nothing is ahead of it
-            behind = causal(self.queries, self.keys, self.device)
+            behind = causal_mask(self.queries, self.keys, self.device)
             allowed = behind if allowed is None else allowed & behind
         if self.documents is not None:
             same = self.documents[:, None, :, None] == self.documents[:, None, None, :]
@@ -137,14 +137,14 @@ class Layout:
 
     def across(self, memory: Tensor, mask: Tensor | None, *, pack: bool = True) -> "Layout":
         """The layout of cross-attention: the same queries look at the tokens of a memory (B, S, C)."""
-        mask = unless_all(checked(mask, memory.shape[:2]))
+        mask = none_if_full(check_mask(mask, memory.shape[:2]))
         length = memory.size(1)
         packing = Packing.of(mask) if pack and mask is not None else None
         keys = Tokens(torch.arange(length, device=memory.device)[None], packing=packing)
         return Layout(self.queries, keys, Mask(self.mask.queries, length, mask, device=memory.device))
 
 
-def checked(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
+def check_mask(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
     """A padding mask, if it is one for tokens of this shape (B, T)."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise InputError(
@@ -154,12 +154,12 @@ def checked(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
     return mask
 
 
-def unless_all(mask: Tensor | None) -> Tensor | None:
+def none_if_full(mask: Tensor | None) -> Tensor | None:
     """A padding mask that hides nothing is no mask."""
     return None if mask is None or bool(mask.all()) else mask
 
 
-def lay_out(
+def make_layout(
     ids: Tensor,
     mask: Tensor | None = None,
     *,
@@ -181,13 +181,15 @@ def lay_out(
     if new == 0:
         raise InputError("There are no tokens to read: a sentence has at least its end token.")
     total, device = before + new, ids.device
-    mask = unless_all(checked(mask, ids.shape))
+    mask = none_if_full(check_mask(mask, ids.shape))
     features = features or {}
     documents = features.get("documents")
     if mask is None and past_mask is None and documents is None:
         index = torch.arange(total, device=device)[None]
         return Layout(
-            Tokens(index[:, before:], features), Tokens(index, features), Mask(new, total, None, causal, None, device)
+            Tokens(index[:, before:], features),
+            Tokens(index, features),
+            Mask(new, total, None, causal, None, device),
         )
     now = mask if mask is not None else torch.ones_like(ids, dtype=torch.bool)
     then = past_mask if past_mask is not None else now.new_ones(batch, before)

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.nn.attention import FullAttention, Mix
 from regard.nn.layout import Layout, Mask
-from regard.nn.sparse import real_first
+from regard.nn.sparse import pads_last
 
 
-class Mixtures(nn.Module):
+class LengthProjection(nn.Module):
     """A learned projection along the length: (K, n), or (H, K, n) for heads of their own.
 
     Its entries are N(0, 1/K) at first, as in the paper's theorem.
@@ -43,7 +43,7 @@ class LinformerAttention(FullAttention):
     `keys` and `values` may be one and the same, and the same as in other layers.
     """
 
-    def __init__(self, scale: float, keys: Mixtures, values: Mixtures, dropout: float = 0.0) -> None:
+    def __init__(self, scale: float, keys: LengthProjection, values: LengthProjection, dropout: float = 0.0) -> None:
         super().__init__(scale, dropout)
         self.keys = keys
         self.values = values
@@ -58,7 +58,7 @@ class LinformerAttention(FullAttention):
             )
         if layout.mask.causal or layout.mask.documents is not None:
             raise InputError("Linformer mixes whole rows: it reads one text in a row, and no decoder can use it.")
-        k, v = real_first(layout, k, v)
+        k, v = pads_last(layout, k, v)
         key_mask = layout.mask.key_mask
         longest, length = k.size(2), self.keys.weight.size(-1)
         if key_mask is not None:

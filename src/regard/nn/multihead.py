@@ -14,9 +14,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from regard.nn.attention import Kernel
-from regard.nn.cache import KeyValues
-from regard.nn.heads import into_heads, out_of_heads
+from regard.nn.attention import AttentionKernel
+from regard.nn.cache import KeyValueCache
+from regard.nn.cpu.heads import into_heads, out_of_heads
 from regard.nn.layout import Layout, Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import Tap
@@ -26,7 +26,7 @@ class MultiHeadAttention(nn.Module):
     """What self- and cross-attention share: taps on q, k and v, the kernel, and the way out of the heads."""
 
     def __init__(
-        self, width: int, heads: int, kernel: Kernel, *, key_width: int | None = None, bias: bool = False
+        self, width: int, heads: int, kernel: AttentionKernel, *, key_width: int | None = None, bias: bool = False
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -63,7 +63,7 @@ class SelfAttention(MultiHeadAttention):
         self,
         width: int,
         heads: int,
-        kernel: Kernel,
+        kernel: AttentionKernel,
         positions: Positions,
         *,
         key_width: int | None = None,
@@ -74,7 +74,7 @@ class SelfAttention(MultiHeadAttention):
         self.sizes = [heads * self.key_width, heads * self.key_width, heads * self.value_width]
         self.query_key_value = nn.Linear(width, sum(self.sizes), bias=bias)
 
-    def forward(self, x: Tensor, layout: Layout, cache: KeyValues | None = None) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, cache: KeyValueCache | None = None) -> Tensor:
         """x (…, C) -> (…, C). With a cache, x is the new tokens only, and the keys are all so far."""
         q, k, v = self._split(self.query_key_value(x), layout.queries, self.sizes)
         q = self.q(self.positions.rotate(q, layout.queries))
@@ -94,14 +94,14 @@ class CrossAttention(MultiHeadAttention):
     """Queries come from the decoder, keys and values from the encoder's output."""
 
     def __init__(
-        self, width: int, heads: int, kernel: Kernel, *, key_width: int | None = None, bias: bool = False
+        self, width: int, heads: int, kernel: AttentionKernel, *, key_width: int | None = None, bias: bool = False
     ) -> None:
         super().__init__(width, heads, kernel, key_width=key_width, bias=bias)
         self.sizes = [heads * self.key_width, heads * self.value_width]
         self.query = nn.Linear(width, heads * self.key_width, bias=bias)
         self.key_value = nn.Linear(width, sum(self.sizes), bias=bias)
 
-    def forward(self, x: Tensor, memory: Tensor, layout: Layout, cache: KeyValues | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, layout: Layout, cache: KeyValueCache | None = None) -> Tensor:
         """x (…, C), memory (…, C) -> (…, C). With a cache, the memory's keys and values are computed once.
 
         Several rows of the target may look at one sentence of the memory, K each: to the kernel, they are queries.

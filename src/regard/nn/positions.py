@@ -74,14 +74,14 @@ class SinusoidalPositions(Positions):
         if len(self._table) < longest or self._table.device != x.device or self._table.dtype != x.dtype:
             with torch.inference_mode(False):  # a table made while decoding must serve training too
                 length = len(self._table) if longest <= len(self._table) else max(64, 2 * longest)
-                self._table = sinusoids(length, self.width, self.halves).to(x)
+                self._table = sinusoidal_table(length, self.width, self.halves).to(x)
         return x + self.vectors(self._table[tokens.index])
 
 
-def sinusoids(length: int, width: int, halves: bool = False) -> Tensor:
+def sinusoidal_table(length: int, width: int, halves: bool = False) -> Tensor:
     """The table of sinusoidal positions (length, width), in double precision.
 
-    >>> sinusoids(2, 4).float()
+    >>> sinusoidal_table(2, 4).float()
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])
     """

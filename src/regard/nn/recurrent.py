@@ -17,10 +17,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.nn.taps import Tap
 
-State = tuple[Tensor, ...]  # the hidden state (R, W) first, then whatever else a cell remembers
+RecurrentState = tuple[Tensor, ...]  # the hidden state (R, W) first, then whatever else a cell remembers
 
 
-class Cell(nn.Module, ABC):
+class RecurrentCell(nn.Module, ABC):
     """One step, with a tap on every number in it. The weights belong to the layer, whose kernel shares them."""
 
     kernel: ClassVar[Callable[..., nn.RNNBase]]  # PyTorch's of the same equations
@@ -28,11 +28,11 @@ class Cell(nn.Module, ABC):
     gates: ClassVar[int] = 1
 
     @abstractmethod
-    def forward(self, from_x: Tensor, from_h: Tensor, state: State) -> State:
+    def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
         """W_x x + b_x and W_h h + b_h (R, G·W) for all gates side by side, and the state before -> the state after."""
 
 
-class VanillaCell(Cell):
+class RNNCell(RecurrentCell):
     """h_t = tanh(W_hh h_{t-1} + W_xh x_t + b)  (Elman 1990)."""
 
     kernel = nn.RNN
@@ -42,11 +42,11 @@ class VanillaCell(Cell):
         self.sum = Tap()
         self.hidden = Tap()
 
-    def forward(self, from_x: Tensor, from_h: Tensor, state: State) -> State:
+    def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
         return (self.hidden(self.sum(from_h + from_x).tanh()),)
 
 
-class LSTMCell(Cell):
+class LSTMCell(RecurrentCell):
     """Long short-term memory (Hochreiter & Schmidhuber 1997; with the forget gate of Gers et al. 2000).
 
     i, f, o = σ(W x_t + U h_{t-1} + b)      what is let in, kept, and shown
@@ -68,7 +68,7 @@ class LSTMCell(Cell):
         self.cell = Tap()
         self.hidden = Tap()
 
-    def forward(self, from_x: Tensor, from_h: Tensor, state: State) -> State:
+    def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
         i, f, g, o = (from_x + from_h).chunk(4, dim=-1)  # in the order of PyTorch's weights
         let_in = self.input_gate(i.sigmoid())
         kept = self.forget_gate(f.sigmoid())
@@ -78,7 +78,7 @@ class LSTMCell(Cell):
         return self.hidden(shown * cell.tanh()), cell
 
 
-class GRUCell(Cell):
+class GRUCell(RecurrentCell):
     """The gated recurrent unit (Cho et al. 2014), with the reset gate after the product, as its fast kernels have it.
 
     r, z = σ(W x_t + U h_{t-1} + b)             what is looked back at, and kept
@@ -96,7 +96,7 @@ class GRUCell(Cell):
         self.candidate = Tap()
         self.hidden = Tap()
 
-    def forward(self, from_x: Tensor, from_h: Tensor, state: State) -> State:
+    def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
         (xr, xz, xn), (hr, hz, hn) = from_x.chunk(3, dim=-1), from_h.chunk(3, dim=-1)
         reset = self.reset_gate((xr + hr).sigmoid())
         update = self.update_gate((xz + hz).sigmoid())
@@ -107,7 +107,7 @@ class GRUCell(Cell):
 class RecurrentLayer(nn.Module):
     """Walks along sequences; with `bidirectional`, half of its width walks backwards from the end of each."""
 
-    def __init__(self, cell: type[Cell], inputs: int, width: int, *, bidirectional: bool = False) -> None:
+    def __init__(self, cell: type[RecurrentCell], inputs: int, width: int, *, bidirectional: bool = False) -> None:
         super().__init__()
         directions = 2 if bidirectional else 1
         self.width = width
@@ -116,7 +116,9 @@ class RecurrentLayer(nn.Module):
         self.cells = nn.ModuleList(cell() for _ in range(directions))  # forwards, backwards
         self._taps = [part for part in self.modules() if isinstance(part, Tap)]
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, state: RecurrentState | None = None
+    ) -> tuple[Tensor, RecurrentState]:
         """x (R, L, I) -> what each step shows (R, L, W), and the state (R, W) after the last of them.
 
         `lengths` (R,) tells where sequences end; None: all are of length L. One without any step keeps its state.
@@ -132,13 +134,13 @@ class RecurrentLayer(nn.Module):
         moved = lengths[:, None] > 0
         return out, tuple(new.where(moved, old) for new, old in zip(after, before, strict=True))
 
-    def _kernel(self, x, before: State):  # type: ignore[no-untyped-def]  # a tensor, or what packing makes of one
+    def _kernel(self, x, before: RecurrentState):  # type: ignore[no-untyped-def]  # a tensor, or what packing makes of one
         parts = [part.unflatten(1, (len(self.cells), -1)).transpose(0, 1).contiguous() for part in before]
         out, after = self.kernel(x, tuple(parts) if self.remembers > 1 else parts[0])
         after = after if self.remembers > 1 else (after,)
         return out, tuple(part.transpose(0, 1).flatten(1) for part in after)  # (directions, R, ·) -> (R, W)
 
-    def _step_by_step(self, x: Tensor, lengths: Tensor | None, before: State) -> tuple[Tensor, State]:
+    def _step_by_step(self, x: Tensor, lengths: Tensor | None, before: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The same by the cells: the reference for the kernel."""
         shown, ends = [], []
         parts = zip(*(part.chunk(len(self.cells), dim=1) for part in before), strict=True)

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.nn.attention import FullAttention, Mix, quick
-from regard.nn.blockwise import Hidden, Rows, meet_in_blocks
+from regard.nn.cpu.blockwise import Hidden, Rows, meet_in_blocks
 from regard.nn.layout import Layout, Mask
 
 
 @dataclass(frozen=True)
-class SpelledOut(Mask):
+class ExplicitMask(Mask):
     """A mask given as what it allows."""
 
     pairs: Tensor | None = None  # broadcastable to (B, H, T, S)
@@ -40,9 +40,9 @@ class SparseAttention(FullAttention):
     ) -> Tensor:
         if bias is not None or mix is not None or self._watched() or not self._worth_blocks(layout):
             return super().forward(q, k, v, replace(layout, mask=self._under_pattern(layout)), bias, mix)
-        q, k, v = real_first(layout, q, k, v)
+        q, k, v = pads_last(layout, q, k, v)
         out = self._in_blocks(q, k, v, layout)
-        order = real_first_order(layout)
+        order = pads_last_order(layout)
         return out if order is None else _take(out, order.argsort(1))
 
     def seen(self, layout: Layout) -> Tensor:
@@ -67,7 +67,7 @@ class SparseAttention(FullAttention):
         if self._pattern not in plans:
             pairs = self.seen(layout)
             pairs = pairs if mask.allowed is None else pairs & mask.allowed
-            plans[self._pattern] = SpelledOut(mask.queries, mask.keys, device=mask.device, pairs=pairs)
+            plans[self._pattern] = ExplicitMask(mask.queries, mask.keys, device=mask.device, pairs=pairs)
         found: Mask = plans[self._pattern]
         return found
 
@@ -87,29 +87,29 @@ class SparseAttention(FullAttention):
         unseen = unseen if told is None else told | unseen
         pairs = ~unseen.expand(*q.shape[:3], *unseen.shape[-2:]).flatten(0, 2)[:, None]  # (B·H·N, 1, 1 or T, K)
         k, v = (x.index_select(2, seen.flatten()).unflatten(2, (count, widest)).flatten(3, 4) for x in (k, v))
-        mask = SpelledOut(q.size(3), k.size(3), device=q.device, pairs=pairs)
+        mask = ExplicitMask(q.size(3), k.size(3), device=q.device, pairs=pairs)
         shape = q.shape
         q, k, v = (x.flatten(0, 2)[:, None] for x in (q, k, v))
         return quick(q, k, v, mask, None, scale=self.scale, dropout=dropout).view(*shape[:4], -1)
 
 
-def lengths(layout: Layout) -> Tensor | None:
+def row_lengths(layout: Layout) -> Tensor | None:
     """How many real tokens each row has (B,); None: all of them."""
     return None if layout.mask.key_mask is None else layout.mask.key_mask.sum(1)
 
 
-def into_blocks(x: Tensor, size: int) -> Tensor:
+def split_blocks(x: Tensor, size: int) -> Tensor:
     """x (B, H, T, D) -> (B, H, N, size, D), filled up with zeros."""
     return F.pad(x, (0, 0, 0, -x.size(2) % size)).unflatten(2, (-1, size))
 
 
-def real_first(layout: Layout, *tensors: Tensor) -> tuple[Tensor, ...]:
+def pads_last(layout: Layout, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Tensors (B, H, S, D) with the pads of each row after its real tokens."""
-    order = real_first_order(layout)
+    order = pads_last_order(layout)
     return tensors if order is None else tuple(_take(x, order) for x in tensors)
 
 
-def real_first_order(layout: Layout) -> Tensor | None:
+def pads_last_order(layout: Layout) -> Tensor | None:
     """The order (B, S) that puts pads after the real tokens; None where they are there already."""
     plans, key_mask = layout.keys.plans, layout.mask.key_mask
     if "real first" not in plans:

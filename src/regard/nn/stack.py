@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.nn.block import Block
 from regard.nn.cache import DecoderCache
-from regard.nn.embedding import Embedding
-from regard.nn.layout import lay_out
+from regard.nn.embedding import TokenEmbedding
+from regard.nn.layout import make_layout
 from regard.nn.taps import Tap
 
 
@@ -20,7 +20,7 @@ class Stack(nn.Module):
     """`norm` ends a pre-norm stack, whose sums are never normalised otherwise."""
 
     def __init__(
-        self, embedding: Embedding, layers: Sequence[Block], norm: nn.Module | None = None, *, causal: bool = False
+        self, embedding: TokenEmbedding, layers: Sequence[Block], norm: nn.Module | None = None, *, causal: bool = False
     ) -> None:
         super().__init__()
         self.causal = causal
@@ -51,7 +51,7 @@ class Stack(nn.Module):
             rows = "" if memory is None else f" and a memory of {len(memory)} rows"
             raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
         pack = cache is None and not self._watched()
-        layout = lay_out(
+        layout = make_layout(
             ids,
             mask,
             before=cache.length if cache is not None else 0,

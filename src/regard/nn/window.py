@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from regard.nn.attention import Mix
 from regard.nn.layout import Layout, Tokens
-from regard.nn.sparse import SparseAttention, into_blocks, lengths, real_first_order
+from regard.nn.sparse import SparseAttention, pads_last_order, row_lengths, split_blocks
 
 SHORTEST = 32  # tokens in a block, at least: smaller products do not pay
 
@@ -56,7 +56,7 @@ class WindowAttention(SparseAttention):
 
     def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
         tokens, after = q.size(2), 0 if layout.mask.causal else 1
-        q, k, v = (into_blocks(x, self.block) for x in (q, k, v))
+        q, k, v = (split_blocks(x, self.block) for x in (q, k, v))
         last = q.size(2) - 1
         key = f"blocks of {self._pattern}"
         if key not in layout.keys.plans:
@@ -75,12 +75,12 @@ class WindowAttention(SparseAttention):
         distance = beside - size - within[:, None]
         near = (distance >= -self.reach) & (distance <= after * self.reach)
         place = (torch.arange(blocks, device=device)[:, None] - 1) * size + beside  # (N, K)
-        ends = lengths(layout)
+        ends = row_lengths(layout)
         limit = torch.tensor([mask.keys], device=device) if ends is None else ends
         allowed = near & ((place >= 0) & (place < limit[:, None, None]))[:, :, None]
         if mask.documents is None:
             return allowed
-        order = real_first_order(layout)
+        order = pads_last_order(layout)
         documents = mask.documents if order is None else mask.documents.gather(1, order)
         documents = F.pad(documents, (0, blocks * size - mask.keys), value=-1)
         of_keys = documents[:, place.clamp(0, blocks * size - 1)]  # (B, N, K)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from regard.config import Config
 from regard.errors import ConfigError, ModelError
-from regard.models import Loaded, load, save
-from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER
-from regard.models.folder import check_fit
-from regard.models.weights import read_tensors, tensors_of
+from regard.models import LoadedNetwork, load, save
+from regard.models.folder import check_tensors
+from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from regard.models.weights import named_tensors, read_tensors
 from regard.training.checkpoint import restore_network
 from regard.training.run_folder import RunFolder
 
@@ -27,13 +27,13 @@ class MovingAverage:
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.network = network
         self.decay = decay
-        self.tensors = {name: tensor.clone() for name, tensor in tensors_of(network).items()}
+        self.tensors = {name: tensor.clone() for name, tensor in named_tensors(network).items()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Take in the weights after a step."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        now = list(tensors_of(self.network).values())
+        now = list(named_tensors(self.network).values())
         torch._foreach_lerp_(list(self.tensors.values()), now, 1 - decay)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -61,7 +61,7 @@ def swapped_weights(network: nn.Module, tensors: Mapping[str, Tensor] | None) ->
     if tensors is None:
         yield
         return
-    own = {name: tensor.clone() for name, tensor in tensors_of(network).items()}
+    own = {name: tensor.clone() for name, tensor in named_tensors(network).items()}
     restore_network(network, tensors)
     try:
         yield
@@ -78,7 +78,7 @@ def average_folders(folders: Sequence[Path], out: Path) -> str:
     for other in models[1:]:
         _check_alike(models[0], other)
     origin = f"The mean of the weights of {len(models)} models: {', '.join(str(model.folder) for model in models)}."
-    return _write(models[0], [tensors_of(model.network) for model in models], out, origin)
+    return _write(models[0], [named_tensors(model.network) for model in models], out, origin)
 
 
 def average_run(folder: Path, last: int, out: Path) -> str:
@@ -97,29 +97,29 @@ def average_run(folder: Path, last: int, out: Path) -> str:
     steps = list(kept)[-last:]
     several = [read_tensors(kept[step]) for step in steps]
     for step, tensors in zip(steps, several, strict=True):
-        check_fit(model.network, tensors, f"{kept[step]}:")
+        check_tensors(model.network, tensors, f"{kept[step]}:")
     origin = f"The mean of the weights of {folder} at the steps {', '.join(f'{step:,}' for step in steps)}."
     return _write(model, several, out, origin)
 
 
-def _write(model: Loaded, several: Sequence[Mapping[str, Tensor]], out: Path, origin: str) -> str:
+def _write(model: LoadedNetwork, several: Sequence[Mapping[str, Tensor]], out: Path, origin: str) -> str:
     restore_network(model.network, mean(several))
-    tokenizers = [model.folder / name for name in (TOKENIZER, TARGET_TOKENIZER)]
+    tokenizers = [model.folder / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
     copied = {path.name: path.read_bytes() for path in tokenizers if path.exists()}
     save(out, model.network, model.config, origin=origin, extra_files=copied)
     return origin
 
 
-def _check_alike(first: Loaded, other: Loaded) -> None:
+def _check_alike(first: LoadedNetwork, other: LoadedNetwork) -> None:
     """Weights have a mean only where they mean the same: in networks of one shape, for tokens of one vocabulary."""
     ours, theirs = _settings(first.config), _settings(other.config)
     for name in ours | theirs:
         if ours.get(name) != theirs.get(name):
             raise ConfigError(
-                f"{other.folder / CONFIG}: has {name} = {theirs.get(name)!r}, but {first.folder / CONFIG} has "
-                f"{ours.get(name)!r}; only networks that are alike have a mean."
+                f"{other.folder / CONFIG_FILE}: has {name} = {theirs.get(name)!r}, but {first.folder / CONFIG_FILE} "
+                f"has {ours.get(name)!r}; only networks that are alike have a mean."
             )
-    for name in (TOKENIZER, TARGET_TOKENIZER):
+    for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE):
         one, another = first.folder / name, other.folder / name
         if _content(one) != _content(another):
             raise ConfigError(

@@ -18,8 +18,8 @@ from regard.data.batching import DataPosition
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.stats import CorpusStats
 from regard.evaluation.likelihood import perplexity
-from regard.models.bidirectional import BidirectionalLanguageModel
 from regard.models.network import Network
+from regard.models.recurrent import BidirectionalLanguageModel
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_both_ways
 from regard.training.language import LanguageKind, LanguageModelling
 from regard.training.losses import Loss, smoothed_cross_entropy

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
-from regard.models.weights import tensors_of
+from regard.models.weights import named_tensors
 from regard.training.state import TrainingState
 from regard.training.unwritable import unwritable
 
@@ -126,5 +126,5 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, tens
 def restore_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy weights into a network, which keeps its own parameters."""
     with torch.no_grad():
-        for name, tensor in tensors_of(network).items():
+        for name, tensor in named_tensors(network).items():
             tensor.copy_(tensors[name])

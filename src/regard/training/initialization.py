@@ -19,11 +19,11 @@ from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.data.word_boundaries import whole_words
 from regard.data.word_vectors import Vector, WordVectors, read_word_vectors, vector_size
 from regard.errors import ConfigError, DataError, ModelError
-from regard.models.assembly import sketch
-from regard.models.contents import CONFIG, TOKENIZER, WEIGHTS, model_folder, read_config
+from regard.models.assembly import build_meta
+from regard.models.folder_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_config, resolve_model_folder
 from regard.models.network import Network
-from regard.models.weights import read_tensors, shape, tensors_of
-from regard.nn import Embedding
+from regard.models.weights import named_tensors, read_tensors, shape_text
+from regard.nn import TokenEmbedding
 
 TASK_SPECIFIC = ("head.", "pooling.")  # what tensors are called that may be new
 CHANGEABLE = (  # settings that do not make what was learned mean something else
@@ -43,7 +43,7 @@ def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = Fal
     said = unchecked_value(sources, "training.start_from")
     if not isinstance(said, str):
         return None
-    folder = model_folder(said)
+    folder = resolve_model_folder(said)
     config = read_config(folder)
     said, usual = (
         unchecked_value(sources[by_command:], "model.kind"),
@@ -64,13 +64,13 @@ def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = Fal
     wanted = head.get("kind") if isinstance(head, dict) else head
     if wanted is not None and wanted != values["model"].get("head", {}).get("kind"):
         values["model"].pop("head", None)  # its labels are not those of another kind of head
-    return ConfigSource(str(folder / CONFIG), values)
+    return ConfigSource(str(folder / CONFIG_FILE), values)
 
 
 def check_same_network(config: Config, sources: Sequence[ConfigSource]) -> None:
     """Complain about a setting that the network which training starts from does not have."""
     assert config.training.start_from is not None
-    folder = model_folder(config.training.start_from)
+    folder = resolve_model_folder(config.training.start_from)
     theirs = _settings(read_config(folder))
     for path, now in _settings(config).items():
         name, was = ".".join(path), theirs.get(path)
@@ -85,7 +85,7 @@ def check_same_network(config: Config, sources: Sequence[ConfigSource]) -> None:
 
 def start_tokenizer(folder: str) -> str:
     """The content of the `tokenizer.json` that training starts with."""
-    path = model_folder(folder) / TOKENIZER
+    path = resolve_model_folder(folder) / TOKENIZER_FILE
     if not path.exists():
         raise ModelError(f"{path}: is missing, so training cannot start from this model; copy the folder again.")
     return load_tokenizer(path).to_json().decode()
@@ -95,19 +95,19 @@ def start_tokenizer(folder: str) -> str:
 def copy_weights_from(network: Network, config: Config) -> str:
     """Give a network the weights of the folder that training starts from; a sentence on what is new."""
     assert config.training.start_from is not None
-    folder = model_folder(config.training.start_from)
-    theirs, path = read_tensors(folder / WEIGHTS), folder / WEIGHTS
+    folder = resolve_model_folder(config.training.start_from)
+    theirs, path = read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE
     if not _same_head(config, read_config(folder)):
         theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith("head.")}
     new = []
-    for name, tensor in tensors_of(network).items():
+    for name, tensor in named_tensors(network).items():
         if name not in theirs:
             if not name.startswith(TASK_SPECIFIC):
-                raise ModelError(f"{path}: has no tensor {name}, which {CONFIG} asks for.")
+                raise ModelError(f"{path}: has no tensor {name}, which {CONFIG_FILE} asks for.")
             new.append(name)
         elif theirs[name].shape != tensor.shape:
             raise ModelError(
-                f"{path}: has {name} of shape {shape(theirs[name])}, but training asks for {shape(tensor)}."
+                f"{path}: has {name} of shape {shape_text(theirs[name])}, but training asks for {shape_text(tensor)}."
             )
         else:
             tensor.copy_(theirs[name])
@@ -146,7 +146,10 @@ def check_word_vectors(config: Config) -> None:
     """Complain about a file that cannot be read, or does not fit the network, before anything long begins."""
     if config.training.pretrained_embeddings is None:
         return
-    found, width = vector_size(Path(config.training.pretrained_embeddings)), _tables(sketch(config.model))[0].size(1)
+    found, width = (
+        vector_size(Path(config.training.pretrained_embeddings)),
+        _tables(build_meta(config.model))[0].size(1),
+    )
     if found != width:
         remedy = found * config.model.width // width  # a network may give embeddings only a part of its width
         raise ConfigError(
@@ -193,5 +196,5 @@ def _rows(words: Mapping[int, str], found: WordVectors) -> dict[int, Vector]:
 
 def _tables(network: nn.Module) -> list[nn.Parameter]:
     """The embedding matrices (V, C), each once."""
-    tables = {id(part.weight): part.weight for part in network.modules() if isinstance(part, Embedding)}
+    tables = {id(part.weight): part.weight for part in network.modules() if isinstance(part, TokenEmbedding)}
     return list(tables.values())

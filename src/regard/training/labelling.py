@@ -14,8 +14,8 @@ from regard.data.batching import BatchSampler, DataPosition
 from regard.data.pairs import Ids
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore
-from regard.models.cost import Cost
-from regard.models.network import EncodingNetwork, Network
+from regard.models.anatomy import FlopCounter
+from regard.models.network import EncoderNetwork, Network
 from regard.training.labels import IGNORED_LABEL, LabelBatch, PredictLabels
 from regard.training.task import Check, ValidationResult
 
@@ -39,7 +39,7 @@ class Labelling:
     words = False  # whether there is a label for each word, rather than for each text
 
     def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
-        assert isinstance(network, EncodingNetwork)
+        assert isinstance(network, EncoderNetwork)
         self.config = config
         self.network: Network = network
         self._reader = network
@@ -51,7 +51,7 @@ class Labelling:
         self._valid, self._test = prepared.valid, prepared.test
         self._store = prepared.train.store
         self._plan = self._batches(self._store, config.training.seed)
-        self._cost = Cost(network)
+        self._cost = FlopCounter(network)
 
     def objective(self) -> PredictLabels:
         """Predict labels."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.data.encoder_inputs import EncoderBatch
-from regard.models.network import EncodingNetwork
+from regard.models.network import EncoderNetwork
 from regard.training.objectives import Batch, Objective
 
 IGNORED_LABEL = -1  # in place of a label: nothing is predicted here
@@ -47,10 +47,10 @@ def label_batch(framed: EncoderBatch, labels: Tensor, segments: int) -> LabelBat
     return LabelBatch(torch.from_numpy(framed.ids), torch.from_numpy(framed.mask), labels, features)
 
 
-class PredictLabels(Objective[EncodingNetwork]):
+class PredictLabels(Objective[EncoderNetwork]):
     """Predict the label of each text, or with `words` the tag of each word."""
 
-    def __init__(self, network: EncodingNetwork, label_smoothing: float, *, words: bool) -> None:
+    def __init__(self, network: EncoderNetwork, label_smoothing: float, *, words: bool) -> None:
         super().__init__()
         self.network = network
         self.label_smoothing = label_smoothing

@@ -24,7 +24,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.decoding.sampling import Sampler
 from regard.evaluation.likelihood import perplexity
-from regard.models.cost import Cost
+from regard.models.anatomy import FlopCounter
 from regard.models.network import Network
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_text
 from regard.training.display import Sample
@@ -81,7 +81,7 @@ class LanguageModelling:
         plan = PackedBatches if self._apart else BlockBatches
         training = config.training
         self._plan = plan(column, self.context, training.batch_tokens, config.tokens, training.seed)
-        self._cost = Cost(network)
+        self._cost = FlopCounter(network)
 
     def objective(self) -> Objective[Any]:
         """Predict each token from those before it."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.nn.precision import whole
+from regard.nn.functional import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0
     The right token gets 1 − ε of the probability asked for, and ε is spread evenly over the vocabulary:
     loss = (1 − ε)·(−log p[right]) + ε·mean over v of (−log p[v]).
     """
-    smoothed, plain = _cross_entropies(whole(logits), targets, smoothing)
+    smoothed, plain = _cross_entropies(at_least_float32(logits), targets, smoothing)
     return Loss(smoothed, plain, len(targets))
 
 
@@ -67,7 +67,7 @@ _cross_entropies: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]] = _Cr
 
 def rdrop_cross_entropy(first: Tensor, second: Tensor, targets: Tensor, smoothing: float, weight: float) -> Loss:
     """The loss of two readings' logits (N, V) for the same targets (N,), by the formula; `weight` is α."""
-    first, second = whole(first), whole(second)
+    first, second = at_least_float32(first), at_least_float32(second)
     one, other = (smoothed_cross_entropy(logits, targets, smoothing) for logits in (first, second))
     smoothed = (one.loss + other.loss + weight * symmetric_kl(first, second)) / 2
     return Loss(smoothed, (one.cross_entropy + other.cross_entropy) / 2, len(targets))

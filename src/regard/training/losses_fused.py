@@ -19,20 +19,20 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.nn.output import Output
-from regard.nn.precision import product_type, whole
+from regard.nn.embedding import OutputProjection
+from regard.nn.functional import at_least_float32, matmul_dtype
 from regard.training.losses import Loss, rdrop_cross_entropy, smoothed_cross_entropy
 
 CHUNK_LOGITS = 2_500_000  # logits at a time: 10 MB
 
 
-def fused_cross_entropy(hidden: Tensor, output: Output, targets: Tensor, smoothing: float = 0.0) -> Loss:
+def fused_cross_entropy(hidden: Tensor, output: OutputProjection, targets: Tensor, smoothing: float = 0.0) -> Loss:
     """What `smoothed_cross_entropy(output(hidden), targets, smoothing)` is, for states (N, C) and targets (N,)."""
     if output.logits.is_open:  # someone wants to see them
         return smoothed_cross_entropy(output(hidden), targets, smoothing)
     differentiated = torch.is_grad_enabled()
     smoothed, plain = _chunked_cross_entropy(
-        whole(hidden), output.weight, output.bias, targets, smoothing, differentiated
+        at_least_float32(hidden), output.weight, output.bias, targets, smoothing, differentiated
     )
     return Loss(smoothed, plain, len(targets))
 
@@ -50,7 +50,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         smoothing: float,
         differentiated: bool,
     ) -> tuple[Tensor, Tensor]:
-        size, kind = len(weight), product_type(hidden)
+        size, kind = len(weight), matmul_dtype(hidden)
         factors, matrix = hidden.to(kind), weight.to(kind)
         rows = max(1, min(len(hidden), CHUNK_LOGITS // size))
         space = hidden.new_empty(rows, size)
@@ -119,12 +119,12 @@ RDROP_CHUNK_LOGITS = 1_000_000  # logits of each reading at a time: several matr
 
 
 def fused_rdrop_cross_entropy(
-    first: Tensor, second: Tensor, output: Output, targets: Tensor, smoothing: float, weight: float
+    first: Tensor, second: Tensor, output: OutputProjection, targets: Tensor, smoothing: float, weight: float
 ) -> Loss:
     """What `agreeing_cross_entropy` of `output(first)` and `output(second)` is, for states (N, C) and targets (N,)."""
     if output.logits.is_open:  # someone wants to see them
         return rdrop_cross_entropy(output(first), output(second), targets, smoothing, weight)
-    states, settings = (whole(first), whole(second)), (smoothing, weight, torch.is_grad_enabled())
+    states, settings = (at_least_float32(first), at_least_float32(second)), (smoothing, weight, torch.is_grad_enabled())
     smoothed, plain = _chunked_rdrop(*states, output.weight, output.bias, targets, *settings)
     return Loss(smoothed, plain, len(targets))
 
@@ -144,7 +144,7 @@ class _ChunkedRDrop(torch.autograd.Function):
         agreement: float,
         differentiated: bool,
     ) -> tuple[Tensor, Tensor]:
-        kind, rows = product_type(first), max(1, RDROP_CHUNK_LOGITS // len(weight))
+        kind, rows = matmul_dtype(first), max(1, RDROP_CHUNK_LOGITS // len(weight))
         matrix = weight.to(kind)
         plain, spread, apart = (first.new_zeros(()) for _ in range(3))
         of_states = [torch.empty_like(first), torch.empty_like(second)]
@@ -186,7 +186,7 @@ class _ChunkedRDrop(torch.autograd.Function):
 
 
 def _log_probabilities(states: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    logits = whole(torch.mm(states, matrix.T))
+    logits = at_least_float32(torch.mm(states, matrix.T))
     return (logits if bias is None else logits.add_(bias)).log_softmax(-1)
 
 

@@ -25,9 +25,9 @@ from regard.data.tokenizer import MASK_TOKENS, load_tokenizer, mask_token_id
 from regard.decoding.fill_mask import predict_masks
 from regard.errors import ConfigError, DataError
 from regard.evaluation.likelihood import perplexity
-from regard.models.contents import TOKENIZER, model_folder
-from regard.models.cost import Cost
-from regard.models.network import EncodingNetwork, Network
+from regard.models.anatomy import FlopCounter
+from regard.models.folder_files import TOKENIZER_FILE, resolve_model_folder
+from regard.models.network import EncoderNetwork, Network
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_encoder
 from regard.training.display import Sample
 from regard.training.language import context_of, describe_rows
@@ -54,7 +54,7 @@ class MaskedKind:
                 "add one, or leave tokenizer.file out to learn a tokenizer that has."
             )
         start = config.training.start_from
-        if start is not None and mask_token_id(load_tokenizer(model_folder(start) / TOKENIZER)) is None:
+        if start is not None and mask_token_id(load_tokenizer(resolve_model_folder(start) / TOKENIZER_FILE)) is None:
             raise ConfigError(
                 f"{start}: its tokenizer has no token to hide others behind, such as {' or '.join(MASK_TOKENS)}; "
                 "start from a model that has, as regard train masked makes them."
@@ -104,10 +104,10 @@ class MaskedBatch(Batch):
         return int(self.selected.sum())
 
 
-class HiddenToken(Objective[EncodingNetwork]):
+class HiddenToken(Objective[EncoderNetwork]):
     """Predict each hidden token from the passage around it."""
 
-    def __init__(self, network: EncodingNetwork, label_smoothing: float) -> None:
+    def __init__(self, network: EncoderNetwork, label_smoothing: float) -> None:
         super().__init__()
         self.network = network
         self.label_smoothing = label_smoothing
@@ -128,7 +128,7 @@ class MaskedModelling:
     unit = "tokens"
 
     def __init__(self, config: Config, prepared: PreparedData, network: Network) -> None:
-        assert isinstance(network, EncodingNetwork)
+        assert isinstance(network, EncoderNetwork)
         self.config = config
         self.network: Network = network
         self._encoder = network
@@ -138,7 +138,7 @@ class MaskedModelling:
         for name, part in prepared.splits.items():
             self._check_text(part.store.columns[0], name)
         self._plan = self._passages(prepared.train, config.training.seed)
-        self._cost = Cost(network, apart_from=network.pooling)
+        self._cost = FlopCounter(network, apart_from=network.pooling)
 
     def objective(self) -> HiddenToken:
         """Predict hidden tokens."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.models.network import Network, TranslatingNetwork, WritingNetwork
+from regard.models.network import DecoderNetwork, EncoderDecoderNetwork, Network
 from regard.training.losses import Loss, rdrop_cross_entropy, smoothed_cross_entropy
 from regard.training.losses_fused import fused_cross_entropy, fused_rdrop_cross_entropy
 
@@ -110,7 +110,7 @@ class Objective(nn.Module, Generic[Trained]):
         return self.network.logits(states).flatten(0, -2)
 
 
-class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
+class NextToken(Objective[DecoderNetwork | EncoderDecoderNetwork]):
     """Predict each token of the target from those before it, and from the source if there is one.
 
     With a source it is translation, without one language modelling.
@@ -118,7 +118,7 @@ class NextToken(Objective[WritingNetwork | TranslatingNetwork]):
 
     def __init__(self, network: Network, label_smoothing: float) -> None:
         super().__init__()
-        assert isinstance(network, WritingNetwork | TranslatingNetwork)
+        assert isinstance(network, DecoderNetwork | EncoderDecoderNetwork)
         self.network = network
         self.label_smoothing = label_smoothing
 

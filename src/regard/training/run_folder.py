@@ -26,10 +26,10 @@ from torch import Tensor
 from regard.config import Config
 from regard.errors import RunError, RunFolderError
 from regard.models import save
-from regard.models.card import card
-from regard.models.contents import CARD, WEIGHTS
+from regard.models.folder import model_card
+from regard.models.folder_files import CARD_FILE, WEIGHTS_FILE
 from regard.models.network import Network
-from regard.models.weights import tensors_of
+from regard.models.weights import named_tensors
 from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
 from regard.training.unwritable import unwritable
 
@@ -141,8 +141,8 @@ class RunFolder:
         if not folder.exists():
             save(folder, network, config, origin=origin, extra_files={"tokenizer.json": tokenizer})
             return
-        write_tensors(folder / WEIGHTS, tensors_of(network), {"format": "pt"})
-        self.write(f"{name}/{CARD}", card(name, network, config, origin))
+        write_tensors(folder / WEIGHTS_FILE, named_tensors(network), {"format": "pt"})
+        self.write(f"{name}/{CARD_FILE}", model_card(name, network, config, origin))
 
     def weights_path(self, step: int) -> Path:
         """Where the weights of a step are kept."""

@@ -14,7 +14,7 @@ from regard.data.preparation import PreparedData
 from regard.data.tokenizer import mask_token_id
 from regard.errors import ConfigError, InterruptedRun, RegardError, RunFolderError
 from regard.models import build
-from regard.models.contents import WEIGHTS
+from regard.models.folder_files import WEIGHTS_FILE
 from regard.models.weights import read_tensors
 from regard.training.averaging import swapped_weights
 from regard.training.checkpoint import Checkpoint, checkpoints
@@ -274,7 +274,7 @@ def _best(loop: Trainer) -> dict[str, Tensor]:
         with swapped_weights(loop.network, _still_here(loop, state.best_step)):
             loop.save_model("best", state.best_step, dict(state.best_scores or {}))
         loop.display.note(f"{folder}: was missing, and is written again.")
-    return read_tensors(folder / WEIGHTS)
+    return read_tensors(folder / WEIGHTS_FILE)
 
 
 def _still_here(loop: Trainer, step: int) -> Mapping[str, Tensor] | None:

@@ -15,7 +15,7 @@ from regard.data.preparation import data_key, spool_stdin
 from regard.data.stats import ReportProgress
 from regard.data.tokenizer import load_tokenizer, special_token_ids
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError, RunFolderError
-from regard.models.contents import TOKENIZER
+from regard.models.folder_files import TOKENIZER_FILE
 from regard.training.automatic_settings import SOURCE_NAME, TYPICAL_STATS, AutomaticSetting, as_source, user_settings
 from regard.training.display import ProgressDisplay
 from regard.training.initialization import check_same_network, check_word_vectors, start_from_source, start_tokenizer
@@ -56,7 +56,7 @@ def start_run(run: RunFolder, request: TrainRequest, display: ProgressDisplay, s
     config = _whatever_the_data(sources) if request.automatic else validate_sources(sources)
     if config.training.start_from is not None:
         check_same_network(config, sources)
-        run.write(TOKENIZER, start_tokenizer(config.training.start_from))
+        run.write(TOKENIZER_FILE, start_tokenizer(config.training.start_from))
     elif config.tokenizer.file is not None:
         sources = [*sources[:1], _from_tokenizer(Path(config.tokenizer.file)), *sources[1:]]
         config = _whatever_the_data(sources) if request.automatic else validate_sources(sources)
@@ -183,7 +183,7 @@ def with_run_files(run: RunFolder, config: Config, *, read: bool) -> Config:
     """The settings with what a run keeps of its own: what came through standard input, the tokenizer it starts with."""
     kept: dict[str, Any] = {"data": spool_stdin(config.data, run.folder / STDIN_COPY, read=read)}
     if config.training.start_from is not None:
-        kept["tokenizer"] = config.tokenizer.model_copy(update={"file": str(run.folder / TOKENIZER)})
+        kept["tokenizer"] = config.tokenizer.model_copy(update={"file": str(run.folder / TOKENIZER_FILE)})
     return config.model_copy(update=kept)
 
 

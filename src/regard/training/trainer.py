@@ -12,7 +12,7 @@ from regard.config import Config
 from regard.config.training import PlateauScheduleConfig
 from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
-from regard.models.weights import read_tensors, tensors_of
+from regard.models.weights import named_tensors, read_tensors
 from regard.training.averaging import MovingAverage, mean, swapped_weights
 from regard.training.callbacks import scalars
 from regard.training.checkpoint import (
@@ -257,7 +257,7 @@ class Trainer:
 
     def _keep_weights(self) -> None:
         kept = self.state.averaged_steps
-        self.run.save_weights(self.state.step, tensors_of(self.network))
+        self.run.save_weights(self.state.step, named_tensors(self.network))
         kept.append(self.state.step)
         while len(kept) > self.config.training.average_checkpoints:
             self.run.weights_path(kept.pop(0)).unlink(missing_ok=True)
@@ -283,7 +283,7 @@ class Trainer:
         if self.process_group.is_first:
             self.state.file_sizes = self.run.file_sizes()
             parts = {
-                "network": tensors_of(self.network),
+                "network": named_tensors(self.network),
                 "optimizer": optimizer_tensors(self.optimizer, self.network),
                 "average": self.average.tensors if self.average is not None else {},
             }

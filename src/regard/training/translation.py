@@ -23,7 +23,7 @@ from regard.errors import ConfigError
 from regard.evaluation.likelihood import perplexity
 from regard.evaluation.references import Asked, apart, together
 from regard.evaluation.scores import score, sentence_scores
-from regard.models.cost import Cost
+from regard.models.anatomy import FlopCounter
 from regard.models.network import Network
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_pairs
 from regard.training.display import Sample
@@ -95,7 +95,7 @@ class Translation:
         self._plan = BatchSampler(_lengths(self._store), config.training.batch_tokens, config.training.seed)
         dropout = config.tokenizer.dropout
         self._dropout = BpeDropout(prepared.tokenizer, dropout) if dropout else None
-        self._cost = Cost(network)
+        self._cost = FlopCounter(network)
 
     def objective(self) -> NextToken:
         """Predict each token of the translation."""

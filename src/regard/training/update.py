@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.config.training import AdamConfig, AdamWConfig
-from regard.nn.precision import products_in
+from regard.nn.functional import autocast
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.objectives import Batch
 
@@ -70,7 +70,7 @@ def update(
         if share.examples == 0:  # fewer examples than process_group: take part without weight
             share, weight = batch.shard(0, process_group.world_size), 0.0
         with _apart(objective) if number < len(batches) else nullcontext():
-            with products_in(matmul_dtype, process_group.device):
+            with autocast(matmul_dtype, process_group.device):
                 loss = objective(share.to(process_group.device))
             (loss.loss * weight).backward()
         if weight:

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from regard.decoding.engines.engine import Precision
 from regard.errors import ModelError, UnwritableModelError
-from regard.models.contents import CONFIG, TARGET_TOKENIZER, TOKENIZER, WEIGHTS
-from regard.models.files import parse_json
+from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 
 log = logging.getLogger(__name__)
 CONVERSION_FOLDER = "ctranslate2"  # in the model folder
@@ -99,7 +98,7 @@ def _names(path: Path) -> list[str]:
 def fingerprint(folder: Path) -> str:
     """A hash of everything in a model folder that a converted model follows from."""
     digest = hashlib.sha256()
-    for name in (CONFIG, TOKENIZER, TARGET_TOKENIZER, WEIGHTS):
+    for name in (CONFIG_FILE, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, WEIGHTS_FILE):
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())

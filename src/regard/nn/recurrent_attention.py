@@ -15,12 +15,14 @@ B sentences · K rows of the target for each · T target length · S source leng
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.layout import checked
+from regard.nn.layout import check_mask
+from regard.nn.recurrent import RecurrentCell, RecurrentLayer, RecurrentState
 from regard.nn.taps import Tap
 
 
@@ -107,7 +109,7 @@ class SourceAttention(nn.Module):
         Several rows of the target may look at one sentence of the memory: to the score, they are steps of one. `keys`
         are those of the memory, where they have been computed before.
         """
-        mask = checked(mask, memory.shape[:2])
+        mask = check_mask(mask, memory.shape[:2])
         queries = states.unflatten(0, (len(memory), -1)).flatten(1, 2)  # (B, K·T, C)
         context = self.look(queries, memory, mask, self.score.keys(memory) if keys is None else keys)
         return self.readout(context.reshape(states.shape), states)
@@ -115,3 +117,55 @@ class SourceAttention(nn.Module):
     def flops(self, keys: int) -> int:
         """Of one step's scores and its context, its matrices not counted."""
         return 2 * 2 * self.width * keys
+
+
+@dataclass(frozen=True)
+class EncodedSource:
+    """What a decoder can look at, and how it looks."""
+
+    attention: SourceAttention
+    memory: Tensor  # (B, S, W)
+    mask: Tensor | None  # (B, S)
+    keys: Tensor  # (B, S, W): what the memory gives to every score
+
+    def select(self, rows: Tensor) -> "EncodedSource":
+        """The source of these sentences, in this order."""
+        mask = None if self.mask is None else self.mask.index_select(0, rows)
+        return EncodedSource(self.attention, self.memory.index_select(0, rows), mask, self.keys.index_select(0, rows))
+
+    def seen(self, states: Tensor) -> Tensor:
+        """What the states (B·K, W) find there: the contexts (B·K, W)."""
+        queries = states.unflatten(0, (len(self.memory), -1))  # (B, K, W)
+        return self.attention.look(queries, self.memory, self.mask, self.keys).flatten(0, 1)
+
+
+class AttendingLayer(RecurrentLayer):
+    """Walks along sequences with an eye on the source; the weights for tokens and contexts stand side by side."""
+
+    def __init__(self, cell: type[RecurrentCell], inputs: int, width: int) -> None:
+        super().__init__(cell, inputs + width, width)
+        self.inputs = inputs
+
+    def walk(
+        self, x: Tensor, lengths: Tensor | None, before: RecurrentState | None, source: EncodedSource
+    ) -> tuple[Tensor, Tensor, RecurrentState]:
+        """x (R, L, I) -> the state of each step and what it saw (R, L, W), and the state (R, W) after the last step.
+
+        As in `forward`, `lengths` tells where sequences end; what stands past an end means nothing.
+        """
+        x_weight, h_weight, x_bias, h_bias = self.weights()
+        from_x = F.linear(x, x_weight[:, : self.inputs], x_bias).unbind(1)  # L times (R, G·W)
+        c_weight, cell = x_weight[:, self.inputs :], self.cells[0]
+        state = before or tuple(x.new_zeros(len(x), self.width) for _ in range(self.remembers))
+        states, contexts = [state], []
+        for from_token in from_x:
+            context = source.seen(state[0])
+            from_input = from_token + F.linear(context, c_weight)
+            state = cell(from_input, F.linear(state[0], h_weight, h_bias), state)
+            states.append(state)
+            contexts.append(context)
+        shown = torch.stack([state[0] for state in states[1:]], dim=1)
+        if lengths is not None:  # each sequence's own end
+            rows = torch.arange(len(x), device=x.device)
+            state = tuple(torch.stack(part)[lengths, rows] for part in zip(*states, strict=True))
+        return shown, torch.stack(contexts, dim=1), state

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.nn.precision import products_in, whole
+from regard.nn.functional import at_least_float32, autocast
 
 Rows = Sequence[Sequence[int]]  # the blocks of keys that each block of queries sees
 Hidden = Callable[[slice, Tensor], Tensor | None]
@@ -35,8 +35,8 @@ def meet_in_blocks(q: Tensor, k: Tensor, v: Tensor, rows: Rows, hidden: Hidden, 
 
     A query that may look nowhere gets zeros.
     """
-    with products_in(torch.float32, q.device):  # the way back subtracts logarithms, for which 16 bits are too few
-        out: Tensor = _Meet.apply(whole(q), whole(k), whole(v), rows, hidden, scale)  # type: ignore[no-untyped-call]
+    with autocast(torch.float32, q.device):  # the way back subtracts logarithms, for which 16 bits are too few
+        out: Tensor = _Meet.apply(at_least_float32(q), at_least_float32(k), at_least_float32(v), rows, hidden, scale)  # type: ignore[no-untyped-call]
     return out
 
 

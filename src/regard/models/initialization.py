@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from regard.config import NetworkConfig, TransformerConfig
 from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTransformer
 from regard.nn import CrossAttention, DensePooling, FeedForward, GatedFeedForward, SelfAttention, Stack
-from regard.nn.readout import LabelReadout, TokenReadout
+from regard.nn.prediction_heads import MaskedLMHead, TokenClassificationHead
 from regard.nn.recurrent import LSTMCell, RecurrentLayer
-from regard.nn.source_attention import AdditiveScore, GeneralScore, SourceAttention
+from regard.nn.recurrent_attention import AdditiveScore, GeneralScore, SourceAttention
 
 
 @torch.no_grad()
-def initialise(network: nn.Module, config: NetworkConfig, *, shrink: bool = True) -> None:
+def initialize(network: nn.Module, config: NetworkConfig, *, shrink: bool = True) -> None:
     """Set every matrix of a network built from `config`; embeddings and norms are right as they are made.
 
     Without `shrink`, what sub-layers add starts as large as what they add it to.
@@ -45,7 +45,7 @@ def initialise(network: nn.Module, config: NetworkConfig, *, shrink: bool = True
                 half = module.output.in_features
                 _xavier(module.inner, half, half)
                 _xavier(module.output)
-            case DensePooling() | TokenReadout() | LabelReadout():
+            case DensePooling() | MaskedLMHead() | TokenClassificationHead():
                 _xavier(module.dense)
             case RecurrentLayer():
                 _recurrent(module)

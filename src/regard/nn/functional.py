@@ -1,13 +1,34 @@
-"""Dropout (§5.4) with masks of random bytes, which cost a tenth of what PyTorch's cost on a CPU.
+"""Matrix products in bfloat16 (mixed precision, Micikevicius et al. 2018).
 
-`F.dropout` draws a random number of its own for every element. Here eight elements share one 64-bit number: each is
-dropped if its byte is less than 256·p. The rate is thereby rounded to 256ths (0.1 becomes 26/256 = 0.1016), and what is
-kept is scaled by the rate that is really dropped, so that the expectation stays exact.
+bfloat16 has the range of float32 with 8 bits of its 24: enough for the factors of a product, whose sums are still taken
+in float32, too few for weights and their updates. PyTorch's autocast decides for its own operations: products, and what
+is made of them up to the next residual sum, are in bfloat16, all else is not. What is written by hand asks here.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+
+def autocast(dtype: torch.dtype, device: torch.device) -> torch.autocast:
+    """While it lasts, matrix products are taken in this type; in float32 also inside a context that says otherwise."""
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+
+
+def matmul_dtype(x: Tensor) -> torch.dtype:
+    """The type in which matrix products of x are taken here."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """x with the bits of float32 at least, as sums and logarithms need them.
+
+    >>> at_least_float32(torch.ones(1, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
 
 LEVELS = 256  # of a byte
 TOLERANCE = 0.05  # how far, relative to p and to 1 − p, rounding may move a rate; 0.02 may be rounded, 0.01 may not

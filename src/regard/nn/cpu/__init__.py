@@ -1,0 +1,1 @@
+"""Fast paths for CPUs, each equal to the plain code that it replaces."""
