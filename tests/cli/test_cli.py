@@ -66,7 +66,7 @@ def test_model_shows_parts_and_costs() -> None:
     assert "FLOPs per source and target token, sentences of 32: 127,148,032 forward, 381,444,096 in training" in lines
     assert lines[-1] == (
         "Memory to train in float32 with Adam, before activations: "
-        "weights 240 MiB, gradients 240 MiB, optimiser 481 MiB, together 962 MiB"
+        "weights 240 MiB, gradients 240 MiB, optimizer 481 MiB, together 962 MiB"
     )
 
 

@@ -162,7 +162,7 @@ def bert_difference(theirs: Any, ours: LoadedNetwork, seed: int) -> float:
     ids, real = padded(seed, theirs.config.vocab_size)
     segments, _ = padded(seed + 1, theirs.config.type_vocab_size)
     expected = theirs(input_ids=ids, attention_mask=real.long(), token_type_ids=segments)
-    memory = ours.network.encode(ids, real, {"segments": segments})
+    memory = ours.network.encode(ids, real, {"segment_ids": segments})
     worst = difference(memory.states, expected.last_hidden_state, real)
     if expected.pooler_output is not None:
         worst = max(worst, float((ours.network.pool(memory) - expected.pooler_output).abs().max()))

@@ -31,7 +31,7 @@ def by_hand(trace: Trace) -> tuple[Tensor, list[int]]:
     memory = network.encode(ids)
     if "head.forwards.logits" in trace.points:
         assert isinstance(network, BidirectionalLanguageModel)
-        both = network.logits(network.both_ways(ids[:, :-1], ids[:, 1:]))[0]  # (S − 1, 2, V)
+        both = network.logits(network.bidirectional_states(ids[:, :-1], ids[:, 1:]))[0]  # (S − 1, 2, V)
         rows = torch.cat([both[:, 0], both[:, 1]])
         return rows.log_softmax(-1), [*ids[0, 1:].tolist(), *ids[0, :-1].tolist()]
     if "label" in trace.points["head.logits"].axes:

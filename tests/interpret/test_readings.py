@@ -71,7 +71,7 @@ def test_both_directions_guess_as_they_were_trained_to(name: str) -> None:
     network, ids = trace.subject.network, torch.tensor([trace.written.source])
     assert isinstance(network, BidirectionalNetwork)
     with torch.no_grad():
-        expected = network.logits(network.both_ways(ids[:, :-1], ids[:, 1:]))[0]  # (S − 1, 2, V)
+        expected = network.logits(network.bidirectional_states(ids[:, :-1], ids[:, 1:]))[0]  # (S − 1, 2, V)
     close(trace.whole("head.forwards.logits")[:-1], expected[:, 0])
     close(trace.whole("head.backwards.logits")[1:], expected[:, 1])
     assert trace.readings is not None

@@ -44,7 +44,7 @@ def test_presets_have_the_papers_numbers() -> None:
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_is_listed_and_counted(preset: str) -> None:
     found = anatomy(build_meta(load_config(preset).model))
-    assert found.memory["optimiser"] == 2 * found.memory["weights"] == 8 * found.parameters
+    assert found.memory["optimizer"] == 2 * found.memory["weights"] == 8 * found.parameters
     assert found.as_dict()["training_flops_per_token"] == 3 * found.forward_flops
 
 

@@ -31,7 +31,7 @@ def watched(network: Network, text: Tensor) -> tuple[Tensor, list[Tensor]]:
         return read[-1]
 
     hook = network.encoder.embedding.lookup.register_forward_hook(leaf)
-    hidden = network.both_ways(text[None, :-1], text[None, 1:])
+    hidden = network.bidirectional_states(text[None, :-1], text[None, 1:])
     hook.remove()
     return network.logits(hidden)[0], read
 
@@ -57,15 +57,17 @@ def test_backwards_begins_at_each_rows_end_and_at_each_documents() -> None:
     network = network_of()
     text = torch.randint(0, VOCABULARY, (6,))
     ids, following = text[:-1], text[1:]
-    alone = network.both_ways(ids[None], following[None])[0]
+    alone = network.bidirectional_states(ids[None], following[None])[0]
     mask = torch.tensor([[True] * 5 + [False] * 3, [False, False] + [True] * 5 + [False]])
     rows = torch.zeros(2, 8).long()
     rows[mask], later = ids.repeat(2), torch.ones(2, 8).long()
     later[mask] = following.repeat(2)
-    together = network.both_ways(rows, later, mask)
+    together = network.bidirectional_states(rows, later, mask)
     torch.testing.assert_close(together[mask], alone.repeat(2, 1), atol=TOLERANCE, rtol=0)
     documents = torch.tensor([[1] * 5 + [2] * 5])
-    shared = network.both_ways(ids.repeat(2)[None], following.repeat(2)[None], features={"documents": documents})
+    shared = network.bidirectional_states(
+        ids.repeat(2)[None], following.repeat(2)[None], features={"document_ids": documents}
+    )
     torch.testing.assert_close(shared[0], alone.repeat(2, 1), atol=TOLERANCE, rtol=0)
 
 

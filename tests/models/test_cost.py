@@ -18,7 +18,7 @@ def test_training_flops_equal_torchs_count(name: str) -> None:
         features = features_of(torch.ones_like(sources).bool())
         logits = network(sources, targets, source_features=features) if network.encodes else network(targets)
     lengths = torch.full((3,), 5), torch.full((3,), 6) if network.encodes else None
-    assert FlopCounter(network).training(*lengths) == 3 * counter.get_total_flops()
+    assert FlopCounter(network).training_flops(*lengths) == 3 * counter.get_total_flops()
     assert logits.size(1) == 5
 
 
@@ -29,11 +29,11 @@ def test_an_encoder_that_guesses_hidden_tokens_costs_what_torch_counts() -> None
     with open_taps(network), FlopCounterMode(display=False) as counter:
         states = network.encode(torch.randint(4, 20, (3, 6))).states
         network.logits(states[:, :2])  # two hidden tokens in each text
-    cost = FlopCounter(network, apart_from=network.pooling)
-    assert cost.training(torch.full((3,), 2), torch.full((3,), 6)) == 3 * counter.get_total_flops()
+    cost = FlopCounter(network, exclude=network.pooling)
+    assert cost.training_flops(torch.full((3,), 2), torch.full((3,), 6)) == 3 * counter.get_total_flops()
 
 
 def test_pads_cost_nothing() -> None:
     cost = FlopCounter(make(DECODERS["encoder-decoder"]))
-    several = cost.training(torch.tensor([4, 4, 4]), torch.tensor([3, 3, 3]))
-    assert several == pytest.approx(3 * cost.training(torch.tensor([4]), torch.tensor([3])))
+    several = cost.training_flops(torch.tensor([4, 4, 4]), torch.tensor([3, 3, 3]))
+    assert several == pytest.approx(3 * cost.training_flops(torch.tensor([4]), torch.tensor([3])))

@@ -83,7 +83,7 @@ def test_documents_that_share_a_row_do_not_see_each_other(
     row = torch.cat([*texts, pads])[None]
     numbers = torch.cat([torch.full((length,), n) for n, length in enumerate(lengths)] + [pads])[None]
     mask = torch.arange(row.size(1))[None] < sum(lengths)
-    together = network.decode(row, mask=mask, features={"documents": numbers})
+    together = network.decode(row, mask=mask, features={"document_ids": numbers})
     alone = torch.cat([network.decode(text[None]) for text in texts], dim=1)
     torch.testing.assert_close(together[mask], alone[0], atol=TOLERANCE, rtol=0)
 

@@ -108,7 +108,7 @@ def test_the_readout_sees_what_was_seen_the_state_and_the_token() -> None:
 def test_each_step_passes_the_alignment_tap_and_later_steps_feel_what_is_replaced() -> None:
     torch.manual_seed(0)
     network = build(RecurrentEncoderDecoderConfig(vocab_size=9, width=WIDTH, layers=2)).double().eval()
-    assert network.alignment is not None
+    assert network.alignment_tap is not None
     source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5, 6, 7]])
     usual = network(source, target)
     weights: list[Tensor] = []
@@ -117,7 +117,7 @@ def test_each_step_passes_the_alignment_tap_and_later_steps_feel_what_is_replace
         weights.append(x)
         return x if len(weights) != 2 else torch.tensor([1.0, 0.0, 0.0]).double().expand_as(x)
 
-    hook = network.alignment.register_forward_hook(look_at_the_first_word)
+    hook = network.alignment_tap.register_forward_hook(look_at_the_first_word)
     changed = network(source, target)
     hook.remove()
     assert [tuple(step.shape) for step in weights] == [(1, 1, 1, 3)] * 4
@@ -132,7 +132,7 @@ def test_documents_that_share_a_row_look_at_its_sentence_each_from_the_start(see
     network = build(RecurrentEncoderDecoderConfig(vocab_size=9, width=WIDTH, layers=1)).double().eval()
     source, texts = torch.randint(0, 9, (2, 3)), torch.randint(0, 9, (4, 5))  # two rows look at each sentence
     documents = torch.tensor([0, 0, 0, 1, 1]).expand(4, -1)
-    together = network.decode(texts, network.encode(source), features={"documents": documents})
+    together = network.decode(texts, network.encode(source), features={"document_ids": documents})
     apart = [network.decode(part, network.encode(source)) for part in (texts[:, :3], texts[:, 3:])]
     torch.testing.assert_close(together, torch.cat(apart, dim=1), atol=TOLERANCE, rtol=0)
 

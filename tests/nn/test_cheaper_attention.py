@@ -111,7 +111,7 @@ def test_a_window_does_not_reach_into_another_document(length: int, reach: int, 
     kernel.block = reach
     mask = pads(length, "anywhere" if padding else "none", seed)
     documents = (torch.arange(length) // 5).expand(ROWS, -1)
-    layout = make_layout(torch.zeros(ROWS, length), mask, causal=True, features={"documents": documents})
+    layout = make_layout(torch.zeros(ROWS, length), mask, causal=True, features={"document_ids": documents})
     every = torch.ones(ROWS, length, dtype=torch.bool) if mask is None else mask
     number = every.cumsum(1)[:, None, :, None]
     behind = number - number.mT
@@ -219,7 +219,7 @@ def test_linformer_has_no_distances() -> None:
     )
 
 
-@pytest.mark.parametrize("way", [{"causal": True}, {"features": {"documents": torch.zeros(1, 3)}}])
+@pytest.mark.parametrize("way", [{"causal": True}, {"features": {"document_ids": torch.zeros(1, 3)}}])
 def test_what_reads_whole_texts_reads_one_in_a_row_and_not_in_a_decoder(way: dict[str, object]) -> None:
     x, layout = torch.randn(1, 2, 3, 4), make_layout(torch.zeros(1, 3), **way)  # type: ignore[arg-type]
     with pytest.raises(InputError) as raised:

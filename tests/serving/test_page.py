@@ -50,7 +50,9 @@ PATIENCE = 20_000  # milliseconds
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("translator") / "en-it"
-    whole = partial(initialize, shrink=False)  # the stream changes more, so that it does not only repeat what it reads
+    whole = partial(
+        initialize, scale_residual=False
+    )  # the stream changes more, so that it does not only repeat what it reads
     with patch("regard.models.assembly.initialize", whole):
         saved(folder, EncoderDecoderConfig(**SMALL), seed=6)
     return load_models([str(folder)])[0]

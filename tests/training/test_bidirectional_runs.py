@@ -43,7 +43,7 @@ def test_the_loss_is_that_of_two_language_models(batch: Batch) -> None:
     for row in range(len(batch.target)):
         real = batch.target_mask[row]
         ids, following = wanted.target[row][real], wanted.labels[row][real]
-        log_p = network.logits(network.both_ways(ids[None], following[None]))[0].detach().log_softmax(-1)
+        log_p = network.logits(network.bidirectional_states(ids[None], following[None]))[0].detach().log_softmax(-1)
         for place in range(len(ids)):
             expected -= float(log_p[place, 0, following[place]] + log_p[place, 1, ids[place]])
     assert float(loss.cross_entropy) == pytest.approx(expected)

@@ -75,10 +75,10 @@ def _config(source: str | None, settings: list[str]) -> "Config":
 
 
 def _print_parts(name: str, config: "Config", found: "Anatomy") -> None:
-    table = new_table("part", "copies", "parameters", "FLOPs/token")
+    table = new_table("part", "count", "parameters", "FLOPs/token")
     for part in found.parts:
         parameters = f"{part.parameters:,}" if part.parameters else "shared"
-        table.add_row(part.name, str(part.copies), parameters, f"{part.flops:,}")
+        table.add_row(part.name, str(part.count), parameters, f"{part.flops:,}")
     table.add_section()
     table.add_row("total", "", f"{found.parameters:,}", f"{found.forward_flops:,}")
     memory = {**found.memory, "together": sum(found.memory.values())}

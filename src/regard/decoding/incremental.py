@@ -58,7 +58,7 @@ class IncrementalDecoder:
     @contextmanager
     def watched(self) -> Iterator["AttentionRecorder"]:
         """While it lasts, what each token looks at is kept: the mean over heads, and over networks."""
-        taps = [tap for network in self._networks if (tap := network.alignment) is not None]
+        taps = [tap for network in self._networks if (tap := network.alignment_tap) is not None]
         if not taps:
             raise InputError("This network looks at no source, so there is nothing to align.")
         attention = AttentionRecorder()

@@ -157,7 +157,7 @@ def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Netwo
         dropout=0.0,
     )
     network = build(config)
-    initialize(network, config, shrink=kind.small)
+    initialize(network, config, scale_residual=kind.small)
     fit(network, copy_task(SYMBOLS, LENGTH, 32, seed), steps, learning_rate=rate)
     return network
 

@@ -28,7 +28,7 @@ class AnatomyPart:
     """One kind of part, with all its copies."""
 
     name: str
-    copies: int
+    count: int
     parameters: int  # of all copies; 0 where they are shared with a part above
     flops: int  # of all copies, per token, forward
 
@@ -57,7 +57,7 @@ class Anatomy:
     def memory(self) -> dict[str, int]:
         """Bytes that training in float32 with Adam needs, before any activation."""
         weights = BYTES * self.parameters
-        return {"weights": weights, "gradients": weights, "optimiser": 2 * weights}
+        return {"weights": weights, "gradients": weights, "optimizer": 2 * weights}
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -110,7 +110,7 @@ def _stack(stack: Stack) -> list[tuple[str, list[nn.Module]]]:
     return [
         ("embedding", [stack.embedding]),
         *((name.replace("_", "-"), [layer[name] for layer in children]) for name in sublayers),
-        ("normalisation", [*norms, *final]),
+        ("normalization", [*norms, *final]),
     ]
 
 
@@ -141,8 +141,8 @@ def _flops(module: nn.Module, length: int) -> int:
 class FlopCounter:
     """Counts a network's parts once, and then any batch quickly."""
 
-    def __init__(self, network: Network, *, apart_from: nn.Module | None = None) -> None:
-        """`apart_from`: a part of the network that is not used."""
+    def __init__(self, network: Network, *, exclude: nn.Module | None = None) -> None:
+        """`exclude`: a part of the network that is not used."""
         attentions = [(name, part) for name, part in network.named_modules() if isinstance(part, MultiHeadAttention)]
         cross = [part for _, part in attentions if isinstance(part, CrossAttention)]
         encoder = dict(network.named_children()).get("encoder") if network.encodes else None
@@ -151,14 +151,14 @@ class FlopCounter:
         keys = [key for part in looking if isinstance(key := getattr(part.score, "key", None), nn.Linear)]
         on_memory = _matrices([*(part.key_value for part in cross), *keys])
         self._per_source = reading + on_memory
-        unused = _matrices(apart_from.modules()) if apart_from is not None else 0
+        unused = _matrices(exclude.modules()) if exclude is not None else 0
         self._per_target = _matrices(network.modules()) - reading - on_memory - unused
         self._reading = [part for name, part in attentions if encoder is not None and name.startswith("encoder.")]
         self._crossing = cross
         self._looking = looking
         self._writing = [part for _, part in attentions if part not in self._reading and part not in cross]
 
-    def training(self, targets: Tensor, sources: Tensor | None = None) -> float:
+    def training_flops(self, targets: Tensor, sources: Tensor | None = None) -> float:
         """Forward and backward for sentences of these lengths (B,)."""
         written, targets = float(targets.sum()), targets.double()
         flops = written * self._per_target + written * _attention(self._writing, _mean(targets, targets))

@@ -24,10 +24,10 @@ from regard.nn.recurrent_attention import AdditiveScore, GeneralScore, SourceAtt
 
 
 @torch.no_grad()
-def initialize(network: nn.Module, config: NetworkConfig, *, shrink: bool = True) -> None:
+def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: bool = True) -> None:
     """Set every matrix of a network built from `config`; embeddings and norms are right as they are made.
 
-    Without `shrink`, what sub-layers add starts as large as what they add it to.
+    Without `scale_residual`, what sub-layers add starts as large as what they add it to.
     """
     for module in network.modules():
         match module:
@@ -56,7 +56,7 @@ def initialize(network: nn.Module, config: NetworkConfig, *, shrink: bool = True
                 _xavier(module.key)
             case SourceAttention():
                 _xavier(module.output)
-    if isinstance(config, TransformerConfig) and config.residual and shrink:
+    if isinstance(config, TransformerConfig) and config.residual and scale_residual:
         for stack in (module for module in network.modules() if isinstance(module, Stack)):
             writers = [weight for layer in stack.layers for weight in _writers(layer)]
             for weight in writers:

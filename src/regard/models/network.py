@@ -85,7 +85,7 @@ class Network(nn.Module):
         raise InputError(f"{type(self).__name__} has no decoder.")
 
     @property
-    def alignment(self) -> Tap | None:
+    def alignment_tap(self) -> Tap | None:
         """The tap with the weights (B, H, T, S) by which a target's tokens look at the source's; None: it has none."""
         return None
 

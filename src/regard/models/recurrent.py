@@ -80,7 +80,7 @@ class RecurrentEncoderDecoder(EncoderDecoderNetwork):
         return RecurrentCache()
 
     @property
-    def alignment(self) -> Tap | None:
+    def alignment_tap(self) -> Tap | None:
         attention = self.decoder.cross_attention
         return None if attention is None else attention.weights
 
@@ -123,7 +123,7 @@ class BidirectionalLanguageModel(EncoderNetwork):
     def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         return Memory(self.mixing(self.encoder(ids, mask, features=features)), mask)
 
-    def both_ways(
+    def bidirectional_states(
         self, ids: Tensor, following: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
     ) -> Tensor:
         """Texts (B, T), and the same one token later -> the last states (B, T, C) of both directions, for `logits`.

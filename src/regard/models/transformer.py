@@ -39,7 +39,7 @@ class EncoderDecoderTransformer(EncoderDecoderNetwork):
         return DecoderCache(len(self.decoder.layers))
 
     @property
-    def alignment(self) -> Tap | None:
+    def alignment_tap(self) -> Tap | None:
         """Of the last layer, which looks for what it is about to say."""
         last = self.decoder.layers[-1]
         kernel = last.cross_attention.kernel if isinstance(last, Block) and last.cross_attention is not None else None

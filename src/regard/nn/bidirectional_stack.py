@@ -56,7 +56,7 @@ class BidirectionalStack(nn.Module):
                 f"The ids have shape {tuple(ids.shape)}; they should be (rows, length), with a token at least."
             )
         mask = none_if_full(check_mask(mask, ids.shape))
-        documents = (features or {}).get("documents")
+        documents = (features or {}).get("document_ids")
         x = self._embedded(ids)
         y = x if backwards is None else self._embedded(backwards)
         if mask is None and documents is None:

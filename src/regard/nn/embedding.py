@@ -50,7 +50,7 @@ class TokenEmbedding(nn.Module):
         x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, C)
         x = self.sum(self.positions.embed(x, tokens))
         if self.segments is not None and self.segmented is not None:
-            x = self.segmented(x + self.segments[tokens.features.get("segments", torch.zeros_like(ids))])
+            x = self.segmented(x + self.segments[tokens.features.get("segment_ids", torch.zeros_like(ids))])
         x = tokens.pack(x)
         return self.dropout(x if self.norm is None else self.norm(x))
 

@@ -183,7 +183,7 @@ def make_layout(
     total, device = before + new, ids.device
     mask = none_if_full(check_mask(mask, ids.shape))
     features = features or {}
-    documents = features.get("documents")
+    documents = features.get("document_ids")
     if mask is None and past_mask is None and documents is None:
         index = torch.arange(total, device=device)[None]
         return Layout(

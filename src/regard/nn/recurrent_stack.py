@@ -93,7 +93,7 @@ class RecurrentStack(nn.Module):
         before = cache.states if cache is not None and cache.length else _for_each_row(start, len(ids) // sentences)
         source = self._source(memory, memory_mask, cache)
         tokens = self._embedded(ids)
-        x, context, last = self._walk(tokens, mask, (features or {}).get("documents"), before, source)
+        x, context, last = self._walk(tokens, mask, (features or {}).get("document_ids"), before, source)
         if source is not None and context is not None:
             x = source.attention.readout(context, x, tokens)
         elif source is not None:

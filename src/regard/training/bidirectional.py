@@ -54,7 +54,9 @@ class BothWays(Objective[BidirectionalLanguageModel]):
 
     def states(self, batch: TwoWayBatch) -> tuple[Tensor, Tensor]:
         """The states of both directions at each real token, and what follows and went before it (N, 2)."""
-        hidden = self.network.both_ways(batch.target, batch.labels, batch.target_mask, batch.features).flatten(0, 1)
+        hidden = self.network.bidirectional_states(
+            batch.target, batch.labels, batch.target_mask, batch.features
+        ).flatten(0, 1)
         wanted = torch.stack([batch.labels, batch.target], dim=-1).flatten(0, 1)
         if batch.target_mask is not None:
             places = batch.target_mask.flatten().nonzero().squeeze(1)
@@ -100,7 +102,7 @@ class BidirectionalModelling(LanguageModelling):
     def flops(self, batch: TokenBatch) -> float:
         """Forward and backward, pads not counted; both directions read and predict at every place."""
         lengths = self._lengths(batch)
-        return self._cost.training(lengths, lengths)
+        return self._cost.training_flops(lengths, lengths)
 
     @torch.no_grad()
     def _measure(self, part: PreparedSplit, check: Check) -> ValidationResult:

@@ -69,7 +69,7 @@ class Labelling:
 
     def flops(self, batch: LabelBatch) -> float:
         """Forward and backward, pads not counted; of a frozen network forward only, which is a third of it."""
-        both = self._cost.training((batch.labels != IGNORED_LABEL).sum(1), batch.lengths)
+        both = self._cost.training_flops((batch.labels != IGNORED_LABEL).sum(1), batch.lengths)
         return both / 3 if self.config.training.freeze_encoder else both
 
     def describe(self, place: DataPosition, batch: LabelBatch) -> str:

@@ -43,7 +43,7 @@ class LabelBatch(Batch):
 
 def label_batch(framed: EncoderBatch, labels: Tensor, segments: int) -> LabelBatch:
     """The tensors of a batch; which text is the second is told to networks that learn so."""
-    features = {"segments": torch.from_numpy(framed.segment_ids)} if segments > 1 else None
+    features = {"segment_ids": torch.from_numpy(framed.segment_ids)} if segments > 1 else None
     return LabelBatch(torch.from_numpy(framed.ids), torch.from_numpy(framed.mask), labels, features)
 
 

@@ -99,7 +99,7 @@ class LanguageModelling:
 
     def flops(self, batch: TokenBatch) -> float:
         """Forward and backward, pads not counted; each token is taken to see its whole row."""
-        return self._cost.training(self._lengths(batch))
+        return self._cost.training_flops(self._lengths(batch))
 
     def _lengths(self, batch: TokenBatch) -> Tensor:
         """How many real tokens each row has."""
@@ -179,5 +179,5 @@ def tensors(batch: LanguageBatch) -> TokenBatch:
         target=torch.from_numpy(batch.ids),
         labels=torch.from_numpy(batch.labels),
         target_mask=None if batch.mask is None else torch.from_numpy(batch.mask),
-        features=None if batch.document_ids is None else {"documents": torch.from_numpy(batch.document_ids)},
+        features=None if batch.document_ids is None else {"document_ids": torch.from_numpy(batch.document_ids)},
     )

@@ -138,7 +138,7 @@ class MaskedModelling:
         for name, part in prepared.splits.items():
             self._check_text(part.store.columns[0], name)
         self._plan = self._passages(prepared.train, config.training.seed)
-        self._cost = FlopCounter(network, apart_from=network.pooling)
+        self._cost = FlopCounter(network, exclude=network.pooling)
 
     def objective(self) -> HiddenToken:
         """Predict hidden tokens."""
@@ -159,7 +159,7 @@ class MaskedModelling:
 
     def flops(self, batch: MaskedBatch) -> float:
         """Forward and backward, pads not counted; only hidden tokens are predicted."""
-        return self._cost.training(batch.selected.sum(1), batch.mask.sum(1))
+        return self._cost.training_flops(batch.selected.sum(1), batch.mask.sum(1))
 
     def describe(self, place: DataPosition, batch: MaskedBatch) -> str:
         """Its size, and how its first passage begins."""

@@ -115,7 +115,7 @@ class Translation:
         """Forward and backward, pads not counted."""
         assert batch.target_mask is not None
         assert batch.source_mask is not None
-        return self._cost.training(batch.target_mask.sum(1), batch.source_mask.sum(1))
+        return self._cost.training_flops(batch.target_mask.sum(1), batch.source_mask.sum(1))
 
     def describe(self, place: DataPosition, batch: TokenBatch) -> str:
         """Its size, and its first pair."""
