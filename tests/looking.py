@@ -18,7 +18,7 @@ from regard.decoding.options import (
     SearchOptions,
     TranslationOptions,
 )
-from regard.interpret.subject import Subject
+from regard.interpret.decode import TracedModel
 from regard.interpret.trace import Trace, look
 from toy_trees import conllu, random_heads
 
@@ -30,11 +30,11 @@ TRANSFORMERS = [name for name, config in FAMILY.items() if isinstance(config, Tr
 ALIGNING = [name for name, config in DECODERS.items() if config.has_alignment]
 
 
-def subject(model: ModelConfig, seed: int = 0) -> Subject:
+def subject(model: ModelConfig, seed: int = 0) -> TracedModel:
     """A random network in double precision, and tokenizers of numbered words."""
     target = getattr(model, "target_vocab_size", None) or model.vocab_size
     source_words, target_words = (Tokenizer(words(size)) for size in (model.vocab_size, target))
-    return Subject(make(model, seed), Config(model=model), source_words, target_words, "random")
+    return TracedModel(make(model, seed), Config(model=model), source_words, target_words, "random")
 
 
 def traced(name: str, text: str = TEXT, seed: int = 0, **options: Any) -> Trace:
@@ -59,5 +59,5 @@ def parsed(text: str) -> Parse | None:
 
 def facts(trace: Trace, without: int | None = None) -> dict[str, Tensor] | None:
     """What the parse of a trace tells of its source's tokens, perhaps of all but one."""
-    kept = [n for n in range(len(trace.written.source or [])) if n != without]
-    return {name: torch.tensor([[fact[n] for n in kept]]) for name, fact in trace.written.facts.items()} or None
+    kept = [n for n in range(len(trace.decoded.source_ids or [])) if n != without]
+    return {name: torch.tensor([[fact[n] for n in kept]]) for name, fact in trace.decoded.features.items()} or None

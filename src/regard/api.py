@@ -273,7 +273,7 @@ class Model:
         With `target`, that text is forced instead of decoding one. `parses` holds the text's, given as to `translate`.
         Of several models, there is no one trace.
         """
-        from regard.interpret.subject import Subject
+        from regard.interpret.decode import TracedModel
         from regard.interpret.trace import look
 
         if len(self.folders) > 1:
@@ -283,7 +283,7 @@ class Model:
         if parses is not None:
             ((_, parse),) = attach_parses([text], parses)
         return look(
-            Subject(self.network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder)),
+            TracedModel(self.network, self.config, self.tokenizer, self.target_tokenizer, str(self.folder)),
             text,
             wish,
             target,

@@ -188,8 +188,8 @@ def test_models_of_all_tasks_are_compared_and_labelled_texts_are_not_translated(
 
 def test_a_decoder_that_attends_before_each_step_can_be_looked_at(made: Path, tmp_path: Path) -> None:
     trace = toolkit.load(made / "translation").look("the cat", target="THE CAT")
-    weights = trace.whole("decoder.cross_attention.weights")
-    assert weights.shape == (1, len(trace.read), len(trace.labels("source_key") or []))
+    weights = trace.activation("decoder.cross_attention.weights")
+    assert weights.shape == (1, len(trace.decoder_input), len(trace.labels("source_key") or []))
     assert torch.allclose(weights.sum(-1), torch.ones(weights.shape[:2], dtype=weights.dtype))
     assert regard("look", made / "translation", "the cat").code == 0
     assert regard("look", made / "translation", "the cat", "--html", tmp_path / "page.html").code == 0

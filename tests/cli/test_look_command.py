@@ -129,7 +129,7 @@ def test_decoding_again_with_something_off(folders: dict[str, Path]) -> None:
         "decoder.0.attention[1]",
     )
     found = json.loads(regard(*arguments, "--json").out)
-    assert found["changes"] == ["decoder.1.cross_attention", "decoder.0.attention[1]"]
+    assert found["interventions"] == ["decoder.1.cross_attention", "decoder.0.attention[1]"]
     shown = regard(*arguments).out
     assert shown.startswith("Changed: decoder.1.cross_attention, decoder.0.attention[1]\n")
     assert f"before  {found['before']}\n" in shown
@@ -146,13 +146,13 @@ def test_attention_is_given_weights(folders: dict[str, Path]) -> None:
 def test_the_pull_on_each_part_is_printed(folders: dict[str, Path]) -> None:
     arguments = ("look", folders["translator"], "w5 w9", "--target", "w4 w20", "--gradients")
     found = json.loads(regard(*arguments, "--json").out)
-    assert list(found) == ["loss", "norm", "parts"]
+    assert list(found) == ["loss", "grad_norm", "modules"]
     lines = [line.split() for line in regard(*arguments).out.splitlines()]
-    for part in found["parts"]:
-        row = next(line for line in lines if line[:1] == [part["part"]])
-        assert row[1] == f"{part['norm']:.3f}"
-        assert row[-2:] == [f"{part['relative']:.4f}", f"{part['parameters']:,}"]
-    assert ["loss", f"{found['loss']:.3f},", "norm", f"{found['norm']:.3f}", "of", "all", "parts", "together"] in lines
+    for part in found["modules"]:
+        row = next(line for line in lines if line[:1] == [part["module"]])
+        assert row[1] == f"{part['grad_norm']:.3f}"
+        assert row[-2:] == [f"{part['relative_grad_norm']:.4f}", f"{part['parameters']:,}"]
+    assert f"loss {found['loss']:.3f}, total gradient norm {found['grad_norm']:.3f}".split() in lines
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,16 @@ import torch
 from family import DECODERS, TOLERANCE
 from looking import SHORT, TRANSFORMERS, traced
 from regard.errors import InputError
-from regard.interpret.ablation import Change, changed
-from regard.interpret.hooks import hooked
-from regard.interpret.recording import Recording
+from regard.interpret.interventions import Intervention, apply_interventions
+from regard.interpret.recording import Recording, thread_hooks
 from regard.interpret.trace import Trace
 
 HEADED = [name for name in DECODERS if name in TRANSFORMERS]
 
 
 def logits(trace: Trace, network: Any = None) -> torch.Tensor:
-    written = trace.written
-    found = Recording(network or trace.subject.network, written.source, written.read, written.facts).logits()
+    written = trace.decoded
+    found = Recording(network or trace.model.network, written.source_ids, written.input_ids, written.features).logits()
     return found.detach()
 
 
@@ -30,12 +29,12 @@ def test_a_head_that_is_off_is_one_whose_rows_of_w_o_are_zero(name: str, part: s
     trace, head = traced(name), 1
     if f"decoder.0.{part}.weights" not in trace.points:
         return
-    twin = copy.deepcopy(trace.subject.network)
+    twin = copy.deepcopy(trace.model.network)
     attention = twin.get_submodule(f"decoder.layers.0.{part}")
     width = int(attention.value_width)  # type: ignore[arg-type]
     with torch.no_grad():
         attention.output.weight[:, head * width : (head + 1) * width] = 0  # type: ignore[union-attr, operator]
-    with changed(trace, [Change("decoder", 0, part, head)]):
+    with apply_interventions(trace, [Intervention("decoder", 0, part, head)]):
         off = logits(trace)
     torch.testing.assert_close(off, logits(trace, twin), atol=1e-5, rtol=0)
     assert not torch.allclose(off, logits(trace), atol=1e-4)
@@ -48,70 +47,73 @@ def test_nothing_is_left_of_a_change(name: str) -> None:
     part = next((p for p in trace.points.values() if p.point in ("added", "context") and p.stack == "decoder"), None)
     if part is None:
         return
-    change = Change(part.stack, part.layer, part.part.removesuffix("_residual"))
-    found = trace.changed(change)
+    change = Intervention(part.stack, part.layer, part.part.removesuffix("_residual"))
+    found = trace.intervene(change)
     assert torch.equal(before, logits(trace))
     assert found.cost != 0
 
 
 def test_the_search_runs_with_the_change_and_the_difference_is_told() -> None:
     trace = traced("encoder-decoder")
-    change = Change.parse("decoder.1.cross_attention")
-    found = trace.changed(change)
-    with changed(trace, [change]):
+    change = Intervention.parse("decoder.1.cross_attention")
+    found = trace.intervene(change)
+    with apply_interventions(trace, [change]):
         expected = traced_again(trace)
     assert found.after == expected
     assert found.before == trace.output
     assert found.same == (found.after == found.before)
     total = sum(step.after for step in found.steps)
-    with changed(trace, [change]):
+    with apply_interventions(trace, [change]):
         rows = logits(trace).log_softmax(-1)
-    assert total == pytest.approx(sum(float(rows[n, i]) for n, i in enumerate(trace.written.follows)), abs=1e-4)
-    assert all(step.divergence >= 0 for step in found.steps)
+    assert total == pytest.approx(sum(float(rows[n, i]) for n, i in enumerate(trace.decoded.target_ids)), abs=1e-4)
+    assert all(step.kl_divergence >= 0 for step in found.steps)
 
 
 def traced_again(trace: Trace) -> str:
     from regard.interpret.trace import look
 
-    return look(trace.subject, trace.text, trace.wish).output
+    return look(trace.model, trace.text, trace.options).output
 
 
 def test_a_layer_that_is_off_adds_nothing() -> None:
     trace = traced("encoder-decoder, pre-norm, RMS, SwiGLU")
-    with changed(trace, [Change.parse("encoder.0")]):
-        fresh = Trace(trace.subject, trace.text, trace.wish, trace.written)
-        into = fresh.whole("encoder.embedding.sum")
-        out = fresh.whole("encoder.0.feed_forward_residual.sum")
+    with apply_interventions(trace, [Intervention.parse("encoder.0")]):
+        fresh = Trace(trace.model, trace.text, trace.options, trace.decoded)
+        into = fresh.activation("encoder.embedding.sum")
+        out = fresh.activation("encoder.0.feed_forward_residual.sum")
     assert torch.equal(into, out)
 
 
 def test_attention_that_is_told_to_be_even_is_even_among_what_may_be_seen() -> None:
     trace = traced("encoder-decoder")
     told: list[torch.Tensor] = []
-    hook = trace.subject.network.taps["decoder.layers.0.attention.kernel.weights"]
-    with changed(trace, [Change.parse("decoder.0.attention[1]=even")]):
+    hook = trace.model.network.taps["decoder.layers.0.attention.kernel.weights"]
+    with apply_interventions(trace, [Intervention.parse("decoder.0.attention[1]=even")]):
         handle = hook.register_forward_hook(lambda _module, _inputs, output: told.append(output[0]))
         logits(trace)
         handle.remove()
     count = told[0].size(-1)
     expected = torch.ones(count, count).double().tril() / torch.arange(1, count + 1)[:, None]
     torch.testing.assert_close(told[0][1], expected, atol=TOLERANCE, rtol=0)
-    torch.testing.assert_close(told[0][0], trace.whole("decoder.0.attention.weights")[0])
+    torch.testing.assert_close(told[0][0], trace.activation("decoder.0.attention.weights")[0])
 
 
 def test_attention_can_be_told_to_look_at_one_token() -> None:
     trace = traced("encoder-decoder")
-    only = Change.parse("decoder.1.cross_attention=2")
-    with changed(trace, [only]):
-        fresh = Trace(trace.subject, trace.text, trace.wish, trace.written)
-        outputs, v = fresh.whole("decoder.1.cross_attention.head_outputs"), fresh.whole("decoder.1.cross_attention.v")
+    only = Intervention.parse("decoder.1.cross_attention=2")
+    with apply_interventions(trace, [only]):
+        fresh = Trace(trace.model, trace.text, trace.options, trace.decoded)
+        outputs, v = (
+            fresh.activation("decoder.1.cross_attention.head_outputs"),
+            fresh.activation("decoder.1.cross_attention.v"),
+        )
     torch.testing.assert_close(outputs, v[:, 2:3].expand_as(outputs))
 
 
 def test_what_others_compute_meanwhile_is_not_changed() -> None:
     trace = traced("encoder-decoder")
     before, elsewhere = logits(trace), list[torch.Tensor]()
-    with changed(trace, [Change.parse("decoder.1.cross_attention")]):
+    with apply_interventions(trace, [Intervention.parse("decoder.1.cross_attention")]):
         other = threading.Thread(target=lambda: elsewhere.append(logits(trace)))
         other.start()
         other.join()
@@ -122,7 +124,7 @@ def test_what_others_compute_meanwhile_is_not_changed() -> None:
 def test_what_others_compute_meanwhile_is_not_recorded() -> None:
     trace, seen = traced("encoder-decoder"), list[torch.Tensor]()
     tap = trace.points["encoder.0.attention.q"].module
-    with hooked([(tap, lambda _, output: seen.append(output))]):
+    with thread_hooks([(tap, lambda _, output: seen.append(output))]):
         other = threading.Thread(target=lambda: logits(trace))
         other.start()
         other.join()
@@ -136,15 +138,15 @@ def test_what_others_compute_meanwhile_is_not_recorded() -> None:
     [
         (
             "decoder.7.attention",
-            "There is no decoder.7.attention that could be changed (did you mean decoder.1.attention?); there are "
-            "encoder.0.attention, encoder.0.feed_forward, encoder.1.attention, encoder.1.feed_forward, "
+            "There is no decoder.7.attention to change (did you mean decoder.1.attention?); the parts that can be "
+            "changed are encoder.0.attention, encoder.0.feed_forward, encoder.1.attention, encoder.1.feed_forward, "
             "decoder.0.attention, decoder.0.cross_attention, decoder.0.feed_forward, decoder.1.attention, "
             "decoder.1.cross_attention, decoder.1.feed_forward.",
         ),
         ("decoder.1.attention[4]", "decoder.1.attention[4]: there is no head 4; the heads are 0 to 3."),
         (
             "decoder.1.feed_forward[0]",
-            "decoder.1.feed_forward: has no heads of its own; leave the head out to switch all of it off.",
+            "decoder.1.feed_forward: has no heads; leave the head out to switch all of it off.",
         ),
         (
             "decoder.1.feed_forward=even",
@@ -152,15 +154,15 @@ def test_what_others_compute_meanwhile_is_not_recorded() -> None:
         ),
         (
             "Decoder 1",
-            "'Decoder 1' names nothing to change; write it like decoder.1.cross_attention[2], decoder.1.feed_forward "
-            "or encoder.0, with =even, =KEY or a weight for each key, as in =0.5,0.5,0, behind it to replace weights "
-            "instead.",
+            "'Decoder 1' names no part to change; write decoder.1.cross_attention[2], decoder.1.feed_forward or "
+            "encoder.0 to switch it off, or append =even, =KEY or a weight for each key, as in =0.5,0.5,0, to replace "
+            "attention weights.",
         ),
     ],
 )
 def test_what_cannot_be_changed_is_said(change: str, sentence: str) -> None:
     with pytest.raises(InputError) as found:
-        traced("encoder-decoder", search=SHORT).changed(Change.parse(change))
+        traced("encoder-decoder", search=SHORT).intervene(Intervention.parse(change))
     assert str(found.value) == sentence
 
 
@@ -172,11 +174,11 @@ def test_a_change_reads_as_it_is_written() -> None:
         "decoder.0.attention[1]=3",
         "decoder.0.attention[1]=0.5,0.25,0.25",
     ):
-        assert str(Change.parse(written)) == written
+        assert str(Intervention.parse(written)) == written
 
 
 def test_there_is_something_to_change_and_something_to_compare() -> None:
-    with pytest.raises(InputError, match="Nothing is to be changed: name a head, a sub-layer or a layer"):
-        traced("encoder-decoder").changed()
-    with pytest.raises(InputError, match="This network writes nothing, so there is no output to compare"):
-        traced("encoder-only").changed(Change("encoder", 0))
+    with pytest.raises(InputError, match="No intervention was given; name a head, a sub-layer or a layer"):
+        traced("encoder-decoder").intervene()
+    with pytest.raises(InputError, match="This network predicts nothing, so there is no output to compare"):
+        traced("encoder-only").intervene(Intervention("encoder", 0))

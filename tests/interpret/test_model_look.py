@@ -31,7 +31,7 @@ def test_forced_targets_are_scored_as_score_scores_them(tmp_path: Path) -> None:
     trace = loaded.look("w5 w9 w12", target="w4 w4 w20")
     scores = loaded.score(["w5 w9 w12"], ["w4 w4 w20"])[0]
     assert [step.log_probability for step in trace.steps] == pytest.approx(scores, abs=1e-4)
-    assert all(step.given for step in trace.steps)
+    assert all(step.forced for step in trace.steps)
     assert trace.tree is None
     assert trace.output == "w4 w4 w20"
 
@@ -54,25 +54,25 @@ def test_several_that_vote_have_no_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DECODERS)
 def test_gradients_are_those_of_the_loss_and_leave_nothing_behind(name: str) -> None:
     trace = traced(name)
-    found = trace.gradients()
+    found = trace.gradient_norms()
     assert found.loss == pytest.approx(-trace.log_probability / len(trace.steps), abs=1e-4)
-    assert sum(part.parameters for part in found.parts) == sum(p.numel() for p in trace.subject.network.parameters())
-    assert all(parameter.grad is None for parameter in trace.subject.network.parameters())
+    assert sum(part.parameters for part in found.modules) == sum(p.numel() for p in trace.model.network.parameters())
+    assert all(parameter.grad is None for parameter in trace.model.network.parameters())
     loss = -sum(step.log_probability for step in trace.steps) / len(trace.steps)
-    network, written = trace.subject.network, trace.written
-    source = written.source
+    network, written = trace.model.network, trace.decoded
+    source = written.source_ids
     memory = None if source is None else network.encode(torch.tensor([source]), features=facts(trace))
-    rows = network.logits(network.decode(torch.tensor([written.read]), memory))[0].log_softmax(-1)
-    total = -rows[torch.arange(len(rows)), torch.tensor(written.follows)].mean()
+    rows = network.logits(network.decode(torch.tensor([written.input_ids]), memory))[0].log_softmax(-1)
+    total = -rows[torch.arange(len(rows)), torch.tensor(written.target_ids)].mean()
     assert float(total.detach()) == pytest.approx(loss, abs=1e-4)
     total.backward()
     norm = math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters() if p.grad is not None))
-    assert found.norm == pytest.approx(norm, rel=1e-4)
+    assert found.grad_norm == pytest.approx(norm, rel=1e-4)
 
 
 def test_an_encoder_without_a_head_has_no_loss() -> None:
     with pytest.raises(InputError) as found:
-        traced("encoder-only").gradients()
+        traced("encoder-only").gradient_norms()
     assert str(found.value) == "This network predicts nothing, so it has no loss, and no gradient."
 
 
@@ -83,4 +83,4 @@ def test_notes_say_what_differs_from_translate() -> None:
         "encoder-decoder", "W5 w9. W7 w12.", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3))
     )
     assert several.notes[0] == "`regard translate` would take this text for 2 sentences; here it is read as one."
-    assert several.written.ended or several.notes[1] == "It did not come to its end: there was no more room."
+    assert several.decoded.finished or several.notes[1] == "It did not come to its end: there was no more room."

@@ -6,14 +6,14 @@ import pytest
 
 from browsers import browser
 from looking import traced
-from regard.interpret.render.html import page
+from regard.interpret.render.page import trace_page
 
 HEAD = "Encoder, layer 0: self-attention, head 2"
 
 
 def test_heads_and_their_numbers_can_be_chosen(tmp_path: Path) -> None:
     trace, file = traced("encoder-decoder"), tmp_path / "trace.html"
-    file.write_text(page(trace), "utf-8")
+    file.write_text(trace_page(trace), "utf-8")
     wrong, asked = list[str](), list[str]()
     with browser() as chromium:
         shown = chromium.new_page()
@@ -33,7 +33,7 @@ def test_heads_and_their_numbers_can_be_chosen(tmp_path: Path) -> None:
         assert not part.is_visible()
         parts.locator("summary").click()
         assert part.is_visible()
-    scores = trace.whole("encoder.0.attention.scores")[2, 0].tolist()
+    scores = trace.activation("encoder.0.attention.scores")[2, 0].tolist()
     assert [float(cell or 0) for cell in cells] == pytest.approx(scores, abs=0.006)
     assert wrong == []
     assert asked == [file.as_uri()]

@@ -13,7 +13,7 @@ from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig, SyntaxPositionsConfig
 from regard.data.parses import END_POSITION
 from regard.errors import ConfigError, DataError, InputError
-from regard.interpret.ablation import Change, changed
+from regard.interpret.interventions import Intervention, apply_interventions
 from toy_trees import conllu
 
 TREE = conllu(TEXT.split(), [2, 0, 2, 3])
@@ -41,7 +41,7 @@ def test_a_forced_target_is_scored_as_score_scores_it(model: regard.Model, tmp_p
 
 
 def test_the_facts_are_those_of_the_words_and_of_the_end(model: regard.Model) -> None:
-    facts = model.look(TEXT, target="w4", parses=[TREE]).written.facts
+    facts = model.look(TEXT, target="w4", parses=[TREE]).decoded.features
     assert facts["depth"] == [1, 0, 1, 2, END_POSITION.depth]
     assert [len(fact) for fact in facts.values()] == [5, 5, 5]
 
@@ -49,8 +49,8 @@ def test_the_facts_are_those_of_the_words_and_of_the_end(model: regard.Model) ->
 def test_depths_are_rows_of_their_matrix() -> None:
     trace = traced("encoder-decoder, syntax")
     table = torch.from_numpy(trace.weight("encoder.embedding.depth_weight").values)
-    rows = torch.tensor(trace.written.facts["depth"]).clamp(max=len(table) - 1)
-    torch.testing.assert_close(trace.whole("encoder.embedding.depth"), table[rows], atol=TOLERANCE, rtol=0)
+    rows = torch.tensor(trace.decoded.features["depth"]).clamp(max=len(table) - 1)
+    torch.testing.assert_close(trace.activation("encoder.embedding.depth"), table[rows], atol=TOLERANCE, rtol=0)
     assert "encoder.embedding.depth" not in traced("encoder-decoder, syntax per head, window").points
     assert "decoder.embedding.depth" not in trace.points
 
@@ -59,10 +59,10 @@ def test_another_tree_is_another_trace_and_a_change_is_decoded_with_the_tree(mod
     one, other = (model.look(TEXT, target="w4 w20", parses=[tree]) for tree in (TREE, OTHER))
     assert one.log_probability != pytest.approx(other.log_probability, abs=1e-4)
     decoded = model.look(TEXT, parses=[TREE])
-    change = Change.parse("encoder.0.attention")
-    with changed(decoded, [change]):
+    change = Intervention.parse("encoder.0.attention")
+    with apply_interventions(decoded, [change]):
         expected = model.look(TEXT, parses=[TREE]).output
-    assert decoded.changed(change).after == expected
+    assert decoded.intervene(change).after == expected
 
 
 def test_a_parse_is_asked_for_and_refused_as_translate_does(model: regard.Model, tmp_path: Path) -> None:

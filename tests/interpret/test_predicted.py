@@ -15,8 +15,8 @@ from regard.config import Config, EncoderOnlyConfig, SpecialTokensConfig, TokenH
 from regard.config.data import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import InputError
-from regard.interpret.ablation import Change, changed
-from regard.interpret.subject import Subject
+from regard.interpret.decode import TracedModel
+from regard.interpret.interventions import Intervention, apply_interventions
 from regard.interpret.trace import Trace, look
 from regard.models.network import EncoderNetwork
 from regard.models.recurrent import BidirectionalLanguageModel
@@ -26,7 +26,7 @@ PREDICTING = [name for name, config in ENCODERS.items() if config.task]
 
 def by_hand(trace: Trace) -> tuple[Tensor, list[int]]:
     """The log-probabilities (N, V) of all that the head predicts, and what the trace should be about in each row."""
-    network, ids = trace.subject.network, torch.tensor([trace.written.source])
+    network, ids = trace.model.network, torch.tensor([trace.decoded.source_ids])
     assert isinstance(network, EncoderNetwork)
     memory = network.encode(ids)
     if "head.forwards.logits" in trace.points:
@@ -44,21 +44,21 @@ def by_hand(trace: Trace) -> tuple[Tensor, list[int]]:
 @pytest.mark.parametrize("name", PREDICTING)
 def test_gradients_are_those_of_what_the_head_tells(name: str) -> None:
     trace = traced(name)
-    found = trace.gradients()
-    network = trace.subject.network
+    found = trace.gradient_norms()
+    network = trace.model.network
     assert all(parameter.grad is None for parameter in network.parameters())
     rows, ids = by_hand(trace)
     loss = -rows[torch.arange(len(rows)), torch.tensor(ids)].mean()
     loss.backward()
     assert found.loss == pytest.approx(float(loss.detach()), abs=1e-4)
     norm = math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters() if p.grad is not None))
-    assert found.norm == pytest.approx(norm, rel=1e-4)
-    assert sum(part.parameters for part in found.parts) == sum(p.numel() for p in network.parameters())
-    assert found.norm > 0
+    assert found.grad_norm == pytest.approx(norm, rel=1e-4)
+    assert sum(part.parameters for part in found.modules) == sum(p.numel() for p in network.parameters())
+    assert found.grad_norm > 0
 
 
 def test_the_parts_that_are_pulled_have_the_names_of_addresses() -> None:
-    assert [part.part for part in traced("bidirectional, classes").gradients().parts] == [
+    assert [part.module for part in traced("bidirectional, classes").gradient_norms().modules] == [
         "encoder.embedding",
         "encoder.0.forwards",
         "encoder.1.forwards",
@@ -74,62 +74,62 @@ def test_a_head_of_an_encoder_costs_what_is_told_without_it(name: str) -> None:
     trace = traced(name)
     before, ids = by_hand(trace)
     before = before.detach()
-    for head in trace.heads()[::3]:
-        with changed(trace, [head.change]):
+    for head in trace.head_costs()[::3]:
+        with apply_interventions(trace, [head.intervention]):
             after = by_hand(trace)[0].detach()
         index = torch.arange(len(before)), torch.tensor(ids)
         assert head.cost == pytest.approx(float((before[index] - after[index]).sum()), abs=1e-4)
-        assert (head.other is None) == torch.equal(before.argmax(-1), after.argmax(-1))
-        found = trace.changed(head.change)
+        assert (head.prediction_without is None) == torch.equal(before.argmax(-1), after.argmax(-1))
+        found = trace.intervene(head.intervention)
         assert found.cost == pytest.approx(head.cost, abs=1e-4)
-        assert found.same == (head.other is None)
+        assert found.same == (head.prediction_without is None)
 
 
 def test_a_layer_may_be_what_a_label_depends_on() -> None:
     for seed in range(9):
         trace = traced("encoder-only, classes", seed=seed)
-        found = trace.changed(Change.parse("encoder.0"), Change.parse("encoder.1"))
+        found = trace.intervene(Intervention.parse("encoder.0"), Intervention.parse("encoder.1"))
         if not found.same:
             break
-    assert trace.readings is not None
-    assert (found.kind, found.first) == ("classes", 0)
-    assert found.before == trace.readings.found[0].best.token != found.after == found.tokens[0]
-    assert [(step.token, step.at) for step in found.steps] == [(found.before, None)]
+    assert trace.head_predictions is not None
+    assert (found.kind, found.first_difference) == ("classes", 0)
+    assert found.before == trace.head_predictions.predictions[0].best.token != found.after == found.tokens[0]
+    assert [(step.token, step.source_token) for step in found.steps] == [(found.before, None)]
     assert found.as_dict()["cost"] == found.cost > 0
 
 
 def test_what_both_directions_guess_is_told_apart() -> None:
-    about = traced("bidirectional, LSTM").predicted
+    about = traced("bidirectional, LSTM").predictions
     assert about is not None
     ahead, back = ["w5", "w9", "w12", "w7", "[EOS]"], ["[SOS]", "w5", "w9", "w12", "w7"]
-    assert about.at == [*(f"{one} forwards" for one in ahead), *(f"{one} backwards" for one in back)]
+    assert about.source_tokens == [*(f"{one} forwards" for one in ahead), *(f"{one} backwards" for one in back)]
 
 
 def test_before_and_after_of_both_directions_are_told_apart() -> None:
     trace = traced("bidirectional, LSTM")
-    found = trace.changed(Change.parse("encoder.0.backwards"))
-    decode = trace.subject.target.decode
-    ahead, back = (trace.whole(f"head.{way}.logits").argmax(-1).tolist() for way in ("forwards", "backwards"))
+    found = trace.intervene(Intervention.parse("encoder.0.backwards"))
+    decode = trace.model.target_tokenizer.decode
+    ahead, back = (trace.activation(f"head.{way}.logits").argmax(-1).tolist() for way in ("forwards", "backwards"))
     assert found.before == f"forwards: {decode(ahead[:-1])}; backwards: {decode(back[1:])}"
     assert found.after.startswith(f"forwards: {decode(ahead[:-1])}; backwards: "), "only the other direction is changed"
     assert found.after != found.before
-    assert found.first is not None
-    assert found.first >= len(ahead) - 1
+    assert found.first_difference is not None
+    assert found.first_difference >= len(ahead) - 1
 
 
 def test_a_label_can_be_given() -> None:
     trace = traced("encoder-only, classes")
-    assert trace.readings is not None
-    for one in trace.readings.found[0].candidates:
+    assert trace.head_predictions is not None
+    for one in trace.head_predictions.predictions[0].candidates:
         given = traced("encoder-only, classes", target=one.token)
-        assert given.gradients().loss == pytest.approx(-math.log(one.probability), abs=1e-5)
+        assert given.gradient_norms().loss == pytest.approx(-math.log(one.probability), abs=1e-5)
         assert given.output == ""
-        assert given.changed(Change("encoder", 0)).steps[0].token == one.token
+        assert given.intervene(Intervention("encoder", 0)).steps[0].token == one.token
 
 
 def test_tags_can_be_given() -> None:
     trace = traced("encoder-only, tags", target="noun verb noun noun")
-    rows = trace.whole("head.probabilities")[1:-1].log()
+    rows = trace.activation("head.probabilities")[1:-1].log()
     assert trace.log_probability == pytest.approx(float(rows[[0, 1, 2, 3], [0, 1, 0, 0]].sum()), abs=1e-4)
 
 
@@ -137,12 +137,15 @@ def test_what_is_hidden_is_what_is_asked_for(tmp_path: Path) -> None:
     saved(tmp_path / "m", EncoderOnlyConfig(**SMALL, head=TokenHeadConfig()), mask=4)
     model = regard.load(tmp_path / "m")
     trace = model.look("w5 [MASK] w12")
-    assert trace.predicted is not None
-    assert trace.readings is not None
-    assert (trace.predicted.rows, trace.predicted.at) == ([2], ["w4"])  # whose id is that of the mask here
-    assert trace.predicted.ids == [trace.readings.found[2].best.id]
+    assert trace.predictions is not None
+    assert trace.head_predictions is not None
+    assert (trace.predictions.rows, trace.predictions.source_tokens) == (
+        [2],
+        ["w4"],
+    )  # whose id is that of the mask here
+    assert trace.predictions.ids == [trace.head_predictions.predictions[2].best.id]
     given = model.look("w5 [MASK] w12", target="w7")
-    expected = trace.whole("head.probabilities")[2, 7].log()
+    expected = trace.activation("head.probabilities")[2, 7].log()
     assert given.log_probability == pytest.approx(float(expected), abs=1e-4)
     for text, sentence in {
         "w5 w9 w12": "The text has no [MASK] that a target could fill: leave the target out.",
@@ -157,17 +160,17 @@ def test_a_target_is_what_would_stand_at_the_hole() -> None:
     tokenizer = train_tokenizer(["the dog saw a dog"] * 3, TokenizerConfig(kind="byte-level"), 300, masked=True)
     model = EncoderOnlyConfig(**{**SMALL, "vocab_size": len(tokenizer)}, head=TokenHeadConfig())
     config = Config(model=model, tokens=SpecialTokensConfig(mask=4))
-    who = Subject(randomised(model), config, tokenizer, tokenizer, "bytes")
+    who = TracedModel(randomised(model), config, tokenizer, tokenizer, "bytes")
     for text, target, expected in (
         ("the [MASK] saw a dog", "dog", ["Ġdog"]),
         ("[MASK] dog saw a [MASK]", "the dog", ["the", "Ġdog"]),
     ):
         trace = look(who, text, target=target)
-        assert trace.predicted is not None
-        assert tokenizer.ids_to_tokens(trace.predicted.ids) == expected
-        rows = [n for n, token in enumerate(trace.written.source or []) if token == 4]
+        assert trace.predictions is not None
+        assert tokenizer.ids_to_tokens(trace.predictions.ids) == expected
+        rows = [n for n, token in enumerate(trace.decoded.source_ids or []) if token == 4]
         ids = [tokenizer.token_id(piece) for piece in expected]
-        probabilities = trace.whole("head.probabilities")[rows, ids]
+        probabilities = trace.activation("head.probabilities")[rows, ids]
         assert trace.log_probability == pytest.approx(float(probabilities.log().sum()), abs=1e-4)
 
 

@@ -34,16 +34,16 @@ def close(a: Tensor, b: Tensor) -> None:
 
 
 def weights_of(trace: Trace) -> dict[str, Tensor]:
-    return {key: matrix.take() for key, matrix in matrices_of(trace.subject.network).items()}
+    return {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
 
 
 @pytest.mark.parametrize("name", ["encoder-only, classes", "bidirectional, classes"])
 def test_labels_are_a_linear_layer_on_the_vector_of_the_text(name: str) -> None:
     trace = traced(name)
     weights = weights_of(trace)
-    logits = trace.whole("pooling.vector") @ weights["head.W"] + weights["head.b"]
-    close(trace.whole("head.logits"), logits)
-    close(trace.whole("head.probabilities"), logits.softmax(-1))
+    logits = trace.activation("pooling.vector") @ weights["head.W"] + weights["head.b"]
+    close(trace.activation("head.logits"), logits)
+    close(trace.activation("head.probabilities"), logits.softmax(-1))
     assert trace.tensor("head.probabilities").labels == (list(ENCODERS[name].head.labels),)  # type: ignore[union-attr]
 
 
@@ -51,32 +51,32 @@ def test_labels_are_a_linear_layer_on_the_vector_of_the_text(name: str) -> None:
 def test_tags_are_a_linear_layer_on_the_vector_of_each_token(name: str) -> None:
     trace = traced(name)
     weights = weights_of(trace)
-    close(trace.whole("head.logits"), trace.whole("encoder.states") @ weights["head.W"] + weights["head.b"])
+    close(trace.activation("head.logits"), trace.activation("encoder.states") @ weights["head.W"] + weights["head.b"])
     assert trace.tensor("head.logits").labels == (["[SOS]", *TEXT.split(), "[EOS]"], ["noun", "verb"])
 
 
 def test_hidden_tokens_are_read_out_by_a_dense_layer_a_norm_and_the_matrix() -> None:
     trace = traced("encoder-only, hidden tokens")
     weights = weights_of(trace)
-    dense = F.gelu(trace.whole("encoder.states") @ weights["head.W_dense"] + weights["head.b_dense"])
-    close(trace.whole("head.norm.norm_input"), dense)
-    normed = F.layer_norm(dense, (16,), trace.whole("head.norm.gain"), trace.whole("head.norm.bias"))
-    close(trace.whole("head.hidden"), normed)
-    close(trace.whole("head.logits"), normed @ weights["head.W"] + weights["head.b"])
+    dense = F.gelu(trace.activation("encoder.states") @ weights["head.W_dense"] + weights["head.b_dense"])
+    close(trace.activation("head.norm.norm_input"), dense)
+    normed = F.layer_norm(dense, (16,), trace.activation("head.norm.gain"), trace.activation("head.norm.bias"))
+    close(trace.activation("head.hidden"), normed)
+    close(trace.activation("head.logits"), normed @ weights["head.W"] + weights["head.b"])
 
 
 @pytest.mark.parametrize("name", BOTH_WAYS)
 def test_both_directions_guess_as_they_were_trained_to(name: str) -> None:
     trace = traced(name)
-    network, ids = trace.subject.network, torch.tensor([trace.written.source])
+    network, ids = trace.model.network, torch.tensor([trace.decoded.source_ids])
     assert isinstance(network, BidirectionalNetwork)
     with torch.no_grad():
         expected = network.logits(network.bidirectional_states(ids[:, :-1], ids[:, 1:]))[0]  # (S − 1, 2, V)
-    close(trace.whole("head.forwards.logits")[:-1], expected[:, 0])
-    close(trace.whole("head.backwards.logits")[1:], expected[:, 1])
-    assert trace.readings is not None
-    likely = {(one.place, one.direction): one.probability for one in trace.readings.found}
-    assert len(likely) == 2 * (len(trace.written.source or []) - 1)
+    close(trace.activation("head.forwards.logits")[:-1], expected[:, 0])
+    close(trace.activation("head.backwards.logits")[1:], expected[:, 1])
+    assert trace.head_predictions is not None
+    likely = {(one.position, one.direction): one.probability for one in trace.head_predictions.predictions}
+    assert len(likely) == 2 * (len(trace.decoded.source_ids or []) - 1)
     assert likely[(2, "forwards")] == pytest.approx(float(expected[1, 0].softmax(-1)[ids[0, 2]]))
     assert likely[(2, "backwards")] == pytest.approx(float(expected[2, 1].softmax(-1)[ids[0, 2]]))
 
@@ -86,11 +86,11 @@ def test_vectors_are_a_mixture_of_layers(name: str) -> None:
     trace = traced(name)
     weights = weights_of(trace)
     shares = weights["encoder.mixing.scalars"].softmax(0)
-    close(trace.whole("encoder.mixing.shares"), shares)
-    layers = [trace.whole(f"encoder.{place}.states") for place in ("embedding", "0", "1")]
+    close(trace.activation("encoder.mixing.shares"), shares)
+    layers = [trace.activation(f"encoder.{place}.states") for place in ("embedding", "0", "1")]
     mixed = sum(share * layer for share, layer in zip(shares, layers, strict=True))
-    close(trace.whole("encoder.states"), weights["encoder.mixing.scale"] * mixed)
-    both = torch.cat([trace.whole(f"encoder.1.{part}.hidden") for part in ("forwards", "backwards")], dim=-1)
+    close(trace.activation("encoder.states"), weights["encoder.mixing.scale"] * mixed)
+    both = torch.cat([trace.activation(f"encoder.1.{part}.hidden") for part in ("forwards", "backwards")], dim=-1)
     close(layers[-1], both)
     assert trace.mixing == pytest.approx(dict(zip(("embedding", "layer 0", "layer 1"), shares.tolist(), strict=True)))
 
@@ -114,10 +114,10 @@ def test_every_logit_of_a_head_is_the_sum_of_its_terms(name: str) -> None:
 def test_labels_are_those_of_classify(tmp_path: Path, model: ModelConfig) -> None:
     saved(tmp_path / "m", model)
     loaded = regard.load(tmp_path / "m")
-    told = loaded.look("w5 w9 w12").readings
+    told = loaded.look("w5 w9 w12").head_predictions
     (expected,) = loaded.classifications(["w5 w9 w12"])
     assert told is not None
-    (one,) = told.found
+    (one,) = told.predictions
     assert one.best.token == expected.label
     assert {label.token: label.probability for label in one.candidates} == pytest.approx(expected.probabilities)
 
@@ -125,9 +125,9 @@ def test_labels_are_those_of_classify(tmp_path: Path, model: ModelConfig) -> Non
 def test_tags_are_those_of_tag(tmp_path: Path) -> None:
     saved(tmp_path / "m", EncoderOnlyConfig(**SMALL, head=TAGS))
     loaded = regard.load(tmp_path / "m")
-    told = loaded.look("w5 w9 w12").readings
+    told = loaded.look("w5 w9 w12").head_predictions
     assert told is not None
-    assert [(one.token, one.best.token) for one in told.found[1:-1]] == loaded.tag(["w5 w9 w12"])[0]
+    assert [(one.token, one.best.token) for one in told.predictions[1:-1]] == loaded.tag(["w5 w9 w12"])[0]
 
 
 def test_what_fills_a_hole_is_what_fill_puts_there(tmp_path: Path) -> None:
@@ -136,37 +136,39 @@ def test_what_fills_a_hole_is_what_fill_puts_there(tmp_path: Path) -> None:
     trace = loaded.look("w5 [MASK] w12")
     assert trace.source is not None
     assert trace.source.ids == [2, 5, 4, 12, 3]
-    assert trace.readings is not None
-    text = [one for one in trace.readings.found[2].candidates if one.id > 4]  # fill rules out what is not text
+    assert trace.head_predictions is not None
+    text = [
+        one for one in trace.head_predictions.predictions[2].candidates if one.id > 4
+    ]  # fill rules out what is not text
     filled = [guess.token for guess in loaded.fill("w5 [MASK] w12").holes[0]]
     assert [one.token for one in text][:3] == filled[:3]
 
 
 def test_what_has_no_head_tells_nothing() -> None:
     for name in ("encoder-only", "encoder-decoder"):
-        assert traced(name).readings is None
+        assert traced(name).head_predictions is None
         assert traced(name).mixing is None
 
 
 def test_an_outline_has_what_the_head_tells() -> None:
     found = traced("bidirectional, tags").outline()
-    assert list(found["head"]) == ["kind", "readings"]
+    assert list(found["head"]) == ["kind", "predictions"]
     assert found["head"]["kind"] == "tags"
-    assert list(found["head"]["readings"][0]) == ["place", "token", "direction", "probability", "candidates"]
+    assert list(found["head"]["predictions"][0]) == ["position", "token", "direction", "probability", "candidates"]
     assert list(found["mixing"]) == ["embedding", "layer 0", "layer 1"]
 
 
 def test_what_segments_add_stands_apart_from_what_positions_do() -> None:
     trace = traced("encoder-only, learned, segments")
-    parts = [trace.whole(f"encoder.embedding.{point}") for point in ("scaled", "positions", "sum", "segmented")]
+    parts = [trace.activation(f"encoder.embedding.{point}") for point in ("scaled", "positions", "sum", "segmented")]
     scaled, positions, total, segmented = parts
     close(scaled + positions[: len(scaled)], total)
-    first = trace.subject.network.get_parameter("encoder.embedding.segments")[0]
+    first = trace.model.network.get_parameter("encoder.embedding.segments")[0]
     close(total + first, segmented)
 
 
 def test_dense_pooling_is_what_its_matrix_says() -> None:
     trace = traced("encoder-only, learned, segments")
     weights = weights_of(trace)
-    dense = trace.whole("encoder.states")[0] @ weights["pooling.W_dense"] + weights["pooling.b_dense"]
-    close(trace.whole("pooling.vector"), dense.tanh())
+    dense = trace.activation("encoder.states")[0] @ weights["pooling.W_dense"] + weights["pooling.b_dense"]
+    close(trace.activation("pooling.vector"), dense.tanh())

@@ -9,7 +9,7 @@ from torch import nn
 from family import ENCODERS, RECURRENT
 from looking import traced
 from regard.errors import InputError
-from regard.interpret.ablation import Change, changed
+from regard.interpret.interventions import Intervention, apply_interventions
 from regard.interpret.trace import Trace
 
 WRITERS = [name for name, config in RECURRENT.items() if config.generates]
@@ -17,47 +17,47 @@ BEFORE = "recurrent encoder-decoder, Bahdanau"  # looks at the source before eac
 
 
 def again(trace: Trace) -> Trace:
-    return Trace(trace.subject, trace.text, trace.wish, trace.written)
+    return Trace(trace.model, trace.text, trace.options, trace.decoded)
 
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("layer", [0, 1])
 def test_a_layer_that_is_off_is_not_there(name: str, layer: int) -> None:
     trace = traced(name)
-    twin = copy.deepcopy(trace.subject.network)
+    twin = copy.deepcopy(trace.model.network)
     twin.get_submodule("decoder").layers = nn.ModuleList([twin.get_submodule(f"decoder.layers.{1 - layer}")])
-    with changed(trace, [Change("decoder", layer)]):
+    with apply_interventions(trace, [Intervention("decoder", layer)]):
         off = again(trace).recording.logits()
     with torch.no_grad():
-        expected = twin.logits(twin.decode(torch.tensor([trace.written.read])))[0].float()
+        expected = twin.logits(twin.decode(torch.tensor([trace.decoded.input_ids])))[0].float()
     torch.testing.assert_close(off, expected, atol=1e-5, rtol=0)
 
 
 def test_a_layer_of_both_directions_is_left_out_of_both() -> None:
     trace = traced("bidirectional, classes")
-    with changed(trace, [Change("encoder", 0)]):
+    with apply_interventions(trace, [Intervention("encoder", 0)]):
         found = again(trace)
-        assert torch.equal(found.whole("encoder.0.states"), found.whole("encoder.embedding.states"))
-    assert trace.changed(Change("encoder", 0)).cost != 0
+        assert torch.equal(found.activation("encoder.0.states"), found.activation("encoder.embedding.states"))
+    assert trace.intervene(Intervention("encoder", 0)).cost != 0
 
 
 @pytest.mark.parametrize("name", [BEFORE, "recurrent encoder-decoder, bottleneck", "recurrent encoder-decoder, dot"])
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_every_layer_of_a_translator_can_be_switched_off(name: str, stack: str) -> None:
     trace = traced(name)
-    before = trace.recording.again().logits()
+    before = trace.recording.fresh().logits()
     for layer in (0, 1):
-        assert trace.changed(Change(stack, layer)).cost != 0
-    assert torch.equal(before, trace.recording.again().logits())
+        assert trace.intervene(Intervention(stack, layer)).cost != 0
+    assert torch.equal(before, trace.recording.fresh().logits())
 
 
 @pytest.mark.parametrize("name", [BEFORE, "recurrent encoder-decoder, dot"])  # GRU, LSTM
 def test_a_direction_that_is_off_is_zero_and_leaves_no_state(name: str) -> None:
     trace = traced(name)
-    with changed(trace, [Change.parse("encoder.1.backwards")]):
+    with apply_interventions(trace, [Intervention.parse("encoder.1.backwards")]):
         found = again(trace)
-        states = found.whole("encoder.states")
-        memory = trace.subject.network.encode(torch.tensor([trace.written.source]))
+        states = found.activation("encoder.states")
+        memory = trace.model.network.encode(torch.tensor([trace.decoded.source_ids]))
     width = states.size(-1) // 2
     assert not states[:, width:].any()
     assert states[:, :width].any()
@@ -66,10 +66,10 @@ def test_a_direction_that_is_off_is_zero_and_leaves_no_state(name: str) -> None:
 
 def test_a_layer_that_looks_at_the_source_as_it_goes_says_nothing_when_it_is_off() -> None:
     trace = traced(BEFORE)
-    with changed(trace, [Change("decoder", 0)]):
+    with apply_interventions(trace, [Intervention("decoder", 0)]):
         found = again(trace)
-        assert not found.whole("decoder.0.forwards.hidden").any()
-        assert found.whole("decoder.cross_attention.context").any()
+        assert not found.activation("decoder.0.forwards.hidden").any()
+        assert found.activation("decoder.cross_attention.context").any()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_layer_that_looks_at_the_source_as_it_goes_says_nothing_when_it_is_off
 )
 def test_what_a_recurrent_network_has_not_is_said(name: str, change: str, sentence: str) -> None:
     with pytest.raises(InputError) as found:
-        traced(name).changed(Change.parse(change))
+        traced(name).intervene(Intervention.parse(change))
     assert str(found.value) == sentence
 
 
@@ -102,4 +102,4 @@ def test_what_a_recurrent_network_has_not_is_said(name: str, change: str, senten
 def test_either_direction_of_an_encoder_can_be_switched_off(name: str) -> None:
     trace = traced(name)
     for direction in ("forwards", "backwards"):
-        assert trace.changed(Change("encoder", 1, direction)).cost != 0
+        assert trace.intervene(Intervention("encoder", 1, direction)).cost != 0

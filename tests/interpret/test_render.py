@@ -13,12 +13,12 @@ from rich.console import Console, RenderableType
 from family import DECODERS, FAMILY
 from looking import TEXT, TRANSLATORS, traced
 from regard.errors import ConfigError, DataError, InputError
-from regard.interpret import plots
-from regard.interpret.difference import Difference, StepChange
-from regard.interpret.render.html import notebook, page
-from regard.interpret.render.numbers import difference
-from regard.interpret.render.sections import EMBEDDED, attention_data
-from regard.interpret.render.terminal import CAUTION, walk
+from regard.interpret.interventions import InterventionResult, StepChange
+from regard.interpret.render.page import MAX_EMBEDDED_NUMBERS, attention_data, notebook_frame, trace_page
+from regard.interpret.render.plots import plot_alignment, plot_attention, plot_head_costs
+from regard.interpret.render.shared import CAUTION
+from regard.interpret.render.tables import intervention_tables
+from regard.interpret.render.terminal import render_trace
 from regard.interpret.trace import Trace
 from regard.nn.alibi import AlibiPositions, alibi_slopes
 from regard.nn.relative import RelativeVectors
@@ -34,7 +34,7 @@ def shown(parts: Iterable[RenderableType]) -> list[str]:
 
 
 def walked(trace: Trace) -> str:
-    return "\n".join(shown(walk(trace)))
+    return "\n".join(shown(render_trace(trace)))
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -72,10 +72,10 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
     assert ["w5", "w5", "5"] in lines
     assert ["[EOS]", "[EOS]", "3"] in lines
     for step in trace.steps:
-        row = next(line for line in lines if line[:3] == [str(step.step), step.read, step.chosen])
+        row = next(line for line in lines if line[:3] == [str(step.step), step.input_token, step.token])
         assert f"{step.probability:.3f}" in row
         assert f"{step.entropy:.2f}" in row
-    weights = trace.whole("decoder.1.cross_attention.weights")[0, 0]
+    weights = trace.activation("decoder.1.cross_attention.weights")[0, 0]
     most = int(weights.argmax())
     assert trace.source is not None
     assert f"{trace.source.tokens[most]} {float(weights[most]):.2f}" in text
@@ -101,7 +101,7 @@ def test_one_query_is_shown_as_it_is_computed(name: str, place: str) -> None:
     row = len(trace.labels(trace.points[f"{place}.q"].axes[1]) or []) // 2
     start = next(n for n, line in enumerate(lines) if line.startswith(f"{place}, head 0: how "))
     end = next(n for n, line in enumerate(lines) if n > start and line.startswith("weights · v"))
-    q, scores, weights, v = (trace.whole(f"{place}.{point}")[0] for point in ("q", "scores", "weights", "v"))
+    q, scores, weights, v = (trace.activation(f"{place}.{point}")[0] for point in ("q", "scores", "weights", "v"))
     scale = q.size(-1) ** -0.5
     to_scores, to_values = what_positions_add(trace, place, q[row], row, len(v))
     assert (f"× {scale:.4g}, and what the positions add; its q is" in lines[start]) == (to_scores is not None)
@@ -124,7 +124,7 @@ def what_positions_add(
     """To the scores of the first head's query (S,), and to the values (S, E), by the papers; None: nothing."""
     distance = torch.arange(keys) - row
     stack, layer, part = place.split(".")
-    positions = getattr(trace.subject.network.get_submodule(f"{stack}.layers.{layer}.{part}"), "positions", None)
+    positions = getattr(trace.model.network.get_submodule(f"{stack}.layers.{layer}.{part}"), "positions", None)
     if isinstance(positions, AlibiPositions):
         return -alibi_slopes(4)[0] * distance.abs(), None
     if isinstance(positions, RelativeVectors):
@@ -138,59 +138,63 @@ def what_positions_add(
 )
 def test_what_was_asked_about_is_told(name: str, target: str) -> None:
     trace, free = traced(name, target=target), traced(name)
-    assert (trace.outline()["forced"], trace.outline()["given"]) == (True, target)
-    assert (free.outline()["forced"], free.outline()["given"]) == (False, None)
+    assert (trace.outline()["forced"], trace.outline()["forced_target"]) == (True, target)
+    assert (free.outline()["forced"], free.outline()["forced_target"]) == (False, None)
     assert f"asked about: {target}" in walked(trace).splitlines()
-    assert f">asked about: {target}</p>" in page(trace)
+    assert f">asked about: {target}</p>" in trace_page(trace)
     assert "asked about" not in walked(free)
-    assert "asked about" not in page(free)
+    assert "asked about" not in trace_page(free)
 
 
 def test_a_target_that_was_forced_is_told_as_the_output() -> None:
     trace = traced("encoder-decoder", target="w6 w8")
-    assert trace.outline()["given"] == trace.output == "w6 w8"
-    assert "asked about" not in walked(trace) + page(trace)
+    assert trace.outline()["forced_target"] == trace.output == "w6 w8"
+    assert "asked about" not in walked(trace) + trace_page(trace)
 
 
 def test_hidden_units_that_are_on_are_counted_everywhere() -> None:
     trace = traced("encoder-decoder")
     told = {one["layer"]: one for one in json.loads(trace.as_json())["units"]}
     assert list(told) == ["encoder.0", "encoder.1", "decoder.0", "decoder.1"]
-    text, content = walked(trace), unescape(page(trace))
+    text, content = walked(trace), unescape(trace_page(trace))
     for layer, one in told.items():
-        hidden = trace.whole(f"{layer}.feed_forward.hidden")
+        hidden = trace.activation(f"{layer}.feed_forward.hidden")
         assert one["units"] == hidden.size(-1) == 24
-        assert one["on"] == [int((row > 0).sum()) for row in hidden]
-        assert 0 < sum(one["on"]) < hidden.numel()
-    assert text.count("units on, of 24") == content.count("hidden units on, of 24") == 4
-    first = next(line.split() for line in text.partition("units on, of 24")[2].splitlines() if line.startswith(" w5 "))
-    assert first[-1] == str(told["encoder.0"]["on"][0])
+        assert one["active"] == [int((row > 0).sum()) for row in hidden]
+        assert 0 < sum(one["active"]) < hidden.numel()
+    assert text.count("active units of 24") == content.count("active hidden units of 24") == 4
+    first = next(
+        line.split() for line in text.partition("active units of 24")[2].splitlines() if line.startswith(" w5 ")
+    )
+    assert first[-1] == str(told["encoder.0"]["active"][0])
     assert json.loads(traced("recurrent language model, GRU").as_json())["units"] == []
 
 
 @pytest.mark.parametrize(
     ("kind", "first", "sentence"),
     [
-        ("output", None, "The output stays the same; the original output's log p falls by 0.500."),
-        ("output", 1, "The outputs differ from step 1 on; the original output's log p falls by 0.500."),
-        ("classes", None, "The label stays the same; log p of good falls by 0.500."),
-        ("classes", 0, "The label is another one; log p of good falls by 0.500."),
-        ("tags", None, "The tags stay the same; their log p falls by 0.500."),
-        ("tags", 1, "The tags differ, from w9 on; their log p falls by 0.500."),
-        ("tokens", None, "The guesses stay the same; log p of the tokens falls by 0.500."),
-        ("tokens", 1, "The guesses differ, from w9 on; log p of the tokens falls by 0.500."),
+        ("output", None, "The output is unchanged; log p of the original output falls by 0.500."),
+        ("output", 1, "The outputs differ from step 1; log p of the original output falls by 0.500."),
+        ("classes", None, "The label is unchanged; log p of good falls by 0.500."),
+        ("classes", 0, "The label changed; log p of good falls by 0.500."),
+        ("tags", None, "The tags are unchanged; log p of the tags falls by 0.500."),
+        ("tags", 1, "The tags differ from w9; log p of the tags falls by 0.500."),
+        ("tokens", None, "The predictions are unchanged; log p of the tokens falls by 0.500."),
+        ("tokens", 1, "The predictions differ from w9; log p of the tokens falls by 0.500."),
     ],
 )
 def test_a_difference_is_told_in_one_sentence(kind: str, first: int | None, sentence: str) -> None:
     places = [None] if kind == "classes" else [None, None] if kind == "output" else ["w5", "w9"]
     steps = [StepChange("good", -1.0, -1.0 - 0.5 / len(places), 0.1, at) for at in places]
-    found = Difference(kind, ["encoder.0"], "a", "a" if first is None else "b", ["good"] * len(places), first, steps)
-    assert sentence in shown(difference(found))
+    found = InterventionResult(
+        kind, ["encoder.0"], "a", "a" if first is None else "b", ["good"] * len(places), first, steps
+    )
+    assert sentence in shown(intervention_tables(found))
 
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_page_of_every_network_loads_nothing_from_elsewhere(name: str) -> None:
-    content = page(traced(name))
+    content = trace_page(traced(name))
     assert "default-src 'none'" in unescape(content)
     assert re.findall(r"https?:|//[a-z]|@import|url\(|<link|<img| src=|href=", _without_comments(content)) == []
     assert content.count("<html") == content.count("</html>") == 1
@@ -202,43 +206,45 @@ def _without_comments(content: str) -> str:
 
 def test_what_a_user_typed_stays_text() -> None:
     trace = traced("encoder-decoder", "w5 </script><b>w9")
-    content = page(trace)
+    content = trace_page(trace)
     assert "</script><b>" not in content
     assert "w5 &lt;/script&gt;&lt;b&gt;w9" in content
 
 
 def test_the_page_holds_the_weights_of_every_head() -> None:
     trace = traced("encoder-decoder")
-    (data,) = re.findall(r'<script type="application/json" id="attention-data">(.*?)</script>', page(trace))
+    (data,) = re.findall(r'<script type="application/json" id="attention-data">(.*?)</script>', trace_page(trace))
     attentions = {one["name"]: one for one in json.loads(data)["attentions"]}
     assert list(attentions) == [
         name.removesuffix(".weights") for name, point in trace.points.items() if point.point == "weights"
     ]
     for name, one in attentions.items():
         embedded = torch.tensor(one["points"]["weights"])
-        torch.testing.assert_close(embedded, trace.whole(f"{name}.weights").float(), atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(embedded, trace.activation(f"{name}.weights").float(), atol=1e-3, rtol=1e-3)
         assert len(one["columns"]) == embedded.size(-1)
     assert attentions["decoder.0.attention"]["points"]["masked"][0][0][1] is None
 
 
 def test_a_page_holds_a_bounded_number_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = traced("encoder-decoder")
-    count = sum(trace.whole(name).numel() for name, point in trace.points.items() if point.point == "weights")
-    assert count < EMBEDDED
-    monkeypatch.setattr("regard.interpret.render.sections.EMBEDDED", count)
+    count = sum(trace.activation(name).numel() for name, point in trace.points.items() if point.point == "weights")
+    assert count < MAX_EMBEDDED_NUMBERS
+    monkeypatch.setattr("regard.interpret.render.page.MAX_EMBEDDED_NUMBERS", count)
     few = attention_data(trace)
-    assert few["note"] == "Only weights are here: scores would make the page too large."
+    assert few["note"] == "Only weights are embedded; scores would make the page too large."
     assert {tuple(one["points"]) for one in few["attentions"]} == {("weights",)}
-    monkeypatch.setattr("regard.interpret.render.sections.EMBEDDED", count // 2)
+    monkeypatch.setattr("regard.interpret.render.page.MAX_EMBEDDED_NUMBERS", count // 2)
     fewer = attention_data(trace)
-    assert fewer["note"] == "Only the weights of the last layers are here: all would make the page too large."
+    assert (
+        fewer["note"] == "Only the weights of the last layers are embedded; all layers would make the page too large."
+    )
     assert 0 < len(fewer["attentions"]) < len(few["attentions"])
 
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
     trace = traced("encoder-decoder")
     framed = trace._repr_html_()
-    assert framed == notebook(trace)
+    assert framed == notebook_frame(trace)
     (inside,) = re.findall(r'^<iframe srcdoc="([^"]*)"', framed)
     assert unescape(inside) == trace.as_html()
 
@@ -248,7 +254,7 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
     files = []
     for name in "ab":
         path = tmp_path / f"{name}.{suffix}"
-        save_figure(plots.alignment(traced("encoder-decoder")), path)
+        save_figure(plot_alignment(traced("encoder-decoder")), path)
         files.append(path.read_bytes())
     assert files[0] == files[1]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{suffix}", f"b.{suffix}"]
@@ -257,25 +263,25 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "encoder-only", "recurrent encoder-decoder, dot"])
 def test_attention_and_heads_of_every_kind_of_network_can_be_drawn(tmp_path: Path, name: str) -> None:
     trace = traced(name)
-    for number, figure in enumerate((plots.attention(trace), plots.heads(trace))):
+    for number, figure in enumerate((plot_attention(trace), plot_head_costs(trace))):
         save_figure(figure, tmp_path / f"{number}.svg")
         assert (tmp_path / f"{number}.svg").stat().st_size > 1000
 
 
 def test_a_plot_shows_the_heads_that_were_asked_for() -> None:
     trace = traced("encoder-decoder")
-    assert len(plots.attention(trace).axes) == 4
-    one = plots.attention(trace, "encoder.1.attention[2]")
+    assert len(plot_attention(trace).axes) == 4
+    one = plot_attention(trace, "encoder.1.attention[2]")
     assert [axes.get_title(loc="left") for axes in one.axes] == ["head 2"]
     assert [label.get_text() for label in one.axes[0].get_yticklabels()] == [*TEXT.split(), "[EOS]"]
 
 
 def test_what_a_head_costs_is_drawn_where_something_is_predicted() -> None:
     titles = {
-        name: [axes.get_title(loc="left") for axes in plots.heads(traced(name)).axes]
+        name: [axes.get_title(loc="left") for axes in plot_head_costs(traced(name)).axes]
         for name in ("encoder-decoder", "encoder-only")
     }
-    assert titles["encoder-decoder"] == ["log p lost when it is off", "entropy of its attention, nats"]
+    assert titles["encoder-decoder"] == ["drop in log p when off", "entropy of its attention, nats"]
     assert titles["encoder-only"] == ["entropy of its attention, nats"]
 
 
@@ -285,15 +291,15 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     assert str(wrong.value) == "--output x.gif: should end in .png, .svg or .pdf."
     nothing = traced("recurrent language model, LSTM")
     with pytest.raises(InputError) as found:
-        plots.attention(nothing)
+        plot_attention(nothing)
     assert str(found.value) == "This network has no attention, so it has no weights to plot."
     with pytest.raises(InputError) as found:
-        plots.heads(nothing)
+        plot_head_costs(nothing)
     assert str(found.value) == "This network has no attention, so it has no heads to plot."
     with pytest.raises(InputError) as found:
-        plots.attention(traced("encoder-decoder"), "encoder.1.attention[9]")
+        plot_attention(traced("encoder-decoder"), "encoder.1.attention[9]")
     assert str(found.value) == "encoder.1.attention[9]: there is no head 9; the heads are 0 to 3."
     path = tmp_path / "missing" / "x.png"
     with pytest.raises(DataError) as unwritten:
-        save_figure(plots.heads(traced("encoder-decoder")), path)
+        save_figure(plot_head_costs(traced("encoder-decoder")), path)
     assert str(unwritten.value) == f"{path}: cannot be written (No such file or directory); choose another path."

@@ -6,17 +6,17 @@ from looking import SHORT, TRANSLATORS, traced
 from regard.decoding.engines.engine import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.options import OutputConstraints, SearchOptions
+from regard.interpret.search_tree import SearchNode, SearchTree
 from regard.interpret.trace import Trace
-from regard.interpret.tree import Node, Tree
 
 
-def tree_of(trace: Trace) -> Tree:
+def tree_of(trace: Trace) -> SearchTree:
     assert trace.tree is not None
     return trace.tree
 
 
-def best_leaf(tree: Tree) -> Node:
-    return next(node for node in reversed(tree.nodes) if node.best)
+def best_leaf(tree: SearchTree) -> SearchNode:
+    return next(node for node in reversed(tree.nodes) if node.on_best_path)
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
@@ -24,15 +24,15 @@ def best_leaf(tree: Tree) -> Node:
 def test_the_best_leaf_is_what_the_search_gives_without_being_watched(name: str, width: int) -> None:
     search = SearchOptions(width=width, bounds=SHORT.bounds)
     trace = traced(name, search=search)
-    tree, subject = tree_of(trace), trace.subject
-    source = subject.source.encode(trace.text)
-    facts = [{key: fact[:-1] for key, fact in trace.written.facts.items()}] if trace.parse is not None else []
+    tree, subject = tree_of(trace), trace.model
+    source = subject.source_tokenizer.encode(trace.text)
+    facts = [{key: fact[:-1] for key, fact in trace.decoded.features.items()}] if trace.parse is not None else []
     (found,) = TorchEngine([subject.network], subject.config).search(SearchRequest([source], search, facts=facts))[0]
     path = tree.path(best_leaf(tree))
-    assert path == trace.written.follows
+    assert path == trace.decoded.target_ids
     assert (path[:-1] if found.ended else path) == found.ids
-    assert best_leaf(tree).worth == pytest.approx(found.score)
-    assert best_leaf(tree).score == pytest.approx(found.log_probability)
+    assert best_leaf(tree).score == pytest.approx(found.score)
+    assert best_leaf(tree).log_probability == pytest.approx(found.log_probability)
 
 
 def test_scores_add_up_along_every_path_and_are_divided_by_the_length_penalty() -> None:
@@ -42,8 +42,8 @@ def test_scores_add_up_along_every_path_and_are_divided_by_the_length_penalty() 
         assert node.parent is not None
         parent = tree.nodes[node.parent]
         assert node.step == parent.step + 1
-        assert node.score == pytest.approx(parent.score + node.log_probability, abs=1e-5)
-        assert node.worth == pytest.approx(node.score / ((5 + node.step + 1) / 6) ** 0.6)
+        assert node.log_probability == pytest.approx(parent.log_probability + node.token_log_probability, abs=1e-5)
+        assert node.score == pytest.approx(node.log_probability / ((5 + node.step + 1) / 6) ** 0.6)
 
 
 def test_every_step_keeps_as_many_as_the_beam_is_wide_and_prunes_the_rest() -> None:
@@ -69,5 +69,5 @@ def test_what_never_ended_is_cut() -> None:
 def test_coverage_counts_in_what_a_finished_hypothesis_is_worth() -> None:
     search = SearchOptions(coverage_penalty=0.5, bounds=SHORT.bounds)
     trace = traced("encoder-decoder", search=search)
-    assert trace.written.found is not None
-    assert best_leaf(tree_of(trace)).worth == pytest.approx(trace.written.found.score)
+    assert trace.decoded.hypothesis is not None
+    assert best_leaf(tree_of(trace)).score == pytest.approx(trace.decoded.hypothesis.score)

@@ -376,7 +376,7 @@ def test_no_more_is_read_than_a_server_can_bear(encoders: dict[str, LoadedModel]
 def test_an_encoder_is_looked_into(reading: Running, encoders: dict[str, LoadedModel]) -> None:
     outline = found(reading, "/v1/look", {"text": TEXT, "model": "mood"})
     assert outline["kind"] == "encoding"
-    best = outline["head"]["readings"][0]["candidates"][0]
+    best = outline["head"]["predictions"][0]["candidates"][0]
     assert best["token"] == encoders["mood"].model.classify(TEXT)
     weights = found(reading, "/v1/look/tensor", {"trace": outline["id"], "at": "encoder.0.attention.weights[1]"})
     assert np.allclose(np.sum(weights["values"], axis=1), 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.decoding.options import SearchOptions, TranslationOptions
-from regard.interpret.ablation import Change
+from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
@@ -36,7 +36,7 @@ def asked(server: Running, outline: dict[str, Any], what: str, **fields: Any) ->
 def test_the_outline_is_the_traces(outline: dict[str, Any], trace: Trace) -> None:
     theirs = trace.outline()
     assert outline["output"] == trace.output
-    assert [step["chosen"] for step in outline["steps"]] == [step.chosen for step in trace.steps]
+    assert [step["token"] for step in outline["steps"]] == [step.token for step in trace.steps]
     assert outline["points"] == theirs["points"]
     assert outline["model"]["name"] == "en-it", "a folder of the server is nobody's business"
 
@@ -68,33 +68,37 @@ def test_matrices_products_and_the_tree_are_the_traces(server: Running, outline:
     assert sum(term["product"] for term in product["terms"]) == pytest.approx(product["value"], abs=1e-5)
     tree = asked(server, outline, "tree")
     assert trace.tree is not None
-    assert [node["id"] for node in tree["nodes"]] == [node.token for node in trace.tree.nodes]
+    assert [node["token_id"] for node in tree["nodes"]] == [node.token_id for node in trace.tree.nodes]
 
 
 def test_every_node_of_the_tree_can_be_looked_into(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     assert trace.tree is not None
     for node in trace.tree.nodes[1:8]:
         found = asked(server, outline, "node", node=node.number, at="decoder.1.cross_attention")
-        assert found["tokens"] == trace.subject.target.ids_to_tokens(trace.tree.path(node))
+        assert found["tokens"] == trace.model.target_tokenizer.ids_to_tokens(trace.tree.path(node))
         assert [sum(row) for row in found["attention"]["values"]] == pytest.approx([1.0] * 4)
-    best = [node for node in trace.tree.nodes if node.best][2]
+    best = [node for node in trace.tree.nodes if node.on_best_path][2]
     taken = asked(server, outline, "node", node=best.number, at="decoder.1.cross_attention")["attention"]["values"]
-    assert np.allclose(taken, trace.whole("decoder.1.cross_attention.weights")[:, 1], atol=1e-5)
+    assert np.allclose(taken, trace.activation("decoder.1.cross_attention.weights")[:, 1], atol=1e-5)
 
 
 def test_hidden_units_that_are_on_are_counted(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     found = asked(server, outline, "units", layer="decoder.1")
-    on = (trace.whole("decoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
-    assert found == {"layer": "decoder.1", "units": 20, "on": on}
+    active = (trace.activation("decoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
+    assert found == {"layer": "decoder.1", "units": 20, "active": active}
 
 
 def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], trace: Trace) -> None:
     found = asked(server, outline, "changed", changes=["decoder.1.cross_attention[2]", "encoder.0"])
-    theirs = trace.changed(Change.parse("decoder.1.cross_attention[2]"), Change.parse("encoder.0"))
-    assert (found["before"], found["after"], found["first"]) == (theirs.before, theirs.after, theirs.first)
+    theirs = trace.intervene(Intervention.parse("decoder.1.cross_attention[2]"), Intervention.parse("encoder.0"))
+    assert (found["before"], found["after"], found["first_difference"]) == (
+        theirs.before,
+        theirs.after,
+        theirs.first_difference,
+    )
     assert found["cost"] == pytest.approx(theirs.cost, abs=1e-4)
     heads = asked(server, outline, "heads")
-    assert len(heads) == len(trace.heads())
+    assert len(heads) == len(trace.head_costs())
     assert heads[0]["name"] == "encoder.0.attention[0]"
 
 
@@ -105,16 +109,22 @@ def test_attention_can_be_told_a_weight_for_each_key_of_a_long_text(server: Runn
     change = f"decoder.1.cross_attention={weights}"
     assert len(change) > 600
     told = asked(server, found, "changed", changes=[change])
-    theirs = models[0].model.look(text, target="w20 w21").changed(Change("decoder", 1, "cross_attention", None, "even"))
+    theirs = (
+        models[0]
+        .model.look(text, target="w20 w21")
+        .intervene(Intervention("decoder", 1, "cross_attention", None, "even"))
+    )
     assert told["cost"] == pytest.approx(theirs.cost, abs=1e-3)
     assert told["cost"] != 0
 
 
 def test_gradients_are_the_traces(server: Running, outline: dict[str, Any], trace: Trace) -> None:
-    found, theirs = asked(server, outline, "gradients"), trace.gradients()
-    assert [part["part"] for part in found["parts"]] == [part.part for part in theirs.parts]
-    assert [part["norm"] for part in found["parts"]] == pytest.approx([part.norm for part in theirs.parts], rel=1e-3)
-    assert (found["loss"], found["norm"]) == pytest.approx((theirs.loss, theirs.norm), rel=1e-3)
+    found, theirs = asked(server, outline, "gradients"), trace.gradient_norms()
+    assert [part["module"] for part in found["modules"]] == [part.module for part in theirs.modules]
+    assert [part["grad_norm"] for part in found["modules"]] == pytest.approx(
+        [part.grad_norm for part in theirs.modules], rel=1e-3
+    )
+    assert (found["loss"], found["grad_norm"]) == pytest.approx((theirs.loss, theirs.grad_norm), rel=1e-3)
 
 
 def test_words_are_aligned(server: Running, outline: dict[str, Any], trace: Trace) -> None:
@@ -126,7 +136,7 @@ def test_words_are_aligned(server: Running, outline: dict[str, Any], trace: Trac
 
 def test_a_target_can_be_forced(server: Running, models: list[LoadedModel]) -> None:
     found = server.post("/v1/look", {"text": TEXT, "target": "w20 w21"}).json()
-    assert (found["forced"], found["given"]) == (True, "w20 w21")
+    assert (found["forced"], found["forced_target"]) == (True, "w20 w21")
     assert found["target"]["tokens"] == ["w20", "w21", "[EOS]"]
     assert asked(server, found, "tree") is None
     refused = server.post("/v1/look/node", {"trace": found["id"], "node": 1})

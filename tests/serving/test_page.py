@@ -24,7 +24,7 @@ from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoderConfig, RecurrentEncoderDecoderConfig
 from regard.decoding.options import SearchOptions, TranslationOptions
-from regard.interpret.ablation import Change
+from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
 from regard.labs import LABS
 from regard.models.components import ACTIVATIONS
@@ -170,7 +170,7 @@ def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
             assert ours == pytest.approx(theirs, abs=1e-4)
     names = [name for name, _, _ in sums(page)]
     assert names == ["q · k", "÷ √d_k", "mask", "softmax"]
-    assert sums(page)[3][2] == pytest.approx(float(trace.whole("decoder.1.attention.weights")[2, 1, 0]), abs=1e-5)
+    assert sums(page)[3][2] == pytest.approx(float(trace.activation("decoder.1.attention.weights")[2, 1, 0]), abs=1e-5)
 
 
 def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace: Trace) -> None:
@@ -218,7 +218,7 @@ def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace, source: list[st
     page.locator("figure button").last.focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    width = trace.whole("encoder.1.attention.q").size(-1)
+    width = trace.activation("encoder.1.attention.q").size(-1)
     expect(dot.locator("summary")).to_have_text(f"All {width} terms")
     products = (dot.locator(".terms p").text_content() or "").split(" + ")
     assert len(products) == width
@@ -254,7 +254,7 @@ def test_the_browser_knows_every_activation(page: Page) -> None:
 
 def test_hidden_units_that_are_on_are_counted(page: Page, trace: Trace) -> None:
     visit(page, "look/feed_forward", at="encoder.1", row=1)
-    on = (trace.whole("encoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
+    on = (trace.activation("encoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
     assert [[number(cell) for cell in row] for row in table(figure(page, "Hidden units on"))] == [on]
     expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are on")
 
@@ -274,7 +274,7 @@ def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trac
     switch = page.locator(f'[data-name="{name}"]')
     switch.press("Space")
     expect(switch).to_have_attribute("aria-pressed", "false")
-    found = trace.changed(Change.parse(name))
+    found = trace.intervene(Intervention.parse(name))
     expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
     assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(found.cost, abs=1e-3)
     page.goto(page.url)
@@ -291,13 +291,13 @@ def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trac
 def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
     visit(page, "look/player", at="decoder.1.cross_attention", head=3)
     for time, step in enumerate(trace.steps[:3]):
-        expect(page.locator(".written")).to_have_text(step.chosen)
-        weights = trace.whole("decoder.1.cross_attention.weights")[3, time].tolist()
+        expect(page.locator(".written")).to_have_text(step.token)
+        weights = trace.activation("decoder.1.cross_attention.weights")[3, time].tolist()
         shown = page.locator("[data-weight]").evaluate_all("all => all.map(one => Number(one.dataset.weight))")
         assert shown == pytest.approx(weights, abs=1e-5)
         page.get_by_role("button", name="Step on").click()
     page.locator("#time").press("Home")
-    expect(page.locator(".written")).to_have_text(trace.steps[0].chosen)
+    expect(page.locator(".written")).to_have_text(trace.steps[0].token)
 
 
 def test_a_node_of_the_tree_shows_where_it_looked(page: Page, trace: Trace) -> None:
@@ -306,7 +306,7 @@ def test_a_node_of_the_tree_shows_where_it_looked(page: Page, trace: Trace) -> N
     assert page.locator(".tree .node").count() == len(trace.tree.nodes)
     pruned = next(node for node in trace.tree.nodes if node.state == "pruned" and node.step == 1)
     page.locator(f'.node[data-number="{pruned.number}"]').click()
-    expect(page.locator(".result .where")).to_have_text(trace.subject.target.decode(trace.tree.path(pruned)))
+    expect(page.locator(".result .where")).to_have_text(trace.model.target_tokenizer.decode(trace.tree.path(pruned)))
     assert len(table(page.locator(".result figure"))) == 4, "a row for every head"
 
 
@@ -354,11 +354,11 @@ def test_the_link_to_a_node_of_the_tree_leads_back_to_it(page: Page, trace: Trac
     page.keyboard.press("ArrowDown")
     number_ = int(page.evaluate("document.activeElement.dataset.number"))
     node = trace.tree.nodes[number_]
-    assert (node.step, node.best) == (1, False)
+    assert (node.step, node.on_best_path) == (1, False)
     page.keyboard.press("ArrowLeft")
     assert trace.tree.nodes[int(page.evaluate("document.activeElement.dataset.number"))].step == 0
     page.locator(f'.node[data-number="{number_}"]').press("Enter")
-    text = trace.subject.target.decode(trace.tree.path(node))
+    text = trace.model.target_tokenizer.decode(trace.tree.path(node))
     expect(page.locator(".result .where")).to_have_text(text)
     again(page)
     expect(page.locator(".node.chosen")).to_have_attribute("data-number", str(number_))
@@ -385,12 +385,12 @@ def test_the_link_to_a_cell_of_a_kind_of_attention_leads_back_to_it(
     figure(page, "Cross-attention").locator("svg").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
-    told = f"Cross-attention: {trace.read[2]} looks at {source[1]}"
+    told = f"Cross-attention: {trace.decoder_input[2]} looks at {source[1]}"
     expect(page.locator(".where")).to_have_text(told)
     again(page)
     expect(page.locator(".where")).to_have_text(told)
     expect(page.locator(".cursor:visible")).to_have_count(1)
-    weight = float(trace.whole("decoder.1.cross_attention.weights")[2, 2, 1])
+    weight = float(trace.activation("decoder.1.cross_attention.weights")[2, 2, 1])
     assert float(page.locator(".sum").get_attribute("data-mine") or "nan") == pytest.approx(weight, abs=1e-5)
 
 
@@ -413,7 +413,7 @@ def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Tr
     page.get_by_role("button", name="Step on").click(click_count=2)
     again(page)
     expect(page.locator("#time")).to_have_value("2")
-    expect(page.locator(".written")).to_have_text(trace.steps[2].chosen)
+    expect(page.locator(".written")).to_have_text(trace.steps[2].token)
 
 
 def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: LoadedModel, site: Running) -> None:
@@ -571,8 +571,8 @@ def test_the_tables_of_map_and_player_say_what_they_show(page: Page, trace: Trac
     visit(page, "look/player", at="decoder.1.cross_attention", head=3)
     assert ["decoder", "2"] in table(page.locator(".map figure"))
     rows = table(figure(page, "This step"))
-    assert [row[:2] for row in rows] == [[step.read, step.chosen] for step in trace.steps]
-    expected = trace.whole("decoder.1.cross_attention.weights")[3].tolist()
+    assert [row[:2] for row in rows] == [[step.input_token, step.token] for step in trace.steps]
+    expected = trace.activation("decoder.1.cross_attention.weights")[3].tolist()
     for row, step, weights in zip(rows, trace.steps, expected, strict=True):
         assert [number(cell) for cell in row[2:]] == pytest.approx([step.probability, step.entropy, *weights], abs=1e-4)
 

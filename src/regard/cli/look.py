@@ -85,9 +85,9 @@ def run(
     elif as_json:
         print(trace.as_json())
     else:
-        from regard.interpret.render.terminal import walk
+        from regard.interpret.render.terminal import render_trace
 
-        _print(walk(trace))
+        _print(render_trace(trace))
 
 
 def traced(
@@ -122,38 +122,38 @@ def _print_numbers(trace: "Trace", addresses: list[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps([numbers.as_dict() for numbers in found], ensure_ascii=False))
         return
-    from regard.interpret.render.numbers import shown
+    from regard.interpret.render.tables import tensor_tables
 
-    _print(part for numbers in found for part in shown(numbers))
+    _print(part for numbers in found for part in tensor_tables(numbers))
 
 
 def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None:
-    from regard.interpret.ablation import Change
+    from regard.interpret.interventions import Intervention
 
-    found = trace.changed(*(Change.parse(change) for change in changes))
+    found = trace.intervene(*(Intervention.parse(change) for change in changes))
     if as_json:
         print(json.dumps(found.as_dict(), ensure_ascii=False))
         return
-    from regard.interpret.render.numbers import difference
+    from regard.interpret.render.tables import intervention_tables
 
-    _print(difference(found))
+    _print(intervention_tables(found))
 
 
 def _print_gradients(trace: "Trace", as_json: bool) -> None:
-    found = trace.gradients()
+    found = trace.gradient_norms()
     if as_json:
         print(json.dumps(found.as_dict(), ensure_ascii=False))
         return
-    from regard.interpret.render.numbers import pulls
+    from regard.interpret.render.tables import gradient_table
 
-    _print(pulls(found))
+    _print(gradient_table(found))
 
 
 def _write_page(trace: "Trace", path: Path) -> None:
     from regard.cli.output import lines_to
-    from regard.interpret.render.html import page
+    from regard.interpret.render.page import trace_page
 
-    content = page(trace)
+    content = trace_page(trace)
     with lines_to(path) as put:
         put([content.rstrip("\n")])
     print(f"{path} is one page that needs no network: open it in a browser.", file=sys.stderr)

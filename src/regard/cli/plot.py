@@ -30,7 +30,7 @@ def run(
     """Draw attention weights, the alignment of words, or what all heads are worth."""
     from regard.api import load
     from regard.cli.look import traced
-    from regard.interpret import plots
+    from regard.interpret.render.plots import plot_alignment, plot_attention, plot_head_costs
     from regard.plotting import check_figure_path, save_figure
 
     check_choice("WHAT", what, KINDS)
@@ -42,7 +42,7 @@ def run(
         )
     trace = traced(load(model), text, beam=beam, length=length, target=target, parses=parses)
     if what == "attention":
-        figure = plots.attention(trace, at)
+        figure = plot_attention(trace, at)
     else:
-        figure = plots.alignment(trace) if what == "alignment" else plots.heads(trace)
+        figure = plot_alignment(trace) if what == "alignment" else plot_head_costs(trace)
     save_figure(figure, output)

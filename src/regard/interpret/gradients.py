@@ -1,81 +1,85 @@
-"""How strongly each part of a network is pulled: the norm of the gradient of −log p(output), part by part.
+"""Gradient norm of each module for the loss of one output.
 
-The output is what was written or forced; of an encoder, the label, tags or tokens that its head tells, or was given.
+The loss is the mean of −log p over the decoded or forced output; for an encoder, over the labels, tags or tokens that
+its head predicts, or that the user named.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-
-if TYPE_CHECKING:
-    from regard.interpret.trace import Trace
+from regard.interpret.forward_pass import ForwardPass
+from regard.interpret.predictions import predictions_of
 
 
 @dataclass(frozen=True)
-class PartGradient:
-    """One part: the norm of its gradient, and that over the norm of its parameters."""
+class ModuleGradient:
+    """Gradient norm of one module, absolute and relative to the norm of its parameters."""
 
-    part: str
+    module: str
     parameters: int
-    norm: float
-    relative: float
+    grad_norm: float
+    relative_grad_norm: float
 
 
 @dataclass(frozen=True)
-class Gradients:
-    """Of the mean loss of all predictions; a matrix that several parts share is counted where it is met first."""
+class GradientNorms:
+    """The loss and the gradient norm of each module; shared parameters count for the first module that has them."""
 
     loss: float
-    parts: list[PartGradient]
+    modules: list[ModuleGradient]
 
     @property
-    def norm(self) -> float:
-        """Of all parts together."""
-        return math.sqrt(sum(part.norm**2 for part in self.parts))
+    def grad_norm(self) -> float:
+        """Gradient norm of all modules together."""
+        return math.sqrt(sum(module.grad_norm**2 for module in self.modules))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"loss": self.loss, "norm": self.norm, "parts": [asdict(part) for part in self.parts]}
+        """Return all fields, for JSON."""
+        return {
+            "loss": self.loss,
+            "grad_norm": self.grad_norm,
+            "modules": [asdict(module) for module in self.modules],
+        }
 
 
-def gradients(trace: "Trace") -> Gradients:
-    """The gradient of the mean of −log p over what a trace is about; the network's own gradients are not touched."""
-    about = trace.predicted
-    if about is None:
-        raise InputError("This network predicts nothing, so it has no loss, and no gradient.")
-    parts = dict(_parts(trace.subject.network))
-    wanted = [parameter for parameters in parts.values() for parameter in parameters]
+def gradient_norms(trace: ForwardPass) -> GradientNorms:
+    """Compute the gradient norms of a trace's output; `Parameter.grad` is left unchanged."""
+    predictions = predictions_of(trace)
+    if predictions is None:
+        raise InputError("This network predicts nothing, so it has no loss and no gradients.")
+    modules = _parameters_by_module(trace.model.network)
+    parameters = [parameter for group in modules.values() for parameter in group]
     with torch.enable_grad():
-        loss = -about.log_probabilities(trace.recording.again().differentiable_logits()).mean()
-        found = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
+        loss = -predictions.log_probabilities(trace.recording.fresh().differentiable_logits()).mean()
+        gradients = iter(torch.autograd.grad(loss, parameters, allow_unused=True))
     rows = []
-    for part, parameters in parts.items():
-        pulled = [gradient for gradient in (next(found) for _ in parameters) if gradient is not None]
-        norm, size = _norm(pulled), _norm(parameters)
-        rows.append(PartGradient(part, sum(p.numel() for p in parameters), norm, norm / size if size else 0.0))
-    return Gradients(float(loss.detach()), rows)
+    for name, group in modules.items():
+        grad_norm = _norm([gradient for gradient in (next(gradients) for _ in group) if gradient is not None])
+        weight_norm = _norm(group)
+        relative = grad_norm / weight_norm if weight_norm else 0.0
+        rows.append(ModuleGradient(name, sum(parameter.numel() for parameter in group), grad_norm, relative))
+    return GradientNorms(float(loss.detach()), rows)
 
 
-def _parts(network: nn.Module) -> Iterator[tuple[str, list[Tensor]]]:
-    """Parameters by part: each sub-layer with its norm, the embeddings, the output, the head."""
+def _parameters_by_module(network: nn.Module) -> dict[str, list[Tensor]]:
+    """Trainable parameters grouped by module: each sub-layer with its norm, embeddings, output, head."""
     seen: set[int] = set()
-    found: dict[str, list[Tensor]] = {}
+    groups: dict[str, list[Tensor]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
         if id(parameter) in seen or not parameter.requires_grad:
             continue
         seen.add(id(parameter))
-        found.setdefault(_part(name), []).append(parameter)
-    yield from found.items()
+        groups.setdefault(_module_address(name), []).append(parameter)
+    return groups
 
 
-def _part(name: str) -> str:
-    """The part that a parameter is of, named as in addresses."""
+def _module_address(name: str) -> str:
+    """The address of the module that a parameter belongs to."""
     match name.split("."):
         case [stack, "layers", layer, "kernel", *_]:
             return f"{stack}.{layer}"

@@ -48,11 +48,11 @@ class Point:
     part: str
     point: str
     axes: tuple[str, ...]
-    what: str
+    description: str
     module: nn.Module = field(repr=False, compare=False)
     reads: Reads = "output"
-    restated: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
-    backwards: bool = False  # recorded from the last token to the first
+    transform: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
+    reversed: bool = False  # recorded from the last token to the first
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ class Point:
             "part": self.part,
             "point": self.point,
             "axes": list(self.axes),
-            "what": self.what,
+            "description": self.description,
         }
 
 
@@ -103,7 +103,7 @@ def _all(network: Network) -> Iterator[Point]:
             "output", None, "", "logits", axes, "states · Wᵀ: a score for every token of the vocabulary", logits
         )
         what = "softmax of the logits: the probability of every next token"
-        yield Point("output", None, "", "probabilities", axes, what, logits, restated=lambda x: x.softmax(-1))
+        yield Point("output", None, "", "probabilities", axes, what, logits, transform=lambda x: x.softmax(-1))
     if isinstance(network, EncoderNetwork):
         yield Point("pooling", None, "", "vector", ("unit",), "one vector for the whole text", network.pooling)
         if network.head is not None:
@@ -276,7 +276,7 @@ def _bidirectional(network: BidirectionalLanguageModel) -> Iterator[Point]:
 
 def _gates(name: str, layer: int, part: str, axes: tuple[str, ...], cell: nn.Module) -> Iterator[Point]:
     for gate, tap in cell.named_children():
-        yield Point(name, layer, part, gate, axes, GATES[gate], tap, backwards=part == "backwards")
+        yield Point(name, layer, part, gate, axes, GATES[gate], tap, reversed=part == "backwards")
 
 
 def _head(head: nn.Module) -> Iterator[Point]:
@@ -287,7 +287,7 @@ def _head(head: nn.Module) -> Iterator[Point]:
         what = f"{read} · W + b: a score for every label"
         yield Point("head", None, "", "logits", axes, what, head.logits)
         what = "softmax of the logits: the probability of every label"
-        yield Point("head", None, "", "probabilities", axes, what, head.logits, restated=lambda x: x.softmax(-1))
+        yield Point("head", None, "", "probabilities", axes, what, head.logits, transform=lambda x: x.softmax(-1))
     elif isinstance(head, MaskedLMHead):
         yield from _norm("head", None, "norm", "source", head.norm)
         yield from _guesses("", "which stands there", head.output, lambda x: x)
@@ -301,9 +301,11 @@ def _guesses(part: str, which: str, output: OutputProjection, taken: Callable[[T
     what = "what the logits are made of"
     yield Point("head", None, part, "hidden", ("source", "unit"), what, output, "input", taken)
     what = f"hidden · W + b: a score for every token {which}"
-    yield Point("head", None, part, "logits", axes, what, output.logits, restated=taken)
+    yield Point("head", None, part, "logits", axes, what, output.logits, transform=taken)
     what = f"softmax of the logits: the probability of every token {which}"
-    yield Point("head", None, part, "probabilities", axes, what, output.logits, restated=lambda x: taken(x).softmax(-1))
+    yield Point(
+        "head", None, part, "probabilities", axes, what, output.logits, transform=lambda x: taken(x).softmax(-1)
+    )
 
 
 def _tap(network: Network, name: str) -> Tap:

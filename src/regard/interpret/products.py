@@ -1,25 +1,22 @@
-"""One cell of a matrix product as its multiply-add list: what a learner checks by hand.
+"""One element of a matrix product as its list of multiplied terms, to check a number by hand.
 
-Each product is named by the point that holds its result: q is x · W_q, scores are q · kᵀ, the logits are states · W.
+A product is addressed by the point that holds its result: q is x · W_q, scores are q · kᵀ, logits are states · W.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.interpret.address import Address
+from regard.interpret.addresses import Address
+from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.matrices import matrices_of
-
-if TYPE_CHECKING:
-    from regard.interpret.trace import Trace
 
 
 @dataclass(frozen=True)
-class Product:
-    """left · right + bias = sum; `value` is what stands in the trace, which positions may have changed."""
+class ProductTerms:
+    """left · right + bias = sum; `value` is the activation, which positions may have changed afterwards."""
 
     address: str
     row: int
@@ -33,7 +30,7 @@ class Product:
     value: float
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return all fields, for JSON."""
         return {
             "address": self.address,
             "row": self.row,
@@ -58,56 +55,61 @@ class _Factors:
     labels: list[str] | None = None
 
 
-def product(trace: "Trace", at: Address, row: int, column: int) -> Product:
-    """The terms of one cell of a point; a step is not needed, for a row is one."""
-    result = trace.whole(at.point)
-    point = trace.points[at.point]
+def product_terms(trace: ForwardPass, address: Address, row: int, column: int) -> ProductTerms:
+    """Return the terms of one element of a point; the step of an address is ignored, since a row is a step."""
+    result = trace.activation(address.point)
+    point = trace.points[address.point]
     if point.heads:
-        if at.head is None or at.head >= len(result):
-            raise InputError(f"{at}: say which head, 0 to {len(result) - 1}, as in {at.point}[0].")
-        result = result[at.head]
-    result = result if result.dim() > 1 else result[None]  # what is told of a whole text is one row
-    factors = _factors(trace, at)
+        if address.head is None or address.head >= len(result):
+            raise InputError(f"{address}: name a head from 0 to {len(result) - 1}, as in {address.point}[0].")
+        result = result[address.head]
+    result = result if result.dim() > 1 else result[None]  # a prediction about the whole text is one row
+    factors = _factors(trace, address)
     rows, columns = result.shape
     if not (0 <= row < rows and 0 <= column < columns):
-        raise InputError(f"{at}: has {rows} rows and {columns} columns, counted from 0; there is no {row}, {column}.")
+        raise InputError(
+            f"{address}: has {rows} rows and {columns} columns, counted from 0, so there is no element {row}, {column}."
+        )
     x, w = factors.x[row], factors.w[:, column]
     bias = None if factors.bias is None else float(factors.bias[column])
-    terms = list(zip(x.tolist(), w.tolist(), strict=True))
-    total = float(x @ w) + (bias or 0.0)
-    return Product(
-        str(at),
+    return ProductTerms(
+        str(address),
         row,
         column,
         factors.left,
         factors.right,
         factors.labels,
-        terms,
+        list(zip(x.tolist(), w.tolist(), strict=True)),
         bias,
-        total,
+        float(x @ w) + (bias or 0.0),
         float(result[row, column]),
     )
 
 
-def _factors(trace: "Trace", at: Address) -> _Factors:
-    point = trace.points[at.point]
-    before = at.point.removesuffix(f".{point.point}")  # decoder.0.attention
+def _factors(trace: ForwardPass, address: Address) -> _Factors:
+    point = trace.points[address.point]
+    before = address.point.removesuffix(f".{point.point}")  # decoder.0.attention
     sublayer = before.removesuffix("_residual")
     match point.part, point.point:
         case (("attention" | "cross_attention"), ("q" | "k" | "v") as letter) if point.layer is not None:
             left = f"{before}.input"
             if point.part == "cross_attention" and letter != "q":
                 left = "encoder.states"
-            return _projection(trace, left, before, letter, at.head)
+            return _projection(trace, left, before, letter, address.head)
         case (("attention" | "cross_attention"), "scores") if point.axes[-1] != "mixture" and point.layer is not None:
-            q, k = trace.whole(f"{before}.q")[at.head], trace.whole(f"{before}.k")[at.head]
-            return _Factors(f"{before}.q[{at.head}]", f"{before}.k[{at.head}]ᵀ", q, k.mT)
+            q, k = trace.activation(f"{before}.q")[address.head], trace.activation(f"{before}.k")[address.head]
+            return _Factors(f"{before}.q[{address.head}]", f"{before}.k[{address.head}]ᵀ", q, k.mT)
         case (("attention" | "cross_attention"), "head_outputs") if (
             trace.points[f"{before}.weights"].axes[-1] != "mixture"
         ):
-            weights, v = trace.whole(f"{before}.weights")[at.head], trace.whole(f"{before}.v")[at.head]
+            weights, v = (
+                trace.activation(f"{before}.weights")[address.head],
+                trace.activation(f"{before}.v")[address.head],
+            )
             labels = trace.labels(trace.points[f"{before}.weights"].axes[-1])
-            return _Factors(f"{before}.weights[{at.head}]", f"{before}.v[{at.head}]", weights, v, labels=labels)
+            return _Factors(
+                f"{before}.weights[{address.head}]", f"{before}.v[{address.head}]", weights, v, labels=labels
+            )
         case (("attention_residual" | "cross_attention_residual"), "added"):
             return _projection(trace, f"{sublayer}.concatenation", sublayer, "o")
         case "feed_forward_residual", "added":
@@ -120,19 +122,17 @@ def _factors(trace: "Trace", at: Address) -> _Factors:
         case "", "logits":
             return _projection(trace, "decoder.states", "output", "")
     products = "q, k, v, scores, head_outputs, added, inner and logits"
-    raise InputError(f"{at}: is not one matrix product, which has a list of terms; {products} are.")
+    raise InputError(f"{address}: is not a matrix product; {products} are.")
 
 
-def _projection(trace: "Trace", left: str, where: str, suffix: str, head: int | None = None) -> _Factors:
+def _projection(trace: ForwardPass, left: str, where: str, suffix: str, head: int | None = None) -> _Factors:
     """x · W + b, by the names of x and W."""
-    known = matrices_of(trace.subject.network)
+    matrices = matrices_of(trace.model.network)
     ending = f"_{suffix}" if suffix else ""
-    weight, bias = known[f"{where}.W{ending}"], known.get(f"{where}.b{ending}")
-    of_head: Sequence[Tensor | None] = [None if one is None else one.take().detach() for one in (weight, bias)]
+    weight, bias = matrices[f"{where}.W{ending}"], matrices.get(f"{where}.b{ending}")
+    w, b = weight.take().detach(), None if bias is None else bias.take().detach()
     if head is not None:
-        of_head = [None if one is None else one[head] for one in of_head]
-    w, b = of_head
-    assert w is not None
-    x = trace.whole(left)
+        w, b = w[head], None if b is None else b[head]
+    x = trace.activation(left)
     x = x if x.dim() > 1 else x[None]
     return _Factors(left, f"{weight.name}{'' if head is None else f'[{head}]'}", x, w, b)

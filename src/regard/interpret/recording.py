@@ -1,85 +1,109 @@
-"""What passes the points of a network while it reads one sentence: recorded layer by layer, when someone asks.
+"""Record activations while a network processes one text, layer by layer, on demand.
 
-A target is read in one pass, as in training, which gives the same numbers as decoding it token by token (the contract
-of networks). One layer's taps are open at a time, and what was recorded is kept up to a bound; what was dropped is
-recorded anew when it is asked for again. So a trace of a large network does not fill the memory.
+The target is processed in one pass, as in training, which gives the same numbers as decoding it token by token. The
+taps of one layer are open at a time and recorded layers are cached up to a bound, so that the trace of a large network
+does not fill the memory; a layer that was evicted is recorded again when it is needed.
 
 S source length · T target length
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.interpret.hooks import Seen, hooked
 from regard.interpret.points import Point, points_of
 from regard.models.network import EncoderNetwork, Memory, Network
 from regard.models.recurrent import BidirectionalLanguageModel
 from regard.nn.prediction_heads import BidirectionalLMHead, TextClassificationHead
 
-KEPT = 2**26  # numbers of all layers together that are kept
+MAX_CACHED = 2**26  # numbers of all cached layers together
+
+Hook = Callable[[Tensor, Any], Any]
+"""Called with a module's first input and its output; a return value other than None replaces the output.
+
+The output is a tensor, except for recurrent layers, which return a tuple with their state.
+"""
+
+
+@contextmanager
+def thread_hooks(pairs: Sequence[tuple[nn.Module, Hook]]) -> Iterator[None]:
+    """Register forward hooks that act only in the current thread, so that other threads can use the network."""
+    owner = threading.get_ident()
+
+    def bind(hook: Hook) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+        return lambda _module, inputs, output: hook(inputs[0], output) if threading.get_ident() == owner else None
+
+    handles = [module.register_forward_hook(bind(hook)) for module, hook in pairs]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class Recording:
-    """One reading: `source` are the encoder's ids, `read` the decoder's; None where the network has no such stack.
+    """Activations of one forward pass; call it with a point.
 
-    `facts` are what a parse tells of the source's tokens, by name; nothing where the network reads no parses.
+    `source_ids` are the encoder's, `input_ids` the decoder's (None if the network has no such stack); `features` are
+    those of the source tokens, by name.
     """
 
     def __init__(
         self,
         network: Network,
-        source: Sequence[int] | None,
-        read: Sequence[int] | None,
-        facts: Mapping[str, Sequence[int]] | None = None,
+        source_ids: Sequence[int] | None,
+        input_ids: Sequence[int] | None,
+        features: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         device = next(network.parameters()).device
         self.network = network
-        self._asked = source, read, facts
+        self._arguments = source_ids, input_ids, features
         self.points = points_of(network)
-        self._source = None if source is None else torch.tensor([source], device=device)  # (1, S)
-        self._read = None if read is None else torch.tensor([read], device=device)  # (1, T)
-        self.facts = {name: torch.tensor([fact], device=device) for name, fact in (facts or {}).items()}  # (1, S) each
+        self._source = None if source_ids is None else torch.tensor([source_ids], device=device)  # (1, S)
+        self._input = None if input_ids is None else torch.tensor([input_ids], device=device)  # (1, T)
+        self.features = {name: torch.tensor([values], device=device) for name, values in (features or {}).items()}
         self._memory: Memory | None = None
         self._groups: OrderedDict[str, dict[str, Tensor]] = OrderedDict()
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
 
     def __call__(self, point: Point) -> Tensor:
-        """What passed a point, the batch taken off: its axes are those that the point says."""
-        if point.reads == "nothing" and point.restated is not None:
-            return point.restated(torch.empty(0))
-        with self._turn:  # two that ask at the same time do not record at the same time
-            found = self._recorded(point)
-        return found if point.restated is None else point.restated(found)
+        """Return the activation of a point without its batch dimension: the axes are the point's."""
+        if point.reads == "nothing" and point.transform is not None:
+            return point.transform(torch.empty(0))
+        with self._lock:
+            value = self._cached(point)
+        return value if point.transform is None else point.transform(value)
 
-    def _recorded(self, point: Point) -> Tensor:
+    def _cached(self, point: Point) -> Tensor:
         if point.group not in self._groups:
             self._groups[point.group] = self._record(point.group)
-            while len(self._groups) > 1 and self._size() > KEPT:
+            while len(self._groups) > 1 and self._size() > MAX_CACHED:
                 self._groups.popitem(last=False)
         self._groups.move_to_end(point.group)
         return self._groups[point.group][_key(point)]
 
     @torch.no_grad()
     def logits(self) -> Tensor:
-        """The logits of all that is predicted, a row each: what follows each token (T, V), or what a head tells.
+        """Return the logits of all predictions, one row each.
 
-        That is (1, L) of a text's label, (S, L) of tags, (S, V) of tokens, and (2 S, V) where they are guessed both
-        ways: first forwards, then backwards, from each place.
+        (T, V) for decoders; for encoder heads (1, L) of a text label, (S, L) of tags, (S, V) of masked tokens, and
+        (2 S, V) of bidirectional language models: forward and backward prediction of each position in turn.
         """
         return self.differentiable_logits()
 
     def differentiable_logits(self) -> Tensor:
-        """The same for those who want gradients; of a recording that has recorded nothing else."""
-        seen = self._read_out() if self._read is None else self._decoded()
-        return self.network.logits(seen).float().flatten(0, -2)
+        """Return `logits` with gradients; only valid on a recording that has recorded nothing else."""
+        states = self._head_input() if self._input is None else self._decode()
+        return self.network.logits(states).float().flatten(0, -2)
 
-    def again(self) -> "Recording":
-        """The same reading, with nothing kept of this one: of a network that was changed meanwhile."""
-        return Recording(self.network, *self._asked)
+    def fresh(self) -> "Recording":
+        """Return a recording of the same ids with an empty cache, for a network that was changed in between."""
+        return Recording(self.network, *self._arguments)
 
     def _size(self) -> int:
         return sum(tensor.numel() for group in self._groups.values() for tensor in group.values())
@@ -88,46 +112,46 @@ class Recording:
     def _record(self, group: str) -> dict[str, Tensor]:
         members = {_key(point): point for point in self.points.values() if point.group == group}
         members = {key: point for key, point in members.items() if point.reads != "nothing"}
-        seen: dict[str, list[Tensor]] = {key: [] for key in members}
+        recorded: dict[str, list[Tensor]] = {key: [] for key in members}
         if not group.startswith("encoder"):
-            self._encoded()  # before any tap is open
-        with hooked([(point.module, _keeper(point, seen[key])) for key, point in members.items()]):
+            self._encode()  # before any tap is open
+        with thread_hooks([(point.module, _recorder(point, recorded[key])) for key, point in members.items()]):
             match group.split(".")[0]:
                 case "encoder":
                     self._memory = None
-                    self._encoded()
+                    self._encode()
                 case "decoder":
-                    self._decoded()
+                    self._decode()
                 case "output":
-                    self.network.logits(self._decoded())
+                    self.network.logits(self._decode())
                 case "pooling":
-                    self._pooled()
+                    self._pool()
                 case "head":
-                    self.network.logits(self._read_out())
-        return {key: _whole(members[key], values) for key, values in seen.items()}
+                    self.network.logits(self._head_input())
+        return {key: _stack(members[key], values) for key, values in recorded.items()}
 
-    def _encoded(self) -> Memory | None:
+    def _encode(self) -> Memory | None:
         if self._memory is None and self._source is not None:
-            self._memory = self.network.encode(self._source, features=self.facts or None)
+            self._memory = self.network.encode(self._source, features=self.features or None)
         return self._memory
 
-    def _decoded(self) -> Tensor:
-        assert self._read is not None
-        return self.network.decode(self._read, self._encoded())
+    def _decode(self) -> Tensor:
+        assert self._input is not None
+        return self.network.decode(self._input, self._encode())
 
-    def _pooled(self) -> Tensor:
-        memory = self._encoded()
+    def _pool(self) -> Tensor:
+        memory = self._encode()
         assert isinstance(self.network, EncoderNetwork)
         assert memory is not None
         return self.network.pool(memory)
 
-    def _read_out(self) -> Tensor:
-        """What an encoder's head sees: the text's vector, the tokens', or the last layer of both directions."""
-        network, memory = self.network, self._encoded()
+    def _head_input(self) -> Tensor:
+        """What an encoder's head reads: the text vector, the token states, or the last layer of both directions."""
+        network, memory = self.network, self._encode()
         assert memory is not None
         match getattr(network, "head", None):
             case TextClassificationHead():
-                return self._pooled()
+                return self._pool()
             case BidirectionalLMHead() if isinstance(network, BidirectionalLanguageModel):
                 layers: list[Tensor] = network.encoder(self._source)
                 return layers[-1]
@@ -135,25 +159,25 @@ class Recording:
 
 
 def _key(point: Point) -> str:
-    """Points that restate one another's numbers share what was recorded."""
+    """Points that read the same module share one recorded tensor."""
     return f"{point.reads} {id(point.module)}"
 
 
-def _keeper(point: Point, into: list[Tensor]) -> Seen:
+def _recorder(point: Point, values: list[Tensor]) -> Hook:
     if point.reads == "input":
-        return lambda given, _: into.append(given.detach())
-    return lambda _, output: into.append(output.detach())
+        return lambda input_, _: values.append(input_.detach())
+    return lambda _, output: values.append(output.detach())
 
 
-def _whole(point: Point, values: list[Tensor]) -> Tensor:
-    """What passed at once (1, …) -> (…); what passed step by step, (1, W) or (1, …, 1, W) each -> (…, T, W)."""
+def _stack(point: Point, values: list[Tensor]) -> Tensor:
+    """Remove the batch: (1, …) -> (…) if recorded at once; (1, W) or (1, …, 1, W) per step -> (…, T, W)."""
     if len(values) == 1 and values[0].dim() > 2:
         return values[0][0]
-    if point.axes == ("layer",):  # the same for every text: it has no batch
+    if point.axes == ("layer",):  # the same for every text, without a batch
         return values[0]
     if point.stack in ("pooling", "head"):
         return values[0][0]
-    if values[0].dim() > 2:  # of a recurrent decoder that attends before each step
+    if values[0].dim() > 2:  # a recurrent decoder that attends before each step
         return torch.cat(values, dim=-2)[0]
     steps = torch.cat(values)
-    return steps.flip(0) if point.backwards else steps
+    return steps.flip(0) if point.reversed else steps

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.api import Model
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import GREEDY, TranslationOptions
-from regard.interpret.ablation import Change
+from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
 from regard.labs.charts.grids import matrix
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
@@ -129,8 +129,8 @@ def head_errors(model: Model, pairs: list[Pair]) -> dict[str, float]:
 
 def unmoved(traces: Sequence[Trace], head: str) -> float:
     """The share of translations that stay as they were when a head looks at all words alike."""
-    even = Change.parse(f"{head}=even")
-    return sum(trace.changed(even).same for trace in traces) / len(traces)
+    even = Intervention.parse(f"{head}=even")
+    return sum(trace.intervene(even).same for trace in traces) / len(traces)
 
 
 def _bahdanau(width: int) -> dict[str, object]:
@@ -249,11 +249,11 @@ def diagonal(pair: Pair) -> Links:
 
 def attention_of(trace: Trace, pair: Pair) -> dict[str, Tensor]:
     """The cross-attention of every head on a pair that was forced, as weights of words, by the head's name."""
-    source = words_of_tokens(pair.source, trace.subject.source)
-    target = words_of_tokens(pair.target, trace.subject.target)
+    source = words_of_tokens(pair.source, trace.model.source_tokenizer)
+    target = words_of_tokens(pair.target, trace.model.target_tokenizer)
     found = {}
     for point in trace.points.values():
         if point.part == "cross_attention" and point.point == "weights":
-            for head, weights in enumerate(trace.whole(point.name)):
+            for head, weights in enumerate(trace.activation(point.name)):
                 found[f"{point.name.removesuffix('.weights')}[{head}]"] = merged(weights, target, source)
     return found

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.config import DecoderOnlyConfig, ModelConfig, RecurrentLanguageModelConfig
-from regard.interpret.hooks import hooked
+from regard.interpret.recording import thread_hooks
 from regard.labs.charts.lines import format_number, line_chart, over_seeds
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.models import build
@@ -104,7 +104,7 @@ def gradient_norms(network: Network, length: int, seed: int) -> list[float]:
         embedded.append(vectors.detach().requires_grad_())
         return embedded[0]
 
-    with hooked([(network.taps["decoder.embedding.sum"], cut)]):
+    with thread_hooks([(network.taps["decoder.embedding.sum"], cut)]):
         last = network.decode(ids)[:, -1]  # (B, C)
     mixed = last * torch.randn(last.shape, generator=random, dtype=last.dtype)
     (gradient,) = torch.autograd.grad(mixed.sum() / math.sqrt(last.size(-1)), embedded)  # (B, T, C)

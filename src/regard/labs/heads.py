@@ -148,9 +148,9 @@ def what_heads_do(model: Model, pairs: Sequence[Pair]) -> list[Part]:
     seen: dict[tuple[str, int], list[tuple[float, float, float, dict[str, float]]]] = defaultdict(list)
     for pair in pairs:
         trace = model.look(pair.source, target=pair.target)
-        for one in trace.heads():
+        for one in trace.head_costs():
             place = f"{one.stack}.{one.layer}.{one.part}"
-            weights = trace.whole(f"{place}.weights")  # (heads, queries, keys)
+            weights = trace.activation(f"{place}.weights")  # (heads, queries, keys)
             looks = where(weights[one.head], crossing=one.part == "cross_attention")
             seen[place, one.head].append((one.entropy, one.cost or 0.0, elsewhere(weights, one.head), looks))
     parts = []

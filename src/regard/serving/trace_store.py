@@ -19,9 +19,8 @@ from regard.decoding.options import (
     SearchOptions,
     TranslationOptions,
 )
-from regard.interpret.subject import Subject
+from regard.interpret.decode import DEFAULT_LENGTH, TracedModel
 from regard.interpret.trace import Trace, look
-from regard.interpret.written import LENGTH
 from regard.serving.errors import ApiError
 from regard.serving.loaded_models import LoadedModel
 
@@ -109,7 +108,7 @@ class TraceStore:
 def _looked(question: TraceRequest, served: LoadedModel) -> Trace:
     """Decode and keep the way to every number; the trace is called as the model is here, not by its folder."""
     model = served.model
-    subject = Subject(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
+    subject = TracedModel(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
     wish: TranslationOptions | GenerationOptions | None
     if served.encodes:
         wish = None
@@ -118,6 +117,6 @@ def _looked(question: TraceRequest, served: LoadedModel) -> Trace:
         wish = TranslationOptions(SearchOptions(question.beam, question.length_penalty, bounds=bounds))
     else:
         wish = GenerationOptions(
-            SamplingOptions(temperature=0, bounds=OutputConstraints(longest=question.longest or LENGTH))
+            SamplingOptions(temperature=0, bounds=OutputConstraints(longest=question.longest or DEFAULT_LENGTH))
         )
     return look(subject, question.text, wish, question.target)

@@ -1,1 +1,1 @@
-"""A trace as people read it: in the terminal, and as one page."""
+"""Render a trace in the terminal, as an HTML page, and as figures."""

@@ -1,10 +1,10 @@
-// Draws attention: a small picture of every head, and the chosen one with its numbers.
+// Attention section of a trace's page: a thumbnail of every head, and the numbers of the selected one.
 const { attentions } = JSON.parse(document.getElementById("attention-data").textContent);
 const gallery = document.getElementById("gallery");
 const detail = document.getElementById("detail");
 const state = { attention: attentions.length - 1, head: 0, point: "weights" };
 
-function make(name, content, attributes = {}) {
+function createElement(name, content, attributes = {}) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key === "class") element.className = value;
@@ -14,83 +14,96 @@ function make(name, content, attributes = {}) {
   return element;
 }
 
-function thumbnail(values) {
-  const canvas = make("canvas", null, { width: values[0].length, height: values.length });
-  const paint = canvas.getContext("2d");
-  paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--c1");
+function drawThumbnail(values) {
+  const canvas = createElement("canvas", null, { width: values[0].length, height: values.length });
+  const context = canvas.getContext("2d");
+  context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--c1");
   values.forEach((row, y) =>
     row.forEach((value, x) => {
-      paint.globalAlpha = Math.max(0, Math.min(1, value ?? 0));
-      paint.fillRect(x, y, 1, 1);
+      context.globalAlpha = Math.max(0, Math.min(1, value ?? 0));
+      context.fillRect(x, y, 1, 1);
     }),
   );
   return canvas;
 }
 
-function strips() {
+function renderGallery() {
   gallery.replaceChildren(
-    ...attentions.map((attention, number) => {
-      const thumbs = attention.points.weights.map((values, head) => {
-        const chosen = number === state.attention && head === state.head;
+    ...attentions.map((attention, index) => {
+      const thumbnails = attention.points.weights.map((values, head) => {
+        const selected = index === state.attention && head === state.head;
         const label = `${attention.title}, head ${head}`;
-        const button = make("button", thumbnail(values), {
-          class: "thumb", type: "button", title: label, "aria-label": label, "aria-pressed": String(chosen),
+        const button = createElement("button", drawThumbnail(values), {
+          class: "thumb", type: "button", title: label, "aria-label": label, "aria-pressed": String(selected),
         });
-        button.addEventListener("click", () => choose({ attention: number, head }));
+        button.addEventListener("click", () => select({ attention: index, head }));
         return button;
       });
-      return make("div", [make("span", attention.title), make("div", thumbs)], { class: "strip" });
+      const row = [createElement("span", attention.title), createElement("div", thumbnails)];
+      return createElement("div", row, { class: "strip" });
     }),
   );
 }
 
-const shown = (value) => (Math.abs(value) < 0.005 ? "" : value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2));
-
-function cell(value, most, say) {
-  if (value === null) {
-    const hidden = make("td", "−∞", { class: "masked" });
-    hidden.addEventListener("pointerenter", () => say("may not be looked at"));
-    return hidden;
-  }
-  const share = Math.min(1, Math.abs(value) / most);
-  const one = make("td", shown(value), { class: [value < 0 ? "below" : "", share > 0.6 ? "strong" : ""].join(" ").trim() });
-  one.style.setProperty("--share", share.toFixed(3));
-  one.addEventListener("pointerenter", () => say(String(value)));
-  return one;
+function formatNumber(value) {
+  const size = Math.abs(value);
+  return size < 0.005 ? "" : value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
 }
 
-function matrix() {
+function createCell(value, maximum, showStatus) {
+  if (value === null) {
+    const masked = createElement("td", "−∞", { class: "masked" });
+    masked.addEventListener("pointerenter", () => showStatus("masked"));
+    return masked;
+  }
+  const fraction = Math.min(1, Math.abs(value) / maximum);
+  const classes = [value < 0 ? "negative" : "", fraction > 0.6 ? "strong" : ""].join(" ").trim();
+  const cell = createElement("td", formatNumber(value), { class: classes });
+  cell.style.setProperty("--shade", fraction.toFixed(3));
+  cell.addEventListener("pointerenter", () => showStatus(String(value)));
+  return cell;
+}
+
+function renderDetail() {
   const attention = attentions[state.attention];
   const values = attention.points[state.point][state.head];
-  const most = state.point === "weights" ? 1 : Math.max(1e-9, ...values.flat().map((value) => Math.abs(value ?? 0)));
-  const said = make("p", "", { class: "said" });
-  const head = make("tr", [make("td"), ...attention.columns.map((label) => make("th", make("span", label), { scope: "col" }))]);
+  const absolute = values.flat().map((value) => Math.abs(value ?? 0));
+  const maximum = state.point === "weights" ? 1 : Math.max(1e-9, ...absolute);
+  const readout = createElement("p", "", { class: "readout" });
+  const columnLabels = attention.columns.map((label) =>
+    createElement("th", createElement("span", label), { scope: "col" }),
+  );
+  const head = createElement("tr", [createElement("td"), ...columnLabels]);
   const body = attention.rows.map((label, y) =>
-    make("tr", [
-      make("th", label, { scope: "row" }),
+    createElement("tr", [
+      createElement("th", label, { scope: "row" }),
       ...values[y].map((value, x) =>
-        cell(value, most, (text) => (said.textContent = `${label} → ${attention.columns[x]}: ${text}`)),
+        createCell(value, maximum, (text) => (readout.textContent = `${label} → ${attention.columns[x]}: ${text}`)),
       ),
     ]),
   );
   const points = Object.keys(attention.points).map((point) => {
-    const button = make("button", point, { type: "button", "aria-pressed": String(point === state.point) });
-    button.addEventListener("click", () => choose({ point }));
+    const button = createElement("button", point, { type: "button", "aria-pressed": String(point === state.point) });
+    button.addEventListener("click", () => select({ point }));
     return button;
   });
-  const title = make("b", `${attention.title}, head ${state.head}`);
-  const table = make("table", [make("thead", head), make("tbody", body)], { class: "heat" });
-  detail.replaceChildren(make("div", [title, ...points], { class: "choice" }), make("div", table, { class: "wide" }), said);
+  const title = createElement("b", `${attention.title}, head ${state.head}`);
+  const table = createElement("table", [createElement("thead", head), createElement("tbody", body)], { class: "heat" });
+  detail.replaceChildren(
+    createElement("div", [title, ...points], { class: "toolbar" }),
+    createElement("div", table, { class: "wide" }),
+    readout,
+  );
 }
 
-function choose(change) {
+function select(change) {
   Object.assign(state, change);
   if (!(state.point in attentions[state.attention].points)) state.point = "weights";
-  strips();
-  matrix();
+  renderGallery();
+  renderDetail();
 }
 
 if (gallery && attentions.length) {
-  choose({});
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", strips);
+  select({});
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", renderGallery);
 }

@@ -1,34 +1,32 @@
-"""The sections of a trace's page, in the order in which things happen."""
+"""The sections of a trace's HTML page, in the order of computation."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regard.html import Markup, join, table, tag
-from regard.interpret.alignment import METHOD, Alignment
-from regard.interpret.heads import heads
-from regard.interpret.render.pictures import alignment_picture, heat, tree_picture
-from regard.interpret.render.sheets import Sheet, sheets
-from regard.interpret.render.terminal import CAUTION
-from regard.interpret.trace import Trace
-from regard.interpret.units import units_on
-from regard.interpret.words import Line
+from regard.interpret.alignment import METHOD, Alignment, align
+from regard.interpret.forward_pass import ForwardPass
+from regard.interpret.gradients import gradient_norms
+from regard.interpret.head_costs import head_costs
+from regard.interpret.outline import model_summary, notes
+from regard.interpret.predictions import decoding_steps, output_log_probability, predictions_of
+from regard.interpret.render.shared import ATTENTION_TITLES, CAUTION, Sheet, encoder_sheets
+from regard.interpret.render.svg import alignment_picture, heatmap, tree_picture
+from regard.interpret.tokens import TokenizedText
 
-BRANCHES = 400  # of a tree past which what was pruned is not drawn
-EMBEDDED = 300_000  # numbers that a page holds at most
-POINTS = ("scores", "scaled", "masked", "weights")
-PARTS = {"attention": "self-attention", "cross_attention": "cross-attention"}
+MAX_TREE_NODES = 400  # larger trees are drawn without their pruned nodes
+MAX_HEADS = 10  # shown before the rest is folded away
 
 
-def all_sections(trace: Trace) -> list[Markup]:
-    """Everything that this network has."""
+def all_sections(trace: ForwardPass, attention: Mapping[str, Any]) -> list[Markup]:
+    """Return all sections; those that do not apply to the network are empty. `attention` is the embedded data."""
     return [
         _header(trace),
         _tokens(trace),
-        *(_sheet(sheet) for sheet in sheets(trace)),
+        *(_sheet(sheet) for sheet in encoder_sheets(trace)),
         _steps(trace),
         _alignment(trace),
-        _attention(trace),
+        _attention(attention),
         _layers(trace),
         _gates(trace),
         _search(trace),
@@ -41,52 +39,54 @@ def _section(title: str, note: str, *content: str) -> Markup:
     return tag("section", tag("h2", title), tag("p", note, class_="note"), *content)
 
 
-def _header(trace: Trace) -> Markup:
-    about = trace.outline()["model"]
-    sizes = [f"{about['layers']} layers"]
+def _header(trace: ForwardPass) -> Markup:
+    model = model_summary(trace)
+    sizes = [f"{model['layers']} layers"]
     if trace.kind == "translation":
-        sizes = [f"{about['layers']} + {about['decoder_layers']} layers"]
-    if about["heads"]:
-        sizes.append(f"{about['heads']} heads")
-    sizes += [f"width {about['width']}", f"{about['parameters']:,} parameters"]
-    facts = f"{about['name']} · {', '.join(sizes)}"
-    what = {"translation": "Translation", "continuation": "Continuation", "encoding": "Encoding"}[trace.kind]
-    title = tag("h1", trace.text, dir="auto")
-    output = tag("p", trace.output, class_="output", dir="auto") if trace.steps else ""
-    asked = tag("p", f"asked about: {trace.asked}", class_="summary", dir="auto") if trace.asked is not None else ""
-    notes = [tag("p", note, class_="note warning") for note in trace.notes]
-    forced = " of a target that was given" if trace.forced is not None and trace.steps else ""
-    article = "an" if about["family"][0] in "aeiou" else "a"
-    kind = tag("p", f"{what}{forced} by {article} {about['family']}", class_="kind")
-    return tag("header", kind, title, output, asked, tag("p", facts, class_="summary"), *notes)
+        sizes = [f"{model['layers']} + {model['decoder_layers']} layers"]
+    if model["heads"]:
+        sizes.append(f"{model['heads']} heads")
+    sizes += [f"width {model['width']}", f"{model['parameters']:,} parameters"]
+    decodes = trace.target is not None
+    forced = " of a forced target" if trace.forced_target is not None and decodes else ""
+    article = "an" if model["family"][0] in "aeiou" else "a"
+    return tag(
+        "header",
+        tag("p", f"{trace.kind.capitalize()}{forced} by {article} {model['family']}", class_="kind"),
+        tag("h1", trace.text, dir="auto"),
+        tag("p", trace.output, class_="output", dir="auto") if decodes else "",
+        tag("p", f"target: {trace.expected}", class_="summary", dir="auto") if trace.expected is not None else "",
+        tag("p", f"{model['name']} · {', '.join(sizes)}", class_="summary"),
+        *(tag("p", note, class_="note warning") for note in notes(trace)),
+    )
 
 
-def _tokens(trace: Trace) -> Markup:
+def _tokens(trace: ForwardPass) -> Markup:
     rows: list[Markup] = []
-    written = "text" if trace.kind == "continuation" else "written"
-    for name, line in (("read", trace.source), (written, trace.target)):
-        if line is not None:
-            depths = trace.written.facts.get("depth") if line is trace.source else None
-            rows.append(tag("div", tag("h3", name), _chips(line, depths), class_="side"))
-    built = [building for building in trace.merges if len(building.stages) > 2]
+    target_title = "text" if trace.kind == "continuation" else "target"
+    for title, text in (("source", trace.source), (target_title, trace.target)):
+        if text is not None:
+            depths = trace.decoded.features.get("depth") if text is trace.source else None
+            rows.append(tag("div", tag("h3", title), _token_chips(text, depths), class_="side"))
+    merged = [word for word in trace.merges if len(word.stages) > 2]
     merges = ""
-    if built:
-        lines = [tag("li", " → ".join(" ".join(stage) for stage in building.stages)) for building in built]
-        merges = tag("details", tag("summary", "How the pieces were merged"), tag("ol", *lines, class_="merges"))
-    note = "The text in pieces of the vocabulary, each with its id; pieces of one word stand together."
-    if "depth" in trace.written.facts:
-        note += " Below what was read, the depth of each piece's word in the tree of the parse."
+    if merged:
+        lines = [tag("li", " → ".join(" ".join(stage) for stage in word.stages)) for word in merged]
+        merges = tag("details", tag("summary", "BPE merges"), tag("ol", *lines, class_="merges"))
+    note = "The text as tokens of the vocabulary, each with its id; the tokens of a word are grouped."
+    if "depth" in trace.decoded.features:
+        note += " Below each source token, the depth of its word in the dependency tree."
     return _section("Tokens", note, *rows, merges)
 
 
-def _chips(line: Line, depths: Sequence[int] | None = None) -> Markup:
+def _token_chips(text: TokenizedText, depths: Sequence[int] | None = None) -> Markup:
     words = []
-    for word in line.words:
+    for word in text.words:
         tokens = [
             tag(
                 "span",
-                tag("b", line.tokens[n]),
-                tag("i", str(line.ids[n])),
+                tag("b", text.tokens[n]),
+                tag("i", str(text.ids[n])),
                 tag("i", f"depth {depths[n]}") if depths is not None else "",
                 class_="token",
             )
@@ -96,31 +96,32 @@ def _chips(line: Line, depths: Sequence[int] | None = None) -> Markup:
     return tag("div", *words, class_="tokens", dir="auto")
 
 
-def _steps(trace: Trace) -> Markup:
-    if not trace.steps:
+def _steps(trace: ForwardPass) -> Markup:
+    steps = decoding_steps(trace)
+    if not steps:
         return Markup("")
     rows = []
-    for step in trace.steps:
-        others = [one for one in step.candidates if one.id != step.id and one.probability >= 0.001][:4]
-        chips = [tag("span", one.token, " ", tag("i", f"{one.probability:.3f}"), class_="other") for one in others]
+    for step in steps:
+        others = [c for c in step.candidates if c.id != step.id and c.probability >= 0.001][:4]
+        chips = [tag("span", c.token, " ", tag("i", f"{c.probability:.3f}"), class_="other") for c in others]
         rows.append(
             [
                 str(step.step),
-                tag("code", step.read),
-                tag("code", step.chosen, class_="given" if step.given else "chosen"),
+                tag("code", step.input_token),
+                tag("code", step.token, class_="forced" if step.forced else "chosen"),
                 _bar(step.probability),
                 f"{step.probability:.3f}",
                 f"{step.entropy:.2f}",
                 join(*chips),
             ]
         )
-    total = trace.log_probability
+    total = output_log_probability(trace)
     note = (
-        "At each step the decoder reads one more token and gives every token of the vocabulary a probability; what was "
-        f"chosen came next. In all, log p = {total:.3f}, which is {total / len(rows):.3f} a token. Entropy in nats."
+        "At each step the decoder reads one more token and predicts a distribution over the vocabulary. Total "
+        f"log p = {total:.3f}, {total / len(rows):.3f} per token. Entropy in nats."
     )
-    head = ["step", "read", "chosen", "", "probability", "entropy", "others"]
-    return _section("Step by step", note, table(head, rows, class_="steps"))
+    head = ["step", "input", "token", "", "probability", "entropy", "others"]
+    return _section("Decoding steps", note, table(head, rows, class_="steps"))
 
 
 def _sheet(sheet: Sheet) -> Markup:
@@ -138,92 +139,53 @@ def _sheet(sheet: Sheet) -> Markup:
     return _section(sheet.title, note, table(head, rows, class_="steps"))
 
 
-def _bar(share: float, colour: str = "c1") -> Markup:
-    return tag("span", tag("span", style=f"width:{100 * max(0.0, min(1.0, share)):.1f}%"), class_=f"bar {colour}")
+def _bar(fraction: float, color: str = "c1") -> Markup:
+    return tag("span", tag("span", style=f"width:{100 * max(0.0, min(1.0, fraction)):.1f}%"), class_=f"bar {color}")
 
 
-def _alignment(trace: Trace) -> Markup:
-    if not trace.subject.config.model.has_alignment or trace.source is None:
+def _alignment(trace: ForwardPass) -> Markup:
+    if not trace.model.config.model.has_alignment or trace.source is None:
         return Markup("")
-    found = trace.alignment()
-    chosen = f"{found.chosen.point.removesuffix('.weights')}[{found.chosen.head}]"
-    note = f"Words joined by {chosen}: {METHOD}. Here the two agree by {found.chosen.agreement:.2f} of 1."
-    pair = tag("div", _words_heat(found, "attention"), _words_heat(found, "costs"), class_="pair")
-    return _section("Alignment", note, alignment_picture(found), pair, tag("p", CAUTION, class_="note caution"))
+    alignment = align(trace)
+    chosen = f"{alignment.chosen.point.removesuffix('.weights')}[{alignment.chosen.head}]"
+    note = f"Attention weights of {chosen}: {METHOD}. Agreement: {alignment.chosen.agreement:.2f} of 1."
+    heatmaps = tag(
+        "div", _alignment_heatmap(alignment, costs=False), _alignment_heatmap(alignment, costs=True), class_="pair"
+    )
+    return _section("Alignment", note, alignment_picture(alignment), heatmaps, tag("p", CAUTION, class_="note caution"))
 
 
-def _words_heat(found: Alignment, which: str) -> Markup:
-    rows = [n for n, word in enumerate(found.target) if not word.special]
-    columns = [n for n, word in enumerate(found.source) if not word.special]
-    values = found.weights if which == "attention" else found.costs
+def _alignment_heatmap(alignment: Alignment, *, costs: bool) -> Markup:
+    rows = [n for n, word in enumerate(alignment.target) if not word.special]
+    columns = [n for n, word in enumerate(alignment.source) if not word.special]
+    values = alignment.costs if costs else alignment.weights
     cells = [[float(values[n, m]) for m in columns] for n in rows]
-    most = 1.0 if which == "attention" else max((value for row in cells for value in row), default=1.0) or 1.0
-    title = "where the head looks" if which == "attention" else "what leaving the word out costs, in log p"
-    colour = "c1" if which == "attention" else "c2"
-    labels = [[line[n].text for n in places] for line, places in ((found.target, rows), (found.source, columns))]
-    return heat(title, labels[0], labels[1], cells, most, colour)
+    maximum = (max((value for row in cells for value in row), default=1.0) or 1.0) if costs else 1.0
+    return heatmap(
+        "cost of leaving the word out, in log p" if costs else "attention weights of the head",
+        [alignment.target[n].text for n in rows],
+        [alignment.source[n].text for n in columns],
+        cells,
+        maximum,
+        "c2" if costs else "c1",
+    )
 
 
-def _attention(trace: Trace) -> Markup:
-    data = attention_data(trace)
+def _attention(data: Mapping[str, Any]) -> Markup:
     if not data["attentions"]:
         return Markup("")
     note = (
-        "Every head of every layer: a row is a token that looks, a column one that is looked at. Choose a head to see "
-        "its numbers, before and after the softmax."
+        "Every head of every layer: a row is a query, a column is a key. Select a head to see its numbers before and "
+        "after the softmax."
     )
-    cut = tag("p", data["note"], class_="note warning") if data["note"] else ""
-    return _section(
-        "Attention",
-        note,
-        cut,
-        tag(
-            "div",
-            tag("div", class_="gallery", id="gallery"),
-            tag("div", class_="detail", id="detail"),
-            class_="explorer",
-        ),
-        tag("noscript", tag("p", "The pictures here are drawn by a script inside this page.", class_="note")),
-    )
+    warning = tag("p", data["note"], class_="note warning") if data["note"] else ""
+    gallery, detail = tag("div", class_="gallery", id="gallery"), tag("div", class_="detail", id="detail")
+    noscript = tag("noscript", tag("p", "This section is drawn by a script in this page.", class_="note"))
+    return _section("Attention", note, warning, tag("div", gallery, detail, class_="explorer"), noscript)
 
 
-def attention_data(trace: Trace) -> dict[str, Any]:
-    """The numbers of every attention, as many as a page can hold: all four points, or only weights, or the last."""
-    weights = [point for point in trace.points.values() if point.point == "weights"]
-    sizes = [trace.whole(point.name).numel() for point in weights]
-    shown = POINTS if len(POINTS) * sum(sizes) <= EMBEDDED else ("weights",)
-    note = "" if shown == POINTS else "Only weights are here: scores would make the page too large."
-    while weights and len(shown) * sum(sizes) > EMBEDDED:
-        weights, sizes = weights[1:], sizes[1:]
-        note = "Only the weights of the last layers are here: all would make the page too large."
-    found = []
-    for point in weights:
-        place = point.name.removesuffix(".weights")
-        keys = trace.labels(point.axes[-1])
-        values = {
-            name: [_rounded(head) for head in trace.whole(f"{place}.{name}").tolist()]
-            for name in shown
-            if f"{place}.{name}" in trace.points
-        }
-        layer = "" if point.layer is None else f", layer {point.layer}"
-        found.append(
-            {
-                "name": place,
-                "title": f"{point.stack.capitalize()}{layer}: {PARTS[point.part]}",
-                "rows": trace.labels(point.axes[1]),
-                "columns": keys or [f"mixture {n}" for n in range(len(values["weights"][0][0]))],
-                "points": values,
-            }
-        )
-    return {"attentions": found, "note": note}
-
-
-def _rounded(rows: list[list[float]]) -> list[list[float | None]]:
-    return [[float(f"{value:.4g}") if math.isfinite(value) else None for value in row] for row in rows]
-
-
-def _layers(trace: Trace) -> Markup:
-    """What norms measured and how many hidden units are on."""
+def _layers(trace: ForwardPass) -> Markup:
+    """Mean and standard deviation that the norms computed, and the number of active hidden units."""
     blocks: list[Markup] = []
     for stack in ("encoder", "decoder"):
         labels = trace.labels("source" if stack == "encoder" else "target") or []
@@ -238,15 +200,15 @@ def _layers(trace: Trace) -> Markup:
             columns: list[str] = []
             cells: list[list[str]] = []
             for part in ("attention", "cross_attention", "feed_forward"):
-                for name, sign in (("mean", "μ"), ("deviation", "σ")):
+                for name, symbol in (("mean", "μ"), ("deviation", "σ")):
                     point = f"{stack}.{layer}.{part}_residual.{name}"
                     if point in trace.points:
-                        columns.append(f"{PARTS.get(part, 'feed-forward')} {sign}")
-                        cells.append([f"{value:.3f}" for value in trace.whole(point).tolist()])
-            units = units_on(trace, f"{stack}.{layer}")
+                        columns.append(f"{ATTENTION_TITLES.get(part, 'feed-forward')} {symbol}")
+                        cells.append([f"{value:.3f}" for value in trace.activation(point).tolist()])
+            units = trace.active_units(f"{stack}.{layer}")
             if units is not None:
-                columns.append(f"hidden units on, of {units.units}")
-                cells.append([str(count) for count in units.on])
+                columns.append(f"active hidden units of {units.units}")
+                cells.append([str(count) for count in units.active])
             if columns:
                 rows = [[tag("code", label), *(column[n] for column in cells)] for n, label in enumerate(labels)]
                 title = tag("summary", f"{stack.capitalize()}, layer {layer}")
@@ -255,97 +217,91 @@ def _layers(trace: Trace) -> Markup:
                 )
     if not blocks:
         return Markup("")
-    note = "A norm brings each token's vector to mean 0 and deviation 1, then gives it a learned gain and bias."
+    note = "A norm scales each token's vector to mean 0 and standard deviation 1, then applies a learned gain and bias."
     return _section("Norms and feed-forward", note, *blocks)
 
 
-def _gates(trace: Trace) -> Markup:
+def _gates(trace: ForwardPass) -> Markup:
     blocks = []
     for point in trace.points.values():
         if point.part in ("forwards", "backwards") and point.point.endswith(("gate", "cell", "hidden")):
-            values = trace.whole(point.name)[:, :64].tolist()
+            values = trace.activation(point.name)[:, :64].tolist()
             labels = trace.labels(point.axes[0]) or []
             low = 0.0 if point.point.endswith("gate") else -1.0
             cells = [[(value - low) / (1 - low) for value in row] for row in values]
-            title = f"{point.name}: {point.what}"
-            blocks.append(heat(title, labels, [""] * len(values[0]), cells, 1.0, "c1", small=True))
+            title = f"{point.name}: {point.description}"
+            blocks.append(heatmap(title, labels, [""] * len(values[0]), cells, 1.0, "c1", small=True))
     if not blocks:
         return Markup("")
-    note = (
-        "Each row is a token, each column a unit (up to 64 of them): light is 0 for gates and −1 for states, dark is 1."
-    )
+    note = "Rows are tokens, columns are units (at most 64). Light is 0 for gates and −1 for states; dark is 1."
     return _section("Gates", note, tag("div", *blocks, class_="gates"))
 
 
-def _search(trace: Trace) -> Markup:
-    tree = trace.tree
-    if tree is None or trace.written.found is None:
+def _search(trace: ForwardPass) -> Markup:
+    tree, hypothesis = trace.tree, trace.decoded.hypothesis
+    if tree is None or hypothesis is None:
         return Markup("")
-    found = trace.written.found
     note = (
-        f"A beam of {tree.search.width}: every beginning that was looked at. What was chosen has log p = "
-        f"{found.log_probability:.3f}, and is worth {found.score:.3f}, divided by the length penalty: "
-        f"((5 + length) / 6) to the power of {tree.search.length_penalty:g}."
+        f"Beam search with a beam of {tree.search.width}. The chosen hypothesis has log p = "
+        f"{hypothesis.log_probability:.3f} and score {hypothesis.score:.3f}: log p divided by "
+        f"((5 + length) / 6)^{tree.search.length_penalty:g}."
     )
-    pieces = trace.subject.target.ids_to_tokens
-    few = [node for node in tree.nodes if node.state != "pruned"]
-    content = [tree_picture(few, pieces)]
-    pruned = len(tree.nodes) - len(few)
-    if pruned > 0 and len(tree.nodes) <= BRANCHES:
-        content.append(
-            tag("details", tag("summary", f"with the {pruned} that were pruned"), tree_picture(tree.nodes, pieces))
-        )
-    return _section("Search", note, *content)
+    to_tokens = trace.model.target_tokenizer.ids_to_tokens
+    unpruned = [node for node in tree.nodes if node.state != "pruned"]
+    content = [tree_picture(unpruned, to_tokens)]
+    pruned = len(tree.nodes) - len(unpruned)
+    if pruned > 0 and len(tree.nodes) <= MAX_TREE_NODES:
+        title = tag("summary", f"with {pruned} pruned nodes")
+        content.append(tag("details", title, tree_picture(tree.nodes, to_tokens)))
+    return _section("Beam search", note, *content)
 
 
-def _heads(trace: Trace) -> Markup:
-    if trace.predicted is None:
+def _heads(trace: ForwardPass) -> Markup:
+    if predictions_of(trace) is None:
         return Markup("")
-    found = sorted(heads(trace), key=lambda head: -(head.cost or 0.0))
-    if not found:
+    heads = sorted(head_costs(trace), key=lambda head: -(head.cost or 0.0))
+    if not heads:
         return Markup("")
-    largest = max(abs(head.cost or 0.0) for head in found) or 1.0
-    differ = any(head.other for head in found)
+    largest = max(abs(head.cost or 0.0) for head in heads) or 1.0
+    changes = any(head.prediction_without for head in heads)
     rows = [
         [
-            tag("code", str(head.change)),
+            tag("code", str(head.intervention)),
             _bar((head.cost or 0.0) / largest, "c2"),
             f"{head.cost or 0.0:.3f}",
             f"{head.entropy:.2f}",
-            *([tag("code", head.other or "")] if differ else []),
+            *([tag("code", head.prediction_without or "")] if changes else []),
         ]
-        for head in found
+        for head in heads
     ]
     note = (
-        "Each head is switched off in turn, and the output read again: what it costs is what was needed of it. A head "
-        "that looks sharply (low entropy) need not be one that matters."
+        "Each head is switched off in turn; its cost is the drop in log p of the output. A head with low entropy is "
+        "not necessarily one that matters."
     )
-    columns = ["head", "", "log p lost", "entropy", *(["told without it"] if differ else [])]
+    columns = ["head", "", "cost", "entropy", *(["prediction without it"] if changes else [])]
     rest = ""
-    if len(rows) > 10:
-        more = table(columns, rows[10:], class_="numbers heads")
-        rest = tag("details", tag("summary", f"{len(rows) - 10} more that cost less"), more)
-    return _section("What heads are worth", note, table(columns, rows[:10], class_="numbers heads"), rest)
+    if len(rows) > MAX_HEADS:
+        title = tag("summary", f"{len(rows) - MAX_HEADS} more heads with lower cost")
+        rest = tag("details", title, table(columns, rows[MAX_HEADS:], class_="numbers heads"))
+    return _section("Head costs", note, table(columns, rows[:MAX_HEADS], class_="numbers heads"), rest)
 
 
-def _gradients(trace: Trace) -> Markup:
-    if trace.predicted is None:
+def _gradients(trace: ForwardPass) -> Markup:
+    if predictions_of(trace) is None:
         return Markup("")
-    found = trace.gradients()
-    largest = max((part.norm for part in found.parts), default=1.0) or 1.0
+    gradients = gradient_norms(trace)
+    largest = max((module.grad_norm for module in gradients.modules), default=1.0) or 1.0
     rows = [
         [
-            tag("code", part.part),
-            _bar(part.norm / largest),
-            f"{part.norm:.3f}",
-            f"{part.relative:.4f}",
-            f"{part.parameters:,}",
+            tag("code", module.module),
+            _bar(module.grad_norm / largest),
+            f"{module.grad_norm:.3f}",
+            f"{module.relative_grad_norm:.4f}",
+            f"{module.parameters:,}",
         ]
-        for part in found.parts
+        for module in gradients.modules
     ]
-    head = ["part", "", "norm", "over its weights'", "parameters"]
-    note = (
-        f"How strongly training on this output would pull each part: the gradient of its mean loss, {found.loss:.3f}."
-    )
-    content = tag("details", tag("summary", "All parts"), table(head, rows, class_="numbers heads"))
+    head = ["module", "", "grad norm", "relative to weights", "parameters"]
+    note = f"Gradient norm of each module for the mean loss of this output, {gradients.loss:.3f}."
+    content = tag("details", tag("summary", "All modules"), table(head, rows, class_="numbers heads"))
     return _section("Gradients", note, content)

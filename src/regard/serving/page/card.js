@@ -14,7 +14,7 @@ export async function showCard(root, app) {
     ["Layers", settings.layers],
     ["Width", settings.width],
     ["Heads", settings.heads],
-    ["Vocabulary", settings.vocabulary?.toLocaleString("en")],
+    ["Vocabulary", settings.vocab_size?.toLocaleString("en")],
   ];
   replace(
     root,

@@ -7,7 +7,7 @@ import { percent } from "./numbers.js";
 export function encoded({ text, head, source, model }) {
   const arrow = h("span", { class: "arrow", "aria-hidden": "true" }, " → ");
   if (head?.kind === "classes") {
-    const [best] = head.readings[0].candidates;
+    const [best] = head.predictions[0].candidates;
     return [
       h("span", {}, text),
       arrow,

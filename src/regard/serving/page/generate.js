@@ -83,8 +83,8 @@ export async function showGenerate(root, app, state) {
     const trace = await Trace.of({ text: prompt.value, target: text, model: about.name });
     const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a text that is forced always has its end
     const own = trace.outline.steps.length - 1 - wrote; // where the prompt ends
-    const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.chosen)) ? " " : ""; // words without a mark of their own
-    const texts = spelled(steps.map((/** @type {any} */ step) => step.chosen));
+    const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.token)) ? " " : ""; // words without a mark of their own
+    const texts = spelled(steps.map((/** @type {any} */ step) => step.token));
     const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
       h(
         "button",
@@ -95,7 +95,7 @@ export async function showGenerate(root, app, state) {
           data: { probability: String(step.probability) },
           on: {
             click: () =>
-              replace(detail, h("h2", {}, "After ", h("code", {}, step.read)), candidates(step.candidates, step.id)),
+              replace(detail, h("h2", {}, "After ", h("code", {}, step.input_token)), candidates(step.candidates, step.id)),
           },
         },
         texts[n],

@@ -166,12 +166,12 @@ export async function showTranslate(root, app, state) {
 
 /** Where a word comes from, and what else it could have been. @param {Trace} trace @param {string[]} ours @param {number} n @param {any} word */
 async function explained(trace, ours, n, word) {
-  const { target, steps, aligns } = trace.outline;
+  const { target, steps, has_alignment: aligned } = trace.outline;
   const words = target.words.filter((/** @type {any} */ one) => !one.special);
   const places = covering(words, ours, n);
   const first = steps[places[0]?.tokens[0] ?? 0];
   const parts = [h("h2", {}, word.text, h("span", { class: "unit" }, ` ${percent(word.probability)}`))];
-  if (aligns) {
+  if (aligned) {
     const alignment = await trace.ask("alignment");
     const row = target.words.indexOf(places[0]);
     const weights = alignment.weights[row] ?? [];

@@ -15,7 +15,7 @@ export function drawTree(tree, choose, onPin) {
   const children = new Map();
   for (const node of tree.nodes)
     if (node.parent !== null) children.set(node.parent, [...(children.get(node.parent) ?? []), node]);
-  for (const some of children.values()) some.sort((a, b) => Number(b.best) - Number(a.best) || a.rank - b.rank);
+  for (const some of children.values()) some.sort((a, b) => Number(b.on_best_path) - Number(a.on_best_path) || a.rank - b.rank);
   /** @type {Map<number, {x: number, y: number}>} */
   const at = new Map();
   let next = 0;
@@ -29,7 +29,7 @@ export function drawTree(tree, choose, onPin) {
   const width = Math.max(...[...at.values()].map(({ x }) => x)) + 100;
   const height = 16 + LINE * next;
   const inOrder = [...tree.nodes.slice(1)].sort(
-    (/** @type {any} */ a, /** @type {any} */ b) => Number(a.best) - Number(b.best),
+    (/** @type {any} */ a, /** @type {any} */ b) => Number(a.on_best_path) - Number(b.on_best_path),
   ); // the best on top
   const twigs = inOrder.map((/** @type {any} */ node) => {
     const [from, to] = [at.get(node.parent), at.get(node.number)].map(
@@ -42,7 +42,7 @@ export function drawTree(tree, choose, onPin) {
       from.y === to.y
         ? `M${start} ${from.y}H${to.x - 7}`
         : `M${start} ${from.y}H${bend - 6}Q${bend} ${from.y} ${bend} ${from.y + 8}V${to.y - 8}Q${bend} ${to.y} ${bend + 8} ${to.y}H${to.x - 7}`;
-    return s("path", { class: `twig ${node.state}${node.best ? " best" : ""}`, d });
+    return s("path", { class: `twig ${node.state}${node.on_best_path ? " best" : ""}`, d });
   });
   const chosen = (/** @type {any} */ node) => {
     for (const one of nodes) one.classList.remove("chosen");
@@ -59,12 +59,12 @@ export function drawTree(tree, choose, onPin) {
     const group = s(
       "g",
       {
-        class: `node ${node.state}${node.best ? " best" : ""}`,
+        class: `node ${node.state}${node.on_best_path ? " best" : ""}`,
         ...(node.parent === null
           ? {}
           : {
               role: "button",
-              tabindex: node.best ? "0" : "-1",
+              tabindex: node.on_best_path ? "0" : "-1",
               "aria-label": `${node.token}, step ${node.step}, ${node.state}`,
             }),
         data: { number: node.number },
@@ -116,7 +116,7 @@ export function drawTree(tree, choose, onPin) {
     note: "blue: what was chosen · large dot: it ended · ring: given up",
     shown: svg,
     table: () => ({
-      head: ["node", "from", "step", "token", "log p", "score", "worth", "state"],
+      head: ["node", "from", "step", "token", "log p of token", "log p", "score", "state"],
       rows: tree.nodes
         .slice(1)
         .map((/** @type {any} */ node) => [
@@ -124,9 +124,9 @@ export function drawTree(tree, choose, onPin) {
           String(node.parent),
           String(node.step),
           node.token,
+          node.token_log_probability,
           node.log_probability,
           node.score,
-          node.worth,
           node.state,
         ]),
     }),

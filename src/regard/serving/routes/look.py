@@ -12,11 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.errors import InputError
-from regard.interpret.ablation import Change
-from regard.interpret.branch import branch
-from regard.interpret.numbers import plain
+from regard.interpret.interventions import Intervention
+from regard.interpret.slices import json_numbers
 from regard.interpret.trace import Trace
-from regard.interpret.units import units_on
 from regard.serving.answer import as_json
 from regard.serving.asked import STRICT, Fields, check_limits, read_asked
 from regard.serving.schema import NUMBER, TEXT, WHOLE, Schema, answers, listed, obj, takes
@@ -108,11 +106,11 @@ class AskedChange(Of):
 
 
 THING: Schema = {"type": "object"}
-NUMBERS = obj("address", "axes", "shape", "spans", "labels", "values", address=TEXT, values={"type": "array"})
-UNITS = obj("layer", "units", "on", layer=TEXT, units=WHOLE, on=listed(WHOLE))
-PULLS = obj("loss", "norm", "parts", loss=NUMBER, norm=NUMBER, parts=listed(THING))
-OUTLINE = obj("id", "kind", "given", "text", "output", "model", "steps", "points", "matrices", id=TEXT, kind=TEXT,
-              given={"type": ["string", "null"]}, text=TEXT)  # fmt: skip
+NUMBERS = obj("address", "axes", "shape", "slices", "labels", "values", address=TEXT, values={"type": "array"})
+UNITS = obj("layer", "units", "active", layer=TEXT, units=WHOLE, active=listed(WHOLE))
+GRADIENTS = obj("loss", "grad_norm", "modules", loss=NUMBER, grad_norm=NUMBER, modules=listed(THING))
+OUTLINE = obj("id", "kind", "forced_target", "text", "output", "model", "steps", "points", "matrices", id=TEXT,
+              kind=TEXT, forced_target={"type": ["string", "null"]}, text=TEXT)  # fmt: skip
 
 
 def router(service: Service) -> APIRouter:
@@ -160,8 +158,8 @@ def router(service: Service) -> APIRouter:
         "/v1/look/gradients",
         "How strongly each part is pulled",
         Of,
-        PULLS,
-        lambda trace, _: trace.gradients().as_dict(),
+        GRADIENTS,
+        lambda trace, _: trace.gradient_norms().as_dict(),
     )
     return routes
 
@@ -172,7 +170,7 @@ def finite(value: Any) -> Any:
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [finite(one) for one in value]
-    return plain(value)
+    return json_numbers(value)
 
 
 def _tensor(trace: Trace, asked: AskedTensor) -> Any:
@@ -189,7 +187,7 @@ def _product(trace: Trace, asked: AskedProduct) -> Any:
 
 
 def _units(trace: Trace, asked: AskedUnits) -> Any:
-    found = units_on(trace, asked.layer)
+    found = trace.active_units(asked.layer)
     if found is None:
         some = [one.group for one in trace.points.values() if one.part == "feed_forward" and one.point == "hidden"]
         there = f"; the layers that have are {', '.join(some)}." if some else "; nor has any other of this network."
@@ -198,26 +196,30 @@ def _units(trace: Trace, asked: AskedUnits) -> Any:
 
 
 def _tree(trace: Trace, _: Of) -> Any:
-    return None if trace.tree is None else trace.tree.as_dict(trace.subject.target)
+    return None if trace.tree is None else trace.tree.as_dict(trace.model.target_tokenizer)
 
 
 def _node(trace: Trace, asked: AskedNode) -> Any:
-    found = branch(trace, asked.node)
+    found = trace.branch(asked.node)
     attention = None
     if asked.at is not None:
-        weights = found.tensor(f"{asked.at}.weights@{len(found.read) - 1}")  # (H, 1, S)
+        weights = found.tensor(f"{asked.at}.weights@{len(found.decoder_input) - 1}")  # (H, 1, S)
         attention = {"labels": weights.labels[-1], "values": weights.values[:, 0].tolist()}
-    last = found.steps[-1].as_dict()
-    return {"text": found.forced, "tokens": found.subject.target.ids_to_tokens(found.written.follows), "step": last,
-            "log_probability": found.log_probability, "attention": attention}  # fmt: skip
+    return {
+        "text": found.forced_target,
+        "tokens": found.model.target_tokenizer.ids_to_tokens(found.decoded.target_ids),
+        "step": found.steps[-1].as_dict(),
+        "log_probability": found.log_probability,
+        "attention": attention,
+    }
 
 
 def _heads(trace: Trace, _: Of) -> Any:
-    return [head.as_dict() for head in trace.heads()]
+    return [head.as_dict() for head in trace.head_costs()]
 
 
 def _changed(trace: Trace, asked: AskedChange) -> Any:
-    return trace.changed(*(Change.parse(change) for change in asked.changes)).as_dict()
+    return trace.intervene(*(Intervention.parse(change) for change in asked.changes)).as_dict()
 
 
 def _span(given: list[int] | None) -> tuple[int, int] | None:

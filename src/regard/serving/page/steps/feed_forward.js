@@ -25,7 +25,7 @@ export const feedForward = {
     const further = columns.map((column) => column + wide); // where the values of gates stand
     const tensor = (/** @type {string} */ point, /** @type {number[]} */ part) =>
       trace.tensor(`${place}.${point}`, { columns: part });
-    const [inner, hidden, value, { on }] = await Promise.all([
+    const [inner, hidden, value, { active: on }] = await Promise.all([
       tensor("inner", columns),
       tensor("hidden", columns),
       way.gates ? tensor("inner", further) : null,

@@ -46,7 +46,7 @@ export const gates = {
         found[0].labels[0],
         points.map((/** @type {any} */ point) => ({
           title: point.point.replaceAll("_", " "),
-          note: point.what,
+          note: point.description,
           values: values[point.point],
           top: ["cell", "sum"].includes(point.point) ? undefined : 1,
         })),

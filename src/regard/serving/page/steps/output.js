@@ -28,7 +28,7 @@ export const output = {
         menu(
           "time",
           "After",
-          steps.map((/** @type {any} */ one, /** @type {number} */ n) => [n, `${n}: ${one.read} → ${one.chosen}`]),
+          steps.map((/** @type {any} */ one, /** @type {number} */ n) => [n, `${n}: ${one.input_token} → ${one.token}`]),
           time,
           (one) => ({ time: Number(one) }),
         ),
@@ -42,10 +42,10 @@ export const output = {
       const known = step.candidates.find((/** @type {any} */ one) => one.id === id)?.probability ?? step.probability;
       const sums = [multiplied("logit", cell)];
       if (row && shares) sums.push({ name: "softmax", how: powers(row, id), mine: shares[id], theirs: known });
-      say_.show(step.candidates.find((/** @type {any} */ one) => one.id === id)?.token ?? step.chosen, sums);
+      say_.show(step.candidates.find((/** @type {any} */ one) => one.id === id)?.token ?? step.token, sums);
     };
     root.append(
-      h("h3", {}, "What could follow ", h("code", {}, step.read)),
+      h("h3", {}, "What could follow ", h("code", {}, step.input_token)),
       candidates(step.candidates, step.id, choose),
       say_.element,
     );

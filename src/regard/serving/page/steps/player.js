@@ -22,7 +22,7 @@ export const player = {
   exists: (/** @type {any} */ trace) => trace.outline.steps.length > 0,
   /** @param {HTMLElement} root @param {import("../places.js").Here} here */
   async show(root, { trace, state }) {
-    const { steps, source, read } = trace.outline;
+    const { steps, source, decoder_input: read } = trace.outline;
     const crossing = places(trace, "weights").filter((place) => place.includes("cross_attention"));
     const some = crossing.length ? crossing : places(trace, "weights").filter((place) => place.startsWith("decoder"));
     const place = some.length ? nearest(some, state.at) : null;
@@ -63,7 +63,7 @@ export const player = {
     const to = (/** @type {number} */ next) => {
       time = Math.max(0, Math.min(steps.length - 1, next));
       slider.value = String(time);
-      slider.setAttribute("aria-valuetext", `Step ${time}: ${steps[time].chosen}`);
+      slider.setAttribute("aria-valuetext", `Step ${time}: ${steps[time].token}`);
       note({ time, node: 0 });
       replace(stage, ...shown());
     };
@@ -104,8 +104,8 @@ export const player = {
         h(
           "h3",
           {},
-          step.given ? "What follows was given: " : "So it writes ",
-          h("code", { class: "written" }, step.chosen),
+          step.forced ? "What follows was given: " : "So it writes ",
+          h("code", { class: "written" }, step.token),
           h(
             "span",
             { class: "unit" },
@@ -136,8 +136,8 @@ export const player = {
           head: ["step", "reads", "writes", "probability", "entropy", ...(weights?.labels[1] ?? [])],
           rows: steps.map((/** @type {any} */ step, /** @type {number} */ n) => [
             String(n),
-            step.read,
-            step.chosen,
+            step.input_token,
+            step.token,
             step.probability,
             step.entropy,
             ...(weights?.values[n] ?? []),

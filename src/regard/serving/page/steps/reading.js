@@ -23,8 +23,8 @@ export const reading = {
   exists: (/** @type {any} */ trace) => Boolean(trace.outline.head),
   /** @param {HTMLElement} root @param {import("../places.js").Here} here */
   async show(root, { trace, state }) {
-    /** @type {{kind: string, readings: any[]}} */
-    const { kind, readings } = trace.outline.head;
+    /** @type {{kind: string, predictions: any[]}} */
+    const { kind, predictions: readings } = trace.outline.head;
     const number = Math.min(state.time ? state.time - 1 : firstOf(readings), readings.length - 1); // 0 is: not said
     const one = readings[number];
     const at = one.direction ? `head.${one.direction}.logits` : "head.logits";
@@ -50,7 +50,7 @@ export const reading = {
               "Where",
               readings.map((other, n) => [
                 n + 1,
-                `${other.place}: ${other.token}${other.direction ? `, ${other.direction}` : ""}`,
+                `${other.position}: ${other.token}${other.direction ? `, ${other.direction}` : ""}`,
               ]),
               number + 1,
               (chosen) => ({ time: Number(chosen) }),
@@ -72,15 +72,15 @@ function firstOf(readings) {
 }
 
 /** The row of the logits that a reading comes from: where two directions read, a token is guessed at its neighbour. @param {any} one */
-function rowOf({ place, direction }) {
-  return (place ?? 0) + (direction === "forwards" ? -1 : direction === "backwards" ? 1 : 0);
+function rowOf({ position, direction }) {
+  return (position ?? 0) + (direction === "forwards" ? -1 : direction === "backwards" ? 1 : 0);
 }
 
 /** @param {any} trace @param {string} at @param {number | null} row null: there is only one @returns {Promise<number[] | null>} */
 async function logits(trace, at, row) {
   if (row === null) return (await trace.tensor(at)).values;
   if (at !== "head.logits" || trace.outline.head.kind === "tokens") {
-    if (trace.outline.model.vocabulary > MOST) return null;
+    if (trace.outline.model.vocab_size > MOST) return null;
   }
   return (await trace.tensor(at, { rows: [row, row + 1] })).values[0];
 }

@@ -145,7 +145,7 @@ function difference(found) {
     h(
       "p",
       { class: "note", data: { cost: String(found.cost) } },
-      found.same ? "The output is the same. " : `The output differs from step ${found.first} on. `,
+      found.same ? "The output is the same. " : `The output differs from step ${found.first_difference} on. `,
       `The log-probability of the first output falls by ${short(found.cost, 3)}.`,
     ),
     h(

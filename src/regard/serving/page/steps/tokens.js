@@ -26,7 +26,7 @@ export const tokens = {
     root.append(
       say(
         "A network reads numbers, so a text is cut into sub-words of a fixed vocabulary of ",
-        h("b", {}, outline.model.vocabulary.toLocaleString("en")),
+        h("b", {}, outline.model.vocab_size.toLocaleString("en")),
         ", and each is replaced by its place there. Frequent words are whole; rare ones are spelled from parts.",
       ),
     );

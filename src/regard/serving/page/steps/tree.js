@@ -42,7 +42,7 @@ export const tree = {
         h(
           "p",
           { class: "note" },
-          `${STATES[node.state]} log p of this token ${short(node.log_probability, 3)} · of the whole ${short(node.score, 3)} · after the length penalty ${short(node.worth, 3)}`,
+          `${STATES[node.state]} log p of this token ${short(node.token_log_probability, 3)} · of the whole ${short(node.log_probability, 3)} · after the length penalty ${short(node.score, 3)}`,
         ),
         branch.attention &&
           matrix({
@@ -58,14 +58,14 @@ export const tree = {
     const drawn = drawTree(found, choose, (node) => note({ node: node.number }));
     root.append(
       say(
-        found.width > 1
-          ? `Beam search keeps the ${found.width} best beginnings at every step; here is everything that it looked at. Choose a node to see its attention.`
+        found.beam > 1
+          ? `Beam search keeps the ${found.beam} best beginnings at every step; here is everything that it looked at. Choose a node to see its attention.`
           : "Greedy search takes the best token at every step: its tree is one path.",
       ),
       drawn.element,
       about,
     );
-    const best = found.nodes.filter((/** @type {any} */ node) => node.best);
+    const best = found.nodes.filter((/** @type {any} */ node) => node.on_best_path);
     const now = best[Math.min(state.time + 1, best.length - 1)];
     await drawn.choose((state.node && found.nodes[state.node]) || now);
   },

@@ -1,0 +1,146 @@
+"""Rich tables for the terminal: matrices and bars, tensor slices, intervention results and gradient norms."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from regard.interpret.gradients import GradientNorms
+from regard.interpret.interventions import InterventionResult
+from regard.interpret.slices import TensorSlice
+
+MAX_MATRIX_COLUMNS = 14  # wider matrices show only the three largest numbers of each row
+MAX_TENSOR_COLUMNS = 12  # shown of units and vocabulary
+
+
+def new_table(*columns: str, left: int = 1) -> Table:
+    """Return a table whose first `left` columns are text and whose others are numbers; unnamed columns hold bars."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(Text(column), justify="left" if number < left or not column else "right", no_wrap=True)
+    return table
+
+
+def matrix_table(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]]) -> Table:
+    """Return a matrix with labels, the largest number of each row in bold."""
+    if len(columns) > MAX_MATRIX_COLUMNS:
+        table = new_table("", "largest", "second", "third")
+        for label, row in zip(rows, values, strict=True):
+            order = sorted(range(len(row)), key=lambda n: -row[n])[:3]
+            table.add_row(Text(label), *(Text(f"{columns[n]} {format_number(row[n])}") for n in order))
+        return table
+    table = new_table("", *columns)
+    for label, row in zip(rows, values, strict=True):
+        largest = max(row)
+        table.add_row(Text(label), *(_matrix_cell(value, value == largest) for value in row))
+    return table
+
+
+def _matrix_cell(value: float, largest: bool) -> Text:
+    style = "bold cyan" if largest else "dim" if value < 0.05 else ""
+    return Text(format_number(value), style=style)
+
+
+def format_number(value: float, digits: int = 2) -> str:
+    """Format a number with fixed digits; numbers that round to zero become a dot."""
+    if math.isinf(value):
+        return "−∞"
+    return f"{value:.{digits}f}" if abs(value) >= 0.5 * 10**-digits else "·"
+
+
+def format_vector(values: Sequence[float], count: int = 5) -> str:
+    """Format the first numbers of a vector."""
+    rest = " …" if len(values) > count else ""
+    return " ".join(f"{value:6.2f}" for value in values[:count]) + rest
+
+
+def bar(fraction: float, width: int = 20) -> Text:
+    """Return a fraction of one as a bar of block characters."""
+    eighths = round(fraction * width * 8)
+    blocks = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+    return Text(blocks.ljust(width), style="cyan")
+
+
+def tensor_tables(tensor: TensorSlice) -> Iterator[RenderableType]:
+    """Render a tensor as matrices, one for each index of the axes before the last two."""
+    sizes = " × ".join(f"{size} {axis.replace('_', ' ')}" for size, axis in zip(tensor.shape, tensor.axes, strict=True))
+    yield Text.assemble((tensor.address, "bold"), f"  {tensor.description}  ", (f"({sizes})", "dim"))
+    is_vector = tensor.values.ndim == 1
+    values = tensor.values.reshape(1, -1) if is_vector else tensor.values
+    labels = (None, tensor.labels[0]) if is_vector else tensor.labels
+    rows = [""] if is_vector else _labels_or_numbers(labels[-2], values.shape[-2])
+    shown = min(MAX_TENSOR_COLUMNS, values.shape[-1])
+    columns = _labels_or_numbers(labels[-1], values.shape[-1])[:shown]
+    for index in product(*(range(size) for size in values.shape[:-2])):
+        if index:
+            yield Text(", ".join(f"{axis} {n}" for axis, n in zip(tensor.axes, index, strict=False)), style="italic")
+        yield matrix_table(rows, columns, values[index][:, :shown].tolist())
+    if shown < values.shape[-1]:
+        yield Text(f"first {shown} of {values.shape[-1]} columns; use --json for all", style="dim")
+
+
+def _labels_or_numbers(labels: list[str] | None, count: int) -> list[str]:
+    return labels if labels is not None else [str(n) for n in range(count)]
+
+
+class ResultTexts(NamedTuple):
+    """Texts for one kind of intervention result."""
+
+    same: str
+    different: str
+    scored: str
+    columns: tuple[str, ...]
+
+
+RESULT_TEXTS = {
+    "output": ResultTexts(
+        "The output is unchanged", "The outputs differ from step {step}", "log p of the original output", ("token",)
+    ),
+    "classes": ResultTexts("The label is unchanged", "The label changed", "log p of {}", ("label",)),
+    "tags": ResultTexts(
+        "The tags are unchanged", "The tags differ from {token}", "log p of the tags", ("token", "tag")
+    ),
+    "tokens": ResultTexts(
+        "The predictions are unchanged", "The predictions differ from {token}", "log p of the tokens", ("at", "token")
+    ),
+}
+
+
+def intervention_tables(result: InterventionResult) -> Iterator[RenderableType]:
+    """Render both outputs, and the original output token by token."""
+    yield Text.assemble(("Changed: ", "dim"), ", ".join(result.interventions))
+    yield Text.assemble(("before  ", "dim"), result.before)
+    yield Text.assemble(("after   ", "dim"), (result.after, "bold" if not result.same else ""))
+    texts = RESULT_TEXTS[result.kind]
+    first = result.first_difference
+    token = None if first is None else result.steps[min(first, len(result.steps) - 1)].source_token
+    summary = texts.same if result.same else texts.different.format(step=first, token=token)
+    yield Text(f"{summary}; {texts.scored.format(result.steps[0].token)} falls by {result.cost:.3f}.")
+    table = new_table(*texts.columns, "p before", "p after", "", "KL divergence", left=len(texts.columns))
+    for step in result.steps:
+        names = [Text(name) for name in (step.source_token, step.token) if name is not None]
+        before, after = math.exp(step.before), math.exp(step.after)
+        table.add_row(*names, f"{before:.3f}", f"{after:.3f}", bar(after, 12), f"{step.kl_divergence:.3f}")
+    yield table
+
+
+def gradient_table(gradients: GradientNorms) -> Iterator[RenderableType]:
+    """Render the gradient norm of each module, in the order of the network."""
+    yield Text("Gradient norm of each module for the mean loss of this output.")
+    largest = max(module.grad_norm for module in gradients.modules) or 1.0
+    table = new_table("module", "grad norm", "", "relative to weights", "parameters")
+    for module in gradients.modules:
+        table.add_row(
+            Text(module.module),
+            f"{module.grad_norm:.3f}",
+            bar(module.grad_norm / largest),
+            f"{module.relative_grad_norm:.4f}",
+            f"{module.parameters:,}",
+        )
+    yield table
+    yield Text(f"loss {gradients.loss:.3f}, total gradient norm {gradients.grad_norm:.3f}", style="dim")
