@@ -36,13 +36,13 @@ from torch.nn import functional as F
 
 from regard.config import (
     Config,
+    ConstantScheduleConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     LearnedPositionsConfig,
     SpecialTokensConfig,
     TrainingConfig,
 )
-from regard.config.training import ConstantScheduleConfig
 from regard.data.batching import DataPosition
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore, open_store, write_store

@@ -83,12 +83,12 @@ def test_settings_survive_json(preset: str) -> None:
         ),
         (
             "model.positions=learnt",
-            "model.positions.kind = 'learnt' should be 'sinusoidal', 'learned', 'rotary', 'alibi', 'relative', "
-            "'syntax' or 'none' (did you mean learned?).",
+            "model.positions.kind = 'learnt' should be 'alibi', 'learned', 'none', 'relative', 'rotary', "
+            "'sinusoidal' or 'syntax' (did you mean learned?).",
         ),
         (
             'model={key_width=5, positions="rotary"}',
-            "model.positions = 'rotary' turns pairs of entries, and model.key_width = 5 is odd: "
+            "model.positions = 'rotary' rotates pairs of entries, but model.key_width = 5 is odd: "
             "set model.key_width to an even number.",
         ),
         (
@@ -97,8 +97,8 @@ def test_settings_survive_json(preset: str) -> None:
         ),
         (
             "model.positions={kind='syntax', depth=false, distance=false}",
-            "model.positions.distance = False with depth = false as well leaves nothing of the tree: "
-            "keep one of the two.",
+            "model.positions.distance = False together with depth = false leaves the tree unused: "
+            "set one of the two to true.",
         ),
         ("model.positions={kind='syntax', max_depth=0}", "model.positions.max_depth = 0 should be greater than 0."),
         ("model.positions={kind='rotary', base=1}", "model.positions.base = 1 should be greater than 1."),
@@ -110,11 +110,11 @@ def test_settings_survive_json(preset: str) -> None:
         ),
         (
             "model.attention=linear",
-            "model.attention.kind = 'linear' should be 'full', 'linformer', 'bigbird' or 'window'.",
+            "model.attention.kind = 'linear' should be 'bigbird', 'full', 'linformer' or 'window'.",
         ),
         (
             'model.attention={kind="bigbird", window_blocks=4}',
-            "model.attention.window_blocks = 4 has no middle: use 3 or 5.",
+            "model.attention.window_blocks = 4 should be odd, so that the window has a center: use 3 or 5.",
         ),
         ("model.positions.none=1", "model.positions.none is not a setting; the settings here are kind, layout."),
         ("model.width=16777213", "model.heads = 4 does not divide model.width = 16777213: use 1."),
@@ -150,7 +150,7 @@ def test_a_setting_spelled_like_a_variant_is_still_named() -> None:
 
 def test_a_tree_is_for_networks_that_have_a_parsed_source() -> None:
     sentence = (
-        "model.positions.kind = 'syntax' needs a source that is given with its parse, which only a translator has: "
+        "model.positions.kind = 'syntax' needs a parsed source sentence, which only a translator has: "
         "use model.kind = 'encoder-decoder', or other positions."
     )
     assert complaint("gpt-char", "model.positions=syntax") == f"--set model.positions=syntax: {sentence}"
@@ -161,8 +161,8 @@ def test_a_tree_is_for_networks_that_have_a_parsed_source() -> None:
 def test_mixtures_have_no_distance_in_a_tree() -> None:
     linformer = "model.attention=linformer"
     assert complaint("tiny", "model.positions=syntax", linformer) == (
-        f"--set {linformer}: model.attention.kind = 'linformer' looks at mixtures of tokens, which have no distance in "
-        "a tree: set model.positions.distance = false, or use other attention."
+        f"--set {linformer}: model.attention.kind = 'linformer' attends to mixtures of positions, which have no "
+        "distance in a tree: set model.positions.distance = false, or use other attention."
     )
     assert load_config(
         "tiny", ["model.positions=syntax", "model.positions.distance=false", linformer]
@@ -172,15 +172,16 @@ def test_mixtures_have_no_distance_in_a_tree() -> None:
 def test_pieces_that_change_have_no_place_in_a_tree() -> None:
     dropout = "tokenizer.dropout=0.1"
     assert complaint("tiny", "model.positions=syntax", dropout) == (
-        f"--set {dropout}: tokenizer.dropout = 0.1 cuts words into other pieces each time, but "
-        "model.positions.kind = 'syntax' has places for the usual ones only: set tokenizer.dropout = 0."
+        f"--set {dropout}: tokenizer.dropout = 0.1 splits words into different tokens each time, but "
+        "model.positions.kind = 'syntax' stores positions for the usual ones only: set tokenizer.dropout = 0."
     )
 
 
 @pytest.mark.parametrize("kind", ["linformer", "bigbird"])
 def test_attention_to_whole_texts_is_not_for_language_models(kind: str) -> None:
     assert complaint("gpt-small", f"model.attention={kind}") == (
-        f"--set model.attention={kind}: model.attention.kind = '{kind}' looks ahead, which a decoder must not: "
+        f"--set model.attention={kind}: model.attention.kind = '{kind}' attends to later positions, which a "
+        "decoder must not: "
         "use 'window' or 'full'."
     )
 
@@ -188,8 +189,9 @@ def test_attention_to_whole_texts_is_not_for_language_models(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["alibi", "relative"])
 def test_mixtures_of_tokens_have_no_distance(kind: str) -> None:
     sentence = (
-        "model.attention.kind = 'linformer' looks at mixtures of tokens, which have no distance, and "
-        f"model.positions.kind = '{kind}' needs one: use sinusoidal, learned, rotary or none."
+        "model.attention.kind = 'linformer' attends to mixtures of positions, but "
+        f"model.positions.kind = '{kind}' needs the distance between positions: "
+        "use sinusoidal, learned, rotary or none."
     )
     setting = "model.attention=linformer"
     assert complaint("tiny", f"model.positions={kind}", setting) == f"--set {setting}: {sentence}"
@@ -223,7 +225,7 @@ def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
         (
             "[model]\ndropout = 0\n[training]\nsteps = 9\nrdrop = 1\nseed = 3\n",
             5,
-            "training.rdrop = 1 compares two readings that differ by dropout, and there is none: set model.dropout "
+            "training.rdrop = 1 compares two passes that differ by dropout, but there is none: set model.dropout "
             "above 0.",
         ),
     ],
@@ -266,7 +268,7 @@ def test_an_unknown_preset_gets_a_sentence(tmp_path: Path) -> None:
 
 def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
-    remedy = "give a preset or the path of a TOML file."
+    remedy = "pass a preset or the path of a TOML file."
     assert complaint(missing) == f"{missing}: cannot be read (No such file or directory); {remedy}"
     assert complaint(tmp_path) == f"{tmp_path}: cannot be read (Is a directory); {remedy}"
     broken = tmp_path / "broken.toml"
@@ -274,6 +276,6 @@ def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
     assert complaint(broken).startswith(f"{broken}: is not valid TOML: ")
     assert "line 1" in complaint(broken)
     broken.write_text("a=" + "[" * 5000 + "]" * 5000)
-    assert complaint(broken) == f"{broken}: is not a file of settings: a number or a table in it has no end."
+    assert complaint(broken) == f"{broken}: is not a valid config file: a number is too long or tables are too deep."
     broken.write_bytes(b"# caf\xe9\n")
     assert complaint(broken) == f"{broken}: is not UTF-8 text (byte 5); save it as UTF-8."

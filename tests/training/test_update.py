@@ -9,7 +9,7 @@ from torch import nn
 
 from family import DECODERS, batches, make
 from family import Batch as Sentences
-from regard.config.training import AdamConfig, AdamWConfig
+from regard.config import AdamConfig, AdamWConfig
 from regard.models import Network
 from regard.models.weights import named_tensors
 from regard.training.objectives import NextToken, TokenBatch

@@ -96,7 +96,7 @@ def run(
     that learns from text by the perplexity of what it predicts: hidden tokens, or for ELMo both directions.
     """
     from regard.api import load
-    from regard.config.model import LABEL_TASKS
+    from regard.config import LABEL_TASKS
     from regard.data.lines import InvalidLines
     from regard.training.display import display_for
     from regard.training.measuring import MEASURED

@@ -1,40 +1,59 @@
-"""Every setting, typed and checked, and the way from presets, files and `--set` to one `Config`.
+"""Typed settings: the config classes, and functions that load them from presets, TOML files and `--set`.
 
-This room knows nothing of torch, so that reading and checking settings is instant.
+The package does not import torch, so that loading and checking settings is fast.
 """
 
 from regard.config.attention import (
+    ATTENTION,
+    AttentionConfig,
     BigBirdAttentionConfig,
     FullAttentionConfig,
     LinformerAttentionConfig,
     WindowAttentionConfig,
 )
+from regard.config.base import BaseConfig, VariantConfig
 from regard.config.data import CorpusConfig, DataConfig, TokenizerConfig
-from regard.config.errors import ConfigSource
-from regard.config.heads import ClassHeadConfig, HeadConfig, NoHeadConfig, TagHeadConfig, TokenHeadConfig
-from regard.config.model import (
-    BidirectionalLanguageModelConfig,
-    DecoderOnlyConfig,
+from regard.config.errors import ConfigSource, did_you_mean
+from regard.config.network import (
+    LABEL_TASKS,
+    ClassHeadConfig,
     EncoderConfig,
-    EncoderDecoderConfig,
-    EncoderOnlyConfig,
-    ModelConfig,
+    HeadConfig,
     NetworkConfig,
-    RecurrentConfig,
-    RecurrentEncoderDecoderConfig,
-    RecurrentLanguageModelConfig,
-    TransformerConfig,
+    NoHeadConfig,
+    TagHeadConfig,
+    TokenHeadConfig,
+)
+from regard.config.optimizers import (
+    OPTIMIZERS,
+    SCHEDULES,
+    AdamConfig,
+    AdamWConfig,
+    ConstantScheduleConfig,
+    CosineScheduleConfig,
+    InverseSqrtScheduleConfig,
+    OptimizerConfig,
+    PlateauScheduleConfig,
+    ScheduleConfig,
 )
 from regard.config.positions import (
+    POSITIONS,
     AlibiPositionsConfig,
     LearnedPositionsConfig,
     NoPositionsConfig,
+    PositionsConfig,
     RelativePositionsConfig,
     RotaryPositionsConfig,
     SinusoidalPositionsConfig,
     SyntaxPositionsConfig,
 )
-from regard.config.schema import Config, SpecialTokensConfig
+from regard.config.recurrent import (
+    BidirectionalLanguageModelConfig,
+    RecurrentConfig,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+)
+from regard.config.schema import Config, ModelConfig, SpecialTokensConfig
 from regard.config.sources import (
     load_config,
     load_sources,
@@ -45,17 +64,43 @@ from regard.config.sources import (
     unchecked_value,
     validate_sources,
 )
-from regard.config.training import BLEU_TOKENIZERS, TestingConfig, TrainingConfig, ValidationConfig
+from regard.config.training import (
+    BLEU_TOKENIZERS,
+    MaskingConfig,
+    TestingConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
+from regard.config.transformer import (
+    AutoregressiveConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    EncoderOnlyConfig,
+    TransformerConfig,
+)
+from regard.config.word2vec import Word2VecConfig, Word2VecDataConfig, Word2VecRunConfig
 
 __all__ = [
+    "ATTENTION",
     "BLEU_TOKENIZERS",
+    "LABEL_TASKS",
+    "OPTIMIZERS",
+    "POSITIONS",
+    "SCHEDULES",
+    "AdamConfig",
+    "AdamWConfig",
     "AlibiPositionsConfig",
+    "AttentionConfig",
+    "AutoregressiveConfig",
+    "BaseConfig",
     "BidirectionalLanguageModelConfig",
     "BigBirdAttentionConfig",
     "ClassHeadConfig",
     "Config",
     "ConfigSource",
+    "ConstantScheduleConfig",
     "CorpusConfig",
+    "CosineScheduleConfig",
     "DataConfig",
     "DecoderOnlyConfig",
     "EncoderConfig",
@@ -63,17 +108,23 @@ __all__ = [
     "EncoderOnlyConfig",
     "FullAttentionConfig",
     "HeadConfig",
+    "InverseSqrtScheduleConfig",
     "LearnedPositionsConfig",
     "LinformerAttentionConfig",
+    "MaskingConfig",
     "ModelConfig",
     "NetworkConfig",
     "NoHeadConfig",
     "NoPositionsConfig",
+    "OptimizerConfig",
+    "PlateauScheduleConfig",
+    "PositionsConfig",
     "RecurrentConfig",
     "RecurrentEncoderDecoderConfig",
     "RecurrentLanguageModelConfig",
     "RelativePositionsConfig",
     "RotaryPositionsConfig",
+    "ScheduleConfig",
     "SinusoidalPositionsConfig",
     "SpecialTokensConfig",
     "SyntaxPositionsConfig",
@@ -84,7 +135,12 @@ __all__ = [
     "TrainingConfig",
     "TransformerConfig",
     "ValidationConfig",
+    "VariantConfig",
     "WindowAttentionConfig",
+    "Word2VecConfig",
+    "Word2VecDataConfig",
+    "Word2VecRunConfig",
+    "did_you_mean",
     "load_config",
     "load_sources",
     "preset_names",

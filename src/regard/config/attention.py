@@ -1,63 +1,86 @@
-"""The settings of self-attention: who looks at whom."""
+"""Settings of self-attention: which positions each position attends to."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from regard.config.base import BaseConfig, Size, variant
+from regard.config.base import Size, VariantConfig
+from regard.registry import Registry
 
 
-class FullAttentionConfig(BaseConfig):
-    """Every token looks at every other (§3.2.1)."""
+class AttentionConfig(VariantConfig):
+    """A self-attention kernel.
 
+    The builder is called as `build(config, model, encoder=...)` with the settings of the Transformer, and returns a
+    function that makes the kernel of one layer.
+    """
+
+    default_kind: ClassVar[str] = "full"
+    causal: ClassVar[bool] = True
+    """Whether the kernel can hide later positions, as a decoder needs."""
+    keeps_positions: ClassVar[bool] = True
+    """Whether a key stands for one position, so that distances between queries and keys exist."""
+
+
+ATTENTION: Registry[type[AttentionConfig]] = Registry("attention")
+AttentionConfig.registry = ATTENTION
+
+
+@ATTENTION.register("full")
+class FullAttentionConfig(AttentionConfig):
+    """Every position attends to every other position (§3.2.1)."""
+
+    builder: ClassVar = "regard.models.assembly:build_full_attention"
     kind: Literal["full"] = "full"
 
 
-class LinformerAttentionConfig(BaseConfig):
-    """Keys and values are mixed into a fixed number along the length, in encoders (Wang et al. 2020)."""
+@ATTENTION.register("linformer")
+class LinformerAttentionConfig(AttentionConfig):
+    """Keys and values are projected along the length to a fixed number, in encoders only (Wang et al. 2020)."""
 
+    builder: ClassVar = "regard.models.assembly:build_linformer_attention"
+    causal: ClassVar[bool] = False
+    keeps_positions: ClassVar[bool] = False
     kind: Literal["linformer"] = "linformer"
     projected_length: Size = 128
-    """k: how many mixtures of keys, and of values, are left to look at."""
+    """k: number of projected keys and values."""
     max_length: Size = 512
-    """n: how many tokens the mixtures are learned for: the longest sequence the network can read."""
+    """n: length of the projections, which is the longest sequence the network accepts."""
     sharing: Literal["none", "headwise", "key-value", "layerwise"] = "headwise"
-    """Who shares a projection: nobody; all heads; keys and values too; all layers too."""
+    """Which projections are shared: none; across heads; across keys and values too; across layers too."""
 
 
-class BigBirdAttentionConfig(BaseConfig):
-    """Blocks of tokens see their neighbours, a few global and a few random blocks, in encoders (Zaheer et al. 2020)."""
+@ATTENTION.register("bigbird")
+class BigBirdAttentionConfig(AttentionConfig):
+    """Blocks of positions attend to neighboring, global and random blocks, in encoders only (Zaheer et al. 2020)."""
 
+    builder: ClassVar = "regard.models.assembly:build_bigbird_attention"
+    causal: ClassVar[bool] = False
     kind: Literal["bigbird"] = "bigbird"
     block_size: Size = 64
-    """Tokens in a block."""
+    """Positions per block."""
     window_blocks: Size = 3
-    """Blocks around a token's own that it sees, its own included; odd."""
+    """Width of the local window in blocks, centered on a position's own block; odd."""
     global_blocks: Annotated[int, Field(ge=0, le=2**24)] = 2
-    """Blocks that see all and are seen by all: the first and the last by turns, from both ends of the text."""
+    """Blocks that attend to all and are attended by all, taken alternately from the start and the end of the text."""
     random_blocks: Annotated[int, Field(ge=0, le=2**24)] = 3
-    """Further blocks that each block sees, drawn once and for all from `seed`."""
+    """Additional random blocks that each block attends to; fixed by `seed`."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """What the random blocks follow from, together with the number of blocks in the text."""
+    """Seed of the random blocks, together with the number of blocks in the text."""
 
     @field_validator("window_blocks")
     @classmethod
-    def _has_a_middle(cls, blocks: int) -> int:
+    def _check_window_is_odd(cls, blocks: int) -> int:
         if blocks % 2 == 0:
-            raise ValueError(f"has no middle: use {blocks - 1} or {blocks + 1}")
+            raise ValueError(f"should be odd, so that the window has a center: use {blocks - 1} or {blocks + 1}")
         return blocks
 
 
-class WindowAttentionConfig(BaseConfig):
-    """Each token looks at those near it: on both sides in an encoder, backwards only in a decoder."""
+@ATTENTION.register("window")
+class WindowAttentionConfig(AttentionConfig):
+    """Each position attends to nearby positions: on both sides in an encoder, to earlier ones in a decoder."""
 
+    builder: ClassVar = "regard.models.assembly:build_window_attention"
     kind: Literal["window"] = "window"
     window: Size = 128
-    """How far a token sees, in tokens to each side; it also sees itself."""
-
-
-AttentionConfig = Annotated[
-    FullAttentionConfig | LinformerAttentionConfig | BigBirdAttentionConfig | WindowAttentionConfig,
-    Field(discriminator="kind"),
-    variant("full"),
-]
+    """Number of positions visible on each side, besides the position itself."""

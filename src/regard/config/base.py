@@ -1,16 +1,43 @@
-"""What every table of settings is made of."""
+"""Base classes of all settings: strict tables, number types, and variants that are selected by `kind`.
 
-from typing import Annotated, Any
+Two kinds of variants exist. A closed union lists its classes (`ModelConfig`, `HeadConfig`); an open one is a
+`VariantConfig` whose classes are registered by name, so that other packages can add their own:
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+    @POSITIONS.register("my-scheme")
+    class MySchemeConfig(PositionsConfig):
+        kind: Literal["my-scheme"] = "my-scheme"
+        builder: ClassVar = "my_package.positions:build"
+"""
 
-Size = Annotated[int, Field(gt=0, le=2**24)]  # past that, it is a slip of the finger
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from regard.errors import ConfigError
+from regard.registry import Registry
+
+Size = Annotated[int, Field(gt=0, le=2**24)]  # larger values are typing errors
 Depth = Annotated[int, Field(gt=0, le=1000)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def _as_tuple(value: Any) -> Any:
+    """Accept a single string for a list of strings, and a list for a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
 
 class BaseConfig(BaseModel):
-    """A table of settings: nothing unknown is accepted, nothing is converted silently, nothing changes later."""
+    """A table of settings: unknown keys are errors, values are not converted, instances are frozen."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -18,7 +45,7 @@ class BaseConfig(BaseModel):
 
 
 def variant(default: str) -> BeforeValidator:
-    """Accept a variant's name for its table, and take a table that names no kind to be of the default kind."""
+    """Complete the table of a closed union: a bare name selects a variant, a table without `kind` is the default."""
 
     def complete(value: Any) -> Any:
         if isinstance(value, str):
@@ -26,3 +53,106 @@ def variant(default: str) -> BeforeValidator:
         return {"kind": default, **value} if isinstance(value, dict) else value
 
     return BeforeValidator(complete)
+
+
+class VariantConfig(BaseConfig):
+    """One of several variants of a component, selected by `kind` from a registry.
+
+    A direct subclass sets `registry` and `default_kind` and is the type of fields: `positions: PositionsConfig`.
+    Its subclasses are the variants. Each has a `kind` with a default, and a `builder`: the function that builds the
+    implementation, as an import path, so that settings never import torch, or as a callable.
+    """
+
+    registry: ClassVar[Registry[Any]]
+    default_kind: ClassVar[str]
+    builder: ClassVar[str | Callable[..., Any]] = ""
+    kind: str
+    """Name of the variant."""
+
+    def load_builder(self) -> Callable[..., Any]:
+        """Return the function that builds the implementation of this variant."""
+        if not isinstance(self.builder, str):
+            return type(self).builder  # type: ignore[return-value]  # not bound to the instance
+        module, _, function = self.builder.partition(":")
+        try:
+            builder: Callable[..., Any] = getattr(import_module(module), function)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"the builder {self.builder!r} of {self.kind!r} ({self.registry.group}) cannot be loaded: {error}; "
+                "set it to 'module:function'."
+            ) from error
+        return builder
+
+    @classmethod
+    def variant_class(cls, kind: object) -> "type[VariantConfig] | None":
+        """Return the class registered under this kind; None if there is none."""
+        return cls.registry[kind] if isinstance(kind, str) and kind in cls.registry else None
+
+    @classmethod
+    def is_open(cls) -> bool:
+        """Return whether this class stands for all its registered variants, and is not one itself."""
+        return "default_kind" in cls.__dict__
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        if not cls.is_open():
+            return schema
+        return core_schema.no_info_before_validator_function(
+            cls._select, schema, serialization=core_schema.simple_ser_schema("any")
+        )
+
+    @classmethod
+    def _select(cls, value: Any) -> Any:
+        """Validate a name or a table as the registered variant that it names."""
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, dict):
+            return value
+        value = {"kind": cls.default_kind, **value}
+        selected = cls.variant_class(value["kind"])
+        if selected is None:
+            names = ", ".join(map(repr, cls.registry.names()))
+            tag = {"discriminator": "'kind'", "tag": str(value["kind"]), "expected_tags": names}
+            raise PydanticKnownError("union_tag_invalid", tag)
+        return selected.model_validate(value)
+
+
+def field_annotation(table: Any, key: str) -> Any:
+    """Return the annotation of a key in a table, which is a config class or a `dict`; None if there is no such key."""
+    if isinstance(table, type) and issubclass(table, BaseModel):
+        field = table.model_fields.get(key)
+        return None if field is None else field.annotation
+    return get_args(table)[1] if get_origin(table) is dict else None
+
+
+def select_table(annotation: Any, value: Any) -> Any:
+    """Return the table that a setting is: the config class that the `kind` in its value selects, or a `dict`.
+
+    `value` is the unchecked value of the setting; None is returned if it selects no class.
+    """
+    if get_origin(annotation) is dict:
+        return annotation
+    classes = list(_table_classes(annotation))
+    kind = value.get("kind") if isinstance(value, Mapping) else value
+    if not classes:
+        return None
+    if issubclass(classes[0], VariantConfig) and classes[0].is_open():
+        return classes[0].variant_class(kind if isinstance(kind, str) else classes[0].default_kind)
+    if len(classes) == 1 or not isinstance(kind, str):
+        return classes[0]
+    return {cls.model_fields["kind"].default: cls for cls in classes}.get(kind)
+
+
+def union_kinds(annotation: Any) -> set[str]:
+    """Return the kinds of a closed union; pydantic names the selected one in the location of an error."""
+    classes = list(_table_classes(annotation))
+    return {cls.model_fields["kind"].default for cls in classes} if len(classes) > 1 else set()
+
+
+def _table_classes(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the config classes that a field may hold, those inside them not included."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _table_classes(argument)

@@ -1,93 +1,83 @@
-"""The settings of the data: which files, and what is left out of them."""
+"""Settings of data and tokenizers."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from regard.config.base import BaseConfig, Rate, Size
-
-
-def _several(value: Any) -> Any:
-    """A single file may be given without brackets."""
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-
-
-Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
+from regard.config.base import BaseConfig, Probability, Size, Strings
 
 
 class CorpusConfig(BaseConfig):
-    """Where examples come from: aligned files, or files that hold everything; `.gz` or not, `-` for standard input."""
+    """Files of one split: aligned files, or files with complete examples; `.gz` is decompressed, `-` is stdin."""
 
-    source: Files = ()
-    """Sentences, one a line."""
-    target: Files = ()
-    """Their translations, line by line; one file for each of `source`."""
-    parses: Files = ()
-    """Dependency parses of `source` in CoNLL-U, sentence by line; one file for each of `source`."""
-    files: Files = ()
-    """Pairs as TSV or JSON Lines; for a language model, plain text or JSON Lines; or `builtin:phrasebook` and such.
-    For a classifier, labels and texts as TSV or JSON Lines; for a tagger, words and tags in columns."""
+    source: Strings = ()
+    """Source sentences, one per line."""
+    target: Strings = ()
+    """Translations, aligned with `source` line by line; one file for each file of `source`."""
+    parses: Strings = ()
+    """Dependency parses of `source` in CoNLL-U, one per line; one file for each file of `source`."""
+    files: Strings = ()
+    """Files with complete examples (pairs, text, labeled texts, tagged words), or a built-in corpus such as
+    `builtin:phrasebook`."""
 
     @property
     def has_files(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the split has any file."""
         return bool(self.source or self.target or self.files)
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """Every file, whatever its part."""
+        """All files of the split."""
         return (*self.source, *self.target, *self.parses, *self.files)
 
 
 class DataConfig(BaseConfig):
-    """What is read, and how."""
+    """Which data is used, and which examples are left out."""
 
     train: CorpusConfig = CorpusConfig()
-    """What the network learns from."""
+    """Training data."""
     valid: CorpusConfig = CorpusConfig()
-    """What it is measured on while it trains; without it, a share of `train` is held out."""
+    """Validation data; by default a fraction of `train` is held out."""
     test: CorpusConfig = CorpusConfig()
-    """What the best network is measured on at the end."""
+    """Test data, on which the best model is evaluated at the end."""
     store: str | None = None
-    """A folder that keeps prepared data for several runs; without it, each run keeps its own."""
+    """Folder of prepared data shared by several runs; by default each run has its own."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """The share of `train` that is kept for validation where `valid` is not given; equal pairs stay on one side."""
+    """Fraction of `train` held out for validation if `valid` is not set; equal pairs stay on the same side."""
     skip_invalid: bool = False
-    """Skip and count lines that cannot be used, rather than stop at the first."""
+    """Whether invalid lines are skipped and counted; otherwise the first one is an error."""
     max_length: Size = 256
-    """Pairs with more tokens on a side are left out, and counted; texts to classify are cut there, sentences to tag
-    divided."""
+    """Maximum number of tokens: longer pairs are left out, longer texts truncated, longer tagged sentences split."""
     max_length_ratio: Annotated[float, Field(ge=1)] = 3.0
-    """Pairs whose one side has more tokens than this many times the other's are left out, and counted."""
+    """Pairs whose longer side has more than this many times the tokens of the other are left out."""
     context_length: Size | None = None
-    """Tokens that a language model reads at once; without it, as many as it learns positions for, or 256."""
+    """Context length of language models in tokens; the default is the number of learned positions, or 256."""
     documents: Literal["concatenated", "separate"] = "concatenated"
-    """Language models: `concatenated`, one stream in blocks; `separate`, documents do not attend to each other."""
+    """Language models: `concatenated` cuts one stream of text into blocks; `separate` masks other documents."""
     tag_column: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Taggers: which column has the tag, counted from 1; without it the last, and of CoNLL-U the fourth."""
+    """Taggers: column of the tag, counted from 1; the default is the last column, and the fourth of CoNLL-U."""
 
     @property
     def splits(self) -> tuple[CorpusConfig, CorpusConfig, CorpusConfig]:
-        """Training, validation and test."""
+        """Training, validation and test data."""
         return (self.train, self.valid, self.test)
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """Every file of every part."""
-        return tuple(name for part in self.splits for name in part.file_names)
+        """All files of all splits."""
+        return tuple(name for split in self.splits for name in split.file_names)
 
 
 class TokenizerConfig(BaseConfig):
-    """How text becomes ids. `model.vocab_size` says how many there are at most."""
+    """How text is tokenized; `model.vocab_size` is the maximum number of tokens."""
 
     kind: Literal["bpe", "unigram", "byte-level", "character", "word"] = "bpe"
-    """Sub-words joined from frequent pairs (`bpe`), chosen by likelihood (`unigram`), or joined from bytes
-    (`byte-level`); single characters; whole words."""
+    """`bpe`, `unigram` and `byte-level` (BPE on bytes) learn subwords; `character` and `word` do not."""
     lowercase: bool = False
-    """Make everything lower case."""
+    """Whether text is lowercased."""
     nfkc: bool = False
-    """Unicode compatibility normalisation: ﬁ becomes fi, ① becomes 1, full-width letters become ordinary ones."""
+    """Whether text is normalized with Unicode NFKC: ﬁ becomes fi, ① becomes 1, full-width letters become ASCII."""
     file: str | None = None
-    """A `tokenizer.json` to use as it is, instead of learning one from the text."""
-    dropout: Rate = 0.0
-    """BPE-dropout while training (Provilkov et al. 2020): merges left out at random, so that words vary in pieces."""
+    """Existing `tokenizer.json` to use; by default a tokenizer is trained on the training data."""
+    dropout: Probability = 0.0
+    """BPE-dropout during training (Provilkov et al. 2020): probability of skipping a merge."""

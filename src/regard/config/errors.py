@@ -1,143 +1,118 @@
-"""A wrong setting as one sentence: where it stands, what it says, what it should be."""
+"""Error messages for invalid settings: where the setting is, its value, what is wrong, and what to do."""
 
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from regard.config.base import field_annotation, select_table, union_kinds
 from regard.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """Settings from one place: `name` is how an error refers to it, `text` the TOML they were read from."""
+    """Settings from one place: a preset, a file, or `--set`."""
 
     name: str
+    """How error messages refer to the source."""
     values: Mapping[str, Any]
+    """Nested tables of settings, unchecked."""
     text: str = field(default="", repr=False)
+    """TOML text of the settings, for line numbers."""
 
 
-def config_error(error: ValidationError, schema: type[BaseModel], sources: Sequence[ConfigSource]) -> ConfigError:
-    """The first complaint of a failed validation, in words a user can act on."""
+def config_error(
+    error: ValidationError, schema: type[BaseModel], sources: Sequence[ConfigSource], values: Mapping[str, Any]
+) -> ConfigError:
+    """Convert the first error of a failed validation to a message that names key, value, file and line.
+
+    `values` are the merged settings of all sources.
+    """
     first = error.errors()[0]
-    path, known = _trace(first["loc"], schema)
+    path, known = _locate(first["loc"], schema, values)
     if first["type"].startswith("union_tag"):
         path = (*path, "kind")
     key = ".".join(path)
-    fault = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
-    of_a_table = fault.startswith(f"{key}.")  # it says itself which of the table's settings is wrong
-    named = re.findall(r"([a-z_]+(?:\.[a-z_]+)+)" if of_a_table else r"([a-z_.]+) = ", fault)  # maybe several, at odds
-    paths = [tuple(name.split(".")) for name in named]
-    where = _where(paths if of_a_table else [path, *paths], sources)
+    problem = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    names_key = problem.startswith(f"{key}.")  # a check of a whole table names the key itself
+    mentioned = re.findall(r"([a-z_]+(?:\.[a-z_]+)+)" if names_key else r"([a-z_.]+) = ", problem)
+    paths = [tuple(name.split(".")) for name in mentioned]
+    origin = setting_origin(paths if names_key else [path, *paths], sources)
+    where = f"{origin}: " if origin else ""
     match first["type"]:
         case "extra_forbidden":
             prefix = "".join(f"{part}." for part in path[:-1])
-            guess = difflib.get_close_matches(path[-1], known, n=1)
-            hint = f"did you mean {prefix}{guess[0]}?" if guess else f"the settings here are {', '.join(known)}."
+            close = difflib.get_close_matches(path[-1], known, n=1)
+            hint = f"did you mean {prefix}{close[0]}?" if close else f"the settings here are {', '.join(known)}."
             return ConfigError(f"{where}{key} is not a setting; {hint}")
         case "model_attributes_type" | "model_type" | "dict_type":
             return ConfigError(f"{where}{key} = {first['input']!r} should be a table of settings.")
         case "union_tag_invalid":
-            context = first["ctx"]
-            tags = re.findall(r"'([^']+)'", context["expected_tags"])
-            return ConfigError(
-                f"{where}{key} = {context['tag']!r} should be {_either(tags)}{did_you_mean(context['tag'], tags)}."
-            )
+            return ConfigError(f"{where}{key} = {_expected(first['ctx']['tag'], first['ctx']['expected_tags'])}.")
         case "literal_error":
-            options = re.findall(r"'([^']+)'", first["ctx"]["expected"])
-            given = first["input"]
-            return ConfigError(
-                f"{where}{key} = {given!r} should be {_either(options)}{did_you_mean(str(given), options)}."
-            )
-    fault = fault.replace("a valid boolean", "true or false").replace("a valid integer", "a whole number")
-    if of_a_table:
-        return ConfigError(f"{where}{fault}.")
-    return ConfigError(f"{where}{key} = {first['input']!r} {fault}.")
+            return ConfigError(f"{where}{key} = {_expected(first['input'], first['ctx']['expected'])}.")
+    problem = problem.replace("a valid boolean", "true or false").replace("a valid integer", "a whole number")
+    if names_key:
+        return ConfigError(f"{where}{problem}.")
+    return ConfigError(f"{where}{key} = {first['input']!r} {problem}.")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean …?)` when something known is spelled like it, else nothing.
+    """Return ` (did you mean …?)` with the known word of the most similar spelling, or an empty string.
 
     >>> did_you_mean("tinny", ["tiny", "small"])
     ' (did you mean tiny?)'
     """
-    guess = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {guess[0]}?)" if guess else ""
-
-
-def _either(options: Sequence[str]) -> str:
-    quoted = [repr(option) for option in options]
-    return " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
-
-
-def config_classes(annotation: Any) -> Iterable[type[BaseModel]]:
-    """Every table of settings inside a schema, the variants of unions included."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-        for inner in annotation.model_fields.values():
-            yield from config_classes(inner.annotation)
-    for argument in get_args(annotation):
-        yield from config_classes(argument)
-
-
-def _options(annotation: Any) -> Iterable[type[BaseModel]]:
-    """The tables that one setting may be, those inside them not included."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _options(argument)
-
-
-def has_kind(table: type[BaseModel]) -> bool:
-    """Whether a table is one of several variants."""
-    return "kind" in table.model_fields
-
-
-def _trace(location: Sequence[int | str], schema: type[BaseModel]) -> tuple[tuple[str, ...], list[str]]:
-    """The path of a setting as the user writes it, and the settings of the table it is in.
-
-    Pydantic puts the tag of a union into the path (`model.encoder-decoder.heads`); the user did not write it.
-    """
-    path: list[str] = []
-    table: type[BaseModel] | None = schema
-    variants: dict[Any, type[BaseModel]] = {}
-    known = list(schema.model_fields)
-    for part in location:
-        if part in variants:
-            table, variants = variants[part], {}
-        else:
-            path.append(str(part))
-            inner = table.model_fields.get(str(part)) if table is not None else None
-            options = list(_options(inner.annotation)) if inner is not None else []
-            variants = {option.model_fields["kind"].default: option for option in options if has_kind(option)}
-            table = options[0] if options and not variants else None
-        if table is not None:
-            known = list(table.model_fields)
-    return tuple(path), known
-
-
-def _where(paths: Iterable[Sequence[str]], sources: Sequence[ConfigSource]) -> str:
-    """`my.toml:4: ` or `--set …: `, or nothing for a default."""
-    found = setting_origin(paths, sources)
-    return f"{found}: " if found else ""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def setting_origin(paths: Iterable[Sequence[str]], sources: Sequence[ConfigSource]) -> str:
-    """`my.toml:4` or `--set …`: the last source that gave one of these settings, else nothing (a default)."""
+    """Return `my.toml:4` or `--set …`: the last source that sets one of these paths; empty for a default."""
     paths = list(paths)
     for source in reversed(sources):
         for path in paths:
             if depth := _depth(path, source.values):
-                line = _line(path[:depth], source.text)
+                line = _line_number(path[:depth], source.text)
                 return f"{source.name}:{line}" if line else source.name
     return ""
 
 
+def _expected(value: Any, listed: str) -> str:
+    """`'x' should be 'a' or 'b' (did you mean a?)`, from pydantic's list of the quoted options."""
+    options = re.findall(r"'([^']+)'", listed)
+    quoted = [repr(option) for option in options]
+    choices = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
+    return f"{value!r} should be {choices}{did_you_mean(str(value), options)}"
+
+
+def _locate(location: Sequence[int | str], schema: type[BaseModel], values: Any) -> tuple[tuple[str, ...], list[str]]:
+    """Return the path of a setting as the user writes it, and the keys of the table that it is in.
+
+    Pydantic adds the kind of a closed union to the location (`model.encoder-decoder.heads`); the path omits it.
+    """
+    path: list[str] = []
+    table: Any = schema
+    kinds: set[str] = set()
+    known = list(schema.model_fields)
+    for part in map(str, location):
+        if part in kinds:
+            kinds = set()
+            continue
+        path.append(part)
+        annotation = field_annotation(table, part)
+        values = values.get(part) if isinstance(values, Mapping) else None
+        table, kinds = select_table(annotation, values), union_kinds(annotation)
+        if isinstance(table, type) and issubclass(table, BaseModel):
+            known = list(table.model_fields)
+    return tuple(path), known
+
+
 def _depth(path: Sequence[str], values: Any) -> int:
-    """How far down the path these values go: all of it, or to a shorthand value; 0 when they do not mention it."""
+    """Return how many keys of the path the values contain; a scalar on the way counts, a missing key means 0."""
     for depth, key in enumerate(path):
         if not isinstance(values, Mapping):
             return depth
@@ -147,8 +122,8 @@ def _depth(path: Sequence[str], values: Any) -> int:
     return len(path)
 
 
-def _line(path: Sequence[str], text: str) -> int | None:
-    """The line of a TOML text that gives a setting, in tables written as `[a]`, `a.b = …` or `a = { b = … }`."""
+def _line_number(path: Sequence[str], text: str) -> int | None:
+    """Return the line of a TOML text that sets a path, written as `[a]`, `a.b = …` or `a = { b = … }`."""
     table: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if header := re.match(r"\s*\[([^\[\]]+)\]", line):
@@ -156,7 +131,7 @@ def _line(path: Sequence[str], text: str) -> int | None:
             if table == list(path):
                 return number
         elif assignment := re.match(r"\s*([\w.\"'-]+)\s*=", line):
-            given = [*table, *(part.strip(" \"'") for part in assignment[1].split("."))]
-            if given == list(path[: len(given)]):
+            assigned = [*table, *(part.strip(" \"'") for part in assignment[1].split("."))]
+            if assigned == list(path[: len(assigned)]):
                 return number
     return None

@@ -1,103 +1,126 @@
-"""The settings of positions: how order reaches a Transformer."""
+"""Settings of position schemes: how token order reaches a Transformer."""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import BaseConfig, Size, variant
+from regard.config.base import Size, VariantConfig
+from regard.registry import Registry
+
+Distance = Annotated[int, Field(gt=0, le=2**16)]
 
 
-class SinusoidalPositionsConfig(BaseConfig):
+class PositionsConfig(VariantConfig):
+    """A position scheme.
+
+    The builder is called as `build(config, model, encoder=...)` with the settings of the Transformer, and returns the
+    positions of one stack.
+    """
+
+    default_kind: ClassVar[str] = "sinusoidal"
+    extrapolates: ClassVar[bool] = False
+    """Whether networks work well on sequences longer than those they were trained on."""
+    uses_distances: ClassVar[bool] = False
+    """Whether attention scores depend on the distance between query and key."""
+    needs_parses: ClassVar[bool] = False
+    """Whether each source sentence must come with a dependency parse."""
+
+
+POSITIONS: Registry[type[PositionsConfig]] = Registry("positions")
+PositionsConfig.registry = POSITIONS
+
+
+@POSITIONS.register("sinusoidal")
+class SinusoidalPositionsConfig(PositionsConfig):
     """Sines and cosines of geometrically growing wavelengths, added to the embeddings (§3.5)."""
 
-    extrapolates: ClassVar[bool] = False  # whether networks read well past the length that they were trained on
+    builder: ClassVar = "regard.models.assembly:build_sinusoidal_positions"
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "halves"] = "interleaved"
-    """`interleaved` sin, cos, sin, cos … as the paper writes it; `halves` all sines, then all cosines."""
+    """`interleaved`: sin, cos, sin, cos … as in the paper; `halves`: all sines, then all cosines."""
 
 
-class LearnedPositionsConfig(BaseConfig):
-    """One learned vector per position, added to the embeddings; no position past the last one."""
+@POSITIONS.register("learned")
+class LearnedPositionsConfig(PositionsConfig):
+    """One learned vector per position, added to the embeddings."""
 
-    extrapolates: ClassVar[bool] = False
+    builder: ClassVar = "regard.models.assembly:build_learned_positions"
     kind: Literal["learned"] = "learned"
     max_length: Size = 512
-    """How many positions are learned: the longest sequence the network can read."""
+    """Number of learned positions, which is the longest sequence the network accepts."""
 
 
-class RotaryPositionsConfig(BaseConfig):
-    """Queries and keys turn by angles proportional to their position (Su et al. 2021); for any length."""
+@POSITIONS.register("rotary")
+class RotaryPositionsConfig(PositionsConfig):
+    """Queries and keys are rotated by angles proportional to their position (Su et al. 2021)."""
 
-    extrapolates: ClassVar[bool] = False
+    builder: ClassVar = "regard.models.assembly:build_rotary_positions"
     kind: Literal["rotary"] = "rotary"
     layout: Literal["interleaved", "halves"] = "interleaved"
-    """What turns together: `interleaved` entries 2i and 2i + 1, the paper's; `halves` i and i + d_k/2, LLaMA's."""
+    """Which entries are rotated together: 2i and 2i + 1 (`interleaved`, the paper), or i and i + d_k/2 (LLaMA)."""
     base: Annotated[float, Field(gt=1)] = 10_000.0
-    """The slowest pair turns by about 1/base from one position to the next: for long texts, make it larger."""
+    """Base of the geometric sequence of frequencies; increase it for long texts."""
 
 
-class AlibiPositionsConfig(BaseConfig):
-    """Scores lose in proportion to the distance, in each head at another rate (Press et al. 2022); for any length."""
+@POSITIONS.register("alibi")
+class AlibiPositionsConfig(PositionsConfig):
+    """Scores are reduced in proportion to the distance, with a slope per head (Press et al. 2022)."""
 
+    builder: ClassVar = "regard.models.assembly:build_alibi_positions"
     extrapolates: ClassVar[bool] = True
+    uses_distances: ClassVar[bool] = True
     kind: Literal["alibi"] = "alibi"
 
 
-class RelativePositionsConfig(BaseConfig):
-    """Learned vectors for clipped distances, added to keys and values (Shaw et al. 2018); for any length."""
+@POSITIONS.register("relative")
+class RelativePositionsConfig(PositionsConfig):
+    """Learned vectors for clipped relative distances, added to keys and values (Shaw et al. 2018)."""
 
+    builder: ClassVar = "regard.models.assembly:build_relative_positions"
     extrapolates: ClassVar[bool] = True
+    uses_distances: ClassVar[bool] = True
     kind: Literal["relative"] = "relative"
-    max_distance: Annotated[int, Field(gt=0, le=2**16)] = 16
-    """The distance up to which tokens are told apart; all that is further away looks equally far."""
+    max_distance: Distance = 16
+    """Distances are clipped to this value; larger distances share a vector."""
     per_head: bool = False
-    """Vectors of its own for each head; off, the heads of a layer share them."""
+    """Whether each head has its own vectors; otherwise the heads of a layer share them."""
 
 
-class SyntaxPositionsConfig(BaseConfig):
-    """Places in a dependency tree, given with the source: depth and signed distance (Wang et al. 2019).
+@POSITIONS.register("syntax")
+class SyntaxPositionsConfig(PositionsConfig):
+    """Positions in the dependency tree of the source: depth and signed distance (Wang et al. 2019).
 
-    They are the encoder's, beside sinusoids; the decoder, whose text nobody has parsed yet, has sinusoids alone.
+    Used in the encoder together with sinusoids; the decoder, whose text has no parse, uses sinusoids only.
     """
 
-    extrapolates: ClassVar[bool] = False
+    builder: ClassVar = "regard.models.assembly:build_syntax_positions"
+    needs_parses: ClassVar[bool] = True
     kind: Literal["syntax"] = "syntax"
     depth: bool = True
-    """A learned vector for a word's depth in the tree, added to the embeddings of its sub-words."""
-    max_depth: Annotated[int, Field(gt=0, le=2**16)] = 16
-    """The depth up to which words are told apart; all that is deeper looks equally deep."""
+    """Whether a learned vector for a word's depth in the tree is added to the embeddings of its tokens."""
+    max_depth: Distance = 16
+    """Depths are clipped to this value; deeper words share a vector."""
     distance: bool = Field(default=True, validate_default=True)
-    """Learned vectors for clipped distances in the tree, added to keys and values as `relative` does."""
-    max_distance: Annotated[int, Field(gt=0, le=2**16)] = 16
-    """The distance up to which words are told apart."""
+    """Whether learned vectors for clipped tree distances are added to keys and values, as `relative` does."""
+    max_distance: Distance = 16
+    """Tree distances are clipped to this value."""
     per_head: bool = False
-    """Vectors of its own for each head; off, the heads of a layer share them."""
+    """Whether each head has its own distance vectors; otherwise the heads of a layer share them."""
     sinusoidal: bool = True
-    """Sinusoids in the encoder too; off, it knows of order no more than the tree tells."""
+    """Whether sinusoids are added in the encoder too; otherwise it knows word order only through the tree."""
 
     @field_validator("distance")
     @classmethod
-    def _the_tree_is_used(cls, distance: bool, info: ValidationInfo) -> bool:
+    def _check_tree_is_used(cls, distance: bool, info: ValidationInfo) -> bool:
         if not distance and info.data.get("depth") is False:
-            raise ValueError("with depth = false as well leaves nothing of the tree: keep one of the two")
+            raise ValueError("together with depth = false leaves the tree unused: set one of the two to true")
         return distance
 
 
-class NoPositionsConfig(BaseConfig):
-    """No positions: self-attention cannot tell a sentence from its reorderings."""
+@POSITIONS.register("none")
+class NoPositionsConfig(PositionsConfig):
+    """No positions: self-attention cannot distinguish a sentence from its reorderings."""
 
+    builder: ClassVar = "regard.models.assembly:build_no_positions"
     extrapolates: ClassVar[bool] = True
     kind: Literal["none"] = "none"
-
-
-PositionsConfig = Annotated[
-    SinusoidalPositionsConfig
-    | LearnedPositionsConfig
-    | RotaryPositionsConfig
-    | AlibiPositionsConfig
-    | RelativePositionsConfig
-    | SyntaxPositionsConfig
-    | NoPositionsConfig,
-    Field(discriminator="kind"),
-    variant("sinusoidal"),
-]

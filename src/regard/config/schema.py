@@ -1,56 +1,82 @@
-"""Everything that can be set, in one tree."""
+"""The root of all settings, and the checks that involve several of its tables."""
 
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import BaseConfig
+from regard.config.base import BaseConfig, Count, variant
 from regard.config.data import DataConfig, TokenizerConfig
-from regard.config.model import LABEL_TASKS, EncoderDecoderConfig, ModelConfig
+from regard.config.network import LABEL_TASKS
+from regard.config.recurrent import (
+    BidirectionalLanguageModelConfig,
+    RecurrentEncoderDecoderConfig,
+    RecurrentLanguageModelConfig,
+)
 from regard.config.training import TestingConfig, TrainingConfig, ValidationConfig
+from regard.config.transformer import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 
-LABEL_METRICS = {  # metrics of what an encoder's head predicts, and the tasks that are measured by them
+LABEL_METRICS = {  # metrics of predicted labels, and the tasks that have them
     "accuracy": (*LABEL_TASKS.values(), "masked"),
     "macro_f1": tuple(LABEL_TASKS.values()),
 }
-TokenId = Annotated[int, Field(ge=0)]
+ModelConfig = Annotated[
+    EncoderDecoderConfig
+    | DecoderOnlyConfig
+    | EncoderOnlyConfig
+    | RecurrentEncoderDecoderConfig
+    | RecurrentLanguageModelConfig
+    | BidirectionalLanguageModelConfig,
+    Field(discriminator="kind"),
+    variant("encoder-decoder"),
+]
 
 
 class SpecialTokensConfig(BaseConfig):
-    """The ids of the tokens that are not text."""
+    """Ids of the special tokens."""
 
-    pad: TokenId = 0
-    unknown: TokenId = 1
-    start: TokenId = 2
-    end: TokenId = 3
-    mask: TokenId | None = None
-    """Stands where a token is hidden; only encoders that learn to guess hidden tokens have it."""
+    pad: Count = 0
+    """Padding."""
+    unknown: Count = 1
+    """Replaces what is not in the vocabulary."""
+    start: Count = 2
+    """Start of a sequence."""
+    end: Count = 3
+    """End of a sequence."""
+    mask: Count | None = None
+    """Replaces masked tokens; only masked language models have it."""
 
 
 class Config(BaseConfig):
-    """The root of all settings: the network, and how it comes to know what it knows.
+    """All settings of a model and of its training.
 
     >>> Config().model.width
     512
     """
 
     model: ModelConfig = EncoderDecoderConfig()
+    """The network."""
     tokens: SpecialTokensConfig = Field(default=SpecialTokensConfig(), validate_default=True)
+    """Ids of the special tokens."""
     tokenizer: TokenizerConfig = Field(default=TokenizerConfig(), validate_default=True)
+    """How text is tokenized."""
     data: DataConfig = Field(default=DataConfig(), validate_default=True)
+    """Which data is used."""
     training: TrainingConfig = Field(default=TrainingConfig(), validate_default=True)
+    """How the network is trained."""
     validation: ValidationConfig = Field(default=ValidationConfig(), validate_default=True)
+    """How the network is validated during training."""
     testing: TestingConfig = Field(default=TestingConfig(), validate_default=True)
+    """How a translator is evaluated on the test data."""
 
     @property
     def context_window(self) -> int | None:
-        """How many tokens the network should see at once: it cannot read more, or writes badly then; None: any."""
+        """Most tokens that the network should process at once, by its positions or its training; None if any."""
         trained = self.data.context_length if self.model.generates and not self.model.extrapolates else None
         return min((length for length in (self.model.max_length, trained) if length is not None), default=None)
 
     @field_validator("tokens")
     @classmethod
-    def _tokens_are_in_the_vocabulary(cls, tokens: SpecialTokensConfig, info: ValidationInfo) -> SpecialTokensConfig:
+    def _check_ids_are_in_vocabulary(cls, tokens: SpecialTokensConfig, info: ValidationInfo) -> SpecialTokensConfig:
         model = info.data.get("model")
         if model is not None:
             size = max(model.vocab_size, getattr(model, "target_vocab_size", None) or 0)
@@ -61,80 +87,73 @@ class Config(BaseConfig):
 
     @field_validator("tokenizer")
     @classmethod
-    def _pieces_keep_their_place_in_the_tree(cls, tokenizer: TokenizerConfig, info: ValidationInfo) -> TokenizerConfig:
+    def _check_tokens_fit_parses(cls, tokenizer: TokenizerConfig, info: ValidationInfo) -> TokenizerConfig:
         model = info.data.get("model")
         if model is not None and model.needs_parses and tokenizer.dropout:
             raise ValueError(
-                f"tokenizer.dropout = {tokenizer.dropout:g} cuts words into other pieces each time, but "
-                "model.positions.kind = 'syntax' has places for the usual ones only: set tokenizer.dropout = 0"
+                f"tokenizer.dropout = {tokenizer.dropout:g} splits words into different tokens each time, but "
+                f"model.positions.kind = {model.positions.kind!r} stores positions for the usual ones only: "
+                "set tokenizer.dropout = 0"
             )
         return tokenizer
 
     @field_validator("data")
     @classmethod
-    def _the_context_has_positions(cls, data: DataConfig, info: ValidationInfo) -> DataConfig:
+    def _check_context_fits_positions(cls, data: DataConfig, info: ValidationInfo) -> DataConfig:
         model = info.data.get("model")
-        learned = None if model is None else model.max_length
-        if learned is not None and data.context_length is not None and data.context_length > learned:
+        limit = None if model is None else model.max_length
+        if limit is not None and data.context_length is not None and data.context_length > limit:
             raise ValueError(
-                f"data.context_length = {data.context_length} is more than model.positions.max_length = {learned}"
+                f"data.context_length = {data.context_length} is more than model.positions.max_length = {limit}"
             )
         return data
 
     @field_validator("training")
     @classmethod
-    def _clipping_suits_the_network(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+    def _set_default_max_grad_norm(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
-        if (
-            model is None
-            or "max_grad_norm" in training.model_fields_set
-            or training.max_grad_norm == model.default_max_grad_norm
-        ):
+        if model is None or "max_grad_norm" in training.model_fields_set:
             return training
-        return training.model_copy(update={"max_grad_norm": model.default_max_grad_norm})
+        default = model.default_max_grad_norm
+        return training if training.max_grad_norm == default else training.model_copy(update={"max_grad_norm": default})
 
     @field_validator("training")
     @classmethod
-    def _the_schedule_can_be_followed(cls, training: TrainingConfig) -> TrainingConfig:
-        schedule = training.schedule
+    def _check_initialization(cls, training: TrainingConfig) -> TrainingConfig:
         if training.start_from is not None and training.pretrained_embeddings is not None:
             raise ValueError(
-                "training.pretrained_embeddings and training.start_from both say how embeddings begin: drop one"
-            )
-        if schedule.learning_rate is None and schedule.warmup_steps == 0:
-            raise ValueError(
-                "training.schedule.warmup_steps = 0 needs training.schedule.learning_rate: the paper's follows from it"
+                "training.pretrained_embeddings and training.start_from both initialize the embeddings: remove one"
             )
         return training
 
     @field_validator("training")
     @classmethod
-    def _readings_differ(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+    def _check_rdrop_has_dropout(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
         if training.rdrop and model is not None and not model.uses_dropout:
             raise ValueError(
-                f"training.rdrop = {training.rdrop:g} compares two readings that differ by dropout, and there "
-                "is none: set model.dropout above 0"
+                f"training.rdrop = {training.rdrop:g} compares two passes that differ by dropout, but there is none: "
+                "set model.dropout above 0"
             )
         return training
 
     @field_validator("training")
     @classmethod
-    def _what_is_frozen_has_learned(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
+    def _check_frozen_weights_are_trained(cls, training: TrainingConfig, info: ValidationInfo) -> TrainingConfig:
         model = info.data.get("model")
         if training.freeze_encoder and training.start_from is None:
             raise ValueError(
-                "training.freeze_encoder = True needs training.start_from: what is left as it is must have learned"
+                "training.freeze_encoder = True needs training.start_from: frozen weights must be trained already"
             )
         if training.freeze_encoder and model is not None and model.task not in LABEL_TASKS.values():
             raise ValueError(
-                f"training.freeze_encoder = True is for heads of labels, but model.kind = {model.kind!r} has none"
+                f"training.freeze_encoder = True is for heads with labels, but model.kind = {model.kind!r} has none"
             )
         return training
 
     @field_validator("validation")
     @classmethod
-    def _the_metric_can_be_measured(cls, validation: ValidationConfig, info: ValidationInfo) -> ValidationConfig:
+    def _check_metric_fits_task(cls, validation: ValidationConfig, info: ValidationInfo) -> ValidationConfig:
         model, metric = info.data.get("model"), validation.metric
         if metric == "loss" or model is None:
             return validation

@@ -1,7 +1,7 @@
-"""From presets, files and `--set` to one checked `Config`: defaults < preset < file < `--set a.b=c`.
+"""Load settings from presets, files and `--set`: defaults < preset < file < `--set a.b=c`.
 
-Later sources override earlier ones key by key. Where a table names another `kind`, it keeps the settings that both
-kinds have: `--set model.kind=decoder-only` on a translator's preset is a language model of the same size.
+Later sources override earlier ones key by key. A table that names another `kind` keeps the settings that both kinds
+have: `--set model.kind=decoder-only` on the preset of a translator is a language model of the same size.
 """
 
 import json
@@ -15,19 +15,22 @@ from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
-from regard.config.base import BaseConfig
+from regard.config.base import BaseConfig, field_annotation, select_table
 from regard.config.data import CorpusConfig, DataConfig
-from regard.config.errors import ConfigSource, config_classes, config_error, did_you_mean, has_kind, setting_origin
+from regard.config.errors import ConfigSource, config_error, did_you_mean, setting_origin
 from regard.config.schema import Config
 from regard.errors import ConfigError
 
-S = TypeVar("S", bound=BaseConfig)
+C = TypeVar("C", bound=BaseConfig)
+
+SPLITS = tuple(name for name, field in DataConfig.model_fields.items() if field.annotation is CorpusConfig)
+NOT_PATHS = ("builtin:", "-")  # prefixes of file names that are not paths: built-in corpora and standard input
 
 
 def load_config(source: str | Path | None = None, sets: Iterable[str] = ()) -> Config:
-    """The settings of a preset or a TOML file, with `sets` such as `"model.layers=3"` on top.
+    """Return the settings of a preset or a TOML file, overridden by `sets` such as `"model.layers=3"`.
 
-    A file may build on a preset by saying `preset = "tiny"` at its top.
+    A file can build on a preset with `preset = "tiny"` at its top.
 
     >>> load_config("tiny", ["model.layers=2"]).model.layers
     2
@@ -36,7 +39,7 @@ def load_config(source: str | Path | None = None, sets: Iterable[str] = ()) -> C
 
 
 def load_sources(source: str | Path | None = None, sets: Iterable[str] = ()) -> list[ConfigSource]:
-    """The same settings, still apart: each place that says something, the later ones to win."""
+    """Return the unchecked settings of a preset or a file and of `sets`, one source each; later ones win."""
     sources = [*_read(source)] if source is not None else []
     return sources + [_read_set(assignment) for assignment in sets]
 
@@ -46,35 +49,33 @@ def validate_sources(sources: Iterable[ConfigSource]) -> Config: ...
 
 
 @overload
-def validate_sources(sources: Iterable[ConfigSource], schema: type[S]) -> S: ...
+def validate_sources(sources: Iterable[ConfigSource], schema: type[C]) -> C: ...
 
 
 def validate_sources(sources: Iterable[ConfigSource], schema: type[BaseConfig] = Config) -> BaseConfig:
-    """Merge sources, later ones winning, into a valid `Config`; or complain about the first setting that is wrong.
-
-    What is not trained as a network is has another `schema`.
-    """
+    """Merge sources, later ones winning, into a valid config; ConfigError describes the first invalid setting."""
     sources = list(sources)
+    values = _merge_all(sources, schema)
     try:
-        return schema.model_validate(_merged(sources))
+        return schema.model_validate(values)
     except ValidationError as error:
-        raise config_error(error, schema, sources) from None
+        raise config_error(error, schema, sources, values) from None
 
 
 def unchecked_value(sources: Iterable[ConfigSource], setting: str) -> Any:
-    """What sources say about a setting, unchecked; None where none of them mentions it.
+    """Return the unchecked value of a setting in the merged sources; None if no source sets it.
 
     >>> unchecked_value(load_sources("tiny", ["model.layers=two"]), "model.layers")
     'two'
     """
-    value: Any = _merged(sources)
+    value: Any = _merge_all(sources, Config)
     for key in setting.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def preset_names() -> list[str]:
-    """The named recipes that come with the package.
+    """Return the names of the presets that come with the package.
 
     >>> "paper-base" in preset_names()
     True
@@ -83,13 +84,77 @@ def preset_names() -> list[str]:
 
 
 def preset_summary(name: str) -> str:
-    """What a preset is, in its own first line.
+    """Return the description of a preset: the first line of its file.
 
     >>> preset_summary("small")
-    'A translator that a laptop trains in an hour or two.'
+    'Translator that a laptop trains in an hour or two.'
     """
-    first = (_presets() / f"{name}.toml").read_text("utf-8").partition("\n")[0]
-    return first.removeprefix("# ")
+    first_line = (_presets() / f"{name}.toml").read_text("utf-8").partition("\n")[0]
+    return first_line.removeprefix("# ")
+
+
+def resolve_paths(folder: Path, source: ConfigSource) -> ConfigSource:
+    """Return the same settings with relative data paths resolved against the folder.
+
+    >>> recipe = ConfigSource("recipe.toml", {"data": {"train": {"files": ["train.tsv", "builtin:phrasebook"]}}})
+    >>> resolve_paths(Path("corpora"), recipe).values
+    {'data': {'train': {'files': ['corpora/train.tsv', 'builtin:phrasebook']}}}
+    """
+
+    def resolve(files: Any) -> Any:
+        if isinstance(files, list):
+            return [resolve(file) for file in files]
+        return str(folder / files) if isinstance(files, str) and not files.startswith(NOT_PATHS) else files
+
+    data = source.values.get("data")
+    if not isinstance(data, Mapping):
+        return source
+    resolved = {
+        name: {key: resolve(files) for key, files in split.items()}
+        if name in SPLITS and isinstance(split, Mapping)
+        else split
+        for name, split in data.items()
+    }
+    return replace(source, values={**source.values, "data": resolved})
+
+
+def to_toml(config: BaseConfig, sources: Sequence[ConfigSource] = ()) -> str:
+    """Return all settings as TOML that loads to the same config; with sources, each line names its origin.
+
+    >>> from regard.config import Config
+    >>> print(to_toml(Config()).partition("heads")[0])
+    [model]
+    kind = "encoder-decoder"
+    vocab_size = 37000
+    width = 512
+    layers = 6
+    """
+    lines: list[str] = []
+    for section, settings in config.model_dump(mode="json", exclude_none=True).items():
+        lines += ["", f"[{section}]"]
+        for path, value in flatten(settings):
+            line = f"{'.'.join(path)} = {_toml_value(value)}"
+            origin = setting_origin([(section, *path)], sources) or "default"
+            lines.append(f"{line:<40}  # {origin}" if sources else line)
+    return "\n".join(lines[1:]) + "\n"
+
+
+def flatten(settings: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and value of every setting in nested tables; empty lists are omitted.
+
+    >>> list(flatten({"schedule": {"kind": "cosine", "warmup_steps": 100}, "seed": 1}))
+    [(('schedule', 'kind'), 'cosine'), (('schedule', 'warmup_steps'), 100), (('seed',), 1)]
+    """
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, (*path, key))
+        elif value != []:
+            yield (*path, key), value
+
+
+def _toml_value(value: Any) -> str:
+    """Format a value as TOML, which agrees with JSON for strings, integers, booleans and lists of them."""
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _presets() -> Traversable:
@@ -97,7 +162,7 @@ def _presets() -> Traversable:
 
 
 def _read(source: str | Path) -> Iterable[ConfigSource]:
-    """The settings behind a preset's name or a file: those of the preset it builds on, then its own."""
+    """Yield the settings of a preset, or of the preset that a file builds on and then of the file."""
     if isinstance(source, str) and source in preset_names():
         text = (_presets() / f"{source}.toml").read_text("utf-8")
         yield ConfigSource(f"preset {source}", tomllib.loads(text), text)
@@ -121,11 +186,12 @@ def _read(source: str | Path) -> Iterable[ConfigSource]:
 
 
 def _parse(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a TOML file and its values."""
     try:
-        text = path.read_text("utf-8-sig")  # some editors put a byte order mark first
+        text = path.read_text("utf-8-sig")  # some editors write a byte order mark
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be read ({error.strerror}); give a preset or the path of a TOML file."
+            f"{path}: cannot be read ({error.strerror}); pass a preset or the path of a TOML file."
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8.") from None
@@ -134,11 +200,11 @@ def _parse(path: Path) -> tuple[str, dict[str, Any]]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from None
     except (ValueError, RecursionError):
-        raise ConfigError(f"{path}: is not a file of settings: a number or a table in it has no end.") from None
+        raise ConfigError(f"{path}: is not a valid config file: a number is too long or tables are too deep.") from None
 
 
 def _read_set(assignment: str) -> ConfigSource:
-    """`model.layers=3` as a source. The value is read as TOML; a bare word is a string."""
+    """Parse `model.layers=3`; the value is TOML, and a bare word is a string."""
     name, equals, value = assignment.partition("=")
     path = name.strip().split(".")
     if not equals or not all(path) or len(path) > 10:
@@ -153,101 +219,28 @@ def _read_set(assignment: str) -> ConfigSource:
     return ConfigSource(f"--set {assignment}", values)
 
 
-def _merged(sources: Iterable[ConfigSource]) -> dict[str, Any]:
+def _merge_all(sources: Iterable[ConfigSource], schema: type[BaseConfig]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for source in sources:
-        merged = _merge(merged, source.values)
+        merged = _merge(merged, source.values, schema)
     return merged
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`, table by table."""
-    merged = dict(below)
-    for key, value in above.items():
-        under = merged.get(key)
-        if isinstance(under, str) and isinstance(value, Mapping):
-            under = {"kind": under}  # a variant given by its name alone
-        if isinstance(under, Mapping) and isinstance(value, str):
+def _merge(lower: Mapping[str, Any], upper: Mapping[str, Any], table: Any) -> dict[str, Any]:
+    """Override the settings of a table with those of a later source, table by table."""
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if isinstance(below, str) and isinstance(value, Mapping):
+            below = {"kind": below}  # a variant given by its name
+        if isinstance(below, Mapping) and isinstance(value, str):
             value = {"kind": value}
-        if isinstance(under, Mapping) and isinstance(value, Mapping):
-            value = _merge(_kept(under, value), value)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            nested = select_table(field_annotation(table, key), value if "kind" in value else below)
+            if (
+                "kind" in value and isinstance(nested, type) and issubclass(nested, BaseConfig)
+            ):  # keep what both kinds have
+                below = {name: setting for name, setting in below.items() if name in nested.model_fields}
+            value = _merge(below, value, nested)
         merged[key] = value
     return merged
-
-
-def _kept(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a table keeps of the one below it: all of it, or where `above` names a kind, what that kind has too."""
-    fields = {
-        table.model_fields["kind"].default: table.model_fields for table in config_classes(Config) if has_kind(table)
-    }
-    kind = above.get("kind")
-    known = fields.get(kind) if isinstance(kind, str) else None
-    return below if known is None else {key: value for key, value in below.items() if key in known}
-
-
-def to_toml(config: BaseConfig, sources: Sequence[ConfigSource] = ()) -> str:
-    """All settings as a TOML file that gives the same settings again; with sources, the origin of each beside it.
-
-    >>> from regard.config import Config
-    >>> print(to_toml(Config()).partition("heads")[0])
-    [model]
-    kind = "encoder-decoder"
-    vocabulary = 37000
-    width = 512
-    layers = 6
-    """
-    lines: list[str] = []
-    for section, settings in config.model_dump(mode="json", exclude_none=True).items():
-        lines += ["", f"[{section}]"]
-        for path, value in flatten(settings):
-            line = f"{'.'.join(path)} = {_value(value)}"
-            lines.append(
-                f"{line:<40}  # {setting_origin([(section, *path)], sources) or 'default'}" if sources else line
-            )
-    return "\n".join(lines[1:]) + "\n"
-
-
-def flatten(settings: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every setting below a table with its path; lists of files that are empty are left out.
-
-    >>> list(flatten({"schedule": {"kind": "cosine", "warmup_steps": 100}, "seed": 1}))
-    [(('schedule', 'kind'), 'cosine'), (('schedule', 'warmup_steps'), 100), (('seed',), 1)]
-    """
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, (*path, key))
-        elif value != []:
-            yield (*path, key), value
-
-
-def _value(value: Any) -> str:
-    """A value as TOML writes it; JSON writes strings, whole numbers, truth and lists of them the same way."""
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-PARTS = tuple(name for name, field in DataConfig.model_fields.items() if field.annotation is CorpusConfig)
-ELSEWHERE = ("builtin:", "-")  # what is not a path: embedded corpora, and standard input
-
-
-def resolve_paths(folder: Path, source: ConfigSource) -> ConfigSource:
-    """The same settings, with relative paths of data starting from the folder.
-
-    >>> recipe = ConfigSource("recipe.toml", {"data": {"train": {"files": ["train.tsv", "builtin:phrasebook"]}}})
-    >>> resolve_paths(Path("corpora"), recipe).values
-    {'data': {'train': {'files': ['corpora/train.tsv', 'builtin:phrasebook']}}}
-    """
-    data = source.values.get("data")
-    if not isinstance(data, Mapping):
-        return source
-    placed = {name: _part(folder, part) if name in PARTS else part for name, part in data.items()}
-    return replace(source, values={**source.values, "data": placed})
-
-
-def _part(folder: Path, part: Any) -> Any:
-    return {name: _files(folder, files) for name, files in part.items()} if isinstance(part, Mapping) else part
-
-
-def _files(folder: Path, files: Any) -> Any:
-    if isinstance(files, list):
-        return [_files(folder, file) for file in files]
-    return str(folder / files) if isinstance(files, str) and not files.startswith(ELSEWHERE) else files

@@ -1,4 +1,4 @@
-"""The settings of word vectors (Mikolov et al. 2013). The defaults are those of word2vec itself."""
+"""Settings of word vectors (Mikolov et al. 2013). The defaults are those of word2vec."""
 
 from typing import Annotated, Literal
 
@@ -9,43 +9,45 @@ from regard.config.data import CorpusConfig
 
 
 class Word2VecConfig(BaseConfig):
-    """How words become vectors."""
+    """How word vectors are trained."""
 
     method: Literal["skip-gram", "cbow"] = "skip-gram"
-    """`skip-gram`: a word predicts each of its neighbours; `cbow`: the mean of the neighbours predicts the word."""
+    """`skip-gram`: a word predicts each context word; `cbow`: the mean of the context words predicts the word."""
     width: Size = 100
-    """Numbers in a vector."""
+    """Vector size."""
     window: Size = 5
-    """How far a neighbour may be, in words to each side."""
+    """Maximum distance of a context word, in words on each side."""
     negative_samples: Annotated[int, Field(gt=0, le=1000)] = 5
-    """Words drawn at random for each neighbour, to be told from it."""
+    """Random words per context word that serve as negative examples."""
     min_count: Size = 5
-    """Words that come less often have no vector."""
+    """Words with fewer occurrences have no vector."""
     subsample: Annotated[float, Field(ge=0, lt=1)] = 1e-3
-    """Words that make up more than this share of the text are often passed over; 0 passes over none."""
+    """Words with a higher relative frequency are randomly downsampled; 0 turns it off."""
     epochs: Annotated[int, Field(gt=0, le=100_000)] = 5
     """Passes over the text."""
     lowercase: bool = False
-    """Make everything lower case."""
+    """Whether text is lowercased."""
     nfkc: bool = False
-    """Unicode compatibility normalisation, as a tokenizer's."""
+    """Whether text is normalized with Unicode NFKC."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """Everything random follows from it."""
+    """Seed of all random numbers."""
     threads: Annotated[int, Field(gt=0, le=1024)] = 1
-    """Processor cores to use. With more than one, the same settings no longer give the same vectors."""
+    """Number of CPU threads; with more than one, results are not reproducible."""
 
 
 class Word2VecDataConfig(BaseConfig):
-    """What is read."""
+    """Which text word vectors are trained on."""
 
     train: CorpusConfig = CorpusConfig()
-    """The text: plain files or JSON Lines."""
+    """Training text: plain files or JSON Lines."""
     skip_invalid: bool = False
-    """Skip and count lines that cannot be used, rather than stop at the first."""
+    """Whether invalid lines are skipped and counted; otherwise the first one is an error."""
 
 
 class Word2VecRunConfig(BaseConfig):
-    """Everything that can be set where word vectors are trained."""
+    """All settings of `regard train word2vec`."""
 
     word2vec: Word2VecConfig = Word2VecConfig()
+    """How word vectors are trained."""
     data: Word2VecDataConfig = Word2VecDataConfig()
+    """Which text word vectors are trained on."""

@@ -14,6 +14,7 @@ from regard.config import (
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     EncoderOnlyConfig,
+    FullAttentionConfig,
     LearnedPositionsConfig,
     LinformerAttentionConfig,
     ModelConfig,
@@ -165,6 +166,9 @@ def _positions(config: TransformerConfig, *, encoder: bool) -> rn.Positions:
             return rn.SyntaxPositions(sequential, config.width, deepest, clip, tree.per_head)
         case NoPositionsConfig():
             return rn.Positions()
+        case registered:
+            positions: rn.Positions = registered.load_builder()(registered, config, encoder=encoder)
+            return positions
 
 
 Make = Callable[[], rn.AttentionKernel]
@@ -181,8 +185,11 @@ def self_attention(config: TransformerConfig, *, encoder: bool) -> Make:
             return lambda: rn.BigBirdAttention(scale, bird.block_size, pattern, dropout)
         case LinformerAttentionConfig() as settings if encoder:
             return _linformer(config, settings)
-        case _:
+        case FullAttentionConfig() | BigBirdAttentionConfig() | LinformerAttentionConfig():
             return lambda: full_attention(config)
+        case registered:
+            make: Make = registered.load_builder()(registered, config, encoder=encoder)
+            return make
 
 
 def full_attention(config: TransformerConfig) -> rn.AttentionKernel:

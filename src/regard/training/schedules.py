@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from regard.config.training import (
+from regard.config import (
     ConstantScheduleConfig,
     CosineScheduleConfig,
     InverseSqrtScheduleConfig,
@@ -69,3 +69,6 @@ def build_schedule(settings: ScheduleConfig, width: int, steps: int) -> Schedule
             | PlateauScheduleConfig(learning_rate=peak, warmup_steps=warmup)
         ):
             return constant(peak, warmup)  # what a plateau makes of it follows from validation, not from the step
+        case registered:
+            schedule: Schedule = registered.load_builder()(registered, width, steps)
+            return schedule

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.config import Config
-from regard.config.training import PlateauScheduleConfig
+from regard.config import Config, PlateauScheduleConfig
 from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.weights import named_tensors, read_tensors

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.config.training import AdamConfig, AdamWConfig
+from regard.config import AdamConfig, AdamWConfig, OptimizerConfig
 from regard.nn.functional import autocast
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.objectives import Batch
@@ -33,12 +33,16 @@ class DivergedError(Exception):
     """The loss or its gradient is not a number, or past all bounds; the weights are as they were before."""
 
 
-def build_optimizer(network: nn.Module, settings: AdamConfig | AdamWConfig) -> torch.optim.Optimizer:
+def build_optimizer(network: nn.Module, settings: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimiser that the settings describe; weight decay is for matrices, not for biases and norms."""
     parameters = list(network.parameters())
-    betas = (settings.beta1, settings.beta2)
     if isinstance(settings, AdamConfig):
+        betas = (settings.beta1, settings.beta2)
         return torch.optim.Adam(parameters, betas=betas, eps=settings.epsilon, fused=True)
+    if not isinstance(settings, AdamWConfig):
+        optimizer: torch.optim.Optimizer = settings.load_builder()(settings, [{"params": parameters}])
+        return optimizer
+    betas = (settings.beta1, settings.beta2)
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},

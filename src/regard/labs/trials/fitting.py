@@ -8,7 +8,7 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
-from regard.config.training import AdamConfig
+from regard.config import AdamConfig
 from regard.labs.trials.tasks import SymbolBatch
 from regard.models.network import Network
 from regard.training.losses import Loss, smoothed_cross_entropy

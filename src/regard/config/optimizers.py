@@ -1,0 +1,134 @@
+"""Settings of optimizers and learning-rate schedules. The defaults are those of "Attention Is All You Need" (§5.3)."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from regard.config.base import Count, NonNegativeFloat, PositiveFloat, Probability, VariantConfig
+from regard.registry import Registry
+
+
+class OptimizerConfig(VariantConfig):
+    """An optimizer.
+
+    The builder is called as `build(config, parameter_groups)` and returns a `torch.optim.Optimizer`.
+    """
+
+    default_kind: ClassVar[str] = "adam"
+
+
+OPTIMIZERS: Registry[type[OptimizerConfig]] = Registry("optimizers")
+OptimizerConfig.registry = OPTIMIZERS
+
+
+@OPTIMIZERS.register("adam")
+class AdamConfig(OptimizerConfig):
+    """Adam with the settings of the paper (§5.3)."""
+
+    builder: ClassVar = "regard.training.optimizers:build_adam"
+    kind: Literal["adam"] = "adam"
+    beta1: Probability = 0.9
+    """Decay of the running mean of gradients."""
+    beta2: Probability = 0.98
+    """Decay of the running mean of squared gradients."""
+    epsilon: PositiveFloat = 1e-9
+    """Added to the denominator for numerical stability."""
+
+
+@OPTIMIZERS.register("adamw")
+class AdamWConfig(OptimizerConfig):
+    """Adam with decoupled weight decay, applied to matrices only (Loshchilov & Hutter 2019)."""
+
+    builder: ClassVar = "regard.training.optimizers:build_adamw"
+    kind: Literal["adamw"] = "adamw"
+    beta1: Probability = 0.9
+    """Decay of the running mean of gradients."""
+    beta2: Probability = 0.98
+    """Decay of the running mean of squared gradients."""
+    epsilon: PositiveFloat = 1e-8
+    """Added to the denominator for numerical stability."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Weight decay of matrices; biases and norms have none."""
+
+
+class ScheduleConfig(VariantConfig):
+    """A learning-rate schedule: linear warmup, then what the variant says.
+
+    The builder is called as `build(config, width, steps)` with the width of the network and the number of steps, and
+    returns a function from the step, counted from 1, to the learning rate.
+    """
+
+    default_kind: ClassVar[str] = "inverse-sqrt"
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate, reached at the end of warmup."""
+    warmup_steps: Count = 0
+    """Steps of linear warmup."""
+
+
+SCHEDULES: Registry[type[ScheduleConfig]] = Registry("schedules")
+ScheduleConfig.registry = SCHEDULES
+
+
+@SCHEDULES.register("inverse-sqrt")
+class InverseSqrtScheduleConfig(ScheduleConfig):
+    """Decay with the inverse square root of the step, as in the paper (§5.3)."""
+
+    builder: ClassVar = "regard.training.schedules:build_inverse_sqrt"
+    kind: Literal["inverse-sqrt"] = "inverse-sqrt"
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate, reached at the end of warmup; the default is the paper's, (width · warmup_steps)^-½."""
+    warmup_steps: Count = 4000
+    """Steps of linear warmup."""
+
+    @field_validator("warmup_steps")
+    @classmethod
+    def _check_peak_is_defined(cls, steps: int, info: ValidationInfo) -> int:
+        if steps == 0 and info.data.get("learning_rate", 1.0) is None:
+            raise ValueError(
+                "needs training.schedule.learning_rate: the paper's peak learning rate depends on the warmup"
+            )
+        return steps
+
+
+@SCHEDULES.register("cosine")
+class CosineScheduleConfig(ScheduleConfig):
+    """Decay along a half cosine until the last step."""
+
+    builder: ClassVar = "regard.training.schedules:build_cosine"
+    kind: Literal["cosine"] = "cosine"
+    learning_rate: PositiveFloat = 1e-3
+    """Peak learning rate, reached at the end of warmup."""
+    warmup_steps: Count = 100
+    """Steps of linear warmup."""
+    min_learning_rate: NonNegativeFloat = 0.0
+    """Learning rate at the last step."""
+
+
+@SCHEDULES.register("constant")
+class ConstantScheduleConfig(ScheduleConfig):
+    """Constant learning rate."""
+
+    builder: ClassVar = "regard.training.schedules:build_constant"
+    kind: Literal["constant"] = "constant"
+    learning_rate: PositiveFloat = 1e-3
+    """Learning rate after warmup."""
+    warmup_steps: Count = 0
+    """Steps of linear warmup."""
+
+
+@SCHEDULES.register("plateau")
+class PlateauScheduleConfig(ScheduleConfig):
+    """Constant learning rate that is reduced each time validation stops improving."""
+
+    builder: ClassVar = "regard.training.schedules:build_constant"
+    kind: Literal["plateau"] = "plateau"
+    learning_rate: PositiveFloat = 1e-3
+    """Learning rate after warmup."""
+    warmup_steps: Count = 0
+    """Steps of linear warmup."""
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Factor of each reduction."""
+    patience: Count = 2
+    """Validations without improvement before a reduction."""
+    min_learning_rate: NonNegativeFloat = 1e-6
+    """Lower bound of the learning rate."""

@@ -1,0 +1,205 @@
+"""Settings of Transformers. The defaults are those of the base model of "Attention Is All You Need".
+
+A variant is a table with a `kind`: `positions = { kind = "learned", max_length = 512 }`. A variant whose other settings
+keep their defaults can be given by its name: `positions = "learned"`.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from regard.config.attention import AttentionConfig, FullAttentionConfig, WindowAttentionConfig
+from regard.config.base import BaseConfig, Count, Depth, PositiveFloat, Probability, Size
+from regard.config.network import EncoderConfig, NetworkConfig, check_shared_vocabulary
+from regard.config.positions import (
+    PositionsConfig,
+    RotaryPositionsConfig,
+    SinusoidalPositionsConfig,
+    SyntaxPositionsConfig,
+)
+
+
+class TransformerConfig(NetworkConfig):
+    """Settings of every Transformer: encoder-decoder, decoder-only or encoder-only."""
+
+    kind: str
+    """Name of the network."""
+    vocab_size: Size = 37_000
+    """Number of tokens in the vocabulary (§5.1: a shared vocabulary of about 37,000)."""
+    width: Size = 512
+    """d_model: size of the hidden states."""
+    layers: Depth = 6
+    """N: layers per stack."""
+    heads: Size = 8
+    """h: attention heads; each has the size `width / heads`."""
+    key_width: Size | None = None
+    """d_k: size of queries and keys per head; `width / heads` by default (Table 3, row B)."""
+    feed_forward: Annotated[int, Field(ge=0, le=2**24)] = 2048
+    """d_ff: hidden units of the feed-forward layers; 0 removes these layers."""
+    activation: Literal["relu", "gelu", "gelu-tanh", "swish", "swiglu"] = "relu"
+    """Activation function of the feed-forward layers."""
+    norm: Literal["layer", "rms", "none"] = "layer"
+    """Normalization: LayerNorm, RMSNorm or none."""
+    norm_order: Literal["post", "pre"] = "post"
+    """`post`: LayerNorm(x + Sublayer(x)), as in the paper; `pre`: x + Sublayer(LayerNorm(x)) and a final norm."""
+    norm_epsilon: PositiveFloat = 1e-5
+    """Added to the variance in the norms for numerical stability."""
+    embedding_norm: bool = False
+    """Whether the sum of token and position embeddings is normalized (BERT)."""
+    residual: bool = True
+    """Whether sublayers have residual connections; turn off for experiments."""
+    positions: PositionsConfig = SinusoidalPositionsConfig()
+    """Position scheme: `sinusoidal`, `learned`, `rotary`, `alibi`, `relative`, `syntax`, `none` or a registered one."""
+    attention: AttentionConfig = FullAttentionConfig()
+    """Self-attention kernel: `full`, `window`, `bigbird`, `linformer` or a registered one."""
+    dropout: Probability = 0.1
+    """Dropout on the output of each sublayer and on the embeddings (§5.4)."""
+    attention_dropout: Probability = 0.0
+    """Dropout on the attention weights."""
+    activation_dropout: Probability = 0.0
+    """Dropout on the hidden units of the feed-forward layers."""
+    attention_bias: bool = False
+    """Whether the four projections of attention have biases; the paper's have none."""
+    scale_embeddings: bool = True
+    """Whether embeddings are multiplied by √width (§3.4)."""
+    scale_scores: bool = True
+    """Whether attention scores are divided by √d_k (§3.2.1); turn off for experiments."""
+
+    @field_validator("heads")
+    @classmethod
+    def _check_heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width")
+        if width is None or width % heads == 0:
+            return heads
+        below = next((n for n in range(min(heads, width), 0, -1) if width % n == 0), 1)
+        above = next((n for n in range(heads, min(width, 10 * heads) + 1) if width % n == 0), None)
+        nearest = " or ".join(str(n) for n in (below, above) if n is not None)
+        raise ValueError(f"does not divide model.width = {width}: use {nearest}")
+
+    @field_validator("positions")
+    @classmethod
+    def _check_rotary_size_is_even(cls, positions: PositionsConfig, info: ValidationInfo) -> PositionsConfig:
+        width, heads, key_width = (info.data.get(name) for name in ("width", "heads", "key_width"))
+        if isinstance(positions, RotaryPositionsConfig) and width and heads and (key_width or width // heads) % 2:
+            size = f"key_width = {key_width}" if key_width else f"width / model.heads = {width // heads}"
+            raise ValueError(
+                f"rotates pairs of entries, but model.{size} is odd: set model.key_width to an even number"
+            )
+        return positions
+
+    @field_validator("positions")
+    @classmethod
+    def _check_source_is_parsed(cls, positions: PositionsConfig) -> PositionsConfig:
+        if positions.needs_parses and not cls.translates:
+            raise ValueError(
+                f"model.positions.kind = {positions.kind!r} needs a parsed source sentence, which only a translator "
+                "has: use model.kind = 'encoder-decoder', or other positions"
+            )
+        return positions
+
+    @field_validator("attention")
+    @classmethod
+    def _check_distances_exist(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
+        positions = info.data.get("positions")
+        if positions is not None and positions.uses_distances and not attention.keeps_positions:
+            raise ValueError(
+                f"model.attention.kind = {attention.kind!r} attends to mixtures of positions, but "
+                f"model.positions.kind = {positions.kind!r} needs the distance between positions: "
+                "use sinusoidal, learned, rotary or none"
+            )
+        return attention
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest sequence that the network accepts; None if there is no limit."""
+        limits = (getattr(part, "max_length", None) for part in (self.positions, self.attention))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def extrapolates(self) -> bool:
+        """Whether the network works well on longer sequences; rotary positions do so with window attention."""
+        rotary_window = isinstance(self.positions, RotaryPositionsConfig) and isinstance(
+            self.attention, WindowAttentionConfig
+        )
+        return self.positions.extrapolates or rotary_window
+
+    @property
+    def head_width(self) -> int:
+        """d_v: size of a head's values; also d_k unless `key_width` is set."""
+        return self.width // self.heads
+
+
+class AutoregressiveConfig(BaseConfig):
+    """Settings of networks that predict the next token."""
+
+    tie_output: bool = True
+    """Whether the output projection is the embedding matrix of the predicted tokens (§3.4)."""
+    output_bias: bool = False
+    """Whether the logits have a bias per token."""
+    causal_mask: bool = True
+    """Whether a position attends only to itself and earlier positions; turn off for experiments."""
+
+
+class EncoderDecoderConfig(AutoregressiveConfig, TransformerConfig):
+    """The full Transformer of the paper: an encoder for the source, a decoder for the target."""
+
+    family: ClassVar[str] = "encoder-decoder Transformer"
+    translates: ClassVar[bool] = True
+    default_task: ClassVar[str] = "translation"
+    kind: Literal["encoder-decoder"] = "encoder-decoder"
+    """Name of the network."""
+    decoder_layers: Depth | None = None
+    """Layers of the decoder; `layers` by default."""
+    share_embeddings: bool = True
+    """Whether source and target use the same embedding matrix (§3.4); needs one vocabulary."""
+    target_vocab_size: Size | None = None
+    """Number of tokens in the decoder's vocabulary; `vocab_size` by default."""
+
+    _check_sharing = field_validator("target_vocab_size")(check_shared_vocabulary)
+
+    @field_validator("attention")
+    @classmethod
+    def _check_tree_distances_exist(cls, attention: AttentionConfig, info: ValidationInfo) -> AttentionConfig:
+        positions = info.data.get("positions")
+        if isinstance(positions, SyntaxPositionsConfig) and positions.distance and not attention.keeps_positions:
+            raise ValueError(
+                f"model.attention.kind = {attention.kind!r} attends to mixtures of positions, which have no distance "
+                "in a tree: set model.positions.distance = false, or use other attention"
+            )
+        return attention
+
+    @property
+    def needs_parses(self) -> bool:
+        """Whether each source sentence must come with a dependency parse."""
+        return self.positions.needs_parses
+
+
+class DecoderOnlyConfig(AutoregressiveConfig, TransformerConfig):
+    """A language model: the decoder without cross-attention (GPT)."""
+
+    family: ClassVar[str] = "decoder-only Transformer"
+    generates: ClassVar[bool] = True
+    default_task: ClassVar[str] = "language"
+    kind: Literal["decoder-only"] = "decoder-only"
+    """Name of the network."""
+
+    @field_validator("attention")
+    @classmethod
+    def _check_attention_is_causal(cls, attention: AttentionConfig) -> AttentionConfig:
+        if not attention.causal:
+            raise ValueError(
+                f"model.attention.kind = {attention.kind!r} attends to later positions, which a decoder must not: "
+                "use 'window' or 'full'"
+            )
+        return attention
+
+
+class EncoderOnlyConfig(EncoderConfig, TransformerConfig):
+    """A text encoder: a vector per token and one per text (BERT)."""
+
+    family: ClassVar[str] = "encoder-only Transformer"
+    default_task: ClassVar[str] = "masked"
+    kind: Literal["encoder-only"] = "encoder-only"
+    """Name of the network."""
+    segments: Count = 0
+    """Number of segment embeddings, which distinguish the texts of a pair; BERT has 2."""
