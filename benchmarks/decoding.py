@@ -301,10 +301,10 @@ def show(title: str, table: Iterator[tuple[str, ...]]) -> None:
 
 def export(folder: Path, out: Path) -> None:
     """What the peers load."""
-    from regard.interop import to_ctranslate2, to_huggingface
+    from regard.interop import export_ctranslate2, export_huggingface
 
-    to_ctranslate2(folder, out / "ctranslate2", "int8")
-    to_huggingface(folder, out / "huggingface")
+    export_ctranslate2(folder, out / "ctranslate2", "int8")
+    export_huggingface(folder, out / "huggingface")
 
 
 def language_model(out: Path) -> None:

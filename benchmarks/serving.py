@@ -252,7 +252,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=list(PEERS.values()), default=list(PEERS.values()))
     chosen = parser.parse_args()
 
-    from regard.interop import to_ctranslate2
+    from regard.interop import export_ctranslate2
     from regard.models.folder_files import resolve_model_folder
 
     model = resolve_model_folder(chosen.model)
@@ -263,7 +263,7 @@ def main() -> None:
     )
     sentences = [line for line in lines if line.strip()][: chosen.sentences]
     with TemporaryDirectory() as folder:
-        to_ctranslate2(model, Path(folder) / "ctranslate2", "int8")
+        export_ctranslate2(model, Path(folder) / "ctranslate2", "int8")
         show(compare(model, Path(folder) / "ctranslate2", sentences, chosen))
 
 

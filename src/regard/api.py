@@ -33,7 +33,7 @@ from regard.decoding.options import DEFAULT_GENERATED_TOKENS, GenerationOptions,
 from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, InputError, ModelError
-from regard.interop.ctranslate2_limits import POSITIONS
+from regard.interop.ctranslate2_support import MAX_POSITIONS
 from regard.models.folder_files import (
     CONFIG_FILE,
     TARGET_TOKENIZER_FILE,
@@ -234,7 +234,7 @@ class Model:
         if targets is not None and len(targets) != len(texts):
             raise InputError(f"score: {len(texts):,} texts have {len(targets):,} targets; give one for each.")
         check_parses(self.config.model, given=parses is not None)
-        tokens, longest = self.config.tokens, self.config.model.max_length or POSITIONS
+        tokens, longest = self.config.tokens, self.config.model.max_length or MAX_POSITIONS
         if targets is None:
             return text_log_probabilities(self.networks, self.tokenizer.encode_batch(texts), tokens, longest)
         ids = self.target_tokenizer.encode_batch(targets)
@@ -251,7 +251,7 @@ class Model:
         """
         from regard.decoding.scoring import score_tokens
 
-        tokens, longest = self.config.tokens, self.config.model.max_length or POSITIONS
+        tokens, longest = self.config.tokens, self.config.model.max_length or MAX_POSITIONS
         found = []
         for prompt in given_texts("score_prompts", prompts):
             ids = prompt_ids(prompt, self.config, self.tokenizer)
@@ -372,7 +372,7 @@ class Model:
         return Sampler(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
     def _has_room(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
-        window = self.config.context_window or POSITIONS
+        window = self.config.context_window or MAX_POSITIONS
         longest = max((len(ids) for ids in self.tokenizer.encode_batch(prompts)), default=0)
         return longest + 1 + (sampling.bounds.longest or DEFAULT_GENERATED_TOKENS) <= window
 

@@ -17,8 +17,8 @@ from transformers import (
 from random_models import SMALL, saved, sources
 from regard.config import ClassHeadConfig, EncoderOnlyConfig, TagHeadConfig
 from regard.errors import ModelError
-from regard.interop import import_folder
-from regard.interop.huggingface_export import to_huggingface
+from regard.interop import import_huggingface
+from regard.interop.hf_export import export_huggingface
 from regard.models import load
 from regard.models.network import EncoderNetwork
 
@@ -47,7 +47,7 @@ def test_a_network_with_labels_is_a_bert_and_comes_back(words: bool, tmp_path: P
     head = TagHeadConfig(labels=LABELS) if words else ClassHeadConfig(labels=LABELS)
     model = EncoderOnlyConfig(**SMALL, embedding_norm=True, pooling="first-dense", head=head)
     network, config = saved(tmp_path / "ours", model)
-    kind = to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind
+    kind = export_huggingface(tmp_path / "ours", tmp_path / "theirs").kind
     assert kind == ("BertForTokenClassification" if words else "BertForSequenceClassification")
     auto = AutoModelForTokenClassification if words else AutoModelForSequenceClassification
     theirs = auto.from_pretrained(tmp_path / "theirs").eval()
@@ -57,7 +57,7 @@ def test_a_network_with_labels_is_a_bert_and_comes_back(words: bool, tmp_path: P
     expected = ours(network, ids, real, words=words)
     assert torch.allclose(logits[real] if words else logits, expected, atol=1e-4)
 
-    report = import_folder(tmp_path / "theirs", tmp_path / "again")
+    report = import_huggingface(tmp_path / "theirs", tmp_path / "again")
     again = load(tmp_path / "again")
     assert isinstance(again.config.model, EncoderOnlyConfig)
     assert again.config.model.head == head
@@ -75,7 +75,7 @@ def test_labels_without_names_are_called_by_their_numbers(tmp_path: Path) -> Non
     theirs = BertForTokenClassification(bert(num_labels=3))
     theirs.config.id2label = {0: "same", 1: "same", 2: "other"}
     theirs.save_pretrained(tmp_path / "theirs")
-    import_folder(tmp_path / "theirs", tmp_path / "ours")
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     model = load(tmp_path / "ours").config.model
     assert isinstance(model, EncoderOnlyConfig)
     assert model.head == TagHeadConfig(labels=("LABEL_0", "LABEL_1", "LABEL_2"))
@@ -85,7 +85,7 @@ def test_a_bert_that_gives_several_labels_at_once_is_imported_without_its_head(t
     BertForSequenceClassification(bert(num_labels=3, problem_type="multi_label_classification")).save_pretrained(
         tmp_path / "theirs"
     )
-    report = import_folder(tmp_path / "theirs", tmp_path / "ours")
+    report = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert [left.tensor for left in report.left_out] == ["classifier.bias", "classifier.weight"]
     assert {left.reason for left in report.left_out} == {"regard's encoder has no head that classifies so"}
 
@@ -93,5 +93,5 @@ def test_a_bert_that_gives_several_labels_at_once_is_imported_without_its_head(t
 def test_a_classifier_that_pools_by_the_mean_is_no_bert(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, embedding_norm=True, head=ClassHeadConfig(labels=LABELS)))
     with pytest.raises(ModelError) as error:
-        to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+        export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert "BERT classifies the first token through a dense layer, and this network pools otherwise" in str(error.value)

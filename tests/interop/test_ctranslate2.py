@@ -29,8 +29,8 @@ from regard.config import (
     SpecialTokensConfig,
 )
 from regard.errors import ModelError
-from regard.interop.ctranslate2 import Precision, to_ctranslate2
-from regard.interop.ctranslate2_limits import why_not
+from regard.interop.ctranslate2 import Precision, export_ctranslate2
+from regard.interop.ctranslate2_support import unsupported_reason
 from regard.models import Network, save
 from regard.nn import open_taps
 
@@ -92,12 +92,12 @@ GPTS: dict[str, dict[str, Any]] = VARIANTS | {
 
 
 def translator(folder: Path, out: Path, precision: Precision = "float32") -> Any:
-    to_ctranslate2(folder, out, precision)
+    export_ctranslate2(folder, out, precision)
     return ctranslate2.Translator(str(out), intra_threads=1, compute_type=precision)
 
 
 def generator(folder: Path, out: Path, precision: Precision = "float32") -> Any:
-    to_ctranslate2(folder, out, precision)
+    export_ctranslate2(folder, out, precision)
     return ctranslate2.Generator(str(out), intra_threads=1, compute_type=precision)
 
 
@@ -190,7 +190,7 @@ def test_8_bits_take_a_quarter_of_the_room(tmp_path: Path) -> None:
     sizes = []
     precision: Precision
     for precision in ("int8", "float32"):
-        to_ctranslate2(tmp_path / "ours", tmp_path / precision, precision)
+        export_ctranslate2(tmp_path / "ours", tmp_path / precision, precision)
         sizes.append((tmp_path / precision / "model.bin").stat().st_size)
     assert 3 * sizes[0] < sizes[1]
 
@@ -207,7 +207,7 @@ def eager(model: ModelConfig, *ids: int) -> Network:
 def test_pads_and_starts_are_never_written(kind: Any, tmp_path: Path) -> None:
     config = Config(model=kind(**SMALL, output_bias=True))
     save(tmp_path / "ours", eager(config.model, config.tokens.pad, config.tokens.start), config)
-    to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     if kind is EncoderDecoderConfig:
         translate = ctranslate2.Translator(str(tmp_path / "theirs")).translate_batch
         written = translate([["<unnamed 5>"]], beam_size=4, num_hypotheses=4)[0].hypotheses
@@ -251,7 +251,7 @@ def test_attention_is_the_mean_over_the_heads_of_the_last_layer_without_the_sour
 
 def test_texts_go_through_with_the_tokenizer_beside_the_model_and_nothing_of_ours(tmp_path: Path) -> None:
     network, config = saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
-    to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     program = f"""
 import sys, ctranslate2, tokenizers
 tokenizer = tokenizers.Tokenizer.from_file({str(tmp_path / "theirs" / "tokenizer.json")!r})
@@ -268,7 +268,7 @@ assert not {{"regard", "torch"}} & set(sys.modules)
 
 def test_tokens_have_the_tokenizers_names_and_ids_without_a_token_a_made_up_one(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**{**SMALL, "vocab_size": VOCABULARY + 2}))
-    to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     names, _ = vocabularies(tmp_path / "theirs")
     assert names.all[:5] == ["[PAD]", "[UNK]", "[SOS]", "[EOS]", "w4"]
     assert names.all[-3:] == [f"w{VOCABULARY - 1}", "<unnamed 29>", "<unnamed 30>"]
@@ -286,7 +286,7 @@ def test_two_tokenizers_give_two_vocabularies_that_share_their_special_tokens(tm
     files = {"tokenizer.json": words(), "target_tokenizer.json": other}
     contents = {name: tokenizer.to_str().encode() for name, tokenizer in files.items()}
     save(tmp_path / "ours", randomised(model), config, extra_files=contents)
-    to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     source, target = vocabularies(tmp_path / "theirs")
     assert source.all == ["[PAD]", "[UNK]", "[SOS]", "</s>", *(f"w{n}" for n in range(4, VOCABULARY))]
     assert target.all == ["[PAD]", "[UNK]", "[SOS]", "</s>", *(f"p{n}" for n in range(4, 33))]
@@ -298,7 +298,7 @@ def test_a_piece_that_is_called_as_the_other_sides_special_token_gives_way(tmp_p
     source, target = (Tokenizer.from_str(words().to_str().replace(*pair)) for pair in (("w6", "p4"), ("[EOS]", "p4")))
     contents = {"tokenizer.json": source.to_str().encode(), "target_tokenizer.json": target.to_str().encode()}
     save(tmp_path / "ours", randomised(model), Config(model=model), extra_files=contents)
-    to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+    export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     names, _ = vocabularies(tmp_path / "theirs")
     assert (names.all[3], names.all[6]) == ("p4", "<unnamed 6>")
     assert len(set(names.all)) == VOCABULARY
@@ -372,9 +372,9 @@ REFUSED: dict[str, tuple[ModelConfig, dict[str, int]]] = {
 def test_what_ctranslate2_cannot_hold_is_refused_before_anything_is_written(reason: str, tmp_path: Path) -> None:
     model, tokens = REFUSED[reason]
     _, config = saved(tmp_path / "ours", model, **tokens)
-    assert why_not(config) == reason
+    assert unsupported_reason(config) == reason
     with pytest.raises(ModelError) as refused:
-        to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+        export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == (
         f"{tmp_path / 'ours'}: cannot be converted, because {reason}; use it with regard itself."
     )
@@ -385,7 +385,7 @@ def test_whether_it_can_hold_a_model_is_said_without_torch_and_ctranslate2() -> 
     program = """
 import sys
 from regard.config import Config
-from regard.interop.ctranslate2_limits import why_not
+from regard.interop.ctranslate2_support import why_not
 assert why_not(Config()) is None
 assert not {"torch", "ctranslate2"} & set(sys.modules)
 """
@@ -396,7 +396,7 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "theirs").mkdir()
     with pytest.raises(ModelError) as refused:
-        to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+        export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == f"{tmp_path / 'theirs'}: already exists; choose another name or remove it first."
 
 
@@ -404,7 +404,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelError) as refused:
-        to_ctranslate2(tmp_path / "ours", tmp_path / "file" / "theirs")
+        export_ctranslate2(tmp_path / "ours", tmp_path / "file" / "theirs")
     assert str(refused.value) == (
         f"{tmp_path / 'file' / 'theirs'}: cannot be written (File exists); free some space or choose another place."
     )
@@ -418,5 +418,5 @@ def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(ModelError, match=r"cannot be written \(No space left on device\)"):
-        to_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
+        export_ctranslate2(tmp_path / "ours", tmp_path / "theirs")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]

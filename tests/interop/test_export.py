@@ -41,8 +41,8 @@ from regard.config import (
 )
 from regard.data.tokenizer import train_tokenizer
 from regard.errors import ModelError
-from regard.interop import import_folder, to_ctranslate2
-from regard.interop.huggingface_export import to_huggingface
+from regard.interop import export_ctranslate2, import_huggingface
+from regard.interop.hf_export import export_huggingface
 from regard.models import EncoderOnlyTransformer, load, save
 
 logging.set_verbosity_error()
@@ -99,7 +99,7 @@ def padded(texts: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
 def test_a_translator_is_a_marian_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
     model = EncoderDecoderConfig(**{**SMALL, **settings})
     network, config = saved(tmp_path / "ours", model)
-    assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "MarianMTModel"
+    assert export_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "MarianMTModel"
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs").eval().double()  # no rounding to allow for
     network.double()
     assert isinstance(theirs, MarianMTModel)
@@ -116,7 +116,7 @@ def test_a_translator_is_a_marian_and_comes_back(settings: dict[str, Any], tmp_p
         ended = ids[: ids.index(config.tokens.end)] if config.tokens.end in ids else ids
         assert ended == greedily(network, config, text[:-1], [config.tokens.start], 12)
 
-    import_folder(tmp_path / "theirs", tmp_path / "again")
+    import_huggingface(tmp_path / "theirs", tmp_path / "again")
     again = load(tmp_path / "again")
     found = again.network.double()(source, target, source_real, target_real)
     assert float((found - expected)[target_real].abs().max()) < TOLERANCE
@@ -127,7 +127,7 @@ def test_a_translator_is_a_marian_and_comes_back(settings: dict[str, Any], tmp_p
 @torch.no_grad()
 def test_a_language_model_is_a_gpt2_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
     network, config = saved(tmp_path / "ours", DecoderOnlyConfig(**{**SMALL, "norm_order": "pre", **settings}))
-    assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "GPT2LMHeadModel"
+    assert export_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "GPT2LMHeadModel"
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").eval()
     assert isinstance(theirs, GPT2LMHeadModel)
     ids, real = padded([[config.tokens.start, *text] for text in sources()], config.tokens.pad)
@@ -142,7 +142,7 @@ def test_a_language_model_is_a_gpt2_and_comes_back(settings: dict[str, Any], tmp
         ended = written[: written.index(config.tokens.end)] if config.tokens.end in written else written
         assert ended == greedily(network, config, None, prompt, 10)
 
-    import_folder(tmp_path / "theirs", tmp_path / "again")
+    import_huggingface(tmp_path / "theirs", tmp_path / "again")
     again = load(tmp_path / "again")
     assert float((again.network(ids, real) - expected)[real].abs().max()) < TOLERANCE
 
@@ -152,7 +152,7 @@ def test_a_language_model_is_a_gpt2_and_comes_back(settings: dict[str, Any], tmp
 def test_a_text_encoder_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
     network, config = saved(tmp_path / "ours", EncoderOnlyConfig(**{**SMALL, "embedding_norm": True, **settings}))
     assert isinstance(network, EncoderOnlyTransformer)
-    assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "BertModel"
+    assert export_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "BertModel"
     theirs = AutoModel.from_pretrained(tmp_path / "theirs").eval()
     assert isinstance(theirs, BertModel)
     ids, real = padded(sources(), config.tokens.pad)
@@ -162,7 +162,7 @@ def test_a_text_encoder_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_p
     if settings.get("pooling") == "first-dense":
         assert torch.allclose(found.pooler_output, network.pool(memory), atol=TOLERANCE)
 
-    import_folder(tmp_path / "theirs", tmp_path / "again")
+    import_huggingface(tmp_path / "theirs", tmp_path / "again")
     again = load(tmp_path / "again").network
     assert isinstance(again, EncoderOnlyTransformer)
     assert torch.allclose(again.pool(again.encode(ids, real)), network.pool(memory), atol=TOLERANCE)
@@ -182,7 +182,7 @@ GUESSING: dict[str, dict[str, Any]] = {
 def test_an_encoder_that_guesses_words_is_a_bert_and_comes_back(settings: dict[str, Any], tmp_path: Path) -> None:
     model = EncoderOnlyConfig(**{**SMALL, "embedding_norm": True, "head": TokenHeadConfig(), **settings})
     network, config = saved(tmp_path / "ours", model, mask=4)
-    assert to_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "BertForMaskedLM"
+    assert export_huggingface(tmp_path / "ours", tmp_path / "theirs").kind == "BertForMaskedLM"
     theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
     ids, real = padded(sources(), config.tokens.pad)
     expected = network.logits(network.encode(ids, real).states)
@@ -191,7 +191,7 @@ def test_an_encoder_that_guesses_words_is_a_bert_and_comes_back(settings: dict[s
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
     assert tokenizer.mask_token_id == 4
 
-    import_folder(tmp_path / "theirs", tmp_path / "again")
+    import_huggingface(tmp_path / "theirs", tmp_path / "again")
     again = load(tmp_path / "again")
     assert (
         float((again.network.logits(again.network.encode(ids, real).states) - expected)[real].abs().max()) < TOLERANCE
@@ -205,7 +205,7 @@ def test_sentence_transformers_makes_the_vector_that_ours_makes(tmp_path: Path) 
 
     network, config = saved(tmp_path / "ours", EncoderOnlyConfig(**SMALL, embedding_norm=True))
     assert isinstance(network, EncoderOnlyTransformer)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs = SentenceTransformer(str(tmp_path / "theirs"), device="cpu")
     ids = torch.tensor([[config.tokens.start, 5, 9, 4, config.tokens.end]])
     vector = torch.tensor(theirs.encode("w5 w9 w4"))
@@ -227,7 +227,7 @@ def with_tokenizer(folder: Path, model: ModelConfig, kind: Any) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_autotokenizer_cuts_a_source_into_our_ids_and_ends_it(kind: str, tmp_path: Path) -> None:
     ours = with_tokenizer(tmp_path / "ours", EncoderDecoderConfig(**SMALL), kind)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "theirs")
     for text in TEXTS:
         given = theirs(text)
@@ -242,7 +242,7 @@ def test_autotokenizer_cuts_a_source_into_our_ids_and_ends_it(kind: str, tmp_pat
 @pytest.mark.parametrize("kind", KINDS)
 def test_autotokenizer_cuts_a_prompt_into_our_ids_and_starts_it(kind: str, tmp_path: Path) -> None:
     ours = with_tokenizer(tmp_path / "ours", DecoderOnlyConfig(**SMALL, norm_order="pre"), kind)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "theirs")
     assert [theirs(text)["input_ids"] for text in TEXTS] == [[2, *ours.encode(text)] for text in TEXTS]
 
@@ -250,7 +250,7 @@ def test_autotokenizer_cuts_a_prompt_into_our_ids_and_starts_it(kind: str, tmp_p
 @torch.no_grad()
 def test_prompts_of_unequal_length_are_continued_in_one_batch(tmp_path: Path) -> None:
     network, config = saved(tmp_path / "ours", DecoderOnlyConfig(**SMALL, norm_order="pre"))
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs, tokenizer = (kind.from_pretrained(tmp_path / "theirs") for kind in (AutoModelForCausalLM, AutoTokenizer))
     prompts = ["w5 w9 w4 w17", "w20"]
     given = tokenizer(prompts, padding=True, return_tensors="pt")
@@ -262,7 +262,7 @@ def test_prompts_of_unequal_length_are_continued_in_one_batch(tmp_path: Path) ->
 
 def test_a_text_that_ends_where_it_starts_is_given_no_start(tmp_path: Path) -> None:
     saved(tmp_path / "ours", DecoderOnlyConfig(**SMALL, norm_order="pre"), pad=3, unknown=3, start=3, end=3)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert AutoTokenizer.from_pretrained(tmp_path / "theirs")("w5 w6")["input_ids"] == [5, 6]
     generation = json.loads((tmp_path / "theirs" / "generation_config.json").read_text())
     assert generation["bad_words_ids"] is None
@@ -281,7 +281,7 @@ def test_pads_and_starts_are_never_generated(kind: str, beams: int, tmp_path: Pa
     network.get_parameter(norm).add_(direction * 5)
     network.get_parameter("output.weight")[[0, 2]] = direction  # nothing is as probable as a pad or a start
     save(tmp_path / "ours", network, config)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     kinds = {"translator": AutoModelForSeq2SeqLM, "gpt": AutoModelForCausalLM}
     theirs = kinds[kind].from_pretrained(tmp_path / "theirs")
     ids = torch.tensor([[2, 5, 6]])
@@ -295,7 +295,7 @@ def test_networks_of_other_precisions_become_single(dtype: torch.dtype, tmp_path
     config = Config(model=DecoderOnlyConfig(**SMALL, norm_order="pre"))
     network = randomised(config.model).to(dtype)
     save(tmp_path / "ours", network, config)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")
     assert theirs.dtype == torch.float32
     ids = torch.tensor([[2, 5, 6]])
@@ -308,11 +308,11 @@ def test_what_a_model_has_of_two_tokenizers_is_said_and_kept(tmp_path: Path) -> 
     files = {"tokenizer.json": words(), "target_tokenizer.json": words(prefix="p")}
     contents = {name: tokenizer.to_str().encode() for name, tokenizer in files.items()}
     save(tmp_path / "ours", randomised(model), Config(model=model), extra_files=contents)
-    exported = to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    exported = export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert exported.notes == (
         "AutoTokenizer reads tokenizer.json, for sources; target_tokenizer.json is the targets'.",
     )
-    import_folder(tmp_path / "theirs", tmp_path / "again")
+    import_huggingface(tmp_path / "theirs", tmp_path / "again")
     for folder in ("theirs", "again"):
         kept = Tokenizer.from_file(str(tmp_path / folder / "target_tokenizer.json"))
         assert kept.id_to_token(4) == "p4"
@@ -324,14 +324,14 @@ def test_a_special_token_that_is_meant_to_stand_in_texts_is_found_there(tmp_path
     config = Config(model=EncoderDecoderConfig(**SMALL))
     files = {"tokenizer.json": tokenizer.to_str().encode()}
     save(tmp_path / "ours", randomised(config.model), config, extra_files=files)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert AutoTokenizer.from_pretrained(tmp_path / "theirs")("w28w5")["input_ids"] == [28, 5, 3]
 
 
 def test_that_a_model_has_no_tokenizer_is_said(tmp_path: Path) -> None:
     config = Config(model=EncoderDecoderConfig(**SMALL))
     save(tmp_path / "ours", randomised(config.model), config)
-    exported = to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    exported = export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert exported.notes == ("The model has no tokenizer, so neither has the exported one: it is used with ids.",)
     assert {path.name for path in (tmp_path / "theirs").iterdir()} == {
         *("config.json", "generation_config.json", "model.safetensors")
@@ -340,7 +340,7 @@ def test_that_a_model_has_no_tokenizer_is_said(tmp_path: Path) -> None:
 
 def test_that_a_tokenizer_cannot_end_a_text_is_said(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**{**SMALL, "vocab_size": 40}), end=35)
-    exported = to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    exported = export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert exported.notes == ("The tokenizer lacks a special token of the model, so it puts none around a text.",)
 
 
@@ -351,9 +351,9 @@ def test_a_marian_with_a_tokenizer_for_each_language_goes_on_to_ctranslate2_and_
     files = {"tokenizer.json": source.to_str().encode(), "target_tokenizer.json": target.to_str().encode()}
     network, config = randomised(model), Config(model=model)
     save(tmp_path / "ours", network, config, extra_files=files)
-    to_huggingface(tmp_path / "ours", tmp_path / "theirs")
-    import_folder(tmp_path / "theirs", tmp_path / "again")
-    to_ctranslate2(tmp_path / "again", tmp_path / "ct2")
+    export_huggingface(tmp_path / "ours", tmp_path / "theirs")
+    import_huggingface(tmp_path / "theirs", tmp_path / "again")
+    export_ctranslate2(tmp_path / "again", tmp_path / "ct2")
     pieces = Tokenizer.from_file(str(tmp_path / "ct2" / "tokenizer.json")).encode("a5 a9", add_special_tokens=False)
     theirs = Translator(str(tmp_path / "ct2"), intra_threads=1)
     (result,) = theirs.translate_batch([pieces.tokens], beam_size=1, min_decoding_length=0, max_decoding_length=9)
@@ -455,7 +455,7 @@ def test_what_their_classes_cannot_hold_is_refused_before_anything_is_written(re
     model, instead = REFUSED[reason]
     saved(tmp_path / "ours", model)
     with pytest.raises(ModelError) as refused:
-        to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+        export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == (
         f"{tmp_path / 'ours'}: cannot be exported to Hugging Face, because {reason}; {instead}."
     )
@@ -470,7 +470,7 @@ def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(ModelError) as failed:
-        to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+        export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert str(failed.value) == (
         f"{tmp_path / 'theirs'}: cannot be written (No space left on device); free some space or choose another place."
     )
@@ -481,5 +481,5 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     saved(tmp_path / "ours", EncoderDecoderConfig(**SMALL))
     (tmp_path / "theirs").mkdir()
     with pytest.raises(ModelError) as refused:
-        to_huggingface(tmp_path / "ours", tmp_path / "theirs")
+        export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert str(refused.value) == f"{tmp_path / 'theirs'}: already exists; choose another name or remove it first."

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertModel
 
-from regard.interop import Imported, LeftOut, import_folder, to_huggingface
+from regard.interop import ImportReport, SkippedTensor, export_huggingface, import_huggingface
 from regard.models import EncoderOnlyTransformer, load
 
 SENTENCES = [
@@ -39,8 +39,8 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Imported:
-    return import_folder(minilm(), tmp_path_factory.mktemp("models") / "minilm")
+def report(tmp_path_factory: pytest.TempPathFactory) -> ImportReport:
+    return import_huggingface(minilm(), tmp_path_factory.mktemp("models") / "minilm")
 
 
 def batch(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
@@ -51,7 +51,7 @@ def batch(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_embeddings_of_a_trained_model_equal_hugging_faces(report: Imported) -> None:
+def test_embeddings_of_a_trained_model_equal_hugging_faces(report: ImportReport) -> None:
     ids, real = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
     theirs = BertModel.from_pretrained(minilm()).eval()
     states = theirs(input_ids=ids, attention_mask=real.long()).last_hidden_state
@@ -65,7 +65,7 @@ def test_embeddings_of_a_trained_model_equal_hugging_faces(report: Imported) -> 
 
 
 @torch.no_grad()
-def test_its_embeddings_mean_something(report: Imported) -> None:
+def test_its_embeddings_mean_something(report: ImportReport) -> None:
     ids, real = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
     pooled = load(report.folder).network(ids, real)
     likeness = torch.cosine_similarity(pooled[1], pooled, dim=-1)
@@ -73,10 +73,11 @@ def test_its_embeddings_mean_something(report: Imported) -> None:
     assert float(likeness[2]) > 0.7
 
 
-def test_its_report_says_what_was_left_out(report: Imported) -> None:
+def test_its_report_says_what_was_left_out(report: ImportReport) -> None:
     assert (report.kind, report.parameters) == ("bert", 22_565_376)
     assert report.left_out == tuple(
-        LeftOut(f"pooler.dense.{name}", "1_Pooling/config.json asks for another pooling") for name in ("bias", "weight")
+        SkippedTensor(f"pooler.dense.{name}", "1_Pooling/config.json asks for another pooling")
+        for name in ("bias", "weight")
     )
     assert report.notes == (
         "sentence-transformers scales these vectors to length 1; regard leaves them as they are.",
@@ -88,11 +89,11 @@ def test_its_report_says_what_was_left_out(report: Imported) -> None:
 
 @torch.no_grad()
 def test_exported_again_its_embeddings_are_those_that_sentence_transformers_makes(
-    report: Imported, tmp_path: Path
+    report: ImportReport, tmp_path: Path
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
-    assert to_huggingface(report.folder, tmp_path / "theirs").notes == ()
+    assert export_huggingface(report.folder, tmp_path / "theirs").notes == ()
     theirs = torch.from_numpy(SentenceTransformer(str(tmp_path / "theirs"), device="cpu").encode(SENTENCES))
     ids, real = batch(Tokenizer.from_file(str(report.folder / "tokenizer.json")))
     assert float((theirs - load(report.folder).network(ids, real)).abs().max()) < 1e-4

@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
-from regard.interop import Imported, LeftOut, import_folder
+from regard.interop import ImportReport, SkippedTensor, import_huggingface
 from regard.models import EncoderOnlyTransformer, LoadedNetwork, load
 
 logging.set_verbosity_error()
@@ -125,9 +125,9 @@ def padded(seed: int, vocabulary: int, longest: int = 12, rows: int = 4) -> tupl
     return ids, torch.arange(longest) < lengths
 
 
-def imported(model: Any, tmp_path: Path) -> tuple[LoadedNetwork, Imported]:
+def imported(model: Any, tmp_path: Path) -> tuple[Loaded, ImportReport]:
     model.save_pretrained(tmp_path / "theirs")
-    report = import_folder(tmp_path / "theirs", tmp_path / "ours")
+    report = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     return load(tmp_path / "ours"), report
 
 
@@ -246,7 +246,9 @@ def test_marian_matrices_that_should_be_one_but_differ_stay_two(tmp_path: Path) 
     ours, report = imported(theirs, tmp_path)
     assert isinstance(ours.config.model, EncoderDecoderConfig)
     assert not ours.config.model.share_embeddings
-    assert report.left_out == (LeftOut("model.shared.weight", "encoder and decoder have embeddings of their own"),)
+    assert report.left_out == (
+        SkippedTensor("model.shared.weight", "encoder and decoder have embeddings of their own"),
+    )
 
 
 @pytest.mark.parametrize("name", ["lm_head.weight", "model.decoder.embed_tokens.weight"])
@@ -254,7 +256,7 @@ def test_a_tied_marian_matrix_is_found_under_any_of_its_names(name: str, tmp_pat
     theirs = randomised(MarianMTModel(marian_config(5)), 5)
     theirs.save_pretrained(tmp_path / "theirs")
     rewrite(tmp_path / "theirs", lambda tensors: {name: tensors.pop("model.shared.weight"), **tensors})
-    import_folder(tmp_path / "theirs", tmp_path / "ours")
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert marian_difference(theirs, load(tmp_path / "ours"), 5) < TOLERANCE
 
 
@@ -263,7 +265,7 @@ def test_a_tied_bert_matrix_is_found_under_its_other_name(tmp_path: Path) -> Non
     theirs.save_pretrained(tmp_path / "theirs")
     embedding, output = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
     rewrite(tmp_path / "theirs", lambda tensors: {output: tensors.pop(embedding), **tensors})
-    import_folder(tmp_path / "theirs", tmp_path / "ours")
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert bert_difference(theirs.bert, load(tmp_path / "ours"), 5) < TOLERANCE
 
 
@@ -272,7 +274,7 @@ def test_a_shared_marian_has_one_vocabulary_whatever_its_decoder_says(tmp_path: 
     theirs.save_pretrained(tmp_path / "theirs")
     settings = json.loads((tmp_path / "theirs" / "config.json").read_text())
     write_json(tmp_path / "theirs" / "config.json", settings | {"decoder_vocab_size": 5})
-    import_folder(tmp_path / "theirs", tmp_path / "ours")
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert marian_difference(theirs, load(tmp_path / "ours"), 5) < TOLERANCE
 
 
@@ -298,7 +300,7 @@ def test_old_gpt2_files_with_masks_and_a_second_copy_of_the_tied_matrix_are_impo
         return {**tensors, **extra, "lm_head.weight": tensors["transformer.wte.weight"].clone()}
 
     rewrite(tmp_path / "theirs", old)
-    report = import_folder(tmp_path / "theirs", tmp_path / "ours")
+    report = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     ours = load(tmp_path / "ours")
     assert gpt2_difference(theirs, ours, 4) < TOLERANCE
     assert report.left_out == ()
@@ -311,14 +313,14 @@ def test_a_gpt2_head_that_is_not_the_embedding_is_kept_though_the_settings_call_
     theirs.save_pretrained(tmp_path / "theirs")
     settings = json.loads((tmp_path / "theirs" / "config.json").read_text())
     write_json(tmp_path / "theirs" / "config.json", settings | {"tie_word_embeddings": True})
-    import_folder(tmp_path / "theirs", tmp_path / "ours")
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert gpt2_difference(theirs, load(tmp_path / "ours"), 4) < TOLERANCE
 
 
 def test_a_gpt2_that_classifies_is_imported_without_its_head(tmp_path: Path) -> None:
     theirs = randomised(GPT2ForSequenceClassification(gpt2_config(1, pad_token_id=0)), 1)
     _, report = imported(theirs, tmp_path)
-    assert report.left_out == (LeftOut("score.weight", "regard's GPT has no head that classifies texts"),)
+    assert report.left_out == (SkippedTensor("score.weight", "regard's GPT has no head that classifies texts"),)
 
 
 @pytest.mark.parametrize("kind", [BertForMaskedLM, BertForPreTraining], ids=lambda kind: str(kind.__name__))
@@ -359,7 +361,7 @@ def test_second_copies_of_what_a_head_shares_are_no_news(tmp_path: Path) -> None
         return {**tensors, "cls.predictions.decoder.weight": matrix, "cls.predictions.decoder.bias": bias}
 
     rewrite(tmp_path / "theirs", copies)
-    assert import_folder(tmp_path / "theirs", tmp_path / "ours").left_out == ()
+    assert import_huggingface(tmp_path / "theirs", tmp_path / "ours").left_out == ()
 
 
 BERTS = {
@@ -393,7 +395,7 @@ def test_old_names_of_berts_norms_are_understood(tmp_path: Path) -> None:
         return tensors | {"embeddings.position_ids": torch.arange(32)[None]}
 
     rewrite(tmp_path / "theirs", rename)
-    report = import_folder(tmp_path / "theirs", tmp_path / "ours")
+    report = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert bert_difference(theirs, load(tmp_path / "ours"), 7) < TOLERANCE
     assert report.left_out == ()
 
@@ -403,12 +405,13 @@ def test_the_pooling_of_sentence_transformers_is_followed(mode: Any, pooling: st
     theirs = randomised(BertModel(bert_config(8)), 8)
     theirs.save_pretrained(tmp_path / "theirs")
     write_json(tmp_path / "theirs" / "1_Pooling" / "config.json", {"pooling_mode": mode})
-    report = import_folder(tmp_path / "theirs", tmp_path / "ours")
+    report = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     model = load(tmp_path / "ours").config.model
     assert isinstance(model, EncoderOnlyConfig)
     assert model.pooling == pooling
     assert report.left_out == tuple(
-        LeftOut(f"pooler.dense.{name}", "1_Pooling/config.json asks for another pooling") for name in ("bias", "weight")
+        SkippedTensor(f"pooler.dense.{name}", "1_Pooling/config.json asks for another pooling")
+        for name in ("bias", "weight")
     )
 
 
@@ -424,7 +427,7 @@ def test_sharded_weights_are_read(tmp_path: Path) -> None:
     theirs = randomised(BertModel(bert_config(9)), 9)
     theirs.save_pretrained(tmp_path / "theirs", max_shard_size="5KB")
     assert len(list((tmp_path / "theirs").glob("model-*.safetensors"))) > 1
-    import_folder(tmp_path / "theirs", tmp_path / "ours")
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert bert_difference(theirs, load(tmp_path / "ours"), 9) < TOLERANCE
 
 

@@ -24,11 +24,11 @@ from regard.config import (
     SinusoidalPositionsConfig,
 )
 from regard.errors import ModelError
-from regard.interop import LeftOut, import_folder
-from regard.interop.bert import bert_table
-from regard.interop.gpt2 import gpt2_table
-from regard.interop.mapping import Row, to_ours, to_theirs
-from regard.interop.marian import marian_table
+from regard.interop import SkippedTensor, import_huggingface
+from regard.interop.bert import bert_mappings
+from regard.interop.gpt2 import gpt2_mappings
+from regard.interop.marian import marian_mappings
+from regard.interop.tensor_mapping import TensorMapping, to_huggingface, to_regard
 from regard.models import build, load
 
 SMALL: dict[str, Any] = {
@@ -71,21 +71,21 @@ THEIRS: dict[str, dict[str, Any]] = {
 }
 
 
-def table(model: ModelConfig) -> list[Row]:
+def table(model: ModelConfig) -> list[TensorMapping]:
     match model:
         case DecoderOnlyConfig():
-            return gpt2_table(model)
+            return gpt2_mappings(model)
         case EncoderOnlyConfig():
-            return bert_table(model)
+            return bert_mappings(model)
         case EncoderDecoderConfig():
-            return marian_table(model)
+            return marian_mappings(model)
         case _:
             raise TypeError(f"no table for {model.family}")
 
 
 def tensors_of(kind: str) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    theirs = to_theirs(table(OURS[kind]), build(OURS[kind]).state_dict())
+    theirs = to_huggingface(table(OURS[kind]), build(OURS[kind]).state_dict())
     return {name: tensor.contiguous().clone() for name, tensor in theirs.items()}
 
 
@@ -106,7 +106,7 @@ def sentence(source: Path) -> str:
     """What the import says, the path of the folder taken out; and nothing is at the place it should have gone to."""
     out = source.parent / "out"
     with pytest.raises(ModelError) as complaint:
-        import_folder(source, out)
+        import_huggingface(source, out)
     assert sorted(file.name for file in source.parent.iterdir() if file != source) == []
     said = str(complaint.value)
     assert said.endswith(".")
@@ -117,11 +117,11 @@ def sentence(source: Path) -> str:
 @pytest.mark.parametrize("kind", OURS)
 def test_a_table_reads_both_ways(kind: str, source: Path) -> None:
     write(source, kind)
-    report = import_folder(source, source.parent / "out")
+    report = import_huggingface(source, source.parent / "out")
     ours, rows = load(source.parent / "out").network.state_dict(), table(OURS[kind])
-    again = to_ours(rows, to_theirs(rows, ours))
+    again = to_regard(rows, to_huggingface(rows, ours))
     assert all(torch.equal(again[name], ours[name]) for name in again)
-    there = to_theirs(rows, ours)
+    there = to_huggingface(rows, ours)
     assert there.keys() == tensors_of(kind).keys()
     assert all(torch.equal(there[name], tensor) for name, tensor in tensors_of(kind).items())
     assert report.left_out == ()
@@ -207,7 +207,7 @@ def test_a_model_of_another_type_is_refused_with_the_three_that_work(model_type:
 def test_a_folder_of_our_own_needs_no_import(source: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     write(source, "gpt2")
     ours = tmp_path_factory.mktemp("models") / "gpt2"
-    import_folder(source, ours)
+    import_huggingface(source, ours)
     assert sentence(ours) == "config.json: is regard's own, so the folder needs no import; load it as it is."
 
 
@@ -383,31 +383,33 @@ def test_an_existing_place_is_not_overwritten(source: Path) -> None:
     out.mkdir()
     (out / "precious").write_text("mine")
     with pytest.raises(ModelError, match="already exists; choose another name or remove it first"):
-        import_folder(source, out)
+        import_huggingface(source, out)
     assert [file.name for file in out.iterdir()] == ["precious"]
 
 
 def test_a_place_whose_parents_are_missing_is_made(source: Path) -> None:
     write(source, "gpt2")
-    report = import_folder(str(source), str(source.parent / "a" / "b" / "out"))
+    report = import_huggingface(str(source), str(source.parent / "a" / "b" / "out"))
     assert load(report.folder).config.model == OURS["gpt2"].model_copy(update={"attention_dropout": 0.1})
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(source: Path) -> None:
     write(source, "gpt2")
     with pytest.raises(ModelError, match=r"cannot be written \(.+\)"):
-        import_folder(source, source / "config.json" / "out")
+        import_huggingface(source, source / "config.json" / "out")
 
 
 def test_what_a_network_has_no_place_for_is_left_out_and_reported(source: Path) -> None:
     write(source, "gpt2", {"transformer.h.2.ln_1.weight": torch.ones(8)})
-    report = import_folder(source, source.parent / "out")
-    assert report.left_out == (LeftOut("transformer.h.2.ln_1.weight", "config.json describes a network without it"),)
+    report = import_huggingface(source, source.parent / "out")
+    assert report.left_out == (
+        SkippedTensor("transformer.h.2.ln_1.weight", "config.json describes a network without it"),
+    )
 
 
 def test_a_folder_without_a_tokenizer_is_imported_with_a_note(source: Path) -> None:
     write(source, "bert")
-    report = import_folder(source, source.parent / "out")
+    report = import_huggingface(source, source.parent / "out")
     assert report.notes == (
         "The folder does not tell which token is the unknown one; 0 is taken for it.",
         "The folder does not tell which token is the first of a text; 0 is taken for it.",
@@ -419,7 +421,7 @@ def test_a_folder_without_a_tokenizer_is_imported_with_a_note(source: Path) -> N
 
 def test_an_end_token_outside_the_vocabulary_is_replaced_with_a_note(source: Path) -> None:
     write(source, "gpt2", bos_token_id=50256, eos_token_id=50256)
-    report = import_folder(source, source.parent / "out")
+    report = import_huggingface(source, source.parent / "out")
     assert report.notes[0] == "The folder does not tell which token is the end of a text; 10 is taken for it."
     tokens = load(report.folder).config.tokens
     assert {tokens.pad, tokens.unknown, tokens.start, tokens.end} == {10}
@@ -428,7 +430,7 @@ def test_an_end_token_outside_the_vocabulary_is_replaced_with_a_note(source: Pat
 def test_a_tokenizer_with_more_ids_than_the_network_is_carried_over_with_a_note(source: Path) -> None:
     write(source, "gpt2", eos_token_id=0)
     Tokenizer(WordLevel({f"word{n}": n for n in range(20)}, "word0")).save(str(source / "tokenizer.json"))
-    report = import_folder(source, source.parent / "out")
+    report = import_huggingface(source, source.parent / "out")
     assert report.notes == ("tokenizer.json has ids up to 19, but the network knows only those below 11.",)
 
 
@@ -437,13 +439,13 @@ def test_settings_under_their_general_names_are_understood(source: Path) -> None
     general = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 16}
     settings = {"model_type": "gpt2", "vocab_size": 11, "n_inner": 12, **general}
     (source / "config.json").write_text(json.dumps(settings))
-    model = load(import_folder(source, source.parent / "out").folder).config.model
+    model = load(import_huggingface(source, source.parent / "out").folder).config.model
     assert isinstance(model, DecoderOnlyConfig)
     assert (model.width, model.layers, model.heads) == (8, 2, 2)
 
 
 def test_the_model_card_says_where_the_model_came_from(source: Path) -> None:
     write(source, "gpt2")
-    import_folder(source, source.parent / "out")
+    import_huggingface(source, source.parent / "out")
     card = (source.parent / "out" / "README.md").read_text()
     assert "Imported from the Hugging Face folder theirs (gpt2)." in card

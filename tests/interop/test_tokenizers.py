@@ -12,10 +12,9 @@ from transformers import BertTokenizer, GPT2Tokenizer
 
 from regard.config import EncoderOnlyConfig, SpecialTokensConfig
 from regard.errors import ModelError
-from regard.interop.family import Plan
-from regard.interop.huggingface import _known_tokens
-from regard.interop.source import Weights
-from regard.interop.tokenizers import Tokenizers, bert_tokenizer, gpt2_tokenizer
+from regard.interop.hf_folder import HFWeights, ImportPlan
+from regard.interop.hf_import import _known_tokens
+from regard.interop.hf_tokenizers import ImportedTokenizers, bert_tokenizer, gpt2_tokenizer
 
 SENTENCES = [
     "The cat sat on the mat, and the dog sang an old song about rivers.",
@@ -241,6 +240,8 @@ def test_a_bert_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path)
 
 def test_a_special_token_that_the_network_does_not_know_is_replaced_with_a_note() -> None:
     tokens = SpecialTokensConfig(pad=0, unknown=71, start=2, end=3)
-    plan = Plan(EncoderOnlyConfig(vocab_size=60), tokens, [], Weights(Path(), {}, {}), Tokenizers({}), "", {}, [])
+    plan = ImportPlan(
+        EncoderOnlyConfig(vocab_size=60), tokens, [], HFWeights(Path(), {}, {}), ImportedTokenizers({}), "", {}, []
+    )
     assert _known_tokens(plan) == SpecialTokensConfig(pad=0, unknown=3, start=2, end=3)
     assert plan.notes == ["The unknown token has id 71, past the network's last, 59; 3 stands in."]

@@ -17,9 +17,9 @@ from transformers import MarianConfig, MarianMTModel, MarianTokenizer, logging
 from regard.config import SpecialTokensConfig
 from regard.data.tokenizer import Tokenizer as OurTokenizer
 from regard.errors import ModelError
-from regard.interop import import_folder
+from regard.interop import import_huggingface
+from regard.interop.marian_tokenizer import marian_tokenizers
 from regard.interop.sentencepiece import PieceType, parse_sentencepiece, read_sentencepiece
-from regard.interop.unigram import marian_tokenizers
 from regard.models import load
 
 ENGLISH = "the cat sat on mat dog runs quickly through green field sings old songs rivers seas 12 345 hello, world! ½"
@@ -168,7 +168,7 @@ def test_an_imported_marian_has_both_tokenizers_and_the_ids_of_its_special_token
     MarianMTModel(MarianConfig(vocab_size=size, d_model=8, **sizes, **heads, **tokens)).save_pretrained(
         tmp_path / "theirs"
     )
-    report = import_folder(tmp_path / "theirs", tmp_path / "ours")
+    report = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     assert report.notes == ()
     assert load(report.folder).config.tokens == SpecialTokensConfig(pad=size - 1, unknown=1, start=size - 1, end=0)
     for name, tokenizer in zip(("tokenizer.json", "target_tokenizer.json"), ours(tmp_path / "theirs"), strict=True):

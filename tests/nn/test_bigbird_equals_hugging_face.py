@@ -17,8 +17,8 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 
 from regard.config import BigBirdAttentionConfig as Settings
 from regard.config import EncoderOnlyConfig, LearnedPositionsConfig
-from regard.interop.bert import bert_table
-from regard.interop.mapping import to_ours
+from regard.interop.bert import bert_mappings
+from regard.interop.tensor_mapping import to_regard
 from regard.models import build
 from regard.nn import BigBirdAttention, Positions, SelfAttention, make_layout
 from regard.nn.bigbird import BigBirdPattern, block_plan
@@ -120,7 +120,7 @@ def test_a_network_equals_theirs(length: int) -> None:
     )
     ours = build(config).double().eval()
     named = {f"bert.{name}".replace("pooler.", "pooler.dense."): x for name, x in theirs.state_dict().items()}
-    ours.load_state_dict(to_ours(bert_table(config), named))
+    ours.load_state_dict(to_regard(bert_mappings(config), named))
     ids = torch.randint(0, 30, (ROWS, length))
     with torch.no_grad():
         expected = theirs(ids)

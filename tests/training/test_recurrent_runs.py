@@ -23,7 +23,7 @@ from regard.decoding.options import (
     TranslationOptions,
 )
 from regard.errors import ConfigError, InputError, ModelError
-from regard.interop.huggingface_export import to_huggingface
+from regard.interop.hf_export import export_huggingface
 from small_runs import lines, run, write_pairs
 
 KIND = "model.kind=recurrent-encoder-decoder"
@@ -152,7 +152,7 @@ def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
         model.generate("one")
     assert str(error.value) == f"{folder}: is of the kind recurrent encoder-decoder, which continues no text."
     with pytest.raises(ModelError) as refused:
-        to_huggingface(folder, tmp_path / "theirs")
+        export_huggingface(folder, tmp_path / "theirs")
     assert str(refused.value) == (
         f"{folder}: cannot be exported to Hugging Face, because transformers has no class for the kind "
         "recurrent encoder-decoder; use it with regard itself."

@@ -33,20 +33,20 @@ def run(
 
 
 def _to_ctranslate2(folder: Path, out: Path, precision: Literal["int8", "float32"]) -> None:
-    from regard.interop.ctranslate2 import to_ctranslate2
+    from regard.interop.ctranslate2 import export_ctranslate2
     from regard.interop.example import ctranslate2_example
     from regard.models.folder_files import read_config
 
-    to_ctranslate2(folder, out, precision)
+    export_ctranslate2(folder, out, precision)
     _tell(f"{out}: for CTranslate2, {precision}", ctranslate2_example(out, read_config(folder)))
 
 
 def _to_huggingface(folder: Path, out: Path) -> None:
     from regard.interop.example import huggingface_example
-    from regard.interop.huggingface_export import to_huggingface
+    from regard.interop.hf_export import export_huggingface
     from regard.models.folder_files import read_config
 
-    exported = to_huggingface(folder, out)
+    exported = export_huggingface(folder, out)
     for note in exported.notes:
         print(f"note: {note}")
     _tell(f"{out}: for transformers, {exported.kind}", huggingface_example(out, read_config(folder)))

@@ -11,10 +11,10 @@ def run(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The model folder to write.")] = None,
 ) -> None:
     """Turn a local Hugging Face folder (GPT-2, BERT, Marian) into a model folder."""
-    from regard.interop.huggingface import import_folder
+    from regard.interop.hf_import import import_huggingface
 
     out = out or Path(f"{source.resolve().name}-regard")
-    imported = import_folder(source, out)
+    imported = import_huggingface(source, out)
     print(f"{imported.kind}: {imported.parameters:,} parameters from {source} to {imported.folder}")
     for tensor, reason in imported.left_out:
         print(f"left out: {tensor} ({reason})")

@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING
 from regard.lazy import lazily
 
 if TYPE_CHECKING:
-    from regard.interop.ctranslate2 import to_ctranslate2
-    from regard.interop.huggingface import Imported, LeftOut, import_folder
-    from regard.interop.huggingface_export import Exported, to_huggingface
+    from regard.interop.ctranslate2 import export_ctranslate2
+    from regard.interop.hf_export import ExportReport, export_huggingface
+    from regard.interop.hf_import import ImportReport, SkippedTensor, import_huggingface
 
-__all__ = ["Exported", "Imported", "LeftOut", "import_folder", "to_ctranslate2", "to_huggingface"]
+__all__ = [
+    "ExportReport",
+    "ImportReport",
+    "SkippedTensor",
+    "export_ctranslate2",
+    "export_huggingface",
+    "import_huggingface",
+]
 
 _HOMES = {
-    "Exported": "huggingface_export",
-    "Imported": "huggingface",
-    "LeftOut": "huggingface",
-    "import_folder": "huggingface",
-    "to_ctranslate2": "ctranslate2",
-    "to_huggingface": "huggingface_export",
+    "ExportReport": "hf_export",
+    "ImportReport": "hf_import",
+    "SkippedTensor": "hf_import",
+    "import_huggingface": "hf_import",
+    "export_ctranslate2": "ctranslate2",
+    "export_huggingface": "hf_export",
 }
 
 __getattr__, __dir__ = lazily(__name__, {name: f"regard.interop.{home}" for name, home in _HOMES.items()})

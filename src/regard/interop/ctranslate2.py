@@ -1,6 +1,6 @@
 """A model folder becomes one that CTranslate2 loads, with no code of ours.
 
-    to_ctranslate2("runs/en-it/best", "en-it-ct2", "int8")
+    export_ctranslate2("runs/en-it/best", "en-it-ct2", "int8")
     ctranslate2.Translator("en-it-ct2").translate_batch([["▁I", "▁love", "▁you"]])
 
 `ctranslate2.Translator` reads an encoder-decoder network, `ctranslate2.Generator` a decoder-only one. Our tokenizers,
@@ -9,8 +9,9 @@ which cut a text into the pieces that CTranslate2 is given, stand beside its own
 V vocabulary · C model width
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ctranslate2.specs import (
     TransformerDecoderModelSpec,
@@ -19,6 +20,7 @@ from ctranslate2.specs import (
     TransformerSpec,
 )
 from ctranslate2.specs.common_spec import Activation
+from tokenizers import Tokenizer
 
 from regard.config import (
     AlibiPositionsConfig,
@@ -30,57 +32,58 @@ from regard.config import (
     TransformerConfig,
 )
 from regard.errors import ModelError
-from regard.interop.ctranslate2_limits import why_not
-from regard.interop.ctranslate2_vocabulary import Vocabularies, vocabularies
-from regard.interop.equivalents import Tensors, even_heads, even_width, position_table
-from regard.interop.new_folder import new_folder
-from regard.interop.tokenizers import carried
+from regard.interop.ctranslate2_support import unsupported_reason
+from regard.interop.hf_tokenizers import copy_tokenizers
+from regard.interop.new_folder import new_export_folder
+from regard.interop.weight_transforms import Tensors, equal_head_width, equalize_head_widths, position_table
 from regard.models import load
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
 
 Precision = Literal["int8", "float32"]
-ACTIVATIONS = {
+CTRANSLATE2_ACTIVATIONS = {
     "relu": Activation.RELU,
     "gelu": Activation.GELU,
     "gelu-tanh": Activation.GELUTanh,
     "swish": Activation.SWISH,
     "swiglu": Activation.SWISH,
 }
-NEVER = -1e4  # as a logit: e^NEVER is 0 in every precision, and NEVER itself is finite even in 16 bits
+SUPPRESSED_LOGIT = -1e4  # as a logit: e^NEVER is 0 in every precision, and NEVER itself is finite even in 16 bits
 
 
-def to_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "float32") -> None:
+def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "float32") -> None:
     """Write a model for CTranslate2; in `int8`, every matrix has 8-bit numbers with one scale a row."""
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
-    reason = why_not(config)
+    reason = unsupported_reason(config)
     if reason is not None:
         raise ModelError(f"{folder}: cannot be converted, because {reason}; use it with regard itself.")
-    tokenizers = carried(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
-    names = vocabularies(config, tokenizers.by_file.get(TOKENIZER_FILE), tokenizers.by_file.get(TARGET_TOKENIZER_FILE))
+    tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+    names = build_vocabularies(
+        config, tokenizers.by_file.get(TOKENIZER_FILE), tokenizers.by_file.get(TARGET_TOKENIZER_FILE)
+    )
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
-    spec = specification(config, tensors, names)
+    spec = build_ctranslate2_spec(config, tensors, names)
     spec.validate()
     spec.optimize(quantization=precision)
-    with new_folder(out) as draft:
+    with new_export_folder(out) as draft:
         spec.save(str(draft))
         for name, content in tokenizers.files.items():
             (draft / name).write_bytes(content)
 
 
-def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
+def build_ctranslate2_spec(config: Config, tensors: Tensors, names: "Vocabularies") -> Any:
     """A network in CTranslate2's terms."""
     model, tokens = config.model, config.tokens
-    assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # as `why_not` has seen to
-    tensors = even_heads(tensors, model)
+    assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # as `unsupported_reason` has seen to
+    tensors = equalize_head_widths(tensors, model)
     encodes = isinstance(model, EncoderDecoderConfig)
     layers = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
     same: dict[str, Any] = {
         "num_heads": model.heads,
-        "head_dim": None if even_width(model) == model.head_width else even_width(model),
+        "head_dim": None if equal_head_width(model) == model.head_width else equal_head_width(model),
         "pre_norm": model.norm_order == "pre",
         "rms_norm": model.norm == "rms",
-        "activation": ACTIVATIONS[model.activation],
+        "activation": CTRANSLATE2_ACTIVATIONS[model.activation],
         "ffn_glu": model.activation == "swiglu",
         "layernorm_embedding": model.embedding_norm,
         "relative_position": isinstance(model.positions, RelativePositionsConfig),
@@ -89,7 +92,7 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
         layers or model.layers,
         with_encoder_attention=encodes,
         alignment_heads=model.heads,  # what a token looks at is the mean over all heads of the last layer
-        **_inside_attention(model),
+        **_attention_positions(model),
         **same,
     )
     _fill_stack(decoder, decoder.embeddings, tensors, "decoder", model)
@@ -112,7 +115,7 @@ def specification(config: Config, tensors: Tensors, names: Vocabularies) -> Any:
     return spec
 
 
-def _inside_attention(model: TransformerConfig) -> dict[str, Any]:
+def _attention_positions(model: TransformerConfig) -> dict[str, Any]:
     """The positions of a decoder, where they are none that are added to its embeddings."""
     match model.positions:
         case RotaryPositionsConfig(base=base, layout=layout):
@@ -184,7 +187,50 @@ def _fill_output(spec: Any, tensors: Tensors, config: Config) -> None:
     weight, tokens = tensors["output.weight"], config.tokens
     bias = tensors.get("output.bias", weight.new_zeros(len(weight))).clone()
     for number in {tokens.pad, tokens.start} - {tokens.end}:
-        bias[number : number + 1] = NEVER  # a slice: the pad of the source may be none of the target's tokens
+        bias[number : number + 1] = (
+            SUPPRESSED_LOGIT  # a slice: the pad of the source may be none of the target's tokens
+        )
     spec.weight = weight
     if bias.any():
         spec.bias = bias
+
+
+class Vocabularies(NamedTuple):
+    """The names of the source's tokens and of the target's, in the order of their ids."""
+
+    source: list[str]
+    target: list[str]
+
+
+def build_vocabularies(config: Config, source: Tokenizer | None, target: Tokenizer | None) -> Vocabularies:
+    """The names of a network's tokens; one side's tokenizer serves both where the other has none.
+
+    CTranslate2 looks up the special tokens by the same names on both sides, so the source's take the target's names.
+    """
+    size = config.model.vocab_size
+    written = config.model.target_vocab_size if isinstance(config.model, EncoderDecoderConfig) else None
+    targets = token_names(target or source, written or size)
+    numbers = [number for _, number in config.tokens if number is not None]
+    special = {number: targets[number] for number in numbers if number < min(size, len(targets))}
+    return Vocabularies(token_names(source or target, size, special), targets)
+
+
+def token_names(tokenizer: Tokenizer | None, size: int, given: Mapping[int, str] | None = None) -> list[str]:
+    """A name for each id: `given`, or the tokenizer's; a made-up one where it has none, or one that is taken.
+
+    >>> token_names(None, 2)
+    ['<unnamed 0>', '<unnamed 1>']
+    """
+    given = given or {}
+    found, taken = list[str](), set(given.values())
+    for number in range(size):
+        name = given.get(number)
+        if name is None:
+            name = tokenizer.id_to_token(number) if tokenizer is not None else None
+            if name is None or name in taken:
+                name = f"<unnamed {number}>"
+            while name in taken:
+                name += "'"
+            taken.add(name)
+        found.append(name)
+    return found

@@ -6,8 +6,8 @@ from pathlib import Path
 from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
-HEADS = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
-TEXT = "I love you very much"
+LABEL_HEAD_CLASSES = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
+EXAMPLE_TEXT = "I love you very much"
 
 
 def ctranslate2_example(folder: Path, config: Config) -> list[str]:
@@ -17,7 +17,7 @@ def ctranslate2_example(folder: Path, config: Config) -> list[str]:
     if not (folder / TOKENIZER_FILE).exists():
         return ["import ctranslate2", loaded]
     lines = ["import ctranslate2, tokenizers", loaded, _tokenizer("tokenizer", folder / TOKENIZER_FILE)]
-    pieces = f"tokenizer.encode({_quoted(TEXT)}, add_special_tokens=False).tokens"
+    pieces = f"tokenizer.encode({_quoted(EXAMPLE_TEXT)}, add_special_tokens=False).tokens"
     if kind == "Translator":
         target = "tokenizer"
         if (folder / TARGET_TOKENIZER_FILE).exists():
@@ -43,7 +43,7 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
     kinds = {EncoderDecoderConfig: "AutoModelForSeq2SeqLM", DecoderOnlyConfig: "AutoModelForCausalLM"}
     kind = kinds.get(type(config.model), "AutoModel")
     if isinstance(config.model, EncoderOnlyConfig):
-        kind = HEADS.get(config.model.head.kind, kind)
+        kind = LABEL_HEAD_CLASSES.get(config.model.head.kind, kind)
     loaded = f"model = {kind}.from_pretrained({_quoted(folder)})"
     if not (folder / TOKENIZER_FILE).exists():
         return [f"from transformers import {kind}", loaded]
@@ -51,9 +51,9 @@ def huggingface_example(folder: Path, config: Config) -> list[str]:
         f"from transformers import {kind}, AutoTokenizer",
         loaded,
         f"tokenizer = AutoTokenizer.from_pretrained({_quoted(folder)})",
-        f'ids = tokenizer({_quoted(TEXT)}, return_tensors="pt")',
+        f'ids = tokenizer({_quoted(EXAMPLE_TEXT)}, return_tensors="pt")',
     ]
-    if kind in HEADS.values():
+    if kind in LABEL_HEAD_CLASSES.values():
         return [*lines, "print(model(**ids).logits.softmax(-1))"]
     if kind == "AutoModel":
         return [*lines, "print(model(**ids).last_hidden_state)"]

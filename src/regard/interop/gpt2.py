@@ -1,30 +1,40 @@
 """GPT-2 as a decoder-only network: pre-norm, learned positions, biases everywhere, one matrix at both ends."""
 
+import math
 from pathlib import Path
 
-from regard.config import DecoderOnlyConfig, LearnedPositionsConfig, SpecialTokensConfig
-from regard.interop.family import Plan, activation, same, token_or
-from regard.interop.mapping import TRANSPOSED, Row, module, under
-from regard.interop.source import TheirSettings, Weights, read_weights
-from regard.interop.tokenizers import Tokenizers, gpt2_tokenizer
+from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, SpecialTokensConfig
+from regard.interop.hf_folder import (
+    HFConfig,
+    HFWeights,
+    ImportPlan,
+    read_activation,
+    read_weights,
+    same_tensor,
+    token_or_default,
+)
+from regard.interop.hf_spec import HFSpec, common_reasons, first_reason, hf_activation, suppressed_token_ids
+from regard.interop.hf_tokenizers import ImportedTokenizers, gpt2_tokenizer
+from regard.interop.tensor_mapping import TRANSPOSED, TensorMapping, map_module, to_huggingface, with_prefixes
+from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, position_table
 
-EMBEDDING, OUTPUT = "transformer.wte.weight", "lm_head.weight"
-ALSO_CALLED = {
+GPT2_EMBEDDING, GPT2_OUTPUT = "transformer.wte.weight", "lm_head.weight"
+GPT2_ALIASES = {
     "n_embd": "hidden_size",
     "n_positions": "max_position_embeddings",
     "n_head": "num_attention_heads",
     "n_layer": "num_hidden_layers",
 }
-LAYER = [
-    *module("attention_residual.norm", "ln_1"),
-    *module("attention.query_key_value", "attn.c_attn", weight=TRANSPOSED),
-    *module("attention.output", "attn.c_proj", weight=TRANSPOSED),
-    *module("feed_forward_residual.norm", "ln_2"),
-    *module("feed_forward.inner", "mlp.c_fc", weight=TRANSPOSED),
-    *module("feed_forward.output", "mlp.c_proj", weight=TRANSPOSED),
+GPT2_LAYER = [
+    *map_module("attention_residual.norm", "ln_1"),
+    *map_module("attention.query_key_value", "attn.c_attn", weight=TRANSPOSED),
+    *map_module("attention.output", "attn.c_proj", weight=TRANSPOSED),
+    *map_module("feed_forward_residual.norm", "ln_2"),
+    *map_module("feed_forward.inner", "mlp.c_fc", weight=TRANSPOSED),
+    *map_module("feed_forward.output", "mlp.c_proj", weight=TRANSPOSED),
 ]
-MASKS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
-HEADS = {
+GPT2_BUFFERS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
+GPT2_HEADS = {
     "multiple_choice_head.": "regard's GPT has no head that chooses among texts",
     "score.": "regard's GPT has no head that classifies texts",
     "classifier.": "regard's GPT has no head that classifies tokens",
@@ -32,38 +42,42 @@ HEADS = {
 }
 
 
-def gpt2_table(model: DecoderOnlyConfig) -> list[Row]:
+def gpt2_mappings(model: DecoderOnlyConfig) -> list[TensorMapping]:
     """Our tensors and those of a `GPT2LMHeadModel`.
 
-    >>> [(row.ours, row.theirs) for row in gpt2_table(DecoderOnly(layers=1))][0]
+    >>> [(row.ours, row.theirs) for row in gpt2_mappings(DecoderOnlyConfig(layers=1))][0]
     ('decoder.embedding.weight', ('transformer.wte.weight',))
     """
     return [
-        Row("decoder.embedding.weight", (EMBEDDING,)),
-        Row("decoder.embedding.positions.weight", ("transformer.wpe.weight",)),
-        *(row for n in range(model.layers) for row in under(LAYER, f"decoder.layers.{n}.", f"transformer.h.{n}.")),
-        *module("decoder.norm", "transformer.ln_f"),
-        *([] if model.tie_output else [Row("output.weight", (OUTPUT,))]),
+        TensorMapping("decoder.embedding.weight", (GPT2_EMBEDDING,)),
+        TensorMapping("decoder.embedding.positions.weight", ("transformer.wpe.weight",)),
+        *(
+            row
+            for n in range(model.layers)
+            for row in with_prefixes(GPT2_LAYER, f"decoder.layers.{n}.", f"transformer.h.{n}.")
+        ),
+        *map_module("decoder.norm", "transformer.ln_f"),
+        *([] if model.tie_output else [TensorMapping("output.weight", (GPT2_OUTPUT,))]),
     ]
 
 
-def read_gpt2(folder: Path, settings: TheirSettings) -> Plan:
+def import_gpt2(folder: Path, settings: HFConfig) -> ImportPlan:
     """A folder that one of the GPT-2 classes was saved to."""
-    settings = TheirSettings(settings.path, settings.values, ALSO_CALLED)
+    settings = HFConfig(settings.path, settings.values, GPT2_ALIASES)
     settings.must_be("scale_attn_by_inverse_layer_idx", False, "layers all scale their scores alike")
     settings.must_be("add_cross_attention", False, "GPT looks at no other text")
     vocabulary, width = settings.size("vocab_size", 50257), settings.size("n_embd", 768)
     dropout, notes = settings.rate("resid_pdrop", 0.1), list[str]()
     if settings.rate("embd_pdrop", 0.1) != dropout:
         notes.append(f"embd_pdrop differs from resid_pdrop; if it is trained further, embeddings too drop {dropout}.")
-    weights = read_weights(folder, "transformer.", (OUTPUT, *HEADS))
+    weights = read_weights(folder, "transformer.", (GPT2_OUTPUT, *GPT2_HEADS))
     model = DecoderOnlyConfig(
         vocab_size=vocabulary,
         width=width,
         layers=settings.layers("n_layer", 12),
         heads=settings.heads("n_head", 12, "n_embd", width),
         feed_forward=4 * width if settings.get("n_inner") is None else settings.size("n_inner", 4 * width),
-        activation=activation(settings, "activation_function", "gelu_new"),
+        activation=read_activation(settings, "activation_function", "gelu_new"),
         norm_order="pre",
         norm_epsilon=settings.epsilon("layer_norm_epsilon", 1e-5),
         positions=LearnedPositionsConfig(max_length=settings.size("n_positions", 1024)),
@@ -76,31 +90,93 @@ def read_gpt2(folder: Path, settings: TheirSettings) -> Plan:
     )
     tokenizers = gpt2_tokenizer(folder)
     tokens = _special_tokens(settings, vocabulary, tokenizers, notes)
-    return Plan(model, tokens, gpt2_table(model), weights, tokenizers, MASKS, HEADS, notes)
+    return ImportPlan(model, tokens, gpt2_mappings(model), weights, tokenizers, GPT2_BUFFERS, GPT2_HEADS, notes)
 
 
-def _shares_output(settings: TheirSettings, weights: Weights, notes: list[str]) -> bool:
+def _shares_output(settings: HFConfig, weights: HFWeights, notes: list[str]) -> bool:
     """Whether the embedding matrix is the output projection: as the settings say, unless the tensors say otherwise."""
     tied, tensors = settings.flag("tie_word_embeddings", True), weights.tensors
-    if OUTPUT not in tensors:
+    if GPT2_OUTPUT not in tensors:
         if not tied:
-            notes.append(f"The folder has no output projection ({OUTPUT}); the embedding matrix serves as one.")
+            notes.append(f"The folder has no output projection ({GPT2_OUTPUT}); the embedding matrix serves as one.")
         return True
-    embedding = tensors.setdefault(EMBEDDING, tensors[OUTPUT]) if tied else None  # it may be stored as the output only
-    if embedding is None or not same(embedding, tensors[OUTPUT]):
+    embedding = (
+        tensors.setdefault(GPT2_EMBEDDING, tensors[GPT2_OUTPUT]) if tied else None
+    )  # it may be stored as the output only
+    if embedding is None or not same_tensor(embedding, tensors[GPT2_OUTPUT]):
         return False
-    del tensors[OUTPUT]
+    del tensors[GPT2_OUTPUT]
     return True
 
 
 def _special_tokens(
-    settings: TheirSettings, vocabulary: int, tokenizers: Tokenizers, notes: list[str]
+    settings: HFConfig, vocabulary: int, tokenizers: ImportedTokenizers, notes: list[str]
 ) -> SpecialTokensConfig:
     """GPT-2 has one special token, the end of a text; it stands in for those that other models have."""
     end = settings.token("eos_token_id", 50256, vocabulary)
     if end is None:
-        end = token_or(tokenizers.id_of("<|endoftext|>"), vocabulary - 1, "the end of a text", notes)
+        end = token_or_default(tokenizers.id_of("<|endoftext|>"), vocabulary - 1, "the end of a text", notes)
     start, pad = (settings.token(name, None, vocabulary) for name in ("bos_token_id", "pad_token_id"))
     return SpecialTokensConfig(
         pad=end if pad is None else pad, unknown=end, start=end if start is None else start, end=end
     )
+
+
+GPT2_GENERATED_TOKENS = 256  # tokens of a text, unless more are asked for
+
+
+def unsupported_by_gpt2(model: DecoderOnlyConfig) -> str | None:
+    """Why GPT-2 cannot hold a network; None if it can."""
+    return first_reason(
+        {
+            "GPT-2 normalises before each sub-layer, and this network after": model.norm_order == "post",
+            **common_reasons(model, "GPT-2"),
+            "GPT-2 does not normalise embeddings, and this network does": model.embedding_norm,
+            "GPT-2 has no bias on its logits, and this network has": model.output_bias,
+        }
+    )
+
+
+def export_gpt2(config: Config, model: DecoderOnlyConfig, tensors: Tensors) -> HFSpec:
+    """The network in GPT-2's terms."""
+    tokens, tied = config.tokens, model.tie_output and not model.scale_embeddings
+    embedding, positions = tensors["decoder.embedding.weight"], position_table(tensors, "decoder", model)
+    tensors = add_zero_biases(equalize_head_widths(tensors, model)) | {
+        "decoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
+        "decoder.embedding.positions.weight": positions,
+    }
+    theirs = to_huggingface(gpt2_mappings(model.model_copy(update={"tie_output": tied})), tensors)
+    settings = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": model.vocab_size,
+        "n_positions": len(positions),
+        "n_embd": model.width,
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "n_inner": model.feed_forward,
+        "activation_function": hf_activation(model),
+        "layer_norm_epsilon": model.norm_epsilon,
+        "tie_word_embeddings": tied,
+        "resid_pdrop": model.dropout,
+        "embd_pdrop": model.dropout,
+        "attn_pdrop": model.attention_dropout,
+        "bos_token_id": tokens.start,
+        "eos_token_id": tokens.end,
+        "pad_token_id": tokens.pad,
+    }
+    generation = {
+        "bos_token_id": tokens.start,
+        "eos_token_id": tokens.end,
+        "pad_token_id": tokens.pad,
+        "bad_words_ids": suppressed_token_ids(config) or None,
+        "max_length": min(GPT2_GENERATED_TOKENS, len(positions)),
+    }
+    special = {"pad_token": tokens.pad, "unk_token": tokens.unknown, "bos_token": tokens.start, "eos_token": tokens.end}
+    tokenizer = {
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": len(positions),
+        "padding_side": "left",  # so that what is generated follows the text, not its pads
+    }
+    before = (tokens.start,) if tokens.start != tokens.end else ()
+    return HFSpec(settings, theirs, before, (), special, tokenizer, generation)

@@ -11,7 +11,7 @@ from regard.errors import ModelError, UnwritableModelError
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def new_export_folder(folder: Path) -> Iterator[Path]:
     """A hidden folder to write in, which takes its name when the context ends without an error."""
     if folder.exists():
         raise ModelError(f"{folder}: already exists; choose another name or remove it first.")

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from regard.errors import ModelError
 from regard.models.folder_files import parse_json, read_json
 
-POOLING, MODULES = "1_Pooling/config.json", "modules.json"
-OURS: dict[str, Literal["mean", "first"]] = {"mean": "mean", "cls": "first"}
+POOLING_FILE, MODULES_FILE = "1_Pooling/config.json", "modules.json"
+POOLING_MODES: dict[str, Literal["mean", "first"]] = {"mean": "mean", "cls": "first"}
 OLD_FLAGS = {  # today one setting, pooling_mode, says it all
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -20,18 +20,18 @@ OLD_FLAGS = {  # today one setting, pooling_mode, says it all
 
 def read_pooling(folder: Path) -> tuple[Literal["mean", "first"] | None, list[str]]:
     """The pooling that the folder asks for, None where it is none of sentence-transformers'; and notes on the rest."""
-    path = folder / POOLING
+    path = folder / POOLING_FILE
     if not path.exists():
         return None, []
     config = read_json(path)
     mode = config.get("pooling_mode", [mode for flag, mode in OLD_FLAGS.items() if config.get(flag) is True])
     modes = [str(one) for one in mode] if isinstance(mode, list) else [str(mode)]
     asked = " and ".join(modes) or "mean"
-    if asked not in OURS:
+    if asked not in POOLING_MODES:
         raise ModelError(
             f"{path}: asks for {asked} pooling, and regard pools by mean or cls; choose a model that does."
         )
-    return OURS[asked], _notes(folder / MODULES)
+    return POOLING_MODES[asked], _notes(folder / MODULES_FILE)
 
 
 def _notes(path: Path) -> list[str]:

@@ -45,11 +45,11 @@ def converted_folder(folder: Path, precision: Precision) -> Path:
 
 
 def _convert(folder: Path, out: Path, precision: Precision) -> None:
-    from regard.interop.ctranslate2 import to_ctranslate2  # only now is torch needed
+    from regard.interop.ctranslate2 import export_ctranslate2  # only now is torch needed
 
     shutil.rmtree(out, ignore_errors=True)  # what is left of a damaged one
     try:
-        to_ctranslate2(folder, out, precision)
+        export_ctranslate2(folder, out, precision)
     except ModelError:
         if not (out / "model.bin").is_file():  # else someone else has converted it in the meantime
             raise

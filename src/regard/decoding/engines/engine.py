@@ -10,7 +10,7 @@ from regard.data.parses import TokenFeatures
 from regard.decoding.options import EXTRA_TARGET_TOKENS, SamplingOptions, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.errors import ConfigError, InputError
-from regard.interop.ctranslate2_limits import POSITIONS, why_not
+from regard.interop.ctranslate2_support import MAX_POSITIONS, unsupported_reason
 
 Ids = Sequence[int]
 
@@ -71,7 +71,7 @@ def choose_engine(wanted: EngineName, config: Config, *hindrances: str | None) -
     if wanted == "torch":
         log.info("engine: torch, because it was asked for.")
         return "torch"
-    reason = next((reason for reason in (why_not(config), *hindrances) if reason), None)
+    reason = next((reason for reason in (unsupported_reason(config), *hindrances) if reason), None)
     if reason is None:
         log.info("engine: ctranslate2, which holds the model and the request.")
         return "ctranslate2"
@@ -90,8 +90,8 @@ def unsupported_search(wish: TranslationOptions, *, ensemble: bool) -> str | Non
     if wish.search.coverage_penalty:
         return "there is a coverage penalty"
     bounds = wish.search.bounds
-    if max(wish.longest + EXTRA_TARGET_TOKENS, bounds.longest or 0) >= POSITIONS:
-        return f"it has only {POSITIONS:,} positions"
+    if max(wish.longest + EXTRA_TARGET_TOKENS, bounds.longest or 0) >= MAX_POSITIONS:
+        return f"it has only {MAX_POSITIONS:,} positions"
     if wish.forbidden or bounds.words:
         return "words are forbidden"
     if wish.scored and (bounds.shortest > 1 or bounds.forbidden):

@@ -14,26 +14,26 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.config import LearnedPositionsConfig, NoPositionsConfig, SinusoidalPositionsConfig, TransformerConfig
-from regard.interop.ctranslate2_limits import POSITIONS
+from regard.interop.ctranslate2_support import MAX_POSITIONS
 from regard.nn import sinusoidal_table
 
 Tensors = Mapping[str, Tensor]
 
-FROM_WIDTH = re.compile(  # (…, C)
+WIDTH_IS_LAST = re.compile(  # (…, C)
     r".*\.(query_key_value|query|key_value|inner)\.weight"
     r"|.*\.embedding\.(weight|positions\.weight|segments)|output\.weight"
 )
-TO_WIDTH = re.compile(r".*(attention|feed_forward)\.output\.(weight|bias)|.*\.norm\.(weight|bias)")  # (C, …)
+WIDTH_IS_FIRST = re.compile(r".*(attention|feed_forward)\.output\.(weight|bias)|.*\.norm\.(weight|bias)")  # (C, …)
 
 
-def even_heads(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
+def equalize_head_widths(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
     """Heads whose queries, keys and values are all equally wide, and whose scores are divided by the root of that.
 
     Queries and keys are filled up with zeros, which add nothing to their products, and so are values, whose further
     outputs no one reads; that another number divides the scores is put into the queries.
     """
     ours = model.key_width or model.head_width
-    width = even_width(model)
+    width = equal_head_width(model)
     factor = math.sqrt(width / ours) if model.scale_scores else math.sqrt(width)
     changed = dict(tensors)
     if ours == model.head_width and factor == 1:
@@ -61,23 +61,23 @@ def even_heads(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
     return changed
 
 
-def even_width(model: TransformerConfig) -> int:
+def equal_head_width(model: TransformerConfig) -> int:
     """How wide heads must be to hold queries, keys and values alike."""
     return max(model.key_width or 0, model.head_width)
 
 
-def reordered(tensors: Tensors, order: Tensor) -> dict[str, Tensor]:
+def permute_width(tensors: Tensors, order: Tensor) -> dict[str, Tensor]:
     """The model width's axes in another order, everywhere: norms and sums do not care which axis is which."""
     changed = dict(tensors)
     for name, tensor in tensors.items():
-        if FROM_WIDTH.fullmatch(name):
+        if WIDTH_IS_LAST.fullmatch(name):
             changed[name] = tensor[..., order]
-        elif TO_WIDTH.fullmatch(name):
+        elif WIDTH_IS_FIRST.fullmatch(name):
             changed[name] = tensor[order]
     return changed
 
 
-def with_all_biases(tensors: Tensors) -> dict[str, Tensor]:
+def add_zero_biases(tensors: Tensors) -> dict[str, Tensor]:
     """Zeros for the biases that linear layers have in other networks, and ours have not."""
     biases = {
         f"{name.removesuffix('.weight')}.bias": weight.new_zeros(len(weight))
@@ -93,8 +93,8 @@ def position_table(tensors: Tensors, stack: str, model: TransformerConfig) -> Te
         case LearnedPositionsConfig():
             return tensors[f"{stack}.embedding.positions.weight"]
         case SinusoidalPositionsConfig(layout=layout):
-            return sinusoidal_table(POSITIONS, model.width, halves=layout == "halves").float()
+            return sinusoidal_table(MAX_POSITIONS, model.width, halves=layout == "halves").float()
         case NoPositionsConfig():
-            return torch.zeros(POSITIONS, model.width)
+            return torch.zeros(MAX_POSITIONS, model.width)
         case other:
             raise TypeError(f"{other.kind} positions are not added to embeddings")

@@ -14,15 +14,16 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers.models import BPE, WordPiece
 
 from regard.errors import ModelError
-from regard.interop.source import read_if_there
-from regard.models.folder_files import TOKENIZER_FILE, read_json
+from regard.interop.hf_folder import read_optional_json
+from regard.interop.hf_spec import HFSpec
+from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_json
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
-FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
+ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 
 
 @dataclass(frozen=True)
-class Tokenizers:
+class ImportedTokenizers:
     """The tokenizers that a model folder gets, by file name, and what there is to say about them."""
 
     by_file: Mapping[str, Tokenizer] = field(default_factory=dict)
@@ -39,22 +40,22 @@ class Tokenizers:
         return None if tokenizer is None else tokenizer.token_to_id(token)
 
 
-def gpt2_tokenizer(folder: Path) -> Tokenizers:
+def gpt2_tokenizer(folder: Path) -> ImportedTokenizers:
     """Byte-level BPE."""
-    return _carried_or_made(folder, "vocab.json", "GPT2Tokenizer", _byte_level)
+    return _copy_or_make(folder, "vocab.json", "GPT2Tokenizer", _gpt2_tokenizer)
 
 
-def bert_tokenizer(folder: Path) -> Tokenizers:
+def bert_tokenizer(folder: Path) -> ImportedTokenizers:
     """WordPiece, with `[CLS]` before a text and `[SEP]` after it."""
-    return _carried_or_made(folder, "vocab.txt", "BertTokenizer", _word_piece)
+    return _copy_or_make(folder, "vocab.txt", "BertTokenizer", _bert_tokenizer)
 
 
-def carried(folder: Path, *names: str) -> Tokenizers:
+def copy_tokenizers(folder: Path, *names: str) -> ImportedTokenizers:
     """The tokenizers that the folder has under these names, but such as neither cut a text nor fill it up."""
     by_file, notes = {}, []
     for path in (folder / name for name in names if (folder / name).exists()):
         read_json(path)  # for its better complaints
-        tokenizer = by_file[path.name] = made(path, partial(Tokenizer.from_file, str(path)))
+        tokenizer = by_file[path.name] = make_tokenizer(path, partial(Tokenizer.from_file, str(path)))
         if tokenizer.truncation:
             length = tokenizer.truncation["max_length"]
             notes.append(
@@ -62,15 +63,15 @@ def carried(folder: Path, *names: str) -> Tokenizers:
             )
         tokenizer.no_truncation()
         tokenizer.no_padding()
-    return Tokenizers(by_file, tuple(notes))
+    return ImportedTokenizers(by_file, tuple(notes))
 
 
-def absent(why: str = "The folder has no tokenizer files") -> Tokenizers:
+def no_tokenizers(why: str = "The folder has no tokenizer files") -> ImportedTokenizers:
     """No tokenizer, and a note that says so."""
-    return Tokenizers(notes=(f"{why}; put a {TOKENIZER_FILE} into the imported folder to use it with text.",))
+    return ImportedTokenizers(notes=(f"{why}; put a {TOKENIZER_FILE} into the imported folder to use it with text.",))
 
 
-def made(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
+def make_tokenizer(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
     """Make a tokenizer of what stands in a file; what the `tokenizers` library cannot read is one sentence."""
     try:
         return make()
@@ -80,13 +81,13 @@ def made(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
         raise ModelError(f"{path}: makes no tokenizer ({error}); copy the folder again.") from None
 
 
-def special_names(folder: Path, **usual: str) -> dict[str, str]:
+def special_token_names(folder: Path, **usual: str) -> dict[str, str]:
     """How a folder calls its special tokens: `special_names(folder, unk_token="<unk>")["unk_token"]`."""
-    given = read_if_there(folder / TOKENIZER_CONFIG), read_if_there(folder / "special_tokens_map.json")
+    given = read_optional_json(folder / TOKENIZER_CONFIG), read_optional_json(folder / "special_tokens_map.json")
     return {key: _content(given[1].get(key)) or _content(given[0].get(key)) or name for key, name in usual.items()}
 
 
-def read_ids(path: Path) -> dict[str, int]:
+def read_vocabulary(path: Path) -> dict[str, int]:
     """A `vocab.json`: tokens and their ids, no two alike."""
     ids = read_json(path)
     for token, number in ids.items():
@@ -97,28 +98,28 @@ def read_ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def must_know(path: Path, ids: Mapping[str, int], *tokens: str) -> None:
+def require_tokens(path: Path, ids: Mapping[str, int], *tokens: str) -> None:
     """Complain where a vocabulary lacks a token that no text can be encoded without."""
     for token in tokens:
         if token not in ids:
             raise ModelError(f"{path}: has no token {token}; copy the folder again.")
 
 
-def _carried_or_made(folder: Path, vocabulary: str, kind: str, make: Callable[[Path], Tokenizer]) -> Tokenizers:
-    own = carried(folder, TOKENIZER_FILE)
+def _copy_or_make(folder: Path, vocabulary: str, kind: str, make: Callable[[Path], Tokenizer]) -> ImportedTokenizers:
+    own = copy_tokenizers(folder, TOKENIZER_FILE)
     if own.by_file:
         return own
     if not (folder / vocabulary).exists():
-        return absent()
-    asked = read_if_there(folder / TOKENIZER_CONFIG).get("tokenizer_class")
+        return no_tokenizers()
+    asked = read_optional_json(folder / TOKENIZER_CONFIG).get("tokenizer_class")
     if asked not in (None, kind, f"{kind}Fast"):
-        return absent(f"The folder's tokenizer is a {asked}, which regard cannot make")
-    return Tokenizers({TOKENIZER_FILE: made(folder / vocabulary, lambda: make(folder))})
+        return no_tokenizers(f"The folder's tokenizer is a {asked}, which regard cannot make")
+    return ImportedTokenizers({TOKENIZER_FILE: make_tokenizer(folder / vocabulary, lambda: make(folder))})
 
 
-def _byte_level(folder: Path) -> Tokenizer:
-    config = read_if_there(folder / TOKENIZER_CONFIG)
-    ids, merges = read_ids(folder / "vocab.json"), folder / "merges.txt"
+def _gpt2_tokenizer(folder: Path) -> Tokenizer:
+    config = read_optional_json(folder / TOKENIZER_CONFIG)
+    ids, merges = read_vocabulary(folder / "vocab.json"), folder / "merges.txt"
     lines = [line for line in _lines(merges) if line and not line.startswith("#version")]
     pairs = [tuple(line.split(" ")) for line in lines]
     wrong = next((line for line, pair in zip(lines, pairs, strict=True) if len(pair) != 2), None)
@@ -128,22 +129,22 @@ def _byte_level(folder: Path) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space") is True)
     tokenizer.decoder = decoders.ByteLevel()
     end = "<|endoftext|>"
-    names = special_names(folder, bos_token=end, eos_token=end, unk_token=end, pad_token=end)
-    _add(tokenizer, folder, [name for name in names.values() if name in ids])
+    names = special_token_names(folder, bos_token=end, eos_token=end, unk_token=end, pad_token=end)
+    _add_tokens(tokenizer, folder, [name for name in names.values() if name in ids])
     start = names["bos_token"]
     if config.get("add_bos_token") is True and (number := tokenizer.token_to_id(start)) is not None:
         tokenizer.post_processor = processors.TemplateProcessing(f"{start} $A", None, [(start, number)])
     return tokenizer
 
 
-def _word_piece(folder: Path) -> Tokenizer:
-    config, path = read_if_there(folder / TOKENIZER_CONFIG), folder / "vocab.txt"
+def _bert_tokenizer(folder: Path) -> Tokenizer:
+    config, path = read_optional_json(folder / TOKENIZER_CONFIG), folder / "vocab.txt"
     ids = {token: number for number, token in enumerate(_lines(path))}
-    names = special_names(
+    names = special_token_names(
         folder, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", mask_token="[MASK]"
     )
     first, last, unknown = names["cls_token"], names["sep_token"], names["unk_token"]
-    must_know(path, ids, unknown, first, last)
+    require_tokens(path, ids, unknown, first, last)
     tokenizer = Tokenizer(WordPiece(ids, unk_token=unknown))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -156,17 +157,17 @@ def _word_piece(folder: Path) -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         f"{first}:0 $A:0 {last}:0", f"{first}:0 $A:0 {last}:0 $B:1 {last}:1", [(first, ids[first]), (last, ids[last])]
     )
-    _add(tokenizer, folder, [name for name in names.values() if name in ids])
+    _add_tokens(tokenizer, folder, [name for name in names.values() if name in ids])
     return tokenizer
 
 
-def _add(tokenizer: Tokenizer, folder: Path, special: list[str]) -> None:
+def _add_tokens(tokenizer: Tokenizer, folder: Path, special: list[str]) -> None:
     """The tokens that are never cut: the special ones, and those that were added to the vocabulary later."""
     tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in special])
     path = folder / "added_tokens.json"
-    later = {number: AddedToken(token) for token, number in read_ids(path).items()} if path.exists() else {}
-    for number, token in read_if_there(folder / TOKENIZER_CONFIG).get("added_tokens_decoder", {}).items():
-        later[int(number)] = AddedToken(token["content"], **{key: token.get(key, False) for key in FLAGS})
+    later = {number: AddedToken(token) for token, number in read_vocabulary(path).items()} if path.exists() else {}
+    for number, token in read_optional_json(folder / TOKENIZER_CONFIG).get("added_tokens_decoder", {}).items():
+        later[int(number)] = AddedToken(token["content"], **{key: token.get(key, False) for key in ADDED_TOKEN_FLAGS})
     for number, token in sorted(later.items()):
         (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
         if tokenizer.token_to_id(token.content) != number:
@@ -190,3 +191,50 @@ def _lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise ModelError(f"{path}: is not UTF-8 text (byte {error.start}); copy it again.") from None
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def export_tokenizers(folder: Path, theirs: HFSpec) -> tuple[ImportedTokenizers, dict[str, Any], list[str]]:
+    """The tokenizers of a model folder for a class of theirs, what `tokenizer_config.json` says of them, and notes."""
+    tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+    main = tokenizers.by_file.get(TOKENIZER_FILE)
+    if main is None:
+        return tokenizers, {}, ["The model has no tokenizer, so neither has the exported one: it is used with ids."]
+    notes = []
+    if not _add_special_tokens(main, theirs.before, theirs.after):
+        notes.append("The tokenizer lacks a special token of the model, so it puts none around a text.")
+    if TARGET_TOKENIZER_FILE in tokenizers.by_file:
+        notes.append(f"AutoTokenizer reads {TOKENIZER_FILE}, for sources; {TARGET_TOKENIZER_FILE} is the targets'.")
+    return tokenizers, {TOKENIZER_CONFIG: _tokenizer_config(main, theirs)}, notes
+
+
+def _add_special_tokens(tokenizer: Tokenizer, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Have the tokenizer put these ids around a text, unless it does; whether it knows them."""
+    bare, framed = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
+    if framed == [*before, *bare, *after]:
+        return True
+    names = {number: tokenizer.id_to_token(number) for number in (*before, *after)}
+    if None in names.values():
+        return False
+    template = [*(names[number] for number in before), "$A", *(names[number] for number in after)]
+    pair = [*template, "$B", *(names[number] for number in after)]
+    known = [(name, number) for number, name in names.items()]
+    tokenizer.post_processor = processors.TemplateProcessing(template, pair, known)
+    return True
+
+
+def _tokenizer_config(tokenizer: Tokenizer, theirs: HFSpec) -> dict[str, Any]:
+    """The class that takes a `tokenizer.json` as it is, and what the special tokens are called."""
+    others = [
+        number
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special and number not in theirs.special.values()
+    ]
+    named = {name: tokenizer.id_to_token(number) for name, number in theirs.special.items()}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        # "[EOS]" in a text is text; but a language code, say, is meant as one, and so is a mask
+        "split_special_tokens": not others and "mask_token" not in named,
+        **theirs.tokenizer,
+        **{name: token for name, token in named.items() if token is not None},
+    }

@@ -11,13 +11,13 @@ from regard.config import (
     SyntaxPositionsConfig,
 )
 
-POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
+MAX_POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
 
 
-def why_not(config: Config) -> str | None:
+def unsupported_reason(config: Config) -> str | None:
     """Why CTranslate2 cannot hold a model, as the part of a sentence that follows "because"; None if it can.
 
-    >>> why_not(Config(model=EncoderDecoder(feed_forward=0)))
+    >>> unsupported_reason(Config(model=EncoderDecoderConfig(feed_forward=0)))
     'CTranslate2 needs feed-forward layers, and the network has none'
     """
     model, tokens = config.model, config.tokens

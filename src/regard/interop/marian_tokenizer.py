@@ -31,30 +31,30 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, proc
 from tokenizers.models import Unigram
 
 from regard.errors import ModelError
-from regard.interop.sentencepiece import Piece, PieceType, SentencePieceModel, read_sentencepiece
-from regard.interop.source import read_if_there
-from regard.interop.tokenizers import (
+from regard.interop.hf_folder import read_optional_json
+from regard.interop.hf_tokenizers import (
     TOKENIZER_CONFIG,
-    Tokenizers,
-    absent,
-    carried,
-    made,
-    must_know,
-    read_ids,
-    special_names,
+    ImportedTokenizers,
+    copy_tokenizers,
+    make_tokenizer,
+    no_tokenizers,
+    read_vocabulary,
+    require_tokens,
+    special_token_names,
 )
+from regard.interop.sentencepiece import Piece, PieceType, SentencePieceModel, read_sentencepiece
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
-ALWAYS = 0.0  # better than any other score: SentencePiece always takes a user-defined piece
+USER_DEFINED_SCORE = 0.0  # better than any other score: SentencePiece always takes a user-defined piece
 
 
-def marian_tokenizers(folder: Path) -> Tokenizers:
+def marian_tokenizers(folder: Path) -> ImportedTokenizers:
     """`tokenizer.json` for sources, `target_tokenizer.json` for targets; each decodes the ids of both."""
-    own = carried(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+    own = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
     if not any((folder / name).exists() for name in ("source.spm", "target.spm")):
-        return own if own.by_file else absent()
-    separate = read_if_there(folder / TOKENIZER_CONFIG).get("separate_vocabs") is True
-    names = special_names(folder, eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
+        return own if own.by_file else no_tokenizers()
+    separate = read_optional_json(folder / TOKENIZER_CONFIG).get("separate_vocabs") is True
+    names = special_token_names(folder, eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
     tokenizers, notes = dict(own.by_file), list(own.notes)
     for file, pieces, vocabulary in (
         (TOKENIZER_FILE, folder / "source.spm", folder / "vocab.json"),
@@ -62,22 +62,22 @@ def marian_tokenizers(folder: Path) -> Tokenizers:
     ):
         if file in tokenizers:
             continue
-        model, ids = read_sentencepiece(pieces), read_ids(vocabulary)
-        _refuse_what_is_not_unigram(model, pieces, file)
-        must_know(vocabulary, ids, names["eos_token"], names["unk_token"])
-        tokenizers[file] = made(pieces, partial(unigram, model, ids, names))
-        if lost := [piece.text for piece in model.pieces if _is_findable(piece) and piece.text not in ids]:
+        model, ids = read_sentencepiece(pieces), read_vocabulary(vocabulary)
+        _check_unigram(model, pieces, file)
+        require_tokens(vocabulary, ids, names["eos_token"], names["unk_token"])
+        tokenizers[file] = make_tokenizer(pieces, partial(unigram_tokenizer, model, ids, names))
+        if lost := [piece.text for piece in model.pieces if _is_matchable(piece) and piece.text not in ids]:
             notes.append(
                 f"{pieces.name} has pieces that {vocabulary.name} gives no id ({len(lost)}, such as {lost[0]!r}); "
                 "texts are cut into others."
             )
-    return Tokenizers(tokenizers, tuple(notes))
+    return ImportedTokenizers(tokenizers, tuple(notes))
 
 
-def unigram(model: SentencePieceModel, ids: Mapping[str, int], names: Mapping[str, str]) -> Tokenizer:
+def unigram_tokenizer(model: SentencePieceModel, ids: Mapping[str, int], names: Mapping[str, str]) -> Tokenizer:
     """The tokenizer of one side; `names` are those of the special tokens, such as `{"eos_token": "</s>"}`."""
-    findable = [piece for piece in model.pieces if _is_findable(piece) and piece.text in ids]
-    scores = {piece.text: piece.score if piece.type is PieceType.NORMAL else ALWAYS for piece in findable}
+    findable = [piece for piece in model.pieces if _is_matchable(piece) and piece.text in ids]
+    scores = {piece.text: piece.score if piece.type is PieceType.NORMAL else USER_DEFINED_SCORE for piece in findable}
     rarest = min(piece.score for piece in model.pieces if piece.type is PieceType.NORMAL)
     covered = {character for text in scores for character in text}
     end, unknown = names["eos_token"], names["unk_token"]
@@ -88,7 +88,7 @@ def unigram(model: SentencePieceModel, ids: Mapping[str, int], names: Mapping[st
         hidden = text not in scores and text not in kept and text not in lone
         entries[number] = (f" {text}" if hidden else text, scores.get(text, rarest))
     tokenizer = Tokenizer(Unigram(entries, ids[unknown], False))
-    tokenizer.normalizer = _normaliser(model, covered, lone)
+    tokenizer.normalizer = _normalizer(model, covered, lone)
     tokenizer.decoder = decoders.Sequence([decoders.Replace(" ", ""), decoders.Metaspace()])
     tokenizer.post_processor = processors.TemplateProcessing(f"$A {end}", None, [(end, ids[end])])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in sorted(kept & {*names.values()})])
@@ -97,9 +97,9 @@ def unigram(model: SentencePieceModel, ids: Mapping[str, int], names: Mapping[st
     return tokenizer
 
 
-def _refuse_what_is_not_unigram(model: SentencePieceModel, path: Path, instead: str) -> None:
+def _check_unigram(model: SentencePieceModel, path: Path, instead: str) -> None:
     for is_so, what in (
-        (model.algorithm != "unigram", f"is a {model.algorithm} model, and regard reads unigram models"),
+        (model.algorithm != "unigram_tokenizer", f"is a {model.algorithm} model, and regard reads unigram models"),
         (model.byte_fallback, "cuts unknown characters into bytes, which regard cannot do"),
         (model.space_ends_word, "puts the space after a word, which regard cannot do"),
         (not model.escapes_spaces, "keeps spaces as they are, which regard cannot do"),
@@ -108,11 +108,11 @@ def _refuse_what_is_not_unigram(model: SentencePieceModel, path: Path, instead: 
             raise ModelError(f"{path}: {what}; put a {instead} beside it.")
 
 
-def _is_findable(piece: Piece) -> bool:
+def _is_matchable(piece: Piece) -> bool:
     return piece.type in (PieceType.NORMAL, PieceType.USER_DEFINED)
 
 
-def _normaliser(model: SentencePieceModel, covered: set[str], lone: set[str]) -> normalizers.Normalizer:
+def _normalizer(model: SentencePieceModel, covered: set[str], lone: set[str]) -> normalizers.Normalizer:
     steps: list[normalizers.Normalizer] = []
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))
@@ -127,12 +127,12 @@ def _normaliser(model: SentencePieceModel, covered: set[str], lone: set[str]) ->
     if lone:
         taken = covered | lone
         nowhere = next(chr(code) for code in range(0xFFFD, 0xE000, -1) if chr(code) not in taken)
-        unknown = f"[^{''.join(_code(character) for character in sorted(covered))}]"
-        known = "|".join(sorted("".join(map(_code, text)) for text in lone))
+        unknown = f"[^{''.join(_escape(character) for character in sorted(covered))}]"
+        known = "|".join(sorted("".join(map(_escape, text)) for text in lone))
         run = f"(?={unknown})(?<!{unknown})(?!(?:{known})(?!{unknown})){unknown}+"  # a whole one that is not known
         steps.append(normalizers.Replace(Regex(run), nowhere))
     return normalizers.Sequence(steps)
 
 
-def _code(character: str) -> str:
+def _escape(character: str) -> str:
     return f"\\x{{{ord(character):x}}}"

@@ -14,11 +14,11 @@ from regard.config import (
     SinusoidalPositionsConfig,
     TransformerConfig,
 )
-from regard.interop.family import ACTIVATIONS
+from regard.interop.hf_folder import HF_ACTIVATIONS
 
 
 @dataclass(frozen=True)
-class Theirs:
+class HFSpec:
     """What a folder of theirs is made of."""
 
     settings: dict[str, Any]  # config.json
@@ -32,12 +32,12 @@ class Theirs:
     notes: tuple[str, ...] = ()
 
 
-def first_that_holds(hindrances: dict[str, bool]) -> str | None:
+def first_reason(hindrances: dict[str, bool]) -> str | None:
     """The first reason of those that hold."""
     return next((reason for reason, holds in hindrances.items() if holds), None)
 
 
-def what_no_class_holds(model: TransformerConfig, name: str) -> dict[str, bool]:
+def common_reasons(model: TransformerConfig, name: str) -> dict[str, bool]:
     """Reasons why a class of theirs cannot hold a network, and whether they hold; those common to all classes."""
     added = isinstance(model.positions, SinusoidalPositionsConfig | LearnedPositionsConfig | NoPositionsConfig)
     looks_ahead = isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig) and not model.causal_mask
@@ -57,12 +57,12 @@ def what_no_class_holds(model: TransformerConfig, name: str) -> dict[str, bool]:
 _OTHER_NORMS = {"rms": "has RMS norms", "none": "has none"}
 
 
-def their_activation(model: TransformerConfig) -> str:
+def hf_activation(model: TransformerConfig) -> str:
     """Their name for a network's activation."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
+    return next(theirs for theirs, ours in HF_ACTIVATIONS.items() if ours == model.activation)
 
 
-def never_written(config: Config) -> list[list[int]]:
+def suppressed_token_ids(config: Config) -> list[list[int]]:
     """Tokens that are not text, as `bad_words_ids` lists them; none that is the end as well."""
     tokens = config.tokens
     return [[number] for number in sorted({tokens.pad, tokens.start} - {tokens.end})]

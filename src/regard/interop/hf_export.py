@@ -1,6 +1,6 @@
 """A model folder of ours becomes one that `transformers` loads with no code of ours, written without it.
 
-    to_huggingface("runs/en-it/best", "en-it-hf")
+    export_huggingface("runs/en-it/best", "en-it-hf")
     transformers.AutoModelForSeq2SeqLM.from_pretrained("en-it-hf")
 
 The tables that importing reads are read the other way round. What a class of theirs cannot hold is refused before
@@ -15,23 +15,23 @@ from safetensors.torch import save_file
 
 from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
 from regard.errors import ModelError
-from regard.interop.bert_export import to_bert, why_not_bert
-from regard.interop.ctranslate2_limits import why_not
-from regard.interop.equivalents import Tensors
-from regard.interop.gpt2_export import to_gpt2, why_not_gpt2
-from regard.interop.marian_export import to_marian, why_not_marian
-from regard.interop.new_folder import new_folder
-from regard.interop.source import CONFIG, WEIGHTS
-from regard.interop.theirs import Theirs
-from regard.interop.tokenizer_export import exported_tokenizers
+from regard.interop.bert import export_bert, unsupported_by_bert
+from regard.interop.ctranslate2_support import unsupported_reason
+from regard.interop.gpt2 import export_gpt2, unsupported_by_gpt2
+from regard.interop.hf_folder import CONFIG, WEIGHTS
+from regard.interop.hf_spec import HFSpec
+from regard.interop.hf_tokenizers import export_tokenizers
+from regard.interop.marian import export_marian, unsupported_by_marian
+from regard.interop.new_folder import new_export_folder
+from regard.interop.weight_transforms import Tensors
 from regard.models import load
 from regard.models.folder_files import read_config
 
-GENERATION = "generation_config.json"
+GENERATION_CONFIG = "generation_config.json"
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportReport:
     """What came of an export."""
 
     folder: Path
@@ -39,21 +39,21 @@ class Exported:
     notes: tuple[str, ...]  # for the user: what differs, what was missing
 
 
-def to_huggingface(folder: str | Path, out: str | Path) -> Exported:
+def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
     """Write a model as a folder of Hugging Face's: Marian, GPT-2 or BERT, whichever reads and writes as it does."""
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
-    reason = why_not_huggingface(config)
+    reason = unsupported_by_huggingface(config)
     if reason is not None:
-        instead = "export it to ctranslate2" if why_not(config) is None else "use it with regard itself"
+        instead = "export it to ctranslate2" if unsupported_reason(config) is None else "use it with regard itself"
         raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {instead}.")
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
-    theirs = _theirs(config, tensors)
-    tokenizers, settings, notes = exported_tokenizers(folder, theirs)
+    theirs = _build_spec(config, tensors)
+    tokenizers, settings, notes = export_tokenizers(folder, theirs)
     documents = {CONFIG: {**theirs.settings, "dtype": "float32"}, **theirs.files, **settings}
     if theirs.generation is not None:
-        documents[GENERATION] = theirs.generation
-    with new_folder(out) as draft:
+        documents[GENERATION_CONFIG] = theirs.generation
+    with new_export_folder(out) as draft:
         for name, content in documents.items():
             (draft / name).parent.mkdir(exist_ok=True)
             (draft / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -61,29 +61,29 @@ def to_huggingface(folder: str | Path, out: str | Path) -> Exported:
             (draft / name).write_bytes(written)
         whole = {name: tensor.clone().contiguous() for name, tensor in theirs.tensors.items()}  # none shares memory
         save_file(whole, draft / WEIGHTS, {"format": "pt"})
-    return Exported(out, theirs.settings["architectures"][0], (*theirs.notes, *notes))
+    return ExportReport(out, theirs.settings["architectures"][0], (*theirs.notes, *notes))
 
 
-def why_not_huggingface(config: Config) -> str | None:
+def unsupported_by_huggingface(config: Config) -> str | None:
     """Why none of their classes can hold a model; None if one can."""
     match config.model:
         case EncoderDecoderConfig() as model:
-            return why_not_marian(config, model)
+            return unsupported_by_marian(config, model)
         case DecoderOnlyConfig() as model:
-            return why_not_gpt2(model)
+            return unsupported_by_gpt2(model)
         case EncoderOnlyConfig() as model:
-            return why_not_bert(model)
+            return unsupported_by_bert(model)
         case model:
             return f"transformers has no class for the kind {model.family}"
 
 
-def _theirs(config: Config, tensors: Tensors) -> Theirs:
+def _build_spec(config: Config, tensors: Tensors) -> HFSpec:
     match config.model:
         case EncoderDecoderConfig() as model:
-            return to_marian(config, model, tensors)
+            return export_marian(config, model, tensors)
         case DecoderOnlyConfig() as model:
-            return to_gpt2(config, model, tensors)
+            return export_gpt2(config, model, tensors)
         case EncoderOnlyConfig() as model:
-            return to_bert(config, model, tensors)
+            return export_bert(config, model, tensors)
         case model:
-            raise TypeError(f"no class of theirs holds {model.family}, as `why_not_huggingface` has said")
+            raise TypeError(f"no class of theirs holds {model.family}, as `unsupported_by_huggingface` has said")

@@ -8,21 +8,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from regard.config import ModelConfig, SpecialTokensConfig
 from regard.errors import ModelError
+from regard.interop.hf_tokenizers import ImportedTokenizers
+from regard.interop.tensor_mapping import TensorMapping
 from regard.models.folder_files import read_json
 from regard.models.weights import read_tensors
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+CONFIG, WEIGHTS, WEIGHTS_INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
-class TheirSettings:
+class HFConfig:
     """The values of a `config.json`, asked for one by one with the default that Hugging Face's class gives them."""
 
     path: Path
@@ -100,7 +103,7 @@ class TheirSettings:
 
 
 @dataclass(frozen=True)
-class Weights:
+class HFWeights:
     """Tensors by their names in a whole model (`transformer.wte.weight`); the file may leave `transformer.` out."""
 
     path: Path
@@ -113,14 +116,14 @@ class Weights:
         return self.in_file.get(name, name.removeprefix(self.left_out))
 
 
-def read_if_there(path: Path) -> dict[str, Any]:
+def read_optional_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file that a folder need not have; empty where it has none."""
     return read_json(path) if path.exists() else {}
 
 
 def read_weights(
     folder: Path, prefix: str, heads: tuple[str, ...] = (), renamed: Mapping[str, str] | None = None
-) -> Weights:
+) -> HFWeights:
     """All tensors of a folder, from one file or from the shards that an index lists.
 
     A model saved without its head leaves `prefix` out; then it is put before every name but those of `heads`.
@@ -134,14 +137,14 @@ def read_weights(
         for old, new in (renamed or {}).items():
             full = full.removesuffix(old) + new if full.endswith(old) else full
         in_file[full] = name
-    return Weights(path, {full: tensors[name] for full, name in in_file.items()}, in_file, prefix if bare else "")
+    return HFWeights(path, {full: tensors[name] for full, name in in_file.items()}, in_file, prefix if bare else "")
 
 
 def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     path = folder / WEIGHTS
     if path.exists():
         return path, read_tensors(path)
-    index = folder / INDEX
+    index = folder / WEIGHTS_INDEX
     if not index.exists():
         pickled = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
         if pickled:
@@ -161,6 +164,57 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     missing = next((name for name in places if name not in tensors), None)
     if missing is not None:
         raise ModelError(
-            f"{folder / places[missing]}: has no tensor {missing}, which {INDEX} promises; copy the folder again."
+            f"{folder / places[missing]}: has no tensor {missing}, which {WEIGHTS_INDEX} promises; "
+            "copy the folder again."
         )
     return index, tensors
+
+
+Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
+HF_ACTIVATIONS: dict[str, Activation] = {  # theirs -> ours; the first of several that mean the same is the one to write
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_python_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "gelu_accurate": "gelu-tanh",
+    "swish": "swish",
+    "silu": "swish",
+}
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """A folder of theirs in our terms, before anything is written."""
+
+    model: ModelConfig
+    tokens: SpecialTokensConfig
+    rows: list[TensorMapping]
+    weights: HFWeights
+    tokenizers: ImportedTokenizers
+    nothing: str  # a pattern of names that hold nothing a network learned, such as masks
+    no_place: dict[str, str]  # how names begin that have no place here -> why
+    notes: list[str] = field(default_factory=list)
+
+
+def read_activation(settings: HFConfig, name: str, default: str) -> Activation:
+    """Our name for the activation that a setting asks for."""
+    value = settings.get(name, default)
+    if not isinstance(value, str) or value not in HF_ACTIVATIONS:
+        raise settings.wrong(name, f"is no activation that regard computes; it computes {', '.join(HF_ACTIVATIONS)}")
+    return HF_ACTIVATIONS[value]
+
+
+def token_or_default(number: int | None, usual: int, what: str, notes: list[str]) -> int:
+    """A special token's id; the usual one, with a note, where the folder does not tell."""
+    if number is None:
+        notes.append(f"The folder does not tell which token is {what}; {usual} is taken for it.")
+        return usual
+    return number
+
+
+def same_tensor(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers."""
+    return one is other or (one.dtype == other.dtype and torch.equal(one, other))
