@@ -211,7 +211,11 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
         (["translator"], 2, "there is nothing to read; give --data, or --source and --target."),
         (["translator", "--data", "missing.tsv"], 3, "missing.tsv: is not there; check the path."),
         (["translator", "--data", "empty.tsv"], 3, "empty.tsv: has no pairs to evaluate a model on; give some."),
-        (["gpt", "--data", "empty.tsv"], 3, "empty.tsv: has no text to evaluate a model on; give some."),
+        (
+            ["gpt", "--data", "empty.tsv"],
+            3,
+            "empty.tsv: contains no text to evaluate a model on; use a file with text.",
+        ),
         (
             ["nowhere", "--data", "pairs.tsv"],
             3,

@@ -174,12 +174,12 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
         (
             ["evaluate", "classifier", "--data", "/dev/null"],
             3,
-            "/dev/null: has no texts to evaluate a model on; give some.",
+            "/dev/null: contains no texts to evaluate a model on; use a file with labeled texts.",
         ),
         (
             ["evaluate", "tagger", "--data", "/dev/null"],
             3,
-            "/dev/null: has no sentences to evaluate a model on; give some.",
+            "/dev/null: contains no sentences to evaluate a model on; use a file with tagged sentences.",
         ),
     ],
 )

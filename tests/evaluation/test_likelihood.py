@@ -1,4 +1,4 @@
-"""Log-probabilities are those computed by hand, token by token."""
+"""Log-probabilities of texts equal those computed one prediction at a time."""
 
 import math
 from pathlib import Path
@@ -12,11 +12,18 @@ from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, LearnedPositionsConfig
 from regard.data.corpus import Pair
 from regard.data.lines import InvalidLines
+from regard.decoding.results import TextScore
 from regard.errors import DataError
-from regard.evaluation import language, scoring
-from regard.evaluation.likelihood import Likelihood, Scored, together
-from regard.evaluation.scoring import readable, score_pairs, score_texts
-from regard.evaluation.translation import likelihood
+from regard.evaluation import scoring
+from regard.evaluation.scoring import (
+    Likelihood,
+    evaluate_language_model,
+    scorable_pairs,
+    score_pairs,
+    score_texts,
+    total_likelihood,
+)
+from regard.evaluation.translation import reference_likelihood
 
 START, END = 2, 3
 PAIRS = [Pair("w4 w5", "w6 w7 w8"), Pair("w9 w10 w11 w12", "w13"), Pair("w4", "w4 w5 w6 w7 w8 w9")]
@@ -26,7 +33,7 @@ def ids(text: str) -> list[int]:
     return [int(word.removeprefix("w")) for word in text.split()]
 
 
-def quiet(what: str, done: int, total: int | None) -> None:
+def no_progress(what: str, done: int, total: int | None) -> None:
     pass
 
 
@@ -45,100 +52,106 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
 
 
 @torch.no_grad()
-def by_hand(model: regard.Model, target: str, source: str | None = None) -> list[float]:
-    """log P of each token after those before it, one prediction at a time."""
+def reference_scores(model: regard.Model, target: str, source: str | None = None) -> list[float]:
+    """log P of each token given those before it, one prediction at a time."""
     memory = None if source is None else model.network.encode(torch.tensor([[*ids(source), END]]))
-    read, found = [START], []
+    inputs, log_probabilities = [START], []
     for token in [*ids(target), END]:
-        hidden = model.network.decode(torch.tensor([read]), memory)[0, -1]
-        found.append(float(model.network.logits(hidden).log_softmax(-1)[token]))
-        read.append(token)
-    return found
+        hidden = model.network.decode(torch.tensor([inputs]), memory)[0, -1]
+        log_probabilities.append(float(model.network.logits(hidden).log_softmax(-1)[token]))
+        inputs.append(token)
+    return log_probabilities
 
 
-def test_each_token_of_a_translation_has_its_log_probability(translator: regard.Model) -> None:
-    for pair, found in zip(PAIRS, score_pairs(translator, PAIRS), strict=True):
-        assert found.tokens == [*pair.target.split(), "[EOS]"]
-        assert found.scores == pytest.approx(by_hand(translator, pair.target, pair.source), abs=1e-4)
-        assert found.total == pytest.approx(sum(found.scores))
-        assert found.mean == pytest.approx(found.total / (len(pair.target.split()) + 1))
+def test_score_pairs_gives_the_log_probability_of_each_target_token(translator: regard.Model) -> None:
+    for pair, score in zip(PAIRS, score_pairs(translator, PAIRS), strict=True):
+        assert score.tokens == [*pair.target.split(), "[EOS]"]
+        assert score.log_probabilities == pytest.approx(
+            reference_scores(translator, pair.target, pair.source), abs=1e-4
+        )
+        assert score.total == pytest.approx(sum(score.log_probabilities))
+        assert score.mean == pytest.approx(score.total / (len(pair.target.split()) + 1))
 
 
-def test_each_token_of_a_text_has_its_log_probability_and_so_has_the_empty_text(language_model: regard.Model) -> None:
+def test_score_texts_gives_the_log_probability_of_each_token_even_of_an_empty_text(
+    language_model: regard.Model,
+) -> None:
     texts = ["w4 w5 w6", "", "w7"]
-    for text, found in zip(texts, score_texts(language_model, texts), strict=True):
-        assert found.tokens == [*text.split(), "[EOS]"]
-        assert found.scores == pytest.approx(by_hand(language_model, text), abs=1e-4)
+    for text, score in zip(texts, score_texts(language_model, texts), strict=True):
+        assert score.tokens == [*text.split(), "[EOS]"]
+        assert score.log_probabilities == pytest.approx(reference_scores(language_model, text), abs=1e-4)
 
 
-def test_the_scores_are_those_of_the_model_itself(translator: regard.Model, language_model: regard.Model) -> None:
-    own = translator.score([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
-    assert [found.scores for found in score_pairs(translator, PAIRS)] == own
+def test_scores_equal_those_of_the_model(translator: regard.Model, language_model: regard.Model) -> None:
+    expected = translator.score([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
+    assert [score.log_probabilities for score in score_pairs(translator, PAIRS)] == expected
     texts = ["w4 w5 w6", "w7"]
-    assert [found.scores for found in score_texts(language_model, texts)] == language_model.score(texts)
+    assert [score.log_probabilities for score in score_texts(language_model, texts)] == language_model.score(texts)
 
 
-def test_the_loss_is_the_mean_over_all_tokens_and_not_over_sentences(translator: regard.Model) -> None:
-    each = [by_hand(translator, pair.target, pair.source) for pair in PAIRS]
-    found = likelihood(translator, PAIRS, quiet)
-    assert found.tokens == 4 + 2 + 7
-    assert found.loss == pytest.approx(-sum(map(sum, each)) / 13, abs=1e-4)
-    assert found.perplexity == pytest.approx(math.exp(found.loss))
+def test_loss_is_the_mean_over_tokens_not_over_sentences(translator: regard.Model) -> None:
+    scores = [reference_scores(translator, pair.target, pair.source) for pair in PAIRS]
+    likelihood = reference_likelihood(translator, PAIRS, no_progress)
+    assert likelihood.tokens == 4 + 2 + 7
+    assert likelihood.loss == pytest.approx(-sum(map(sum, scores)) / 13, abs=1e-4)
+    assert likelihood.perplexity == pytest.approx(math.exp(likelihood.loss))
 
 
-def test_bits_per_byte_count_the_bytes_of_the_text_whatever_its_tokens(language_model: regard.Model) -> None:
-    documents = ["w4 w5 w6", "w7 è"]  # a token that it does not know, of two bytes
-    found = language.evaluate(language_model, [["w4 ", "w5 w6"], [], ["w7 è"]], "test", 16, quiet)
-    assert (found.tokens, found.bytes) == (4 + 3, 8 + 5)
+def test_bits_per_byte_counts_utf8_bytes(language_model: regard.Model) -> None:
+    documents = ["w4 w5 w6", "w7 è"]  # an unknown token of two bytes
+    likelihood = evaluate_language_model(language_model, [["w4 ", "w5 w6"], [], ["w7 è"]], "test", 16, no_progress)
+    assert (likelihood.tokens, likelihood.bytes) == (4 + 3, 8 + 5)
     total = sum(sum(scores) for scores in language_model.score(documents))
-    assert found.bits_per_byte == pytest.approx(-total / math.log(2) / 13)
+    assert likelihood.bits_per_byte == pytest.approx(-total / math.log(2) / 13)
 
 
-def test_a_long_document_is_read_in_windows_of_the_context(language_model: regard.Model) -> None:
+def test_long_documents_are_scored_in_overlapping_windows(language_model: regard.Model) -> None:
     text = " ".join(f"w{4 + n % 25}" for n in range(40))
-    (narrow,), (wide,) = score_texts(language_model, [text], context=8), score_texts(language_model, [text])
-    assert len(narrow.scores) == len(wide.scores) == 41
-    assert narrow.scores[:8] == pytest.approx(wide.scores[:8], abs=1e-4)
-    assert narrow.scores[8:] != pytest.approx(wide.scores[8:], abs=1e-4)
-    assert language.evaluate(language_model, [[text]], "test", 8, quiet).total == pytest.approx(narrow.total)
+    (narrow,), (wide,) = score_texts(language_model, [text], context_length=8), score_texts(language_model, [text])
+    assert len(narrow.log_probabilities) == len(wide.log_probabilities) == 41
+    assert narrow.log_probabilities[:8] == pytest.approx(wide.log_probabilities[:8], abs=1e-4)
+    assert narrow.log_probabilities[8:] != pytest.approx(wide.log_probabilities[8:], abs=1e-4)
+    assert evaluate_language_model(language_model, [[text]], "test", 8, no_progress).total == pytest.approx(
+        narrow.total
+    )
 
 
-def test_documents_without_text_are_a_sentence(language_model: regard.Model) -> None:
-    with pytest.raises(DataError) as refused:
-        language.evaluate(language_model, [[], [""]], "empty.txt", 8, quiet)
-    assert str(refused.value) == "empty.txt: has no text to evaluate a model on; give some."
+def test_documents_without_text_are_rejected(language_model: regard.Model) -> None:
+    with pytest.raises(DataError) as error:
+        evaluate_language_model(language_model, [[], [""]], "empty.txt", 8, no_progress)
+    assert str(error.value) == "empty.txt: contains no text to evaluate a model on; use a file with text."
 
 
-def test_a_pair_past_the_learned_positions_is_a_fault(tmp_path: Path) -> None:
+def test_pairs_past_the_learned_positions_are_invalid(tmp_path: Path) -> None:
     saved(tmp_path / "short", EncoderDecoderConfig(**SMALL, positions=LearnedPositionsConfig(max_length=5)))
     model = regard.load(tmp_path / "short")
     fits, too_long = Pair("w4 w5 w6 w7", "w4"), Pair("w4", "w4 w5 w6 w7 w8")
-    with pytest.raises(DataError) as refused:
-        list(readable(model, [fits, too_long], "a.tsv", InvalidLines()))
-    assert str(refused.value) == (
+    with pytest.raises(DataError) as error:
+        list(scorable_pairs(model, [fits, too_long], "a.tsv", InvalidLines()))
+    assert str(error.value) == (
         "a.tsv: pair 2 has a target of 6 tokens with its end, but this network learned 5 positions; shorten it, "
         "or skip such lines with --skip-invalid."
     )
-    skipping = InvalidLines(skip=True)
-    assert list(readable(model, [too_long, fits], "a.tsv", skipping)) == [fits]
-    assert skipping.counts == {"too long": 1}
-    assert score_pairs(model, [fits])[0].scores
+    invalid = InvalidLines(skip=True)
+    assert list(scorable_pairs(model, [too_long, fits], "a.tsv", invalid)) == [fits]
+    assert invalid.counts == {"too long": 1}
+    assert score_pairs(model, [fits])[0].log_probabilities
 
 
-def test_a_pair_that_would_fill_the_memory_is_a_fault(translator: regard.Model) -> None:
-    with mock.patch.object(scoring, "LONGEST", 4), pytest.raises(DataError) as refused:
-        list(readable(translator, [Pair("w4 w5 w6 w7", "w4")], "a.tsv", InvalidLines()))
-    assert str(refused.value) == (
+def test_pairs_longer_than_the_scoring_limit_are_invalid(translator: regard.Model) -> None:
+    with mock.patch.object(scoring, "MAX_SCORED_TOKENS", 4), pytest.raises(DataError) as error:
+        list(scorable_pairs(translator, [Pair("w4 w5 w6 w7", "w4")], "a.tsv", InvalidLines()))
+    assert str(error.value) == (
         "a.tsv: pair 1 has a source of 5 tokens with its end, but at most 4 can be scored; shorten it, "
         "or skip such lines with --skip-invalid."
     )
 
 
-def test_likelihoods_add_up() -> None:
-    found = together([Scored(["a", "b"], [-1.0, -2.0]), Scored(["c"], [-3.0])], bytes=12)
-    assert found == Likelihood(tokens=3, total=-6.0, bytes=12)
-    assert (found.loss, found.perplexity) == (2.0, math.exp(2.0))
+def test_total_likelihood_sums_scores() -> None:
+    likelihood = total_likelihood([TextScore(["a", "b"], [-1.0, -2.0]), TextScore(["c"], [-3.0])], bytes=12)
+    assert likelihood == Likelihood(tokens=3, total=-6.0, bytes=12)
+    assert (likelihood.loss, likelihood.perplexity) == (2.0, math.exp(2.0))
 
 
-def test_a_hopeless_model_has_a_perplexity_all_the_same() -> None:
+def test_perplexity_of_a_huge_loss_is_finite() -> None:
     assert Likelihood(tokens=1, total=-1e6).perplexity == math.exp(700)

@@ -125,7 +125,7 @@ def padded(seed: int, vocabulary: int, longest: int = 12, rows: int = 4) -> tupl
     return ids, torch.arange(longest) < lengths
 
 
-def imported(model: Any, tmp_path: Path) -> tuple[Loaded, ImportReport]:
+def imported(model: Any, tmp_path: Path) -> tuple[LoadedNetwork, ImportReport]:
     model.save_pretrained(tmp_path / "theirs")
     report = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     return load(tmp_path / "ours"), report

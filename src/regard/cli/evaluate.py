@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from regard.data.lines import InvalidLines
     from regard.decoding.engines.engine import EngineName, Precision
     from regard.decoding.options import TranslationOptions
-    from regard.evaluation.labels import Confusion, LabelScores
-    from regard.evaluation.likelihood import Likelihood
-    from regard.evaluation.references import Asked
-    from regard.evaluation.translation import Evaluation
+    from regard.evaluation.label_metrics import ConfusionMatrix, LabelScores
+    from regard.evaluation.scoring import Likelihood
+    from regard.evaluation.translation import EvaluationSentence, TranslationEvaluation
     from regard.training.display import ProgressDisplay
     from regard.training.measuring import TextScores
 
@@ -104,7 +103,7 @@ def run(
     given = corpus(source, target, data, parses=parses)
     loaded, faults = load(model), InvalidLines(skip_invalid)
     options = Options(beam, length_penalty, engine, precision, output, tokenize, references)
-    found: Evaluation | Likelihood | LabelScores | TextScores
+    found: TranslationEvaluation | Likelihood | LabelScores | TextScores
     if loaded.config.model.task != "tagging":
         kind = "translator" if loaded.config.model.translates else "language model"
         named = loaded.config.model.family if loaded.config.model.task in MEASURED else kind
@@ -144,27 +143,27 @@ def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> 
 
 def _translations(
     model: "Model", given: "CorpusConfig", options: Options, faults: "InvalidLines", display: "ProgressDisplay"
-) -> "tuple[dict[str, Any], Evaluation]":
+) -> "tuple[dict[str, Any], TranslationEvaluation]":
     """How the pairs were translated, and how well."""
     from regard.data.stats import read_pairs
-    from regard.evaluation.scoring import readable
-    from regard.evaluation.translation import evaluate, likelihood, translate
+    from regard.evaluation.scoring import scorable_pairs
+    from regard.evaluation.translation import evaluate_translations, reference_likelihood, translate_pairs
 
     wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.tokenize)
     engine = cast("EngineName", options.engine or "auto")  # who chooses complains of another
     translator = model.translator(wish, engine=engine, precision=precision)
     name = ", ".join(given.file_names)
-    pairs = list(readable(model, read_pairs(given, faults), name, faults))
+    pairs = list(scorable_pairs(model, read_pairs(given, faults), name, faults))
     if not pairs:
         raise DataError(f"{name}: has no pairs to evaluate a model on; give some.")
     asked = _asked(pairs, options.references)
     with _kept(options.output) as keep:
-        translated = translate(translator, wish, [one.pair for one in asked], display.counting)
+        translated = translate_pairs(translator, wish, [one.pair for one in asked], display.counting)
         outputs = [keep(text) for text in translated]
     how = {"beam": wish.search.width, "length_penalty": wish.search.length_penalty, "engine": translator.engine.name}
     if translator.engine.name == "ctranslate2":
         how["precision"] = precision
-    return how, evaluate(asked, outputs, likelihood(model, pairs, display.counting), tokenize)
+    return how, evaluate_translations(asked, outputs, reference_likelihood(model, pairs, display.counting), tokenize)
 
 
 def _text(
@@ -172,12 +171,14 @@ def _text(
 ) -> "tuple[dict[str, Any], Likelihood]":
     """How the text was read, and how probable it is."""
     from regard.data.corpus import read_documents
-    from regard.evaluation.language import evaluate
+    from regard.evaluation.scoring import evaluate_language_model
     from regard.training.language import CONTEXT
 
     context = _context(model, context) or model.config.model.max_length or CONTEXT
     texts = read_documents(given.files, faults)
-    return {"context": context}, evaluate(model, texts, ", ".join(given.file_names), context, display.counting)
+    return {"context": context}, evaluate_language_model(
+        model, texts, ", ".join(given.file_names), context, display.counting
+    )
 
 
 def _predictions(
@@ -215,15 +216,15 @@ def _labels(
     """How the labels of texts, or the tags of words, agree with those that are right."""
     from regard.data.labelled import read_labeled
     from regard.data.readers.conll import read_tagged
-    from regard.evaluation.labelled import evaluate_tags, evaluate_texts
+    from regard.evaluation.labeling import evaluate_classifier, evaluate_tagger
 
     if given.source:
         raise ConfigError(f"{model.folder} predicts labels, and reads --data, not --source and --target.")
     name = ", ".join(given.file_names)
     if model.config.model.task == "tagging":
         sentences = read_tagged(given.files, column, faults)
-        return {}, evaluate_tags(model.reader, sentences, name, faults, display.counting)
-    return {}, evaluate_texts(model.reader, read_labeled(given.files, faults), name, faults, display.counting)
+        return {}, evaluate_tagger(model.reader, sentences, name, faults, display.counting)
+    return {}, evaluate_classifier(model.reader, read_labeled(given.files, faults), name, faults, display.counting)
 
 
 def _wish(options: Options) -> "TranslationOptions":
@@ -255,14 +256,14 @@ def _tokenize(said: str | None) -> str:
     return said or BLEU_TOKENIZERS[0]
 
 
-def _asked(pairs: "Sequence[Pair]", said: str | None) -> "list[Asked]":
-    from regard.evaluation.references import apart, together
+def _asked(pairs: "Sequence[Pair]", said: str | None) -> "list[EvaluationSentence]":
+    from regard.evaluation.translation import merge_references, separate_references
 
     match said:
         case None | "separate":
-            return apart(pairs)
+            return separate_references(pairs)
         case "grouped":
-            return together(pairs)
+            return merge_references(pairs)
     raise ConfigError(f"--references {said}: pairs of the same source are taken apart or together; say one of these.")
 
 
@@ -281,21 +282,21 @@ def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
         yield keep
 
 
-def _show(found: "Evaluation | Likelihood | LabelScores | TextScores") -> None:
+def _show(found: "TranslationEvaluation | Likelihood | LabelScores | TextScores") -> None:
     """The scores, what they mean, and where there is more than one kind of sentence, those by length."""
-    from regard.evaluation.labels import LabelScores
-    from regard.evaluation.translation import Evaluation
+    from regard.evaluation.label_metrics import LabelScores
+    from regard.evaluation.translation import TranslationEvaluation
     from regard.training.formatting import score_name, score_text
 
     about = found.as_dict()
-    counts = {key: about[key] for key in ("sentences", "tokens", "bytes", "cut") if key in about}
+    counts = {key: about[key] for key in ("sentences", "tokens", "bytes", "truncated") if key in about}
     table = new_table("score", "")
     for key, value in {**about["scores"], **counts}.items():
         table.add_row(score_name(key), score_text(key, value))
     print_table(table)
     if isinstance(found, LabelScores):
         _show_confusion(found.confusion)
-    if isinstance(found, Evaluation):
+    if isinstance(found, TranslationEvaluation):
         for key, signature in found.signatures.items():
             print(f"{score_name(key)} signature: {signature}")
         lengths = new_table("words of the source", "sentences", "BLEU", "chrF")
@@ -305,7 +306,7 @@ def _show(found: "Evaluation | Likelihood | LabelScores | TextScores") -> None:
         print_table(lengths)
 
 
-def _show_confusion(found: "Confusion") -> None:
+def _show_confusion(found: "ConfusionMatrix") -> None:
     """How often each label was given, a row for each that is right; of many labels only their F1."""
     columns = [str(label) for label in found.labels] if len(found.labels) <= WIDEST else []
     table = new_table("right ↓  given →", *columns, "F1")

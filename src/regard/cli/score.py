@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
     from regard.data.lines import InvalidLines
-    from regard.evaluation.likelihood import Scored
+    from regard.decoding.results import TextScore
 
 # Whatever would break a line or a column, as Python writes it.
 ESCAPES = {n: f"\\x{n:02x}" for n in (*range(32), 127)} | str.maketrans(
@@ -54,23 +54,25 @@ def run(
 
 def _scored(
     model: "Model", given: "CorpusConfig", faults: "InvalidLines"
-) -> "Iterator[Iterable[tuple[dict[str, str], Scored]]]":
+) -> "Iterator[Iterable[tuple[dict[str, str], TextScore]]]":
     """The texts with their scores, as many at a time as are scored together."""
     from regard.data.corpus import read_texts
     from regard.data.prefetch import prefetch
     from regard.data.stats import read_pairs
     from regard.data.store import chunked
-    from regard.evaluation.scoring import TOGETHER, readable, score_pairs, score_texts
+    from regard.evaluation.scoring import SCORING_BATCH, scorable_pairs, score_pairs, score_texts
 
     # Someone may wait for the score of a line before the next is written. Of files, the same lines are always scored
     # together, so that the last digit of a score, too, is the same each time.
     parted = prefetch if any(map(_arrives, given.file_names)) else chunked
     if is_translator(model, given):
-        for pairs in parted(readable(model, read_pairs(given, faults), ", ".join(given.file_names), faults), TOGETHER):
+        for pairs in parted(
+            scorable_pairs(model, read_pairs(given, faults), ", ".join(given.file_names), faults), SCORING_BATCH
+        ):
             named = [{"source": pair.source, "target": pair.target} for pair in pairs]
             yield zip(named, score_pairs(model, pairs), strict=True)
     else:
-        for several in parted(read_texts(given.files, faults), TOGETHER):
+        for several in parted(read_texts(given.files, faults), SCORING_BATCH):
             yield zip([{"text": text} for text in several], score_texts(model, several), strict=True)
 
 
@@ -81,16 +83,16 @@ def _arrives(name: str) -> bool:
     return name == STANDARD_INPUT or Path(name).is_fifo() or Path(name).is_char_device()
 
 
-def _line(scored: "Scored", tokens: bool) -> str:
-    each = zip(scored.tokens, scored.scores, strict=True) if tokens else ()
+def _line(scored: "TextScore", tokens: bool) -> str:
+    each = zip(scored.tokens, scored.log_probabilities, strict=True) if tokens else ()
     return "\t".join([f"{scored.total:.4f}", *(f"{token.translate(ESCAPES)}:{score:.4f}" for token, score in each)])
 
 
-def _json(texts: dict[str, str], scored: "Scored") -> str:
+def _json(texts: dict[str, str], scored: "TextScore") -> str:
     about: dict[str, Any] = {
         **texts,
         "tokens": scored.tokens,
-        "scores": [round(score, 6) for score in scored.scores],
+        "scores": [round(score, 6) for score in scored.log_probabilities],
         "total": round(scored.total, 6),
         "mean": round(scored.mean, 6),
     }

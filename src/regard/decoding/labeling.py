@@ -86,9 +86,9 @@ class Word(NamedTuple):
 def split_words(sentence: str, *, split_signs: bool = False) -> list[Word]:
     """What spaces separate; with `split_signs`, the signs around words are words too, as corpora have them.
 
-    >>> [word.text for word in words_of("(Ada's) friend, 5 €.", split_signs=True)]
+    >>> [word.text for word in split_words("(Ada's) friend, 5 €.", split_signs=True)]
     ['(', "Ada's", ')', 'friend', ',', '5', '€', '.']
-    >>> words_of("in London.")
+    >>> split_words("in London.")
     [Word(text='in', start=0, end=2), Word(text='London.', start=3, end=10)]
     """
     found = (Word(match[0], *match.span()) for match in re.finditer(r"\S+", sentence))

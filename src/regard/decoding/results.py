@@ -61,6 +61,28 @@ class Translation:
     """How many parts were made of sentences that were too long."""
 
 
+@dataclass(frozen=True)
+class TextScore:
+    """The tokens of a text, its end token last, with their log-probabilities."""
+
+    tokens: list[str]
+    log_probabilities: list[float]
+
+    @property
+    def total(self) -> float:
+        """The log-probability of the whole text.
+
+        >>> TextScore(["▁Ciao", "[EOS]"], [-1.5, -0.5]).total
+        -2.0
+        """
+        return sum(self.log_probabilities)
+
+    @property
+    def mean(self) -> float:
+        """The mean log-probability per token."""
+        return self.total / len(self.log_probabilities)
+
+
 class Candidate(NamedTuple):
     """A token that might stand at a place."""
 

@@ -188,7 +188,7 @@ def filter_logits(logits: Tensor, sampling: SamplingOptions) -> Tensor:
 def sample_by_inverse_cdf(probabilities: Tensor, draws: Tensor) -> Tensor:
     """The token (R,) where the sum of probabilities (R, V) first passes a draw from [0, 1).
 
-    >>> inverse(torch.tensor([[0.2, 0.0, 0.8]]), torch.tensor([0.2]))
+    >>> sample_by_inverse_cdf(torch.tensor([[0.2, 0.0, 0.8]]), torch.tensor([0.2]))
     tensor([2])
     """
     sums = probabilities.double().cumsum(-1)

@@ -1,1 +1,1 @@
-"""Evaluation: how good translations are, and how probable a model finds given texts."""
+"""Evaluation: translation metrics, label metrics, and log-probabilities of given texts."""

@@ -1,7 +1,9 @@
-"""Texts and translations under a model: from text to the log-probability of each token."""
+"""Log-probabilities of given texts and translations under a model, and the measures that follow from them."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from regard.config import Config
 from regard.data.corpus import Pair
@@ -9,87 +11,179 @@ from regard.data.lines import InvalidLines
 from regard.data.pairs import encode_parsed
 from regard.data.parses import TokenFeatures
 from regard.data.tokenizer import Tokenizer
-from regard.evaluation.likelihood import Scored
+from regard.decoding.results import TextScore
+from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.models.network import Network
 
-LONGEST = 4096  # tokens that are read at once where the network sets no bound; attention needs their square in memory
-Counting = Callable[[str, int, int | None], None]  # is told what is done, how much of it so far, and of how much
-TOGETHER = 128  # texts at a time: enough to fill batches, few enough to be soon answered
+MAX_SCORED_TOKENS = (
+    4096  # per forward pass if the network has no limit of its own; attention memory grows as its square
+)
+SCORING_BATCH = 128  # texts at a time: enough to fill batches, few enough to return results early
+ProgressCallback = Callable[[str, int, int | None], None]
+"""Receives what is being done, how much is done, and the total if it is known."""
 
 
-class Predicting(Protocol):
-    """A model that predicts tokens, such as `regard.load` gives."""
+class ScoringModel(Protocol):
+    """A model that predicts tokens, such as `regard.load` returns."""
 
     @property
     def config(self) -> Config:
-        """Its settings."""
+        """The model's configuration."""
         ...
 
     @property
     def networks(self) -> "list[Network]":
-        """One network, or several that vote."""
+        """One network, or the networks of an ensemble."""
         ...
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Of the text it reads."""
+        """The tokenizer of the source text."""
         ...
 
     @property
     def target_tokenizer(self) -> Tokenizer:
-        """Of the text it predicts."""
+        """The tokenizer of the predicted text."""
         ...
 
 
-def score_pairs(model: Predicting, pairs: Sequence[Pair]) -> list[Scored]:
-    """The tokens of each target with their log-probabilities, as a translation of its source."""
-    from regard.decoding import scoring
+def perplexity(cross_entropy: float) -> float:
+    """Return e^cross_entropy, for a mean cross entropy per token in nats.
 
-    facts: list[TokenFeatures] = []
+    >>> round(perplexity(math.log(50)))
+    50
+    """
+    return math.exp(min(cross_entropy, 700))  # e^710 exceeds the largest float
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Token count and total log-probability of a set of texts, and their size in bytes where it is known."""
+
+    tokens: int
+    total: float
+    bytes: int = 0
+
+    @property
+    def loss(self) -> float:
+        """Mean negative log-probability per token, end tokens included.
+
+        >>> Likelihood(tokens=4, total=-8.0).loss
+        2.0
+        """
+        return -self.total / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """e^loss.
+
+        >>> round(Likelihood(tokens=2, total=2 * math.log(1 / 50)).perplexity)
+        50
+        """
+        return perplexity(self.loss)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Negative log-probability in bits per byte of UTF-8: comparable across tokenizers.
+
+        >>> Likelihood(tokens=3, total=10 * math.log(1 / 4), bytes=10).bits_per_byte
+        2.0
+        """
+        return -self.total / math.log(2) / self.bytes
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return scores and counts for JSON."""
+        scores = {"loss": self.loss, "perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
+        return {"scores": scores, "tokens": self.tokens, "bytes": self.bytes}
+
+
+def total_likelihood(scores: Iterable[TextScore], bytes: int = 0) -> Likelihood:
+    """Sum the scores of several texts."""
+    tokens, total = 0, 0.0
+    for score in scores:
+        tokens += len(score.log_probabilities)
+        total += score.total
+    return Likelihood(tokens, total, bytes)
+
+
+def score_pairs(model: ScoringModel, pairs: Sequence[Pair]) -> list[TextScore]:
+    """Score the target of each pair as a translation of its source."""
+    from regard.decoding.scoring import pair_log_probabilities
+
+    features: list[TokenFeatures] = []
     if model.config.model.needs_parses:
-        sources, facts = encode_parsed(pairs, model.tokenizer)
+        sources, features = encode_parsed(pairs, model.tokenizer)
     else:
         sources = model.tokenizer.encode_batch([pair.source for pair in pairs])
     targets = model.target_tokenizer.encode_batch([pair.target for pair in pairs])
-    found = scoring.pair_log_probabilities(model.networks, sources, targets, model.config.tokens, facts)
-    return _scored(model, targets, found)
+    scores = pair_log_probabilities(model.networks, sources, targets, model.config.tokens, features)
+    return _text_scores(model, targets, scores)
 
 
-def score_texts(model: Predicting, texts: Sequence[str], context: int | None = None) -> list[Scored]:
-    """The tokens of each text with their log-probabilities, given those before them.
+def score_texts(model: ScoringModel, texts: Sequence[str], context_length: int | None = None) -> list[TextScore]:
+    """Score each text, every token given the tokens before it.
 
-    A text of more than `context` tokens is read in windows of so many, which overlap by half.
+    A text of more than `context_length` tokens is scored in windows of that length which overlap by half.
     """
-    from regard.decoding import scoring
+    from regard.decoding.scoring import text_log_probabilities
 
     ids = model.tokenizer.encode_batch(texts)
-    window = context or model.config.context_window or LONGEST
-    return _scored(model, ids, scoring.text_log_probabilities(model.networks, ids, model.config.tokens, window))
+    window = context_length or model.config.context_window or MAX_SCORED_TOKENS
+    return _text_scores(model, ids, text_log_probabilities(model.networks, ids, model.config.tokens, window))
 
 
-def readable(model: Predicting, pairs: Iterable[Pair], name: str, faults: InvalidLines) -> Iterator[Pair]:
-    """The pairs that the model can read whole; one that is too long is a fault of the data called `name`."""
+def scorable_pairs(model: ScoringModel, pairs: Iterable[Pair], name: str, invalid: InvalidLines) -> Iterator[Pair]:
+    """Yield the pairs that fit into the network; longer ones are reported as invalid lines of the data `name`."""
     learned = model.config.model.max_length
-    longest = learned or LONGEST
-    why = f"this network learned {learned:,} positions" if learned else f"at most {longest:,} can be scored"
+    limit = learned or MAX_SCORED_TOKENS
+    reason = f"this network learned {learned:,} positions" if learned else f"at most {limit:,} can be scored"
     for number, pair in enumerate(pairs, start=1):
         lengths = {
             "source": len(model.tokenizer.encode(pair.source)) + 1,
             "target": len(model.target_tokenizer.encode(pair.target)) + 1,
         }
         side = max(lengths, key=lengths.__getitem__)
-        if lengths[side] > longest:
-            said = f"pair {number:,} has a {side} of {lengths[side]:,} tokens with its end, but {why}"
-            faults.add("too long", f"{name}: {said}; shorten it")
+        if lengths[side] > limit:
+            problem = f"pair {number:,} has a {side} of {lengths[side]:,} tokens with its end, but {reason}"
+            invalid.add("too long", f"{name}: {problem}; shorten it")
         else:
             yield pair
 
 
-def _scored(model: Predicting, ids: Sequence[Sequence[int]], scores: Sequence[list[float]]) -> list[Scored]:
+def evaluate_language_model(
+    model: ScoringModel,
+    documents: Iterable[Iterable[str]],
+    name: str,
+    context_length: int,
+    progress: ProgressCallback,
+) -> Likelihood:
+    """Return the likelihood of documents, each scored on its own; empty documents are skipped.
+
+    Args:
+        model: A language model.
+        documents: Each document as its parts, which are concatenated.
+        name: What the data are called in error messages.
+        context_length: Tokens per window; every token has at least half of them before it where the text has as many.
+        progress: Called after each document with the bytes scored so far.
+    """
+    scores: list[TextScore] = []
+    size = 0
+    for document in documents:
+        text = "".join(document)
+        if text:
+            scores += score_texts(model, [text], context_length)
+            size += len(text.encode())
+            progress("scoring bytes", size, None)
+    if not scores:
+        raise DataError(f"{name}: contains no text to evaluate a model on; use a file with text.")
+    return total_likelihood(scores, size)
+
+
+def _text_scores(model: ScoringModel, ids: Sequence[Sequence[int]], scores: Sequence[list[float]]) -> list[TextScore]:
     end = model.config.tokens.end
     return [
-        Scored(model.target_tokenizer.ids_to_tokens([*row, end]), values)
+        TextScore(model.target_tokenizer.ids_to_tokens([*row, end]), values)
         for row, values in zip(ids, scores, strict=True)
     ]

@@ -1,33 +1,57 @@
-"""How good a translator is: its translations against their references, by length, and how probable it finds those."""
+"""Evaluation of a translator: metrics against references, scores by length, and the likelihood of the references."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from regard.data.corpus import Pair
 from regard.data.store import chunked
 from regard.decoding.options import TranslationOptions
+from regard.decoding.results import TextScore
 from regard.decoding.translator import Translator
-from regard.evaluation.lengths import Bucket, by_length
-from regard.evaluation.likelihood import Likelihood, Scored, together
-from regard.evaluation.references import Asked
-from regard.evaluation.scores import ALL, score
-from regard.evaluation.scoring import Counting, Predicting, score_pairs
+from regard.evaluation.metrics import ALL_METRICS, LengthBucket, References, score_by_length, score_translations
+from regard.evaluation.scoring import Likelihood, ProgressCallback, ScoringModel, score_pairs, total_likelihood
 
-TOGETHER = 512  # pairs between two signs of progress
+TRANSLATION_BATCH = 512  # pairs between two progress reports
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Scores by name, what sacrebleu's mean exactly, and those of short and long sentences."""
+class EvaluationSentence:
+    """A sentence to translate (the first pair with its source) and all of its references."""
+
+    pair: Pair
+    references: References
+
+
+def separate_references(pairs: Iterable[Pair]) -> list[EvaluationSentence]:
+    """Return one sentence per pair."""
+    return [EvaluationSentence(pair, [pair.target]) for pair in pairs]
+
+
+def merge_references(pairs: Iterable[Pair]) -> list[EvaluationSentence]:
+    """Return one sentence per source, in the order of first occurrence; the targets of its pairs are its references.
+
+    >>> sentences = merge_references([Pair("Hi.", "Ciao."), Pair("Yes.", "Sì."), Pair("Hi.", "Salve.")])
+    >>> [(sentence.pair.source, sentence.references) for sentence in sentences]
+    [('Hi.', ['Ciao.', 'Salve.']), ('Yes.', ['Sì.'])]
+    """
+    by_source: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        by_source.setdefault(pair.source, []).append(pair)
+    return [EvaluationSentence(group[0], [pair.target for pair in group]) for group in by_source.values()]
+
+
+@dataclass(frozen=True)
+class TranslationEvaluation:
+    """Scores by name, sacrebleu's signatures, and the scores by source length."""
 
     sentences: int
     scores: dict[str, float]
     signatures: dict[str, str]
-    lengths: list[Bucket]
+    lengths: list[LengthBucket]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return everything for JSON."""
         return {
             "sentences": self.sentences,
             "scores": self.scores,
@@ -36,39 +60,45 @@ class Evaluation:
         }
 
 
-def translate(
-    translator: Translator, wish: TranslationOptions, pairs: Sequence[Pair], counting: Counting
+def translate_pairs(
+    translator: Translator, options: TranslationOptions, pairs: Sequence[Pair], progress: ProgressCallback
 ) -> Iterator[str]:
-    """The translations of the sources, as they come."""
+    """Yield the translations of the sources."""
     done = 0
-    for several in chunked(pairs, TOGETHER):
-        parses = [pair.parse for pair in several] if translator.config.model.needs_parses else None
-        yield from (found.text for found in translator.translate([pair.source for pair in several], wish, parses))
-        done += len(several)
-        counting("translating", done, len(pairs))
+    for batch in chunked(pairs, TRANSLATION_BATCH):
+        parses = [pair.parse for pair in batch] if translator.config.model.needs_parses else None
+        translations = translator.translate([pair.source for pair in batch], options, parses)
+        yield from (translation.text for translation in translations)
+        done += len(batch)
+        progress("translating", done, len(pairs))
 
 
-def likelihood(model: Predicting, pairs: Sequence[Pair], counting: Counting) -> Likelihood:
-    """The likelihood of the targets, as translations of the sources."""
-    scored: list[Scored] = []
-    for several in chunked(pairs, TOGETHER):
-        scored += score_pairs(model, several)
-        counting("scoring references", len(scored), len(pairs))
-    return together(scored)
+def reference_likelihood(model: ScoringModel, pairs: Sequence[Pair], progress: ProgressCallback) -> Likelihood:
+    """Return the likelihood of the targets as translations of their sources."""
+    scores: list[TextScore] = []
+    for batch in chunked(pairs, TRANSLATION_BATCH):
+        scores += score_pairs(model, batch)
+        progress("scoring references", len(scores), len(pairs))
+    return total_likelihood(scores)
 
 
-def evaluate(asked: Sequence[Asked], outputs: Sequence[str], likely: Likelihood, tokenize: str = "13a") -> Evaluation:
-    """Evaluate translations of the sources, given the likelihood of the targets.
+def evaluate_translations(
+    sentences: Sequence[EvaluationSentence],
+    outputs: Sequence[str],
+    likelihood: Likelihood,
+    bleu_tokenizer: str = "13a",
+) -> TranslationEvaluation:
+    """Evaluate translations of sentences, given the likelihood of their references.
 
-    >>> asked = [Asked(Pair("I love you.", "Ti amo."), ["Ti amo."])]
-    >>> evaluate(asked, ["Ti amo."], Likelihood(tokens=4, total=-2.0)).scores["loss"]
+    >>> sentences = [EvaluationSentence(Pair("I love you.", "Ti amo."), ["Ti amo."])]
+    >>> evaluate_translations(sentences, ["Ti amo."], Likelihood(tokens=4, total=-2.0)).scores["loss"]
     0.5
     """
-    references = [one.references for one in asked]
-    counted = score(outputs, references, ALL, tokenize)
-    return Evaluation(
-        len(asked),
-        {**counted.values, "loss": likely.loss, "perplexity": likely.perplexity},
-        counted.signatures,
-        by_length([one.pair.source for one in asked], outputs, references, tokenize),
+    references = [sentence.references for sentence in sentences]
+    scores = score_translations(outputs, references, ALL_METRICS, bleu_tokenizer)
+    return TranslationEvaluation(
+        len(sentences),
+        {**scores.values, "loss": likelihood.loss, "perplexity": likelihood.perplexity},
+        scores.signatures,
+        score_by_length([sentence.pair.source for sentence in sentences], outputs, references, bleu_tokenizer),
     )

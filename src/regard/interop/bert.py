@@ -15,16 +15,17 @@ from regard.config import (
     TagHeadConfig,
     TokenHeadConfig,
 )
-from regard.interop.hf_folder import (
-    HFConfig,
-    HFWeights,
+from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
+from regard.interop.hf_spec import (
+    HFSpec,
     ImportPlan,
+    common_reasons,
+    first_reason,
+    hf_activation,
     read_activation,
-    read_weights,
     same_tensor,
     token_or_default,
 )
-from regard.interop.hf_spec import HFSpec, common_reasons, first_reason, hf_activation
 from regard.interop.hf_tokenizers import ImportedTokenizers, bert_tokenizer, special_token_names
 from regard.interop.sentence_transformers import MODULES_FILE, POOLING_FILE, POOLING_MODES, read_pooling
 from regard.interop.tensor_mapping import TensorMapping, map_module, to_huggingface, with_prefixes

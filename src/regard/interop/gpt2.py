@@ -4,16 +4,18 @@ import math
 from pathlib import Path
 
 from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, SpecialTokensConfig
-from regard.interop.hf_folder import (
-    HFConfig,
-    HFWeights,
+from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
+from regard.interop.hf_spec import (
+    HFSpec,
     ImportPlan,
+    common_reasons,
+    first_reason,
+    hf_activation,
     read_activation,
-    read_weights,
     same_tensor,
+    suppressed_token_ids,
     token_or_default,
 )
-from regard.interop.hf_spec import HFSpec, common_reasons, first_reason, hf_activation, suppressed_token_ids
 from regard.interop.hf_tokenizers import ImportedTokenizers, gpt2_tokenizer
 from regard.interop.tensor_mapping import TRANSPOSED, TensorMapping, map_module, to_huggingface, with_prefixes
 from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, position_table

@@ -1,8 +1,9 @@
 """A network of ours in the terms of one of Hugging Face's classes, before anything is written."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from regard.config import (
@@ -10,11 +11,64 @@ from regard.config import (
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     LearnedPositionsConfig,
+    ModelConfig,
     NoPositionsConfig,
     SinusoidalPositionsConfig,
+    SpecialTokensConfig,
     TransformerConfig,
 )
-from regard.interop.hf_folder import HF_ACTIVATIONS
+from regard.interop.hf_folder import HFConfig, HFWeights
+from regard.interop.hf_tokenizers import ImportedTokenizers
+from regard.interop.tensor_mapping import TensorMapping
+
+Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
+HF_ACTIVATIONS: dict[str, Activation] = {  # theirs -> ours; the first of several that mean the same is the one to write
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_python_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "gelu_accurate": "gelu-tanh",
+    "swish": "swish",
+    "silu": "swish",
+}
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """A folder of theirs in our terms, before anything is written."""
+
+    model: ModelConfig
+    tokens: SpecialTokensConfig
+    rows: list[TensorMapping]
+    weights: HFWeights
+    tokenizers: ImportedTokenizers
+    nothing: str  # a pattern of names that hold nothing a network learned, such as masks
+    no_place: dict[str, str]  # how names begin that have no place here -> why
+    notes: list[str] = field(default_factory=list)
+
+
+def read_activation(settings: HFConfig, name: str, default: str) -> Activation:
+    """Our name for the activation that a setting asks for."""
+    value = settings.get(name, default)
+    if not isinstance(value, str) or value not in HF_ACTIVATIONS:
+        raise settings.wrong(name, f"is no activation that regard computes; it computes {', '.join(HF_ACTIVATIONS)}")
+    return HF_ACTIVATIONS[value]
+
+
+def token_or_default(number: int | None, usual: int, what: str, notes: list[str]) -> int:
+    """A special token's id; the usual one, with a note, where the folder does not tell."""
+    if number is None:
+        notes.append(f"The folder does not tell which token is {what}; {usual} is taken for it.")
+        return usual
+    return number
+
+
+def same_tensor(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers."""
+    return one is other or (one.dtype == other.dtype and torch.equal(one, other))
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from tokenizers.models import BPE, WordPiece
 
 from regard.errors import ModelError
 from regard.interop.hf_folder import read_optional_json
-from regard.interop.hf_spec import HFSpec
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_json
+from regard.models.folder_files import TOKENIZER_FILE, read_json
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
@@ -191,50 +190,3 @@ def _lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise ModelError(f"{path}: is not UTF-8 text (byte {error.start}); copy it again.") from None
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
-
-
-def export_tokenizers(folder: Path, theirs: HFSpec) -> tuple[ImportedTokenizers, dict[str, Any], list[str]]:
-    """The tokenizers of a model folder for a class of theirs, what `tokenizer_config.json` says of them, and notes."""
-    tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
-    main = tokenizers.by_file.get(TOKENIZER_FILE)
-    if main is None:
-        return tokenizers, {}, ["The model has no tokenizer, so neither has the exported one: it is used with ids."]
-    notes = []
-    if not _add_special_tokens(main, theirs.before, theirs.after):
-        notes.append("The tokenizer lacks a special token of the model, so it puts none around a text.")
-    if TARGET_TOKENIZER_FILE in tokenizers.by_file:
-        notes.append(f"AutoTokenizer reads {TOKENIZER_FILE}, for sources; {TARGET_TOKENIZER_FILE} is the targets'.")
-    return tokenizers, {TOKENIZER_CONFIG: _tokenizer_config(main, theirs)}, notes
-
-
-def _add_special_tokens(tokenizer: Tokenizer, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Have the tokenizer put these ids around a text, unless it does; whether it knows them."""
-    bare, framed = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
-    if framed == [*before, *bare, *after]:
-        return True
-    names = {number: tokenizer.id_to_token(number) for number in (*before, *after)}
-    if None in names.values():
-        return False
-    template = [*(names[number] for number in before), "$A", *(names[number] for number in after)]
-    pair = [*template, "$B", *(names[number] for number in after)]
-    known = [(name, number) for number, name in names.items()]
-    tokenizer.post_processor = processors.TemplateProcessing(template, pair, known)
-    return True
-
-
-def _tokenizer_config(tokenizer: Tokenizer, theirs: HFSpec) -> dict[str, Any]:
-    """The class that takes a `tokenizer.json` as it is, and what the special tokens are called."""
-    others = [
-        number
-        for number, token in tokenizer.get_added_tokens_decoder().items()
-        if token.special and number not in theirs.special.values()
-    ]
-    named = {name: tokenizer.id_to_token(number) for name, number in theirs.special.items()}
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        # "[EOS]" in a text is text; but a language code, say, is meant as one, and so is a mask
-        "split_special_tokens": not others and "mask_token" not in named,
-        **theirs.tokenizer,
-        **{name: token for name, token in named.items() if token is not None},
-    }

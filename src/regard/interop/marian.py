@@ -8,16 +8,18 @@ from torch import Tensor
 from regard.config import Config, EncoderDecoderConfig, SinusoidalPositionsConfig, SpecialTokensConfig
 from regard.errors import ModelError
 from regard.interop.ctranslate2_support import MAX_POSITIONS
-from regard.interop.hf_folder import (
-    HFConfig,
-    HFWeights,
+from regard.interop.hf_folder import HFConfig, HFWeights, read_weights
+from regard.interop.hf_spec import (
+    HFSpec,
     ImportPlan,
+    common_reasons,
+    first_reason,
+    hf_activation,
     read_activation,
-    read_weights,
     same_tensor,
+    suppressed_token_ids,
     token_or_default,
 )
-from regard.interop.hf_spec import HFSpec, common_reasons, first_reason, hf_activation, suppressed_token_ids
 from regard.interop.hf_tokenizers import special_token_names
 from regard.interop.marian_tokenizer import marian_tokenizers
 from regard.interop.tensor_mapping import SINGLE_ROW, TensorMapping, map_module, to_huggingface, with_prefixes

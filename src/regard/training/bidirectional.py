@@ -17,7 +17,7 @@ from regard.config import Config
 from regard.data.batching import DataPosition
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.stats import CorpusStats
-from regard.evaluation.likelihood import perplexity
+from regard.evaluation.scoring import perplexity
 from regard.models.network import Network
 from regard.models.recurrent import BidirectionalLanguageModel
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_both_ways

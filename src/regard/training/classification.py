@@ -14,7 +14,7 @@ from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_labeled import labeled_stats, prepare_labeled
 from regard.data.stats import CorpusStats, ReportProgress
 from regard.data.store import TokenStore
-from regard.evaluation.labels import class_scores, confusion
+from regard.evaluation.label_metrics import class_scores, confusion_matrix
 from regard.models.network import Network
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_classes
 from regard.training.display import Sample
@@ -67,7 +67,7 @@ class Classification(Labelling):
     def measure(self, part: PreparedSplit, check: Check) -> ValidationResult:
         """Loss, accuracy, macro-F1 and the confusion matrix."""
         found = self.predictions(part.store, check)
-        table = confusion(self.labels, *([int(row[0]) for row in rows] for rows in (found.right, found.given)))
+        table = confusion_matrix(self.labels, *([int(row[0]) for row in rows] for rows in (found.right, found.given)))
         scores = class_scores(found.loss, table) | {"sentences": len(part.store)}
         pairs = part.pairs()
         rows = _rated(pairs, found, self.labels)

@@ -13,7 +13,7 @@ NAMES = {
     "macro_f1": "macro-F1",
     "span_f1": "span F1",
 }
-COUNTS = ("sentences", "tokens", "bytes", "cut")
+COUNTS = ("sentences", "tokens", "bytes", "truncated")
 
 # An override of the writing direction that is never closed would turn the rest of the screen around.
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

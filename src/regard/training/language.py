@@ -23,7 +23,7 @@ from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import OutputConstraints, SamplingOptions
 from regard.decoding.sampling import Sampler
-from regard.evaluation.likelihood import perplexity
+from regard.evaluation.scoring import perplexity
 from regard.models.anatomy import FlopCounter
 from regard.models.network import Network
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_text

@@ -24,7 +24,7 @@ from regard.data.store import TokenColumn
 from regard.data.tokenizer import MASK_TOKENS, load_tokenizer, mask_token_id
 from regard.decoding.fill_mask import predict_masks
 from regard.errors import ConfigError, DataError
-from regard.evaluation.likelihood import perplexity
+from regard.evaluation.scoring import perplexity
 from regard.models.anatomy import FlopCounter
 from regard.models.folder_files import TOKENIZER_FILE, resolve_model_folder
 from regard.models.network import EncoderNetwork, Network

@@ -13,7 +13,7 @@ from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_labeled import prepare_tagged, tagged_stats
 from regard.data.stats import CorpusStats, ReportProgress
 from regard.data.store import TokenStore
-from regard.evaluation.labels import confusion, tag_scores
+from regard.evaluation.label_metrics import confusion_matrix, tag_scores
 from regard.models.network import Network
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_tags
 from regard.training.display import Sample
@@ -67,7 +67,7 @@ class Tagging(Labelling):
         """Loss, accuracy and macro-F1 of words, F1 of spans where the tags mark such, and the confusion matrix."""
         found = self.predictions(part.store, check)
         flat = [np.concatenate(rows) for rows in (found.right, found.given)]
-        table = confusion(self.labels, *(rows.tolist() for rows in flat))
+        table = confusion_matrix(self.labels, *(rows.tolist() for rows in flat))
         pairs = part.pairs()
         sizes = [len(pair.source.split(" ")) for pair in pairs]  # a long sentence is several examples
         right, given = (_sentences(rows.tolist(), sizes, self.labels) for rows in flat)

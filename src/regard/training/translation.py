@@ -20,9 +20,9 @@ from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.options import GREEDY, TranslationOptions
 from regard.decoding.translator import Translator
 from regard.errors import ConfigError
-from regard.evaluation.likelihood import perplexity
-from regard.evaluation.references import Asked, apart, together
-from regard.evaluation.scores import score, sentence_scores
+from regard.evaluation.metrics import score_translations, sentence_chrf
+from regard.evaluation.scoring import perplexity
+from regard.evaluation.translation import EvaluationSentence, merge_references, separate_references
 from regard.models.anatomy import FlopCounter
 from regard.models.network import Network
 from regard.training.automatic_settings import AutomaticSetting, UserSettings, picks_for_pairs
@@ -128,14 +128,16 @@ class Translation:
 
     def validate(self, check: Check) -> ValidationResult:
         """Loss over all of the validation data, BLEU and chrF over its first sentences."""
-        return self._measure(self._valid, apart(self._valid.pairs(self.config.validation.sentences)), AS_TRAINED, check)
+        return self._measure(
+            self._valid, separate_references(self._valid.pairs(self.config.validation.sentences)), AS_TRAINED, check
+        )
 
     def test(self, check: Check) -> ValidationResult | None:
         """The same over all of the test data, with the search that is set for it."""
         if self._test is None:
             return None
         settings, pairs = self.config.testing, self._test.pairs(None)
-        asked = together(pairs) if settings.references == "grouped" else apart(pairs)
+        asked = merge_references(pairs) if settings.references == "grouped" else separate_references(pairs)
         search = replace(GREEDY, width=settings.beam, length_penalty=settings.length_penalty)
         return self._measure(self._test, asked, replace(AS_TRAINED, search=search), check)
 
@@ -162,7 +164,7 @@ class Translation:
         return total / targets
 
     def _measure(
-        self, part: PreparedSplit, asked: Sequence[Asked], wish: TranslationOptions, check: Check
+        self, part: PreparedSplit, asked: Sequence[EvaluationSentence], wish: TranslationOptions, check: Check
     ) -> ValidationResult:
         loss = self._loss(part.store, check)
         scores = {"loss": loss, "perplexity": perplexity(loss)}
@@ -174,7 +176,7 @@ class Translation:
         translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
         parses = [pair.parse for pair in pairs] if self.config.model.needs_parses else None
         outputs = [found.text for found in translator.translate(sources, wish, parses)]
-        counted = score(outputs, [one.references for one in asked], tokenize=settings.bleu_tokenizer)
+        counted = score_translations(outputs, [one.references for one in asked], bleu_tokenizer=settings.bleu_tokenizer)
         scores |= counted.values
         shown = zip(pairs[: settings.samples], outputs, strict=False)
         samples = [Sample(pair.source, pair.target, output) for pair, output in shown]
@@ -183,15 +185,17 @@ class Translation:
         )
 
 
-def _ranked(asked: Sequence[Asked], outputs: Sequence[str]) -> Mapping[str, Sequence[Mapping[str, str | float]]]:
+def _ranked(
+    asked: Sequence[EvaluationSentence], outputs: Sequence[str]
+) -> Mapping[str, Sequence[Mapping[str, str | float]]]:
     """The best, the worst and some random translations."""
-    ratings = sentence_scores(outputs, [one.references for one in asked])
+    ratings = sentence_chrf(outputs, [one.references for one in asked])
     rated: list[dict[str, str | float]] = [
         {
             "source": one.pair.source,
             "reference": " / ".join(one.references),
             "output": output,
-            "score": round(rating, 1),
+            "score_translations": round(rating, 1),
         }
         for one, output, rating in zip(asked, outputs, ratings, strict=True)
     ]

@@ -16,8 +16,8 @@ from regard import phrasebook
 from regard.api import Model, load
 from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.decoding.options import GREEDY, TranslationOptions
-from regard.evaluation.likelihood import perplexity
-from regard.evaluation.scores import score
+from regard.evaluation.metrics import score_translations
+from regard.evaluation.scoring import perplexity
 from regard.labs.lab import LabContext
 from regard.labs.trials.fitting import count_parameters
 from regard.phrasebook import Pair
@@ -265,4 +265,4 @@ def reference_perplexity(model: Model, pairs: list[Pair]) -> float:
 
 def translation_scores(outputs: list[str], pairs: list[Pair]) -> dict[str, float]:
     """Return BLEU, chrF and exact match of translations."""
-    return score(outputs, [[pair.target] for pair in pairs]).values
+    return score_translations(outputs, [[pair.target] for pair in pairs]).values

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.decoding.labeling import Word, split_words
-from regard.evaluation.labels import spans
+from regard.evaluation.label_metrics import spans
 from regard.serving.answer import as_json
 from regard.serving.asked import read_asked
 from regard.serving.encoder_jobs import TagJob, TagPrediction

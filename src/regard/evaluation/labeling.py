@@ -1,0 +1,104 @@
+"""Evaluation of classifiers and taggers on labeled data."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.config import ClassHeadConfig, TagHeadConfig
+from regard.data.labelled import LabeledExample
+from regard.data.lines import InvalidLines
+from regard.data.readers.conll import TaggedExample
+from regard.data.store import chunked
+from regard.decoding.labeling import label_probabilities, tag_probabilities
+from regard.decoding.text_encoder import TextEncoder, labels_of_head
+from regard.errors import DataError
+from regard.evaluation.label_metrics import LabelScores, class_scores, confusion_matrix, tag_scores
+from regard.evaluation.scoring import ProgressCallback
+
+LABELING_BATCH = 1024  # examples per forward pass
+E = TypeVar("E", LabeledExample, TaggedExample)
+
+
+def evaluate_classifier(
+    encoder: TextEncoder,
+    examples: Iterable[LabeledExample],
+    name: str,
+    invalid: InvalidLines,
+    progress: ProgressCallback,
+) -> LabelScores:
+    """Return loss, accuracy, macro-F1 and the confusion matrix of a classifier.
+
+    Args:
+        encoder: A text encoder with a classification head.
+        examples: Texts with their true labels.
+        name: What the data are called in error messages.
+        invalid: Receives the examples whose label the model does not have.
+        progress: Called after each batch with the number of texts so far.
+    """
+    labels = labels_of_head(encoder, ClassHeadConfig, name)
+    index = {label: n for n, label in enumerate(labels)}
+    true: list[int] = []
+    batches: list[NDArray[np.float64]] = []
+    truncated = 0
+    for batch in chunked(_with_known_labels(examples, labels, invalid), LABELING_BATCH):
+        texts = [example.text if example.second is None else (example.text, example.second) for example in batch]
+        probabilities, is_truncated = label_probabilities(encoder, texts)
+        true += [index[example.label] for example in batch]
+        batches.append(probabilities)
+        truncated += sum(is_truncated)
+        progress("classifying", len(true), None)
+    if not true:
+        raise DataError(f"{name}: contains no texts to evaluate a model on; use a file with labeled texts.")
+    p = np.concatenate(batches)
+    matrix = confusion_matrix(labels, true, p.argmax(1).tolist())
+    counts = {"truncated": truncated} if truncated else {}
+    return LabelScores(class_scores(_mean_nll(p, true), matrix), matrix, len(true), counts)
+
+
+def evaluate_tagger(
+    encoder: TextEncoder,
+    examples: Iterable[TaggedExample],
+    name: str,
+    invalid: InvalidLines,
+    progress: ProgressCallback,
+) -> LabelScores:
+    """Return loss, accuracy, macro-F1 and the confusion matrix over words, and F1 of spans if the tags mark spans.
+
+    The arguments are those of `evaluate_classifier`; the examples are sentences with a tag per word.
+    """
+    labels = labels_of_head(encoder, TagHeadConfig, name)
+    index = {label: n for n, label in enumerate(labels)}
+    true: list[Sequence[str]] = []
+    predicted: list[list[str]] = []
+    sentences: list[NDArray[np.float64]] = []
+    for batch in chunked(_with_known_labels(examples, labels, invalid), LABELING_BATCH):
+        batch_probabilities = tag_probabilities(encoder, [example.words for example in batch])
+        for example, probabilities in zip(batch, batch_probabilities, strict=True):
+            true.append(example.tags)
+            predicted.append([labels[n] for n in probabilities.argmax(1)])
+            sentences.append(probabilities)
+        progress("tagging", len(true), None)
+    if not true:
+        raise DataError(f"{name}: contains no sentences to evaluate a model on; use a file with tagged sentences.")
+    p, true_indices = np.concatenate(sentences), [index[tag] for tags in true for tag in tags]
+    matrix = confusion_matrix(labels, true_indices, p.argmax(1).tolist())
+    return LabelScores(tag_scores(_mean_nll(p, true_indices), matrix, true, predicted), matrix, len(true))
+
+
+def _mean_nll(p: NDArray[np.float64], true: Sequence[int]) -> float:
+    """Return the mean negative log-likelihood in nats."""
+    return float(-np.log(np.maximum(p[np.arange(len(true)), list(true)], 1e-300)).mean())
+
+
+def _with_known_labels(examples: Iterable[E], labels: Sequence[str], invalid: InvalidLines) -> Iterator[E]:
+    for example in examples:
+        unknown = next((label for label in example.labels if label not in labels), None)
+        if unknown is None:
+            yield example
+        else:
+            invalid.add(
+                "unknown label",
+                f"{example.location}: has the label {unknown!r}, which the model does not know; correct it",
+            )
