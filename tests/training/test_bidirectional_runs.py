@@ -10,7 +10,7 @@ from hypothesis import given
 
 import regard
 from family import VOCABULARY, Batch, batches, make
-from regard.cli.data import is_translator
+from regard.cli.input import check_scorable
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
 from regard.data.stats import CorpusStats
 from regard.errors import ConfigError
@@ -111,7 +111,7 @@ def test_it_writes_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", text, *LEARN, "training.steps=1") / "best"
     model = regard.load(folder)
     with pytest.raises(ConfigError) as error:
-        is_translator(model, CorpusConfig(files=(str(text),)))
+        check_scorable(model, CorpusConfig(files=(str(text),)))
     assert str(error.value) == (
         f"{folder} is a bidirectional language model, which writes no text (regard evaluate measures what it "
         "predicts); give a translator or a language model."

@@ -31,7 +31,7 @@ from regard.cli import (
     train,
     translate,
 )
-from regard.cli.endings import NO_READER, code_of_a_hidden_stop, tidy_when_told_to_stop
+from regard.cli.entry import BROKEN_PIPE_EXIT_CODE, exit_on_signals, hidden_exit_code
 from regard.errors import RegardError
 from regard.version import __version__
 
@@ -87,11 +87,11 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says
     try:
-        with tidy_when_told_to_stop():
+        with exit_on_signals():
             app()
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # typer has met it, and ends with 1
-            sys.exit(NO_READER)
+            sys.exit(BROKEN_PIPE_EXIT_CODE)
         raise
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
@@ -103,7 +103,7 @@ def main() -> None:
         print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
         sys.exit(3)
     except Exception as error:
-        code = code_of_a_hidden_stop(error)
+        code = hidden_exit_code(error)
         if code is None:
             raise
         sys.exit(code)
@@ -120,6 +120,6 @@ def _flush() -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            sys.exit(NO_READER)
+            sys.exit(BROKEN_PIPE_EXIT_CODE)
         print(f"regard: the output: {error.strerror}.", file=sys.stderr)
         sys.exit(3)

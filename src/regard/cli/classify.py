@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.input import line_text, process_lines, report_truncated
 from regard.cli.options import ModelFolder
-from regard.cli.reading import each_line, say_cut, text_of
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -41,12 +41,12 @@ def run(
     network = loaded.config.model
     if isinstance(network, EncoderConfig) and isinstance(network.head, TagHeadConfig):
         tags = _Tags(loaded, probabilities, as_json)
-        each_line(input, output, "tagging", tags.answer, skip_invalid=skip_invalid)
+        process_lines(input, output, "tagging", tags.answer, skip_invalid=skip_invalid)
         return
     loaded.classifications([])  # a model that cannot classify says so before anything is typed
     labels = _Labels(loaded, probabilities, as_json)
-    each_line(input, output, "classifying", labels.answer, skip_invalid=skip_invalid)
-    say_cut(labels.cut, network.max_length)
+    process_lines(input, output, "classifying", labels.answer, skip_invalid=skip_invalid)
+    report_truncated(labels.cut, network.max_length)
 
 
 class _Labels:
@@ -61,12 +61,12 @@ class _Labels:
     def answer(self, lines: "list[Line]") -> Iterator[str]:
         """A line for each; an empty one has no label."""
         full = [line for line in lines if line.text and line.text.strip()]
-        found = iter(self.model.classifications([text_of(line) for line in full]))
+        found = iter(self.model.classifications([line_text(line) for line in full]))
         for line in lines:
             if not line.text or not line.text.strip():
                 yield json.dumps({"text": "", "label": None}) if self.as_json else ""
                 continue
-            one, text = next(found), text_of(line)
+            one, text = next(found), line_text(line)
             self.cut += one.cut
             ordered = sorted(one.probabilities.items(), key=lambda entry: -entry[1])
             if self.as_json:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import check_choice
-from regard.cli.tables import new_table, print_table
+from regard.cli.output import new_table, print_table
 
 
 def run(

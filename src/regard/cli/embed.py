@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from regard.cli.input import line_text, process_lines, report_truncated
 from regard.cli.options import ModelFolder, check_choice
-from regard.cli.reading import each_line, say_cut, text_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ def run(
 
     def vectors(lines: "list[Line]") -> "NDArray[np.float32]":
         nonlocal cut
-        texts = [text_of(line) for line in lines]
+        texts = [line_text(line) for line in lines]
         found = embed(loaded.reader, texts, cast("Pooling | None", pooling), normalise=normalize)
         cut += found.cut
         return found.vectors
@@ -60,8 +60,8 @@ def run(
         _write_whole(input, output, vectors, skip_invalid=skip_invalid)
     else:
         write = _as_json if output is not None and output.suffix == ".jsonl" else _as_columns
-        each_line(input, output, "embedding", lambda lines: write(lines, vectors(lines)), skip_invalid=skip_invalid)
-    say_cut(cut, loaded.config.model.max_length)
+        process_lines(input, output, "embedding", lambda lines: write(lines, vectors(lines)), skip_invalid=skip_invalid)
+    report_truncated(cut, loaded.config.model.max_length)
 
 
 def _as_columns(lines: "list[Line]", vectors: "NDArray[np.float32]") -> Iterable[str]:
@@ -82,7 +82,7 @@ def _write_whole(
 
     import numpy as np
 
-    from regard.cli.output import bytes_to
+    from regard.cli.output import write_output
 
     found: list[NDArray[np.float32]] = []
 
@@ -90,7 +90,7 @@ def _write_whole(
         found.append(vectors(lines))
         return ()
 
-    each_line(input, None, "embedding", keep, skip_invalid=skip_invalid)
+    process_lines(input, None, "embedding", keep, skip_invalid=skip_invalid)
     whole = np.concatenate(found) if found else np.zeros((0, 0), np.float32)
     if output.suffix == ".npy":
         written = io.BytesIO()
@@ -100,4 +100,4 @@ def _write_whole(
         from safetensors.numpy import save
 
         content = save({"vectors": whole})
-    bytes_to(output, content)
+    write_output(output, content)

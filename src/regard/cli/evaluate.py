@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from regard.cli.data import Files, Parses, Source, Target, an, corpus, files, is_translator, say_skipped
+from regard.cli.input import (
+    Files,
+    Parses,
+    Source,
+    Target,
+    check_scorable,
+    corpus_from_options,
+    files,
+    report_skipped,
+    with_article,
+)
 from regard.cli.options import ModelFolder
-from regard.cli.output import lines_to, one_line
-from regard.cli.tables import new_table, print_table
+from regard.cli.output import new_table, open_output, print_table, to_one_line
 from regard.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -100,7 +109,7 @@ def run(
     from regard.training.display import display_for
     from regard.training.measuring import MEASURED
 
-    given = corpus(source, target, data, parses=parses)
+    given = corpus_from_options(source, target, data, parses=parses)
     loaded, faults = load(model), InvalidLines(skip_invalid)
     options = Options(beam, length_penalty, engine, precision, output, tokenize, references)
     found: TranslationEvaluation | Likelihood | LabelScores | TextScores
@@ -116,13 +125,13 @@ def run(
         elif loaded.config.model.task in MEASURED:
             _refuse(asdict(options), loaded, loaded.config.model.family, "translators")
             how, found = _predictions(loaded, given, context, faults, display)
-        elif is_translator(loaded, given):
+        elif check_scorable(loaded, given):
             _refuse({"context": context}, loaded, "translator", "language models")
             how, found = _translations(loaded, given, options, faults, display)
         else:
             _refuse(asdict(options), loaded, "language model", "translators")
             how, found = _text(loaded, given, context, faults, display)
-    say_skipped(faults)
+    report_skipped(faults)
     if as_json:
         about = {"model": str(loaded.folder), "data": list(given.file_names), **how, **found.as_dict()}
         print(json.dumps(about, indent=2, ensure_ascii=False))
@@ -138,7 +147,7 @@ def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> 
     option = next((name for name, value in said.items() if value is not None), None)
     if option is not None:
         what = f"--{option.replace('_', '-')}: is for {others}"
-        raise ConfigError(f"{what}, but {model.folder} is {an(kind)}; drop it.")
+        raise ConfigError(f"{what}, but {model.folder} is {with_article(kind)}; drop it.")
 
 
 def _translations(
@@ -273,10 +282,10 @@ def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
     if path is None:
         yield lambda text: text
         return
-    with lines_to(path) as put:
+    with open_output(path) as put:
 
         def keep(text: str) -> str:
-            put([one_line(text)])  # so that they stay aligned
+            put([to_one_line(text)])  # so that they stay aligned
             return text
 
         yield keep

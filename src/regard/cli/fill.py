@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.data import say_skipped
+from regard.cli.input import report_skipped
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
@@ -36,7 +36,7 @@ def run(
     A line comes back filled; after tabs, the most probable tokens of each hole with their probabilities.
     """
     from regard.api import load
-    from regard.cli.output import lines_to
+    from regard.cli.output import open_output
     from regard.data.lines import InvalidLines, read_lines
     from regard.data.prefetch import prefetch
 
@@ -45,12 +45,12 @@ def run(
         print("Type a sentence with [MASK] in it and Enter; Ctrl-D ends.", file=sys.stderr)
     faults = InvalidLines(skip_invalid)
     write = _as_json if as_json else _as_text
-    with lines_to(output) as put:
+    with open_output(output) as put:
         for several in prefetch(read_lines(input, faults), TOGETHER):
             fit = [line.text for line in several if _fits(filler, line, faults) and line.text is not None]
             found = {filled.source: write(filled) for filled in filler.fill(fit, best)}
             put(found.get(line.text or "", "") for line in several)
-    say_skipped(faults)
+    report_skipped(faults)
 
 
 def _fits(filler: "MaskFiller", line: "Line", faults: "InvalidLines") -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, say_why
+from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, log_engine_choice
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -50,7 +50,7 @@ def run(
     from regard.api import load
     from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions
 
-    say_why(verbose)
+    log_engine_choice(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
     given = [("--prompt", prompt), ("--suppress", suppress), ("--stop", stop)]

@@ -66,7 +66,7 @@ def run(
 
 
 def _show(finished: "FinishedLab", out: Path) -> None:
-    from regard.cli.tables import new_table, print_table
+    from regard.cli.output import new_table, print_table
     from regard.labs.lab import verdict
     from regard.labs.report import LAB_PAGE
 

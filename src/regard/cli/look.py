@@ -150,11 +150,11 @@ def _print_gradients(trace: "Trace", as_json: bool) -> None:
 
 
 def _write_page(trace: "Trace", path: Path) -> None:
-    from regard.cli.output import lines_to
+    from regard.cli.output import open_output
     from regard.interpret.render.page import trace_page
 
     content = trace_page(trace)
-    with lines_to(path) as put:
+    with open_output(path) as put:
         put([content.rstrip("\n")])
     print(f"{path} is one page that needs no network: open it in a browser.", file=sys.stderr)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.tables import new_table, print_table
+from regard.cli.output import new_table, print_table
 
 if TYPE_CHECKING:
     from regard.config import Config

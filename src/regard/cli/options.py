@@ -14,7 +14,7 @@ Precision = Annotated[str, typer.Option(help="Numbers of the engine ctranslate2:
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say which engine is used, and why.")]
 
 
-def say_why(verbose: bool) -> None:
+def log_engine_choice(verbose: bool) -> None:
     """Show on stderr what the parts of regard have to say about their choices."""
     if verbose:
         handler = logging.StreamHandler(sys.stderr)

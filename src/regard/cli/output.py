@@ -14,57 +14,60 @@ from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.data.lines import Line
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from rich.table import Table
 GZIP = 31  # zlib's number for gzip's frame around what is compressed
 
 
 @contextmanager
-def lines_to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
+def open_output(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
     """What writes lines. On standard output they can be read at once; a file takes its name when all is written.
 
     What goes to a file whose name ends in `.gz` is compressed, as what comes from one is unpacked.
     """
     if output is None:
-        yield _print
+        yield _print_lines
         return
     packer = zlib.compressobj(wbits=GZIP) if output.name.endswith(".gz") else None
-    with _file_for(output) as file:
+    with _open_file(output) as file:
 
         def put(lines: Iterable[str]) -> None:
             rows = "".join(f"{line}\n" for line in lines).encode()  # what goes wrong here is not about the file
-            with _told(output):
+            with _write_errors(output):
                 file.write(rows if packer is None else packer.compress(rows))
                 file.flush()  # so that a full disk shows at once
 
         yield put
         if packer is not None:
-            with _told(output):
+            with _write_errors(output):
                 file.write(packer.flush())
 
 
-def bytes_to(output: Path, content: bytes) -> None:
+def write_output(output: Path, content: bytes) -> None:
     """Write a file, whole or not at all."""
-    with _file_for(output) as file, _told(output):
+    with _open_file(output) as file, _write_errors(output):
         file.write(content)
 
 
 @contextmanager
-def _file_for(output: Path) -> Iterator[BinaryIO]:
+def _open_file(output: Path) -> Iterator[BinaryIO]:
     """A file to write in, which takes the place of the output once all is on the disk."""
     if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
-        with _opened(output, output) as file:
+        with _closing(output, output) as file:
             yield file
         return
     with ExitStack() as drafts:
         place = output.resolve()  # a link stays a link
-        with _told(output):
+        with _write_errors(output):
             draft = drafts.enter_context(new_draft_file(place))
-        with _opened(draft, output) as file:
+        with _closing(draft, output) as file:
             yield file
-            with _told(output):
+            with _write_errors(output):
                 file.flush()
                 os.fsync(file.fileno())
-        with _told(output):
+        with _write_errors(output):
             mask = os.umask(0o077)
             os.umask(mask)
             os.chmod(draft, 0o666 & ~mask)
@@ -72,25 +75,25 @@ def _file_for(output: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _opened(path: Path, output: Path) -> Iterator[BinaryIO]:
+def _closing(path: Path, output: Path) -> Iterator[BinaryIO]:
     """A file that is open; once something has gone wrong, what it still held is of no use."""
-    with _told(output):
+    with _write_errors(output):
         file = path.open("wb")
     try:
         yield file
-        with _told(output):
+        with _write_errors(output):
             file.close()
     finally:
         with suppress(OSError):
             file.close()
 
 
-def one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """A text without ends of lines in it: one line in, one line out."""
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def _print(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     if sys.stdout is None:
         raise DataError("standard output: is closed; give it somewhere to go, or use --output.")
     sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -98,7 +101,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 @contextmanager
-def _told(output: Path) -> Iterator[None]:
+def _write_errors(output: Path) -> Iterator[None]:
     """While it lasts, what keeps a file from being written becomes a sentence."""
     try:
         yield
@@ -108,7 +111,7 @@ def _told(output: Path) -> Iterator[None]:
 
 
 @contextmanager
-def progress_over(
+def progress_bar(
     input: str, output: Path | None, what: str = "translating"
 ) -> Iterator[Callable[[Sequence["Line"]], None]]:
     """What tells how much of a file is done, on a terminal whose output is elsewhere."""
@@ -119,17 +122,41 @@ def progress_over(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    total = _count(input)
+    total = _count_lines(input)
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr)) as bar:
         task = bar.add_task(what, total=total)
         yield lambda lines: bar.advance(task, len(lines))
 
 
-def _count(input: str) -> int | None:
+def _count_lines(input: str) -> int | None:
     """The lines of a file; None where they are compressed, or cannot be counted."""
     if input.endswith(".gz"):
         return None
     with suppress(OSError), open(input, "rb") as file:
         return sum(1 for _ in file)
     return None
+
+
+def new_table(*columns: str, prose: str | None = None, words: str | None = None) -> "Table":
+    """A table whose first column is text and whose others are numbers, except `words`, and `prose`, which may be
+    broken."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        left = number == 0 or column in (prose, words)
+        table.add_column(column, justify="left" if left else "right", no_wrap=column != prose)
+    return table
+
+
+def print_table(table: "Table") -> None:
+    """Print the table on standard output, wider than the terminal if need be."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    broken = any(not column.no_wrap for column in table.columns)
+    wide = console.options.update(width=80 if broken else 1000)
+    console.width = max(console.width, console.measure(table, options=wide).maximum)  # narrower, numbers would be cut
+    console.print(table)

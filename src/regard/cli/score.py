@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.data import Files, Parses, Source, Target, corpus, files, is_translator, say_skipped
+from regard.cli.input import Files, Parses, Source, Target, check_scorable, corpus_from_options, files, report_skipped
 from regard.cli.options import ModelFolder
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def run(
     from regard.api import load
     from regard.data.lines import InvalidLines
 
-    given = corpus(source, target, data, parses=parses, piped=True)
+    given = corpus_from_options(source, target, data, parses=parses, piped=True)
     faults = InvalidLines(skip_invalid)
     for several in _scored(load(model), given, faults):
         lines = [_json(*one) if as_json else _line(one[1], tokens) for one in several]
         print("\n".join(lines), flush=True)
-    say_skipped(faults)
+    report_skipped(faults)
 
 
 def _scored(
@@ -65,7 +65,7 @@ def _scored(
     # Someone may wait for the score of a line before the next is written. Of files, the same lines are always scored
     # together, so that the last digit of a score, too, is the same each time.
     parted = prefetch if any(map(_arrives, given.file_names)) else chunked
-    if is_translator(model, given):
+    if check_scorable(model, given):
         for pairs in parted(
             scorable_pairs(model, read_pairs(given, faults), ", ".join(given.file_names), faults), SCORING_BATCH
         ):

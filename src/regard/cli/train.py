@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import word2vec
-from regard.cli.data import Files, files, named_files
+from regard.cli.input import Files, files, split_files
 
 if TYPE_CHECKING:
     from regard.config import ConfigSource
@@ -67,9 +67,9 @@ def run(
 
     with rank_zero_errors():
         given = {
-            "train": named_files(source, target, data, "--", parses),
-            "valid": named_files(valid_source, valid_target, valid, "--valid-", valid_parses),
-            "test": named_files(test_source, test_target, test, "--test-", test_parses),
+            "train": split_files(source, target, data, "--", parses),
+            "valid": split_files(valid_source, valid_target, valid, "--valid-", valid_parses),
+            "test": split_files(test_source, test_target, test, "--test-", test_parses),
         }
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
         if skip_invalid:

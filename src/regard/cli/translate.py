@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, say_why
-from regard.cli.output import one_line
+from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, log_engine_choice
+from regard.cli.output import to_one_line
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
@@ -64,7 +64,7 @@ def run(
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
 
-    say_why(verbose)
+    log_engine_choice(verbose)
     check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
     check_choice("--precision", precision, ("int8", "float32"))
     for option, text in (("--prefix", prefix), *(("--suppress", word) for word in suppress or [])):
@@ -101,7 +101,7 @@ def translate_lines(
     parses: str | None = None,
 ) -> None:
     """Translate the lines of a file or of standard input, as many at a time as have come."""
-    from regard.cli.output import lines_to, progress_over
+    from regard.cli.output import open_output, progress_bar
     from regard.data.lines import InvalidLines, read_lines
     from regard.data.prefetch import prefetch
 
@@ -109,7 +109,7 @@ def translate_lines(
         print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
     faults = InvalidLines(skip_invalid)
     parts = 0
-    with lines_to(output) as put, progress_over(input, output) as went:
+    with open_output(output) as put, progress_bar(input, output) as went:
         for rows in prefetch(_with_parses(read_lines(input, faults), parses, faults), TOGETHER):
             several = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None
@@ -136,13 +136,13 @@ def _with_parses(
 
 
 def _as_text(translation: "Translation", number: int) -> str:
-    return one_line(translation.text)
+    return to_one_line(translation.text)
 
 
 def _n_best(translation: "Translation", number: int) -> str:
     """As Moses writes it; of a line with several sentences, the alternatives of each in turn."""
     rows = [
-        f"{number} ||| {one_line(one.text)} ||| {one.score:.{DIGITS}f}"
+        f"{number} ||| {to_one_line(one.text)} ||| {one.score:.{DIGITS}f}"
         for sentence in translation.sentences
         for one in sentence.alternatives
     ]

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNAL = 128  # what shells add to the number of the signal that ended a program
+SIGNAL_EXIT_CODE = 128  # what shells add to the number of the signal that ended a program
 # `regard translate … | head -1` has not failed, nor has it written everything. It ends as cat and grep do there:
 # without a word, and with the code that a shell gives a program that SIGPIPE ended, which scripts know to forgive.
-NO_READER = SIGNAL + 13
+BROKEN_PIPE_EXIT_CODE = SIGNAL_EXIT_CODE + 13
 
 
 @contextmanager
-def tidy_when_told_to_stop() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """While it lasts, SIGTERM and a closed terminal end the command as Ctrl-C does: what it has begun is tidied up."""
-    before = {number: signal.getsignal(number) for number in _deadly()}
+    before = {number: signal.getsignal(number) for number in _default_signals()}
     try:
         for number in before:
-            signal.signal(number, _stop)
+            signal.signal(number, _exit_with_signal)
     except ValueError:  # only the main thread may listen to signals
         before = {}
     try:
@@ -28,22 +28,22 @@ def tidy_when_told_to_stop() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def code_of_a_hidden_stop(error: BaseException | None) -> int | None:
+def hidden_exit_code(error: BaseException | None) -> int | None:
     """The exit code for a signal that another error hides: one that came while a compiled module was being imported."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
-            return SIGNAL + signal.SIGINT
+            return SIGNAL_EXIT_CODE + signal.SIGINT
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             return error.code
         error = error.__cause__ or error.__context__
     return None
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    sys.exit(SIGNAL + number)
+def _exit_with_signal(number: int, frame: FrameType | None) -> None:
+    sys.exit(SIGNAL_EXIT_CODE + number)
 
 
-def _deadly() -> list[int]:
+def _default_signals() -> list[int]:
     """The signals that would end this process at once; those that it was told to ignore, as by nohup, stay ignored."""
     names = ("SIGTERM", "SIGHUP")  # Windows has only the first
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
