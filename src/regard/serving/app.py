@@ -17,7 +17,7 @@ from regard.serving.service import Service
 from regard.serving.shortcut import Shortcut
 from regard.version import __version__
 
-PAGE = Path(__file__).parent / "page"  # files for browsers, where there are any
+PAGE = Path(__file__).parent / "web"  # files for browsers, where there are any
 
 
 def build_app(service: Service, page: Path = PAGE) -> FastAPI:
