@@ -28,10 +28,10 @@ LABELS = ("bad", "good")
 SECTIONS = {  # what each kind shows that others do not
     "attending": "Alignment",
     "syntax": "depth in the tree",
-    "masked": "Guesses",
+    "masked": "Predicted tokens",
     "classifier": "Label",
     "tagger": "Tags",
-    "both ways": "Both ways",
+    "both ways": "Bidirectional predictions",
     "both ways, classes": "Mixing",
 }
 
@@ -98,8 +98,8 @@ def test_json_is_the_outline_and_the_tree(folders: dict[str, Path]) -> None:
     done = regard("look", folders["translator"], "w5 w9", "--json", "--beam", "2")
     found = json.loads(done.out)
     assert found["source"]["tokens"] == ["w5", "w9", "[EOS]"]
-    assert found["search"]["width"] == 2
-    assert found["tree"]["width"] == 2
+    assert found["search"]["beam"] == 2
+    assert found["tree"]["beam"] == 2
 
 
 def test_numbers_at_an_address(folders: dict[str, Path]) -> None:
@@ -112,7 +112,7 @@ def test_numbers_at_an_address(folders: dict[str, Path]) -> None:
         f"{address}  softmax along each row: how a token shares its attention  (1 target × 3 source"
     )
     wide = regard("look", folders["translator"], "w5 w9", "--at", "encoder.states", "--at", "encoder.0.attention.q")
-    assert "the first 12 of 24 columns; --json gives all" in wide.out
+    assert "first 12 of 24 columns; use --json for all" in wide.out
     assert "head 3" in wide.out
     one = regard("look", folders["translator"], "w5 w9", "--at", "encoder.0.attention_residual.mean")
     assert one.out.startswith("encoder.0.attention_residual.mean  of each token's vector  (3 source)")
@@ -160,8 +160,8 @@ def test_the_pull_on_each_part_is_printed(folders: dict[str, Path]) -> None:
     [
         ("classifier", "The label ", ["label", "p"]),
         ("tagger", "The tags ", ["token", "tag"]),
-        ("masked", "The guesses ", ["at", "token"]),
-        ("both ways", "The guesses ", ["at", "token"]),
+        ("masked", "The predictions ", ["at", "token"]),
+        ("both ways", "The predictions ", ["at", "token"]),
     ],
 )
 def test_what_an_encoder_tells_is_told_again(
@@ -173,7 +173,7 @@ def test_what_an_encoder_tells_is_told_again(
     assert shown[3].startswith(told)
     assert shown[3].endswith(f"falls by {found['cost']:.3f}.")
     assert shown[5].split()[:2] == columns
-    assert regard("look", folders[kind], "w5 w9", "--gradients").out.startswith("How strongly training on this output")
+    assert regard("look", folders[kind], "w5 w9", "--gradients").out.startswith("Gradient norm of each module")
 
 
 def test_a_label_can_be_asked_about(folders: dict[str, Path]) -> None:
@@ -208,7 +208,7 @@ def test_pictures_are_written(folders: dict[str, Path], tmp_path: Path, what: st
 def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], int]]:
     m = folders["translator"]
     return {
-        "regard: There is no text to look at: give a sentence.": (("look", m, " "), 1),
+        "regard: The text is empty; give at least one word.": (("look", m, " "), 1),
         "regard: the model has syntax positions and reads a parse with every sentence; "
         "give them as CoNLL-U with --parses (in Python, parses=…).": (("look", folders["syntax"], "w5"), 2),
         "regard: the model has no syntax positions and reads no parses; leave --parses out.": (
@@ -216,7 +216,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             2,
         ),
         "regard: There is no point 'decoder.1.weights' in this network (did you mean decoder.1.attention.weights?); "
-        "the outline lists all of them.": (
+        "the outline lists all points.": (
             ("look", m, "w5", "--at", "decoder.1.weights"),
             1,
         ),
@@ -229,7 +229,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             2,
         ),
         "regard: --output x.gif: should end in .png, .svg or .pdf.": (("plot", "heads", m, "w5", "-o", "x.gif"), 2),
-        "regard: This network looks at no source, so there is nothing to align.": (
+        "regard: This network has no cross-attention, so there is nothing to align.": (
             ("plot", "alignment", folders["writer"], "w5", "-o", "x.png"),
             1,
         ),

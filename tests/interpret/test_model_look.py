@@ -73,7 +73,7 @@ def test_gradients_are_those_of_the_loss_and_leave_nothing_behind(name: str) -> 
 def test_an_encoder_without_a_head_has_no_loss() -> None:
     with pytest.raises(InputError) as found:
         traced("encoder-only").gradient_norms()
-    assert str(found.value) == "This network predicts nothing, so it has no loss, and no gradient."
+    assert str(found.value) == "This network predicts nothing, so it has no loss and no gradients."
 
 
 def test_notes_say_what_differs_from_translate() -> None:
@@ -82,5 +82,5 @@ def test_notes_say_what_differs_from_translate() -> None:
     several = traced(
         "encoder-decoder", "W5 w9. W7 w12.", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3))
     )
-    assert several.notes[0] == "`regard translate` would take this text for 2 sentences; here it is read as one."
-    assert several.decoded.finished or several.notes[1] == "It did not come to its end: there was no more room."
+    assert several.notes[0] == "`regard translate` would split this text into 2 sentences; the trace treats it as one."
+    assert several.decoded.finished or several.notes[1] == "The output reached the maximum length before its end token."

@@ -77,7 +77,7 @@ def test_a_parse_is_asked_for_and_refused_as_translate_does(model: regard.Model,
     )
     with pytest.raises(InputError) as empty:
         model.look(" ", parses=[])
-    assert str(empty.value) == "There is no text to look at: give a sentence."
+    assert str(empty.value) == "The text is empty; give at least one word."
     with pytest.raises(DataError) as several:
         model.look(TEXT, parses=[TREE, OTHER])
     assert str(several.value) == (
@@ -91,6 +91,6 @@ def test_a_parse_is_asked_for_and_refused_as_translate_does(model: regard.Model,
 
 def test_the_page_shows_the_depth_of_each_word(model: regard.Model) -> None:
     page = model.look(TEXT, target="w4", parses=[TREE]).as_html()
-    assert "the depth of each piece's word in the tree" in page.replace("&#x27;", "'")
+    assert "the depth of its word in the dependency tree" in page
     shown = re.findall(r"<i>depth (\d+)</i>", page)
     assert [int(depth) for depth in shown] == [1, 0, 1, 2, END_POSITION.depth]

@@ -148,8 +148,8 @@ def test_what_is_hidden_is_what_is_asked_for(tmp_path: Path) -> None:
     expected = trace.activation("head.probabilities")[2, 7].log()
     assert given.log_probability == pytest.approx(float(expected), abs=1e-4)
     for text, sentence in {
-        "w5 w9 w12": "The text has no [MASK] that a target could fill: leave the target out.",
-        "w5 [MASK] [MASK]": "The target has 1 tokens, and the text 2 [MASK]: give one for each.",
+        "w5 w9 w12": "The text has no [MASK] that the target could fill; leave the target out.",
+        "w5 [MASK] [MASK]": "The target has 1 tokens for the 2 [MASK] of the text; give one token for each.",
     }.items():
         with pytest.raises(InputError) as found:
             model.look(text, target="w7")
@@ -180,18 +180,22 @@ def test_a_target_is_what_would_stand_at_the_hole() -> None:
         (
             "encoder-only, classes",
             "godo",
-            "'godo' is none of the labels (did you mean good?); they are bad, good, so-so.",
+            "'godo' is not a label (did you mean good?); the labels are bad, good, so-so.",
         ),
-        ("encoder-only, tags", "noun", "The target has 1 tags, and the text 4 tokens: give one for each."),
+        (
+            "encoder-only, tags",
+            "noun",
+            "The target has 1 tags for the 4 tokens of the text; give one tag for each token.",
+        ),
         (
             "encoder-only",
             "w4",
-            "random: is of the kind encoder-only Transformer, which writes nothing: leave the target out.",
+            "random: models of the kind encoder-only Transformer generate no text; leave the target out.",
         ),
         (
             "bidirectional, LSTM",
             "w4",
-            "random: is of the kind bidirectional language model, which writes nothing: leave the target out.",
+            "random: models of the kind bidirectional language model generate no text; leave the target out.",
         ),
     ],
 )

@@ -78,12 +78,13 @@ def test_a_layer_that_looks_at_the_source_as_it_goes_says_nothing_when_it_is_off
         (
             "recurrent language model, LSTM",
             "decoder.7",
-            "There is no decoder.7 that could be changed; there are decoder.0.forwards, decoder.1.forwards.",
+            "There is no decoder.7 to change; the parts that can be changed are decoder.0.forwards, "
+            "decoder.1.forwards.",
         ),
         (
             "recurrent language model, LSTM",
             "decoder.0.forwards[1]",
-            "decoder.0.forwards: has no heads of its own; leave the head out to switch all of it off.",
+            "decoder.0.forwards: has no heads; leave the head out to switch all of it off.",
         ),
         (
             "bidirectional, tags",

@@ -42,8 +42,8 @@ def test_every_network_can_be_walked_through(name: str) -> None:
     text = walked(traced(name))
     assert text.startswith(TEXT)
     assert FAMILY[name].family in text
-    assert ("Step by step" in text) == (name in DECODERS)
-    assert ("\nSearch" in text) == (name in TRANSLATORS)
+    assert ("Decoding steps" in text) == (name in DECODERS)
+    assert ("\nBeam search" in text) == (name in TRANSLATORS)
     assert ("nan" in text.split()) is False
 
 
@@ -51,7 +51,7 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
     trace = traced("encoder-decoder")
     text = walked(trace)
     headings = re.findall(
-        r"^(Tokens|(?:Encoder|Decoder)(?:, layer \d)?|Step by step|Search|Alignment|Heads)\b",
+        r"^(Tokens|(?:Encoder|Decoder)(?:, layer \d)?|Decoding steps|Beam search|Alignment|Head costs)\b",
         text,
         flags=re.MULTILINE,
     )
@@ -63,10 +63,10 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
         "Decoder",
         "Decoder, layer 0",
         "Decoder, layer 1",
-        "Step by step",
-        "Search",
+        "Decoding steps",
+        "Beam search",
         "Alignment",
-        "Heads",
+        "Head costs",
     ]
     lines = [line.split() for line in text.splitlines()]
     assert ["w5", "w5", "5"] in lines
@@ -79,7 +79,7 @@ def test_the_walk_goes_from_the_tokens_to_what_was_chosen() -> None:
     most = int(weights.argmax())
     assert trace.source is not None
     assert f"{trace.source.tokens[most]} {float(weights[most]):.2f}" in text
-    assert f"log p = {trace.log_probability:.3f} in all" in text
+    assert f"log p = {trace.log_probability:.3f} in total" in text
     assert CAUTION in text
 
 
@@ -99,13 +99,13 @@ def test_one_query_is_shown_as_it_is_computed(name: str, place: str) -> None:
     trace = traced(name)
     lines = walked(trace).splitlines()
     row = len(trace.labels(trace.points[f"{place}.q"].axes[1]) or []) // 2
-    start = next(n for n, line in enumerate(lines) if line.startswith(f"{place}, head 0: how "))
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"{place}, head 0: query "))
     end = next(n for n, line in enumerate(lines) if n > start and line.startswith("weights · v"))
     q, scores, weights, v = (trace.activation(f"{place}.{point}")[0] for point in ("q", "scores", "weights", "v"))
     scale = q.size(-1) ** -0.5
     to_scores, to_values = what_positions_add(trace, place, q[row], row, len(v))
-    assert (f"× {scale:.4g}, and what the positions add; its q is" in lines[start]) == (to_scores is not None)
-    assert (f"× {scale:.4g}; its q is" in lines[start]) == (to_scores is None)
+    assert (f"× {scale:.4g}, and what the positions add; q = " in lines[start]) == (to_scores is not None)
+    assert (f"× {scale:.4g}; q = " in lines[start]) == (to_scores is None)
     scaled = scores[row] * scale + (0 if to_scores is None else to_scores)
     seen = [n for n in range(len(v)) if place != "decoder.0.attention" or n <= row]
     body = [[cell for cell in line.split() if cell != "…"] for line in lines[start + 4 : end - 1]]
@@ -140,16 +140,17 @@ def test_what_was_asked_about_is_told(name: str, target: str) -> None:
     trace, free = traced(name, target=target), traced(name)
     assert (trace.outline()["forced"], trace.outline()["forced_target"]) == (True, target)
     assert (free.outline()["forced"], free.outline()["forced_target"]) == (False, None)
-    assert f"asked about: {target}" in walked(trace).splitlines()
-    assert f">asked about: {target}</p>" in trace_page(trace)
-    assert "asked about" not in walked(free)
-    assert "asked about" not in trace_page(free)
+    assert f"target: {target}" in walked(trace).splitlines()
+    assert f">target: {target}</p>" in trace_page(trace)
+    assert "target:" not in walked(free)
+    assert ">target:" not in trace_page(free)
 
 
 def test_a_target_that_was_forced_is_told_as_the_output() -> None:
     trace = traced("encoder-decoder", target="w6 w8")
     assert trace.outline()["forced_target"] == trace.output == "w6 w8"
-    assert "asked about" not in walked(trace) + trace_page(trace)
+    assert "target:" not in walked(trace)
+    assert ">target:" not in trace_page(trace)
 
 
 def test_hidden_units_that_are_on_are_counted_everywhere() -> None:

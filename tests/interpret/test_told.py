@@ -110,27 +110,27 @@ def test_what_is_decoded_again_is_what_is_read_again() -> None:
         ),
         (
             "decoder.1.cross_attention[2]=0.5,0.5",
-            "decoder.1.cross_attention[2]=0.5,0.5: has 2 weights, and there are 5 keys; give a weight for each.",
+            "decoder.1.cross_attention[2]=0.5,0.5: has 2 weights for 5 keys; give one weight for each key.",
         ),
         (
             "decoder.1.cross_attention=1,",
-            "decoder.1.cross_attention=1,: has 1 weights, and there are 5 keys; give a weight for each.",
+            "decoder.1.cross_attention=1,: has 1 weights for 5 keys; give one weight for each key.",
         ),
         (
             "decoder.1.cross_attention=0.5,0.5,0.5,0,0",
-            "decoder.1.cross_attention=0.5,0.5,0.5,0,0: are no weights; those of attention are 0 or more and add up to "
-            "1, and these add up to 1.5.",
+            "decoder.1.cross_attention=0.5,0.5,0.5,0,0: attention weights must be 0 or more and sum to 1; these sum "
+            "to 1.5. Change them.",
         ),
         (
             "decoder.1.cross_attention=1.5,-0.5,0,0,0",
-            "decoder.1.cross_attention=1.5,-0.5,0,0,0: are no weights; those of attention are 0 or more and add up to "
-            "1, and these add up to 1.",
+            "decoder.1.cross_attention=1.5,-0.5,0,0,0: attention weights must be 0 or more and sum to 1; these sum "
+            "to 1. Change them.",
         ),
         (
             "decoder.1.attention=all",
-            "'decoder.1.attention=all' names nothing to change; write it like decoder.1.cross_attention[2], "
-            "decoder.1.feed_forward or encoder.0, with =even, =KEY or a weight for each key, as in =0.5,0.5,0, behind "
-            "it to replace weights instead.",
+            "'decoder.1.attention=all' names no part to change; write decoder.1.cross_attention[2], "
+            "decoder.1.feed_forward or encoder.0 to switch it off, or append =even, =KEY or a weight for each key, as "
+            "in =0.5,0.5,0, to replace attention weights.",
         ),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_target_can_be_forced(server: Running, models: list[LoadedModel]) -> N
     assert found["target"]["tokens"] == ["w20", "w21", "[EOS]"]
     assert asked(server, found, "tree") is None
     refused = server.post("/v1/look/node", {"trace": found["id"], "node": 1})
-    sentence = "Nothing was searched here, so there is no tree; look at a translation that was not forced."
+    sentence = "This trace has no search tree; trace a translation without a forced target."
     assert (refused.status_code, refused.json()) == (400, {"error": sentence})
 
 
@@ -149,7 +149,7 @@ def test_a_writer_can_be_looked_into(server: Running) -> None:
     assert found["kind"] == "continuation"
     assert asked(server, found, "tree") is None
     refused = server.post("/v1/look/alignment", {"trace": found["id"]})
-    sentence = "This network looks at no source, so there is nothing to align."
+    sentence = "This network has no cross-attention, so there is nothing to align."
     assert (refused.status_code, refused.json()) == (400, {"error": sentence})
 
 
@@ -167,8 +167,8 @@ def test_few_traces_are_kept(models: list[LoadedModel]) -> None:
     ("fields", "sentence"),
     [
         ({}, "text is missing."),
-        ({"text": ""}, "There is no text to look at: give a sentence."),
-        ({"text": "w4", "target": " "}, "There is no target to look at: give a sentence."),
+        ({"text": ""}, "The text is empty; give at least one word."),
+        ({"text": "w4", "target": " "}, "The target is empty; give at least one word."),
         ({"text": "w" * 601}, "characters: 601 is more than this server's limit of 600; ask for less."),
         (
             {"text": "w4", "target": "w" * 601},
@@ -202,7 +202,7 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
             "encoder.7: has no hidden units; the layers that have are encoder.0, encoder.1, decoder.0, decoder.1.",
         ),
         ("node", {"node": 0}, "There is no node 0; the nodes after the root are 1 to"),
-        ("changed", {"changes": ["everything"]}, "There is no everything that could be changed"),
+        ("changed", {"changes": ["everything"]}, "There is no everything to change"),
         ("changed", {"changes": ["decoder.1.cross_attention=99"]}, "decoder.1.cross_attention=99: there is no key 99"),
         ("changed", {"changes": []}, "changes = [] List should have at least 1 item"),
         (
@@ -213,7 +213,7 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         (
             "changed",
             {"changes": [f"encoder.0.attention={'x' * 400}"]},
-            f"'encoder.0.attention={'x' * 99}…' names nothing to change; write it like",
+            f"'encoder.0.attention={'x' * 99}…' names no part to change; write",
         ),
         (
             "changed",
