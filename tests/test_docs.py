@@ -46,11 +46,11 @@ def test_console_examples_run_and_print_what_is_shown(command: str, shown: str) 
         assert done.returncode == 0, done.stderr
 
 
-def test_the_board_in_the_readme_is_the_labs() -> None:
-    from regard.labs.worked_example import board
+def test_worked_example_in_readme_is_the_labs_output() -> None:
+    from regard.labs.worked_example import worked_text
 
     (shown,) = [block for block in blocks(ROOT / "README.md", "text") if "weights · V" in block]
-    assert shown in board()
+    assert shown in worked_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,22 +1,32 @@
-"""Every lab runs, its numbers support its claim, and what it leaves behind is complete and needs no network."""
+"""Every lab runs, its numbers support its claim, and its folder is complete and needs no network."""
 
 import json
 import re
+import sys
 from dataclasses import replace
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from regard import registry
 from regard.errors import DataError
-from regard.labs import LABS
+from regard.labs import LABS, Lab, LabContext, LabResult, all_labs
 from regard.labs.report import load_chapter, run_lab, write_book
+
+NAMES = [lab.name for lab in all_labs()]
+
+
+def ignore(message: str) -> None:
+    pass
 
 
 def assert_offline(page: str) -> None:
-    """No page loads anything; names of XML namespaces look like addresses, and are none."""
-    without_names = re.sub(r'xmlns(:\w+)?="[^"]*"|(rdf:resource|rdf:about)="[^"]*"', "", page)
-    assert not re.search(r'(src|href)="(?!#)', without_names)
-    assert "url(http" not in without_names
+    """A page loads nothing; XML namespaces look like addresses but are not loaded."""
+    without_namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"|(rdf:resource|rdf:about)="[^"]*"', "", page)
+    assert not re.search(r'(src|href)="(?!#)', without_namespaces)
+    assert "url(http" not in without_namespaces
     assert "<script" not in page
 
 
@@ -25,48 +35,48 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("labs")
 
 
-def test_a_folder_that_cannot_be_made_is_found_before_the_work(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported_before_the_experiment_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said: list[str] = []
+    log: list[str] = []
     with pytest.raises(DataError, match=r"file/order: cannot be written \(Not a directory\); choose another --out"):
-        run_lab(LABS["order"], "quick", tmp_path / "file", log=said.append)
-    assert said == []
+        run_lab(LABS["order"], "quick", tmp_path / "file", log.append)
+    assert log == []
 
 
-@pytest.mark.parametrize("name", LABS)
-def test_the_numbers_support_the_claim(name: str, out: Path) -> None:
-    done = run_lab(LABS[name], "quick", out, log=lambda sentence: None)
-    assert done.result.holds, done.result.summary
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_support_the_claim(name: str, out: Path) -> None:
+    result = run_lab(LABS[name], "quick", out, ignore).result
+    assert result.holds, result.summary
     folder = out / name
-    results = json.loads((folder / "results.json").read_text("utf-8"))
-    assert results["holds"] is True
-    assert results["numbers"]
-    assert done.result.figures
-    for drawing in done.result.figures:
-        assert (folder / f"{drawing.name}.svg").read_text("utf-8").startswith("<?xml")
-        assert (folder / f"{drawing.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert drawing.alt_text
+    stored = json.loads((folder / "results.json").read_text("utf-8"))
+    assert stored["holds"] is True
+    assert stored["numbers"]
+    assert result.figures
+    for figure in result.figures:
+        assert (folder / f"{figure.name}.svg").read_text("utf-8").startswith("<?xml")
+        assert (folder / f"{figure.name}.png").read_bytes().startswith(b"\x89PNG")
+        assert figure.alt_text
     page = (folder / "lab.html").read_text("utf-8")
     for part in (LABS[name].title, "Method", "Result", "Limitations"):
         assert part in page
-    assert page.count("<svg") == len(done.result.figures)
+    assert page.count("<svg") == len(result.figures)
     assert_offline(page)
 
 
-def test_the_book_has_a_table_of_contents(out: Path) -> None:
-    done = run_lab(LABS["worked-example"], "quick", out, lambda sentence: None)
-    page = write_book([done.chapter, replace(done.chapter, holds=False)], out).read_text("utf-8")
+def test_book_has_a_table_of_contents(out: Path) -> None:
+    chapter = run_lab(LABS["worked-example"], "quick", out, ignore).chapter
+    page = write_book([chapter, replace(chapter, holds=False)], out).read_text("utf-8")
     assert page.count('<a href="#worked-example">') == 2
     contents = page[: page.index("<section")]
-    assert contents.count(done.chapter.lab.claim) == 2
+    assert contents.count(chapter.lab.claim) == 2
     assert contents.count("The claim is supported.") == contents.count("The claim is not supported.") == 1
     assert_offline(page)
 
 
-def test_what_a_lab_has_left_is_taken_for_the_book_if_it_is_whole_and_of_the_same_effort(tmp_path: Path) -> None:
+def test_chapter_is_loaded_only_if_complete_and_of_the_same_effort(tmp_path: Path) -> None:
     lab = LABS["worked-example"]
-    done = run_lab(lab, "quick", tmp_path, lambda sentence: None)
-    assert load_chapter(lab, "quick", tmp_path) == done.chapter
+    finished = run_lab(lab, "quick", tmp_path, ignore)
+    assert load_chapter(lab, "quick", tmp_path) == finished.chapter
     assert load_chapter(lab, "full", tmp_path) is None
     assert load_chapter(LABS["order"], "quick", tmp_path) is None
     page = tmp_path / lab.name / "lab.html"
@@ -74,6 +84,33 @@ def test_what_a_lab_has_left_is_taken_for_the_book_if_it_is_whole_and_of_the_sam
     assert load_chapter(lab, "quick", tmp_path) is None
     page.write_bytes(b"\xff")
     assert load_chapter(lab, "quick", tmp_path) is None
-    run_lab(lab, "quick", tmp_path, lambda sentence: None)
+    run_lab(lab, "quick", tmp_path, ignore)
     (tmp_path / lab.name / "results.json").write_text("[]")
     assert load_chapter(lab, "quick", tmp_path) is None
+
+
+def test_another_package_adds_a_lab_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("toy_lab")
+
+    def run(context: LabContext) -> LabResult:
+        context.log("counting")
+        return LabResult(holds=True, summary="2 is even.", numbers={"count": context.by_effort(2, 4, 6)})
+
+    vars(module).update(
+        METHOD="Count to two.",
+        LIMITATIONS="Small numbers.",
+        run=run,
+        LAB=Lab("toy", "Counting", "Two is even.", "a textbook", module="toy_lab"),
+    )
+    monkeypatch.setitem(sys.modules, "toy_lab", module)
+    entry_points = EntryPoints([EntryPoint("toy", "toy_lab:LAB", "regard.labs")])
+    monkeypatch.setattr(registry, "entry_points", lambda group: entry_points.select(group=group))
+    monkeypatch.setattr(LABS, "_scanned", False)
+    monkeypatch.setattr(LABS, "_paths", {})
+    monkeypatch.setattr(LABS, "_objects", dict(LABS._objects))
+    assert [lab.name for lab in all_labs()] == [*NAMES, "toy"]
+    log: list[str] = []
+    finished = run_lab(LABS["toy"], "quick", tmp_path, log.append)
+    assert log == ["counting"]
+    assert json.loads((tmp_path / "toy" / "results.json").read_text("utf-8"))["numbers"] == {"count": 2}
+    assert "Count to two." in finished.chapter.section

@@ -1,5 +1,4 @@
-# ruff: noqa: E501
-"""The paper's Table 3 in small: one thing changed at a time, beside what the paper found."""
+"""The ablations of the paper's Table 3 at small scale: one setting changed at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,29 +22,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METHOD = f"""
-The paper changes one thing of its base model at a time, and gives perplexity and BLEU on its development set (Table 3).
-Here the same is done to a translator that is small enough to be trained in a minute: where the paper halves or doubles,
-so do we, from where we are. Each is trained for the same number of steps, and measured on sentences that it has not
-seen: perplexity of the right translations, and BLEU of greedy ones. The base model is trained with several seeds, and
-so are those with other numbers of heads in a full run; a change is clear if it leads out of what the seeds of
-the base model span.
+The paper changes one setting of its base model at a time and reports perplexity and BLEU on its development set (Table
+3). Here the same is done with a translation model that can be trained in a minute: where the paper halves or doubles a
+setting, so does the lab, relative to its own base. All models are trained for the same number of steps and evaluated on
+test sentences: perplexity of the references, and BLEU of greedy translations. The base model is trained with several
+seeds, and with full effort so are the models with other numbers of heads. A change counts as clear if it is outside the
+range of the seeds of the base model.
 
 {TRANSLATION_SETUP}
 """
 LIMITATIONS = """
-The two columns of numbers are of different tasks: only their directions can be compared. Most of ours come from a
-single seed and all from few steps on few, simple sentences. Little is learned by heart in so short a time, so that
-dropout mostly holds learning back, where the paper's base model, after 100,000 steps, needs it. Nor is anything else
-tuned to a variant: all are trained at one rate. Above all, what learns more slowly looks worse than it would in the
-end.
+The two columns of numbers are from different tasks: only the directions of the changes can be compared. Most of the
+results here are from a single seed, and all from few steps on few, simple sentences. The models hardly overfit in so
+short a time, so that dropout mostly slows learning down, while the paper's base model needs it after 100,000 steps. No
+other setting is tuned for a variant: all have the same learning rate. Above all, a variant that learns more slowly
+looks worse than it would after longer training.
 """
 
 
 @dataclass(frozen=True)
-class Paper:
-    """A row of the paper's Table 3: development perplexity and BLEU, and parameters in millions where they differ."""
+class PaperRow:
+    """A row of the paper's Table 3: development perplexity and BLEU, and millions of parameters where they differ."""
 
-    what: str
+    setting: str
     perplexity: float
     bleu: float
     millions: int | None = None
@@ -53,108 +52,109 @@ class Paper:
 
 BASE = "base"
 PAPER = {
-    BASE: Paper("6 layers of width 512, 8 heads", 4.92, 25.8, 65),
-    "one head": Paper("1 head", 5.29, 24.9),
-    "4 times the heads": Paper("32 heads", 5.01, 25.4),
-    "keys a quarter as long": Paper("d_k = 16", 5.16, 25.1, 58),
-    "fewer layers": Paper("2 layers", 6.11, 23.7, 36),
-    "more layers": Paper("8 layers", 4.88, 25.5, 80),
-    "narrower": Paper("d_model = 256", 5.75, 24.5, 28),
-    "wider": Paper("d_model = 1024", 4.66, 26.0, 168),
-    "half the feed-forward": Paper("d_ff = 1024", 5.12, 25.4, 53),
-    "twice the feed-forward": Paper("d_ff = 4096", 4.75, 26.2, 90),
-    "no dropout": Paper("dropout 0", 5.77, 24.6),
-    "twice the dropout": Paper("dropout 0.2", 4.95, 25.5),
-    "no label smoothing": Paper("smoothing 0", 4.67, 25.3),
-    "twice the smoothing": Paper("smoothing 0.2", 5.47, 25.7),
-    "learned positions": Paper("learned positions", 4.92, 25.7),
+    BASE: PaperRow("6 layers, d_model 512, 8 heads", 4.92, 25.8, 65),
+    "1 head": PaperRow("1 head", 5.29, 24.9),
+    "4 × heads": PaperRow("32 heads", 5.01, 25.4),
+    "d_k / 4": PaperRow("d_k = 16", 5.16, 25.1, 58),
+    "fewer layers": PaperRow("2 layers", 6.11, 23.7, 36),
+    "more layers": PaperRow("8 layers", 4.88, 25.5, 80),
+    "d_model / 2": PaperRow("d_model = 256", 5.75, 24.5, 28),
+    "2 × d_model": PaperRow("d_model = 1024", 4.66, 26.0, 168),
+    "d_ff / 2": PaperRow("d_ff = 1024", 5.12, 25.4, 53),
+    "2 × d_ff": PaperRow("d_ff = 4096", 4.75, 26.2, 90),
+    "no dropout": PaperRow("dropout 0", 5.77, 24.6),
+    "2 × dropout": PaperRow("dropout 0.2", 4.95, 25.5),
+    "no label smoothing": PaperRow("label smoothing 0", 4.67, 25.3),
+    "2 × label smoothing": PaperRow("label smoothing 0.2", 5.47, 25.7),
+    "learned positions": PaperRow("learned positions", 4.92, 25.7),
 }
-SIZES = ("fewer layers", "more layers", "narrower", "wider", "half the feed-forward", "twice the feed-forward")
-QUICK = (BASE, "narrower", "wider", "no label smoothing")
-HEADS = ("one head", "4 times the heads")  # which the lab about heads trains with several seeds as well
-CLAIMED = {"narrower": 1, "wider": -1, "no label smoothing": -1}  # whether perplexity rises or falls
-ALIKE = 0.01  # a change of the paper's perplexity by less than this share has no direction; it gives no spread
+SIZE_VARIANTS = ("fewer layers", "more layers", "d_model / 2", "2 × d_model", "d_ff / 2", "2 × d_ff")
+QUICK_VARIANTS = (BASE, "d_model / 2", "2 × d_model", "no label smoothing")
+HEAD_VARIANTS = ("1 head", "4 × heads")  # the lab `heads` trains these with several seeds too
+EXPECTED_SIGNS = {"d_model / 2": 1, "2 × d_model": -1, "no label smoothing": -1}  # of the change of perplexity
+MIN_PAPER_CHANGE = 0.01  # a smaller relative change in the paper has no direction; it reports no variance
 
 
 def run(context: LabContext) -> LabResult:
-    """Train each variant, draw them beside the paper's."""
+    """Train and evaluate every variant, and compare the changes with those of the paper."""
     pairs = translation_data(context).test[: context.by_effort(80, 200, 300)]
-    found: dict[str, list[TranslatorScores]] = {}
+    scores: dict[str, list[TranslatorScores]] = {}
     for name, settings in variants(context).items():
-        seeds = range(1, 4) if name in (BASE, *context.by_effort((), (), HEADS)) else [1]
-        found[name] = [
-            evaluate_translator(train_for_comparison(context, settings, name, seed), pairs) for seed in seeds
-        ]
-        context.log(f"  {name}: perplexity {_each(found[name], 'perplexity', '.3f')}")
-    middle = fmean(one.perplexity for one in found[BASE])
-    changes = {name: [one.perplexity / middle - 1 for one in each] for name, each in found.items()}
-    band = min(changes[BASE]), max(changes[BASE])
-    ours = {name: fmean(each) for name, each in changes.items() if name != BASE}
-    theirs = {name: PAPER[name].perplexity / PAPER[BASE].perplexity - 1 for name in ours}
-    sides = {name: side_of(change, band) for name, change in ours.items()}
-    clear = [name for name in ours if sides[name] and abs(theirs[name]) > ALIKE]
-    agree = [name for name in clear if sides[name] == (1 if theirs[name] > 0 else -1)]
-    other = [name for name in clear if name not in agree]
-    means = {name: fmean(one.perplexity for one in each) for name, each in found.items()}
+        seeds = range(1, 4) if name in (BASE, *context.by_effort((), (), HEAD_VARIANTS)) else [1]
+        models = (train_for_comparison(context, settings, name, seed) for seed in seeds)
+        scores[name] = [evaluate_translator(model, pairs) for model in models]
+        context.log(f"  {name}: perplexity {_by_seed(scores[name], 'perplexity', '.3f')}")
+    base = fmean(one.perplexity for one in scores[BASE])
+    changes = {name: [one.perplexity / base - 1 for one in row] for name, row in scores.items()}
+    base_range = min(changes[BASE]), max(changes[BASE])
+    ours = {name: fmean(row) for name, row in changes.items() if name != BASE}
+    paper = {name: PAPER[name].perplexity / PAPER[BASE].perplexity - 1 for name in ours}
+    signs = {name: change_sign(change, base_range) for name, change in ours.items()}
+    clear = [name for name in ours if signs[name] and abs(paper[name]) > MIN_PAPER_CHANGE]
+    agree = [name for name in clear if signs[name] == (1 if paper[name] > 0 else -1)]
+    disagree = [name for name in clear if name not in agree]
+    means = {name: fmean(one.perplexity for one in row) for name, row in scores.items()}
     return LabResult(
-        holds=all(sides[name] == side for name, side in CLAIMED.items()) and not set(SIZES) & set(other),
-        summary=f"After {comparison_steps(context)} steps the seeds of the base model lie between {_percent(band[0])} and "
-        f"{_percent(band[1])} from their mean (seeds: {len(changes[BASE])}). Of {len(clear)} changes that move "
-        f"perplexity further than that, and in the paper by {ALIKE:.0%} or more, {len(agree)} move it in the paper's "
-        f"direction{_but(other)}. A narrower model has a perplexity of {means['narrower']:.2f} and a wider one of "
-        f"{means['wider']:.2f} instead of {means[BASE]:.2f} (the paper's: {PAPER['narrower'].perplexity} and "
-        f"{PAPER['wider'].perplexity} instead of {PAPER[BASE].perplexity}), and one that is trained without label "
-        f"smoothing {means['no label smoothing']:.2f} ({PAPER['no label smoothing'].perplexity}).",
+        holds=all(signs[name] == sign for name, sign in EXPECTED_SIGNS.items())
+        and not set(SIZE_VARIANTS) & set(disagree),
+        summary=f"After {comparison_steps(context)} steps the seeds of the base model range from "
+        f"{_percent(base_range[0])} to {_percent(base_range[1])} around their mean (seeds: {len(changes[BASE])}). Of "
+        f"{len(clear)} changes that exceed this range, and {MIN_PAPER_CHANGE:.0%} in the paper, {len(agree)} have the "
+        f"same direction as in the paper{_disagreement(disagree)}. Half the width gives a perplexity of "
+        f"{means['d_model / 2']:.2f} and double the width {means['2 × d_model']:.2f}, instead of {means[BASE]:.2f} "
+        f"(paper: {PAPER['d_model / 2'].perplexity} and {PAPER['2 × d_model'].perplexity} instead of "
+        f"{PAPER[BASE].perplexity}); without label smoothing it is {means['no label smoothing']:.2f} (paper: "
+        f"{PAPER['no label smoothing'].perplexity}).",
         numbers={
-            "ours": {name: [asdict(one) for one in each] for name, each in found.items()},
-            "band": band,
+            "variants": {name: [asdict(one) for one in row] for name, row in scores.items()},
+            "base_range": base_range,
             "agree": agree,
-            "differ": other,
+            "disagree": disagree,
         },
-        figures=[_draw({name: changes[name] for name in ours}, theirs, band)],
-        tables=[_table(found)],
+        figures=[_figure({name: changes[name] for name in ours}, paper, base_range)],
+        tables=[_table(scores)],
     )
 
 
-def side_of(change: float, band: tuple[float, float]) -> int:
-    """1 for a change that lies above a band, −1 for one below it, 0 for one within it, which may be luck.
+def change_sign(change: float, base_range: tuple[float, float]) -> int:
+    """Return 1 for a change above a range, −1 for one below it, and 0 for one inside it.
 
-    >>> [side_of(change, (-0.02, 0.03)) for change in (-0.5, 0.01, 0.04)]
+    >>> [change_sign(change, (-0.02, 0.03)) for change in (-0.5, 0.01, 0.04)]
     [-1, 0, 1]
     """
-    return (change > band[1]) - (change < band[0])
+    return (change > base_range[1]) - (change < base_range[0])
 
 
 def variants(context: LabContext) -> dict[str, Settings]:
-    """What each variant changes, from where our base is."""
+    """Return the settings that each variant changes."""
     model = base_settings(context)["model"]
-    width, heads, layers, inner = (model[name] for name in ("width", "heads", "layers", "feed_forward"))
-    changed: dict[str, dict[str, Any]] = {
+    width, heads, layers, feed_forward = (model[name] for name in ("width", "heads", "layers", "feed_forward"))
+    changes: dict[str, dict[str, Any]] = {
         BASE: {},
-        "one head": {"model": {"heads": 1}},
-        "4 times the heads": {"model": {"heads": 4 * heads}},
-        "keys a quarter as long": {"model": {"key_width": max(1, width // heads // 4)}},
+        "1 head": {"model": {"heads": 1}},
+        "4 × heads": {"model": {"heads": 4 * heads}},
+        "d_k / 4": {"model": {"key_width": max(1, width // heads // 4)}},
         "fewer layers": {"model": {"layers": max(1, layers // 2)}},
         "more layers": {"model": {"layers": layers + 1}},
-        "narrower": {"model": {"width": width // 2}},
-        "wider": {"model": {"width": 2 * width}},
-        "half the feed-forward": {"model": {"feed_forward": inner // 2}},
-        "twice the feed-forward": {"model": {"feed_forward": 2 * inner}},
+        "d_model / 2": {"model": {"width": width // 2}},
+        "2 × d_model": {"model": {"width": 2 * width}},
+        "d_ff / 2": {"model": {"feed_forward": feed_forward // 2}},
+        "2 × d_ff": {"model": {"feed_forward": 2 * feed_forward}},
         "no dropout": {"model": {"dropout": 0.0}},
-        "twice the dropout": {"model": {"dropout": 0.2}},
+        "2 × dropout": {"model": {"dropout": 0.2}},
         "no label smoothing": {"training": {"label_smoothing": 0.0}},
-        "twice the smoothing": {"training": {"label_smoothing": 0.2}},
+        "2 × label smoothing": {"training": {"label_smoothing": 0.2}},
         "learned positions": {"model": {"positions": {"kind": "learned", "max_length": 128}}},
     }
-    return {name: change for name, change in changed.items() if context.effort != "quick" or name in QUICK}
+    return {name: change for name, change in changes.items() if context.effort != "quick" or name in QUICK_VARIANTS}
 
 
-def _but(other: Sequence[str]) -> str:
-    return f"; the others are: {', '.join(other)}" if other else ""
+def _disagreement(disagree: Sequence[str]) -> str:
+    return f"; different: {', '.join(disagree)}" if disagree else ""
 
 
 def _percent(change: float) -> str:
-    """With a digit after the point where it is small.
+    """Format a relative change, with a decimal if it is small.
 
     >>> _percent(-0.0049), _percent(1.699)
     ('−0.5%', '+170%')
@@ -162,44 +162,46 @@ def _percent(change: float) -> str:
     return f"{100 * change:+.{1 if abs(change) < 0.1 else 0}f}%".replace("-", "−")
 
 
-def _each(several: Sequence[TranslatorScores], what: str, shape: str) -> str:
-    return ", ".join(format(getattr(one, what), shape) for one in several)
+def _by_seed(scores: Sequence[TranslatorScores], field: str, number_format: str) -> str:
+    return ", ".join(format(getattr(one, field), number_format) for one in scores)
 
 
-def _draw(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float], band: tuple[float, float]) -> LabFigure:
+def _figure(
+    ours: Mapping[str, Sequence[float]], paper: Mapping[str, float], base_range: tuple[float, float]
+) -> LabFigure:
     with plot_style():
         figure = new_figure(10, 1.4 + 0.34 * len(ours))
         left, right = figure.subplots(1, 2, sharey=True)
-        left.axvspan(100 * band[0], 100 * band[1], color=SOFT, alpha=0.15, linewidth=0)
-        _sticks(left, ours, BLUE, "o", "here: change of perplexity, %")
-        _sticks(right, {name: [one] for name, one in theirs.items()}, ORANGE, "s", "in the paper, %")
+        left.axvspan(100 * base_range[0], 100 * base_range[1], color=SOFT, alpha=0.15, linewidth=0)
+        _draw_changes(left, ours, BLUE, "o", "change of perplexity, this lab (%)")
+        _draw_changes(right, {name: [value] for name, value in paper.items()}, ORANGE, "s", "paper (%)")
         left.set_yticks(range(len(ours)), list(ours))
         left.set_ylim(len(ours) - 0.5, -0.5)
-    said = (f"{name} {_percent(fmean(each))} ({_percent(theirs[name])})" for name, each in ours.items())
+    descriptions = (f"{name} {_percent(fmean(row))} ({_percent(paper[name])})" for name, row in ours.items())
     return LabFigure(
         "ablations",
-        "One thing changed at a time: to the right it gets worse. The base model is at zero; the grey band reaches "
-        "from its lowest seed to its highest.",
+        "Change of perplexity when one setting is changed; positive is worse. Zero is the base model, the gray band "
+        "the range of its seeds.",
         figure,
-        "For each variant, how much its perplexity differs from the base model's, here and, in brackets, in the "
-        f"paper's Table 3: {', '.join(said)}. A band shows the seeds of the base model, from {_percent(band[0])} to "
-        f"{_percent(band[1])}.",
+        "Relative change of perplexity of each variant from the base model, here and, in parentheses, in the paper's "
+        f"Table 3: {', '.join(descriptions)}. The seeds of the base model range from {_percent(base_range[0])} to "
+        f"{_percent(base_range[1])}.",
     )
 
 
-def _sticks(ax: "Axes", rows: Mapping[str, Sequence[float]], colour: str, mark: str, title: str) -> None:
-    """A line from zero to each change in percent, with its number; several seeds are small marks."""
+def _draw_changes(ax: "Axes", rows: Mapping[str, Sequence[float]], color: str, marker: str, title: str) -> None:
+    """Draw a line from zero to each change in percent, with its number; single seeds are small marks."""
     ax.axvline(0, color=SOFT, linewidth=1)
-    for place, seeds in enumerate(rows.values()):
+    for y, seeds in enumerate(rows.values()):
         change = fmean(seeds)
-        ax.plot([0, 100 * change], [place, place], color=colour, linewidth=2, alpha=0.5)
-        ax.plot(100 * change, place, marker=mark, markersize=5, color=colour)
+        ax.plot([0, 100 * change], [y, y], color=color, linewidth=2, alpha=0.5)
+        ax.plot(100 * change, y, marker=marker, markersize=5, color=color)
         if len(seeds) > 1:
-            ax.plot([100 * one for one in seeds], [place] * len(seeds), "|", markersize=8, color=colour)
+            ax.plot([100 * seed for seed in seeds], [y] * len(seeds), "|", markersize=8, color=color)
         end = max(seeds) if change >= 0 else min(seeds)
         ax.annotate(
             f"{100 * change:+.0f}".replace("-", "−"),
-            (100 * end, place),
+            (100 * end, y),
             xytext=(7 if change >= 0 else -7, 0),
             textcoords="offset points",
             ha="left" if change >= 0 else "right",
@@ -214,22 +216,21 @@ def _sticks(ax: "Axes", rows: Mapping[str, Sequence[float]], colour: str, mark: 
     ax.grid(axis="x", color=FAINT, linewidth=0.8)
 
 
-def _table(found: Mapping[str, Sequence[TranslatorScores]]) -> LabTable:
+def _table(scores: Mapping[str, Sequence[TranslatorScores]]) -> LabTable:
     rows = []
-    for name, several in found.items():
+    for name, row in scores.items():
         paper = PAPER[name]
-        size = "" if paper.millions is None else f"{paper.millions} M"
         rows.append(
             [
                 name,
-                f"{several[0].parameters:,}",
-                _each(several, "perplexity", ".3f"),
-                _each(several, "bleu", ".1f"),
-                paper.what,
-                size,
+                f"{row[0].parameters:,}",
+                _by_seed(row, "perplexity", ".3f"),
+                _by_seed(row, "bleu", ".1f"),
+                paper.setting,
+                "" if paper.millions is None else f"{paper.millions} M",
                 f"{paper.perplexity:.2f}",
                 f"{paper.bleu:.1f}",
             ]
         )
-    ours, theirs = ["variant", "parameters", "perplexity", "BLEU"], ["in the paper", "size", "perplexity", "BLEU"]
-    return LabTable("Table 3 in small, seed by seed, and the paper's own", [*ours, *theirs], rows)
+    ours, theirs = ["variant", "parameters", "perplexity", "BLEU"], ["paper", "parameters", "perplexity", "BLEU"]
+    return LabTable("Results of each seed, and the paper's Table 3", [*ours, *theirs], rows)

@@ -1,4 +1,11 @@
-"""Cross-attention as word alignment: how often it points to the right word, and what changes when it is bent."""
+"""Cross-attention as word alignment: its alignment error rate, and whether the output depends on it.
+
+    AER = 1 − 2 |A ∩ G| / (|A| + |G|)
+
+A: links by attention, one per target word. G: gold links of the phrasebook, possibly several per word.
+
+T target tokens · S source tokens
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -25,112 +32,113 @@ from regard.labs.trials.translators import (
 from regard.phrasebook import Pair, split_words
 from regard.plotting import new_figure, plot_style
 
-LOWER, KEPT = 0.15, 0.1  # by how much better than guessing, and how many translations stay as they were
+MIN_REDUCTION, MIN_UNCHANGED = 0.15, 0.1  # of the AER against the diagonal; of the translations
 METHOD = f"""
-The phrasebook is made by a grammar that knows which words of a sentence and its translation belong together. A
-Transformer and a recurrent translator with Bahdanau's attention read pairs that they were not trained on. For each
-head every target word is aligned to the source word that had the most attention at the moment at which the target word
-was written (tokens merged to words, the end of the source left out), and compared with the truth by the alignment
-error rate, AER = 1 − 2 |A ∩ G| / (|A| + |G|): 0 is perfect. Since one link for each target word cannot give all of the
-true ones, the best that could be had so is given too, and what words at the same place of both sentences would give.
+The grammar of the phrasebook provides gold word alignments. A Transformer and a recurrent model with Bahdanau attention
+are given test pairs with forced targets. For each head, every target word is linked to the source word with the most
+attention at the step that predicts the target word (tokens merged to words, the end token left out), and the links are
+compared with the gold alignment by the alignment error rate, AER = 1 − 2 |A ∩ G| / (|A| + |G|); 0 is perfect. Because
+one link per target word cannot cover all gold links, the lowest possible AER is given too, and the AER of a diagonal
+alignment.
 
-Then attention is bent: sentences are translated greedily, one head's weights are replaced by even ones while the rest
-of the network stays as it is, and the outputs are compared. The head that one would read is the Transformer's with the
-lowest error rate. It can be read as an alignment if its error rate is lower than that of words at the same place by
-{LOWER:.0%} or more; and what it shows need not be what the output depends on if at least {KEPT:.0%} of the
-translations stay as they were, to the last word, when this head looks everywhere alike. Both must be so for each seed.
+Then attention is intervened on: sentences are translated greedily while the weights of one head are replaced by uniform
+ones, and the outputs are compared. The head in question is the one of the Transformer with the lowest AER. It can be
+read as an alignment if its AER is lower than that of the diagonal by {MIN_REDUCTION:.0%} or more; and the output need
+not depend on it if at least {MIN_UNCHANGED:.0%} of the translations are unchanged with uniform weights. Both have to be
+true for each seed.
 
 {TRANSLATION_SETUP}
 """
 LIMITATIONS = """
-That a head points to the right word does not say that the network used it, nor that a head that points elsewhere is
-not needed: where even weights leave every word of the output as it was, a picture of the weights explained nothing
-about it. Nor does the opposite hold, that attention says nothing: it is one path among several, and where outputs
-change, they depend on it. The AER depends on the moment that is read; other ways of reading attention, over layers or
-with the norms of values, align better. The sentences are simple, and their alignment is that of one grammar.
+A head that points to the right word need not be used by the network, and a head that points elsewhere may be needed:
+where uniform weights leave the output unchanged, a plot of the weights explained nothing about it. The converse, that
+attention explains nothing, does not follow: it is one path among several, and where outputs change they depend on it.
+The AER depends on the step at which attention is read; other methods, which combine layers or use the norms of the
+values, align better. The sentences are simple, and their alignment is that of one grammar.
 """
 
-OURS, THEIRS = "Transformer", "Bahdanau"
+TRANSFORMER, BAHDANAU = "Transformer", "Bahdanau"
+Links = set[tuple[int, int]]  # (source word, target word)
 
 
 @dataclass(frozen=True)
-class Pointing:
-    """How well a head points, and how often the output stays as it was when its weights are made even."""
+class HeadAlignment:
+    """The alignment error rate of a head, and the fraction of translations unchanged with uniform weights."""
 
     network: str
     seed: int
     head: str
-    error: float
-    same: float
+    aer: float
+    unchanged: float
 
 
 def run(context: LabContext) -> LabResult:
-    """Align, bend, draw."""
+    """Measure the alignment error rate and the effect of uniform weights for every head."""
     pairs = translation_data(context).test[: context.by_effort(40, 120, 200)]
-    bent = pairs[: context.by_effort(24, 40, 80)]
+    intervened = pairs[: context.by_effort(24, 40, 80)]
     seeds = range(1, context.by_effort(1, 2, 2) + 1)
-    steps, width = (base_settings(context)[part][what] for part, what in (("training", "steps"), ("model", "width")))
-    pointing: list[Pointing] = []
+    steps, width = base_settings(context)["training"]["steps"], base_settings(context)["model"]["width"]
+    heads: list[HeadAlignment] = []
     shown: dict[str, dict[str, Tensor]] = {}
-    for network, settings in ((OURS, {}), (THEIRS, {"model": _bahdanau(width)})):
+    for network, settings in ((TRANSFORMER, {}), (BAHDANAU, {"model": _bahdanau(width)})):
         for seed in seeds:
-            model = train_translator(
-                context, {**settings, "training": training_settings(steps, seed)}, f"a translator, {network}"
-            )
-            errors = head_errors(model, pairs)
-            traces = [model.look(pair.source, TranslationOptions(GREEDY, split=False)) for pair in bent]
-            pointing += [Pointing(network, seed, head, error, unmoved(traces, head)) for head, error in errors.items()]
-            context.log(f"  {network}, seed {seed}: the best head has an error rate of {min(errors.values()):.2f}")
+            settings_of_seed = {**settings, "training": training_settings(steps, seed)}
+            model = train_translator(context, settings_of_seed, f"a translation model, {network}")
+            error_rates = head_error_rates(model, pairs)
+            traces = [model.look(pair.source, TranslationOptions(GREEDY, split=False)) for pair in intervened]
+            heads += [
+                HeadAlignment(network, seed, head, aer, unchanged_fraction(traces, head))
+                for head, aer in error_rates.items()
+            ]
+            context.log(f"  {network}, seed {seed}: lowest alignment error rate {min(error_rates.values()):.2f}")
             if seed == 1:
-                shown[network] = attention_of(model.look(pairs[0].source, target=pairs[0].target), pairs[0])
-    truth = [set(pair.alignment) for pair in pairs]
-    guess = error_rate(map(diagonal, pairs), truth)
-    floor = error_rate(map(one_each, truth), truth)
-    best = {name: [_best(pointing, name, seed) for seed in seeds] for name in (OURS, THEIRS)}
-    ahead, ours = best[OURS], [one for one in pointing if one.network == OURS]
-    worst, same = max(one.error for one in ours), [one.same for one in ours]
+                shown[network] = word_attention(model.look(pairs[0].source, target=pairs[0].target), pairs[0])
+    gold = [set(pair.alignment) for pair in pairs]
+    diagonal_aer = alignment_error_rate(map(diagonal, pairs), gold)
+    oracle_aer = alignment_error_rate(map(one_link_per_word, gold), gold)
+    best = {name: [_best(heads, name, seed) for seed in seeds] for name in (TRANSFORMER, BAHDANAU)}
+    best_heads, transformer = best[TRANSFORMER], [head for head in heads if head.network == TRANSFORMER]
+    worst, unchanged = max(head.aer for head in transformer), [head.unchanged for head in transformer]
     return LabResult(
-        holds=all(one.error < (1 - LOWER) * guess and one.same >= KEPT for one in ahead),
-        summary=f"Seed by seed, the Transformer's best head is {_listed(one.head for one in ahead)}, with an alignment "
-        f"error rate of {_listed(f'{one.error:.2f}' for one in ahead)}; its worst has {worst:.2f}, and Bahdanau's "
-        f"attention {_listed(f'{one.error:.2f}' for one in best[THEIRS])}. Words at the same place would give "
-        f"{guess:.2f}, and no choice of one word for each could do better than {floor:.2f}. When the best head is made "
-        f"to look everywhere alike, {_listed(f'{one.same:.0%}' for one in ahead)} of the translations stay as they "
-        f"were to the last word; with any of the Transformer's heads it is {min(same):.0%} to {max(same):.0%}, with "
-        f"Bahdanau's single attention {_listed(f'{one.same:.0%}' for one in best[THEIRS])}.",
+        holds=all(
+            head.aer < (1 - MIN_REDUCTION) * diagonal_aer and head.unchanged >= MIN_UNCHANGED for head in best_heads
+        ),
+        summary=f"By seed, the best head of the Transformer is {_join(head.head for head in best_heads)}, with an "
+        f"alignment error rate of {_join(f'{head.aer:.2f}' for head in best_heads)}; its worst head has {worst:.2f}, "
+        f"and Bahdanau attention {_join(f'{head.aer:.2f}' for head in best[BAHDANAU])}. A diagonal alignment has "
+        f"{diagonal_aer:.2f}, and the lowest possible with one link per word is {oracle_aer:.2f}. With uniform weights "
+        f"in the best head, {_join(f'{head.unchanged:.0%}' for head in best_heads)} of the translations are unchanged; "
+        f"over all heads of the Transformer it is {min(unchanged):.0%} to {max(unchanged):.0%}, and with Bahdanau's "
+        f"single attention {_join(f'{head.unchanged:.0%}' for head in best[BAHDANAU])}.",
         numbers={
-            "heads": [asdict(one) for one in pointing],
-            "same place": guess,
-            "best possible": floor,
+            "heads": [asdict(head) for head in heads],
+            "diagonal_aer": diagonal_aer,
+            "oracle_aer": oracle_aer,
             "sentences": len(pairs),
-            "bent": len(bent),
+            "intervened_sentences": len(intervened),
         },
-        figures=[_draw(pairs[0], shown, {name: each[0] for name, each in best.items()})],
-        tables=[_table(pointing, guess, floor)],
+        figures=[_figure(pairs[0], shown, {name: row[0] for name, row in best.items()})],
+        tables=[_table(heads, diagonal_aer, oracle_aer)],
     )
 
 
-def _best(pointing: Sequence[Pointing], network: str, seed: int) -> Pointing:
-    return min((one for one in pointing if (one.network, one.seed) == (network, seed)), key=lambda one: one.error)
-
-
-def _listed(said: Iterable[str]) -> str:
-    return " and ".join(said)
-
-
-def head_errors(model: Model, pairs: list[Pair]) -> dict[str, float]:
-    """The alignment error rate of every head."""
-    found = defaultdict(list)
+def head_error_rates(model: Model, pairs: list[Pair]) -> dict[str, float]:
+    """Return the alignment error rate of every head."""
+    links = defaultdict(list)
     for pair in pairs:
-        for head, weights in attention_of(model.look(pair.source, target=pair.target), pair).items():
-            found[head].append(links(weights))
-    return {head: error_rate(each, (set(pair.alignment) for pair in pairs)) for head, each in found.items()}
+        for head, weights in word_attention(model.look(pair.source, target=pair.target), pair).items():
+            links[head].append(attention_links(weights))
+    return {head: alignment_error_rate(rows, (set(pair.alignment) for pair in pairs)) for head, rows in links.items()}
 
 
-def unmoved(traces: Sequence[Trace], head: str) -> float:
-    """The share of translations that stay as they were when a head looks at all words alike."""
-    even = Intervention.parse(f"{head}=even")
-    return sum(trace.intervene(even).same for trace in traces) / len(traces)
+def unchanged_fraction(traces: Sequence[Trace], head: str) -> float:
+    """Return the fraction of translations that are unchanged when the weights of a head are uniform."""
+    uniform = Intervention.parse(f"{head}=even")
+    return sum(trace.intervene(uniform).same for trace in traces) / len(traces)
+
+
+def _best(heads: Sequence[HeadAlignment], network: str, seed: int) -> HeadAlignment:
+    return min((head for head in heads if (head.network, head.seed) == (network, seed)), key=lambda head: head.aer)
 
 
 def _bahdanau(width: int) -> dict[str, object]:
@@ -143,86 +151,53 @@ def _bahdanau(width: int) -> dict[str, object]:
     }
 
 
-def _draw(pair: Pair, shown: dict[str, dict[str, Tensor]], best: dict[str, Pointing]) -> LabFigure:
-    source, target = split_words(pair.source), split_words(pair.target)
-    true, ours = {(j, i) for i, j in pair.alignment}, shown[OURS]
-    errors = {head: error_rate([links(weights)], [set(pair.alignment)]) for head, weights in ours.items()}
-    worst = max(errors, key=errors.__getitem__)
-    drawn = [
-        (OURS, best[OURS].head, "its best head"),
-        (OURS, worst, "most wrong here"),
-        (THEIRS, best[THEIRS].head, "its attention"),
-    ]
-    with plot_style():
-        figure = new_figure(11, 4.6)
-        for ax, (network, head, what) in zip(figure.subplots(1, 3), drawn, strict=True):
-            title = f"{network}: {what}\n{head}"
-            matrix(ax, shown[network][head].tolist(), target, source, title=title, framed=true)
-            ax.set_xlabel("read: English")
-            ax.set_ylabel("written: Italian")
-    inside = [fmean(_inside(shown[network][head], true)) for network, head, _ in drawn]
-    said = ", ".join(f"{network} {head} {share:.0%}" for (network, head, _), share in zip(drawn, inside, strict=True))
-    return LabFigure(
-        "alignment",
-        "Where each word looked when it was written, the darker the more; frames are the true alignment.",
-        figure,
-        "Matrices of attention weights of three heads, Italian words that were written by English words that were "
-        f"read, with the true alignment framed. Of the attention this much is inside the frames: {said}.",
-    )
+# --- alignment --------------------------------------------------------------------------------------------------------
 
 
-def _inside(weights: Tensor, framed: set[tuple[int, int]]) -> list[float]:
-    """How much of each target word's attention to words is where it should be."""
-    right = torch.zeros_like(weights)
-    for j, i in framed:
-        right[j, i] = 1
-    return ((weights * right).sum(1) / weights.sum(1).clamp(min=1e-9)).tolist()
+def alignment_error_rate(links: Iterable[Links], gold: Iterable[Links]) -> float:
+    """Return the alignment error rate over sentences (Och and Ney, 2003), where all gold links are sure.
 
-
-def _table(pointing: Sequence[Pointing], guess: float, floor: float) -> LabTable:
-    rows = [[one.network, str(one.seed), one.head, f"{one.error:.3f}", f"{one.same:.0%}"] for one in pointing]
-    rows += [
-        ["words at the same place", "", "", f"{guess:.3f}", ""],
-        ["one true link for each word", "", "", f"{floor:.3f}", ""],
-    ]
-    head = ["network", "seed", "head", "alignment error rate", "same output if it looks evenly"]
-    return LabTable("Every head", head, rows)
-
-
-Links = set[tuple[int, int]]  # (source word, target word), as the phrasebook counts them
-
-
-def error_rate(found: Iterable[Links], true: Iterable[Links]) -> float:
-    """The alignment error rate over sentences (Och and Ney, 2003), where all true links are sure.
-
-    >>> error_rate([{(0, 0), (1, 1)}], [{(0, 0), (1, 2)}])
+    >>> alignment_error_rate([{(0, 0), (1, 1)}], [{(0, 0), (1, 2)}])
     0.5
     """
-    shared = linked = 0
-    for ours, theirs in zip(found, true, strict=True):
-        shared += 2 * len(ours & theirs)
-        linked += len(ours) + len(theirs)
-    return 1 - shared / linked
+    shared = total = 0
+    for sentence_links, sentence_gold in zip(links, gold, strict=True):
+        shared += 2 * len(sentence_links & sentence_gold)
+        total += len(sentence_links) + len(sentence_gold)
+    return 1 - shared / total
+
+
+def word_attention(trace: Trace, pair: Pair) -> dict[str, Tensor]:
+    """Return the cross-attention of every head on a pair with forced target, between words, by the head's name."""
+    source = words_of_tokens(pair.source, trace.model.source_tokenizer)
+    target = words_of_tokens(pair.target, trace.model.target_tokenizer)
+    attention = {}
+    for point in trace.points.values():
+        if point.part == "cross_attention" and point.point == "weights":
+            for head, weights in enumerate(trace.activation(point.name)):
+                attention[f"{point.name.removesuffix('.weights')}[{head}]"] = merge_tokens(weights, target, source)
+    return attention
 
 
 def words_of_tokens(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Which word of `split_words` each token of a text begins in."""
-    spans, start = [], 0
+    """Return, for each token of a text, the index of the word of `split_words` that it starts in."""
+    word_ends, start = [], 0
     for word in split_words(text):
         start = text.index(word, start) + len(word)
-        spans.append(start)
+        word_ends.append(start)
     ((_, offsets),) = tokenizer.encode_with_offsets([text])
-    owners = []
+    words = []
     for begin, end in offsets:
-        inside = begin + len(text[begin:end]) - len(text[begin:end].lstrip())  # a token may carry the space before it
-        owners.append(next((n for n, stop in enumerate(spans) if inside < stop), len(spans) - 1))
-    return owners
+        token = text[begin:end]
+        start = begin + len(token) - len(token.lstrip())  # a token may include the space before it
+        words.append(next((n for n, word_end in enumerate(word_ends) if start < word_end), len(word_ends) - 1))
+    return words
 
 
-def merged(weights: Tensor, target: Sequence[int], source: Sequence[int]) -> Tensor:
-    """Weights of tokens (T, S) as weights of words: summed over a source word's tokens, averaged over a target word's.
+def merge_tokens(weights: Tensor, target: Sequence[int], source: Sequence[int]) -> Tensor:
+    """Return weights of tokens (T, S) as weights of words: summed over source tokens, averaged over target tokens.
 
-    What comes after the last token of a text, its end, is left out.
+    `target` and `source` are the word indices of the tokens; the end tokens after them are left out.
     """
     by_source = torch.zeros(weights.size(0), max(source) + 1)
     by_source.index_add_(1, torch.tensor(source), weights[:, : len(source)].float())
@@ -231,29 +206,74 @@ def merged(weights: Tensor, target: Sequence[int], source: Sequence[int]) -> Ten
     return rows / torch.bincount(torch.tensor(target))[:, None].clamp(min=1)
 
 
-def links(weights: Tensor) -> Links:
-    """Each target word with the source word that has the most of its weight (target words, source words)."""
+def attention_links(weights: Tensor) -> Links:
+    """Return each target word with the source word of the largest weight; weights (target words, source words)."""
     return {(int(i), j) for j, i in enumerate(weights.argmax(1))}
 
 
-def one_each(true: Links) -> Links:
-    """The best that one link for each target word could do: any of the true ones."""
-    return set({j: (i, j) for i, j in sorted(true, reverse=True)}.values())
+def one_link_per_word(gold: Links) -> Links:
+    """Return one gold link per target word: the best alignment with a single link per word."""
+    return set({j: (i, j) for i, j in sorted(gold, reverse=True)}.values())
 
 
 def diagonal(pair: Pair) -> Links:
-    """What one would guess who cannot read: words at the same place of both sentences."""
+    """Return a diagonal alignment: words at the same relative position."""
     source, target = len(split_words(pair.source)), len(split_words(pair.target))
     return {(min(source - 1, round(j * (source - 1) / max(1, target - 1))), j) for j in range(target)}
 
 
-def attention_of(trace: Trace, pair: Pair) -> dict[str, Tensor]:
-    """The cross-attention of every head on a pair that was forced, as weights of words, by the head's name."""
-    source = words_of_tokens(pair.source, trace.model.source_tokenizer)
-    target = words_of_tokens(pair.target, trace.model.target_tokenizer)
-    found = {}
-    for point in trace.points.values():
-        if point.part == "cross_attention" and point.point == "weights":
-            for head, weights in enumerate(trace.activation(point.name)):
-                found[f"{point.name.removesuffix('.weights')}[{head}]"] = merged(weights, target, source)
-    return found
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def _join(texts: Iterable[str]) -> str:
+    return " and ".join(texts)
+
+
+def _figure(pair: Pair, shown: dict[str, dict[str, Tensor]], best: dict[str, HeadAlignment]) -> LabFigure:
+    source, target = split_words(pair.source), split_words(pair.target)
+    gold, heads = {(j, i) for i, j in pair.alignment}, shown[TRANSFORMER]
+    error_rates = {
+        head: alignment_error_rate([attention_links(weights)], [set(pair.alignment)]) for head, weights in heads.items()
+    }
+    worst = max(error_rates, key=error_rates.__getitem__)
+    drawn = [
+        (TRANSFORMER, best[TRANSFORMER].head, "best head"),
+        (TRANSFORMER, worst, "worst head here"),
+        (BAHDANAU, best[BAHDANAU].head, "attention"),
+    ]
+    with plot_style():
+        figure = new_figure(11, 4.6)
+        for ax, (network, head, kind) in zip(figure.subplots(1, 3), drawn, strict=True):
+            title = f"{network}: {kind}\n{head}"
+            matrix(ax, shown[network][head].tolist(), target, source, title=title, framed=gold)
+            ax.set_xlabel("source: English")
+            ax.set_ylabel("target: Italian")
+    inside = [fmean(_weight_on_gold(shown[network][head], gold)) for network, head, _ in drawn]
+    descriptions = ", ".join(
+        f"{network} {head} {fraction:.0%}" for (network, head, _), fraction in zip(drawn, inside, strict=True)
+    )
+    return LabFigure(
+        "alignment",
+        "Attention at the step that predicts each target word, darker is larger; frames are the gold alignment.",
+        figure,
+        "Matrices of attention weights of three heads, Italian target words by English source words, with the gold "
+        f"alignment framed. Fraction of the attention inside the frames: {descriptions}.",
+    )
+
+
+def _weight_on_gold(weights: Tensor, framed: set[tuple[int, int]]) -> list[float]:
+    """Return the fraction of each target word's attention to words that is on gold links."""
+    mask = torch.zeros_like(weights)
+    for j, i in framed:
+        mask[j, i] = 1
+    return ((weights * mask).sum(1) / weights.sum(1).clamp(min=1e-9)).tolist()
+
+
+def _table(heads: Sequence[HeadAlignment], diagonal_aer: float, oracle_aer: float) -> LabTable:
+    rows = [[head.network, str(head.seed), head.head, f"{head.aer:.3f}", f"{head.unchanged:.0%}"] for head in heads]
+    rows += [
+        ["diagonal alignment", "", "", f"{diagonal_aer:.3f}", ""],
+        ["one gold link per word", "", "", f"{oracle_aer:.3f}", ""],
+    ]
+    header = ["network", "seed", "head", "alignment error rate", "unchanged with uniform weights"]
+    return LabTable("All heads", header, rows)

@@ -1,5 +1,4 @@
-# ruff: noqa: E501
-"""How wide to search: the score that the model gives, BLEU, length and time against the width of the beam."""
+"""Beam width: model score, BLEU, output length and time of beam search."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from regard.api import Model
 from regard.decoding.options import SearchOptions, TranslationOptions
-from regard.labs.charts.lines import LineSeries, line_chart
+from regard.labs.charts.lines import AxisScale, LineSeries, line_chart
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.translators import (
     TRANSLATION_SETUP,
@@ -25,137 +24,142 @@ from regard.plotting import COLORS, new_figure, plot_style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARGIN = 0.5  # BLEU by which one search is better than another
+MIN_BLEU_CHANGE = 0.5  # mean change of BLEU that counts
 METHOD = f"""
-Translators that were trained for a short time only, and are not sure of themselves, translate sentences that they
-have not seen, with beams of growing width; a width of one is greedy decoding. Search is the paper's (§6.1): once with
-its length penalty α = 0.6, once without one (α = 0). Measured are the mean log-probability of the outputs under the
-model, which is what search is to make large; BLEU, which is what it is for; how long the outputs are beside the
-references, in words; and the time it takes.
+Undertrained models translate test sentences with beams of increasing width; a width of 1 is greedy decoding. Search is
+that of the paper (§6.1), with its length penalty α = 0.6 and without one (α = 0). Measured are the mean log-probability
+of the outputs under the model, which search maximizes; BLEU, which is the goal; the length of the outputs relative to
+the references, in words; and the time.
 
-The same, without the penalty, is asked of translators that were trained for longer. The claim is judged by the others:
-to be stopped early is what makes a translator of so simple a language unsure enough for search to matter. It holds if
-for each of them a beam of 4 finds what is more probable than greedy decoding does, and the widest beam what is more
-probable still; and if a beam of 4 is better than greedy decoding, and the widest beam worse than one of 4, with the
-penalty and, by more, without: each by {MARGIN} BLEU or more in the mean, and for most of them.
+The same is done, without the penalty, for models that were trained longer. The claim is judged by the undertrained
+ones, because only they are uncertain enough about this simple language for search to matter. It is supported if, for
+each of them, a beam of 4 finds more probable outputs than greedy decoding and the widest beam more probable ones still;
+and if a beam of 4 is better than greedy decoding, and the widest beam worse than a beam of 4, with the penalty and even
+more without it: each by {MIN_BLEU_CHANGE} BLEU or more on average, and for most of the models.
 
 {TRANSLATION_SETUP}
 """
 LIMITATIONS = """
-The phrasebook has one right translation for each sentence, so that a good translator has little to search for; real
-text leaves more open. That wide beams hurt is a fault of the model, not of the search, which finds what the model
-calls probable: here a translator that was stopped early calls short sentences probable, and better models do so less
-(Stahlberg and Byrne, 2019). A wider beam need not find what is more probable for each sentence: what it keeps early on
-can crowd out what would have won. Time is that of our own search in torch, beside whatever else this machine was doing.
+The phrasebook has one correct translation per sentence, so that a good model leaves little to search for; real text is
+more ambiguous. That wide beams hurt is an error of the model, not of the search: undertrained models assign too much
+probability to short outputs, and better models less (Stahlberg and Byrne, 2019). A wider beam need not find a more
+probable output for every sentence, because early hypotheses can displace the eventual winner. The time is that of the
+PyTorch engine on a machine that ran other programs too.
 """
 
 PENALTIES = {0.6: "α = 0.6", 0.0: "α = 0"}
-PAPER = 4  # the width of the paper's beam
+PAPER_BEAM = 4
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search came to."""
+class SearchMeasurement:
+    """Measurements of a search with one beam width."""
 
     width: int
-    log_probability: float  # of an output, the mean
+    log_probability: float  # mean over outputs
     bleu: float
     exact: float
-    length: float  # words of the outputs, by those of the references
+    length_ratio: float  # words of the outputs by words of the references
     seconds: float
 
 
-Curves = Mapping[float, Sequence[Sequence[float]]]  # by penalty, seed and width
+Measurements = Mapping[float, Sequence[Sequence[SearchMeasurement]]]  # by penalty, seed and width
+Curves = Mapping[float, Sequence[Sequence[float]]]  # one quantity of them
 
 
 def run(context: LabContext) -> LabResult:
-    """Train translators, search, draw."""
+    """Train models, and search with every beam width."""
     widths = context.by_effort([1, 4, 32], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32, 64])
     pairs = translation_data(context).test[:100]
     steps = base_settings(context)["training"]["steps"]
-    stopped, seeds, more = context.by_effort(60, 170, 300), range(1, 4), range(1, context.by_effort(1, 2, 2) + 1)
-    early = [
-        train_translator(context, {"training": training_settings(stopped, n)}, "a translator that stops early")
-        for n in seeds
+    early, seeds, late_seeds = context.by_effort(60, 170, 300), range(1, 4), range(1, context.by_effort(1, 2, 2) + 1)
+    undertrained = [
+        train_translator(context, {"training": training_settings(early, n)}, "an undertrained model") for n in seeds
     ]
-    late = [train_translator(context, {"training": training_settings(steps, n)}, "a translator") for n in more]
-    found = in_turns(early, pairs, widths)
-    context.log(f"  searched with {len(early)} translators that stopped early")
-    sure = [[search(model, pairs, width, 0.0) for width in widths] for model in late]
-    four = widths.index(PAPER)
-    bleu, likely = _curves(found, "bleu"), _curves(found, "log_probability")
-    better = [one[four] - one[0] for one in bleu[0.6]]
-    worse, hurt = ([one[-1] - one[four] for one in bleu[alpha]] for alpha in (0.0, 0.6))
-    paper, plain = _means(bleu[0.6]), _means(bleu[0.0])
-    trust, length = _means(likely[0.0]), _means(_curves(found, "length")[0.0])
-    certain = _means([[one.bleu for one in rows] for rows in sure])
-    parts = {
-        "that wider beams find what is more probable": all(one[0] < one[four] < one[-1] for one in likely[0.0]),
-        f"that a beam of {PAPER} is better than greedy decoding": clearly(better, 1),
-        "that the widest beam hurts without the penalty": clearly(worse, -1),
-        "that it hurts with the penalty": clearly(hurt, -1),
-        "that it hurts more without the penalty than with it": fmean(worse) < fmean(hurt),
+    trained = [
+        train_translator(context, {"training": training_settings(steps, n)}, "a translation model") for n in late_seeds
+    ]
+    searches = search_in_turns(undertrained, pairs, widths)
+    context.log(f"  searched with {len(undertrained)} undertrained models")
+    late_searches = [[search(model, pairs, width, 0.0) for width in widths] for model in trained]
+    paper = widths.index(PAPER_BEAM)
+    bleu, log_probabilities = _curves(searches, "bleu"), _curves(searches, "log_probability")
+    gain = [run[paper] - run[0] for run in bleu[0.6]]
+    loss_without, loss_with = ([run[-1] - run[paper] for run in bleu[alpha]] for alpha in (0.0, 0.6))
+    bleu_with, bleu_without = _means(bleu[0.6]), _means(bleu[0.0])
+    log_probability, length = _means(log_probabilities[0.0]), _means(_curves(searches, "length_ratio")[0.0])
+    late_bleu = _means([[one.bleu for one in row] for row in late_searches])
+    conditions = {
+        "wider beams find more probable outputs": all(run[0] < run[paper] < run[-1] for run in log_probabilities[0.0]),
+        f"a beam of {PAPER_BEAM} is better than greedy decoding": is_clear(gain, 1),
+        "the widest beam hurts without the penalty": is_clear(loss_without, -1),
+        "the widest beam hurts with the penalty": is_clear(loss_with, -1),
+        "it hurts more without the penalty than with it": fmean(loss_without) < fmean(loss_with),
     }
     return LabResult(
-        holds=all(parts.values()),
-        summary=f"Stopped after {stopped} steps, translators come to {paper[0]:.1f} BLEU if they decode greedily and to "
-        f"{paper[four]:.1f} with the paper's beam of {PAPER} (seed by seed: {_changes(better)}). Without a length "
-        f"penalty outputs have {_true(trust[0])} nats greedily, {_true(trust[four])} with a beam of {PAPER} and "
-        f"{_true(trust[-1])} with one of {widths[-1]}; these last are {length[-1]:.0%} as long as the references and "
-        f"worth {plain[-1]:.1f} BLEU (against a beam of {PAPER}: {_changes(worse)}), with the penalty {paper[-1]:.1f} "
-        f"({_changes(hurt)}). Trained for {steps} steps, translators (seeds: {len(late)}) have {certain[0]:.1f} BLEU "
-        f"greedily, {certain[four]:.1f} with a beam of {PAPER}, {certain[-1]:.1f} with {widths[-1]} and no penalty."
-        f"{_missing(parts)}",
+        holds=all(conditions.values()),
+        summary=f"After {early} steps the models have {bleu_with[0]:.1f} BLEU with greedy decoding and "
+        f"{bleu_with[paper]:.1f} with a beam of {PAPER_BEAM} (by seed: {_changes(gain)}). Without a length penalty the "
+        f"log-probability of the outputs is {_signed(log_probability[0])} nats with greedy decoding, "
+        f"{_signed(log_probability[paper])} with a beam of {PAPER_BEAM} and {_signed(log_probability[-1])} with a beam "
+        f"of {widths[-1]}; the latter outputs are {length[-1]:.0%} as long as the references and have "
+        f"{bleu_without[-1]:.1f} BLEU (change from a beam of {PAPER_BEAM}: {_changes(loss_without)}), with the penalty "
+        f"{bleu_with[-1]:.1f} ({_changes(loss_with)}). After {steps} steps the models (seeds: {len(trained)}) have "
+        f"{late_bleu[0]:.1f} BLEU with greedy decoding, {late_bleu[paper]:.1f} with a beam of {PAPER_BEAM} and "
+        f"{late_bleu[-1]:.1f} with a beam of {widths[-1]}, without the penalty.{_failed(conditions)}",
         numbers={
             "widths": widths,
-            "stopped early": {
-                PENALTIES[alpha]: [[asdict(one) for one in rows] for rows in runs] for alpha, runs in found.items()
+            "undertrained": {
+                PENALTIES[alpha]: [[asdict(one) for one in row] for row in runs] for alpha, runs in searches.items()
             },
-            "trained to the end": [[asdict(one) for one in rows] for rows in sure],
+            "fully_trained": [[asdict(one) for one in row] for row in late_searches],
         },
-        figures=[_draw(widths, found)],
-        tables=[_table(widths, found, certain)],
+        figures=[_figure(widths, searches)],
+        tables=[_table(widths, searches, late_bleu)],
     )
 
 
-def _missing(parts: Mapping[str, bool]) -> str:
-    """Which parts of the claim do not come out."""
-    missing = "; ".join(part for part, holds in parts.items() if not holds)
-    return f" What does not come out: {missing}." if missing else ""
+def _failed(conditions: Mapping[str, bool]) -> str:
+    """Return the conditions that are not met."""
+    failed = "; ".join(condition for condition, holds in conditions.items() if not holds)
+    return f" Not met: {failed}." if failed else ""
 
 
-def in_turns(models: Sequence[Model], pairs: list[Pair], widths: Sequence[int]) -> dict[float, list[list[Found]]]:
-    """Searches by penalty, model and width; each penalty comes first as often, and none before all is warm."""
-    found: dict[float, list[list[Found]]] = {alpha: [[] for _ in models] for alpha in PENALTIES}
+def search_in_turns(
+    models: Sequence[Model], pairs: list[Pair], widths: Sequence[int]
+) -> dict[float, list[list[SearchMeasurement]]]:
+    """Return searches by penalty, model and width; the penalties take turns in coming first, after a warm-up."""
+    searches: dict[float, list[list[SearchMeasurement]]] = {alpha: [[] for _ in models] for alpha in PENALTIES}
     for n, model in enumerate(models):
-        search(model, pairs[:4], PAPER, 0.0)
+        search(model, pairs[:4], PAPER_BEAM, 0.0)
         for m, width in enumerate(widths):
             for alpha in sorted(PENALTIES, reverse=bool((n + m) % 2)):
-                found[alpha][n].append(search(model, pairs, width, alpha))
-    return found
+                searches[alpha][n].append(search(model, pairs, width, alpha))
+    return searches
 
 
-def clearly(changes: Sequence[float], sign: int) -> bool:
-    """Whether changes of BLEU go one way: by enough in the mean, and for most seeds.
+def is_clear(changes: Sequence[float], sign: int) -> bool:
+    """Return whether changes of BLEU have this sign, by enough on average and for most seeds.
 
-    >>> clearly([6.1, -0.7, 4.7], 1), clearly([9.0, -0.7, -0.7], 1), clearly([-0.2, -0.3], -1)
+    >>> is_clear([6.1, -0.7, 4.7], 1), is_clear([9.0, -0.7, -0.7], 1), is_clear([-0.2, -0.3], -1)
     (True, False, False)
     """
-    return sign * fmean(changes) >= MARGIN and sum(sign * change > 0 for change in changes) > len(changes) / 2
+    majority = sum(sign * change > 0 for change in changes) > len(changes) / 2
+    return sign * fmean(changes) >= MIN_BLEU_CHANGE and majority
 
 
-def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> Found:
-    """Translate with a beam of this width, and measure."""
-    wish = TranslationOptions(SearchOptions(width=width, length_penalty=alpha), split=False, scored=True)
-    begun = time.perf_counter()
-    found = model.translations([pair.source for pair in pairs], wish, engine="torch")
-    seconds = time.perf_counter() - begun
-    outputs = [one.text for one in found]
+def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> SearchMeasurement:
+    """Translate with this beam width and length penalty, and measure."""
+    options = TranslationOptions(SearchOptions(width=width, length_penalty=alpha), split=False, scored=True)
+    start = time.perf_counter()
+    translations = model.translations([pair.source for pair in pairs], options, engine="torch")
+    seconds = time.perf_counter() - start
+    outputs = [translation.text for translation in translations]
     scores = translation_scores(outputs, pairs)
-    probable = [one.sentences[0].alternatives[0].token_scores or [] for one in found]
-    return Found(
+    token_scores = [translation.sentences[0].alternatives[0].token_scores or [] for translation in translations]
+    return SearchMeasurement(
         width,
-        sum(map(sum, probable)) / len(pairs),
+        sum(map(sum, token_scores)) / len(pairs),
         scores["bleu"],
         scores["exact"],
         sum(len(output.split()) for output in outputs) / sum(len(pair.target.split()) for pair in pairs),
@@ -163,16 +167,16 @@ def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> Found:
     )
 
 
-def _curves(found: Mapping[float, Sequence[Sequence[Found]]], what: str) -> dict[float, list[list[float]]]:
-    return {alpha: [[getattr(one, what) for one in rows] for rows in runs] for alpha, runs in found.items()}
+def _curves(searches: Measurements, field: str) -> dict[float, list[list[float]]]:
+    return {alpha: [[getattr(one, field) for one in row] for row in runs] for alpha, runs in searches.items()}
 
 
 def _means(runs: Sequence[Sequence[float]]) -> list[float]:
-    """A measure at each width, the mean over seeds."""
+    """Return the mean over seeds at each width."""
     return [fmean(column) for column in zip(*runs, strict=True)]
 
 
-def _true(value: float) -> str:
+def _signed(value: float) -> str:
     return f"{value:.1f}".replace("-", "−")
 
 
@@ -180,54 +184,48 @@ def _changes(values: Sequence[float]) -> str:
     return ", ".join(f"{round(value, 1) + 0.0:+.1f}".replace("-", "−") for value in values)
 
 
-def _draw(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]]) -> LabFigure:
+def _figure(widths: list[int], searches: Measurements) -> LabFigure:
     titles = {
-        "log_probability": "log-probability of an output, nats",
+        "log_probability": "log-probability of an output (nats)",
         "bleu": "BLEU",
-        "length": "length beside the references",
-        "seconds": "time, seconds",
+        "length_ratio": "length relative to the references",
+        "seconds": "time (seconds)",
     }
     with plot_style():
         figure = new_figure(10, 6)
-        for ax, (what, title) in zip(figure.subplots(2, 2).flat, titles.items(), strict=True):
-            runs = _curves(found, what)
-            _thin(ax, widths, runs)
+        for ax, (field, title) in zip(figure.subplots(2, 2).flat, titles.items(), strict=True):
+            runs = _curves(searches, field)
+            _draw_seeds(ax, widths, runs)
             lines = {name: LineSeries(widths, _means(runs[alpha])) for alpha, name in PENALTIES.items()}
-            timed = what == "seconds"
-            line_chart(
-                ax,
-                lines,
-                title=title,
-                xlabel="width of the beam; 1 is greedy",
-                xscale="log",
-                yscale="log" if timed else "linear",
-            )
-    bleu = {alpha: _means(runs) for alpha, runs in _curves(found, "bleu").items()}
-    said = "; ".join(f"{PENALTIES[alpha]}: {', '.join(f'{one:.1f}' for one in each)}" for alpha, each in bleu.items())
+            yscale: AxisScale = "log" if field == "seconds" else "linear"
+            line_chart(ax, lines, title=title, xlabel="beam width (1 is greedy)", xscale="log", yscale=yscale)
+    bleu = {alpha: _means(runs) for alpha, runs in _curves(searches, "bleu").items()}
+    descriptions = "; ".join(
+        f"{PENALTIES[alpha]}: {', '.join(f'{value:.1f}' for value in values)}" for alpha, values in bleu.items()
+    )
     return LabFigure(
         "beams",
-        "Translators that are not sure of themselves, with wider and wider beams, with a length penalty and without; "
-        "thin lines are single seeds.",
+        "Undertrained models by beam width, with and without length penalty; thin lines are single seeds.",
         figure,
-        "The log-probability of outputs, BLEU, length and time against the width of the beam, with a length penalty "
-        f"and without. BLEU at widths {', '.join(map(str, widths))}, {said}.",
+        "Log-probability of outputs, BLEU, length and time by beam width, with and without length penalty. BLEU at "
+        f"widths {', '.join(map(str, widths))}, {descriptions}.",
     )
 
 
-def _thin(ax: "Axes", widths: list[int], runs: Curves) -> None:
-    """Each seed by itself, in the colour of its mean."""
-    for colour, alpha in zip(COLORS, PENALTIES, strict=False):
+def _draw_seeds(ax: "Axes", widths: list[int], runs: Curves) -> None:
+    """Draw each seed as a thin line in the color of the mean."""
+    for color, alpha in zip(COLORS, PENALTIES, strict=False):
         for values in runs[alpha]:
-            ax.plot(widths, values, color=colour, linewidth=0.8, alpha=0.45)
+            ax.plot(widths, values, color=color, linewidth=0.8, alpha=0.45)
 
 
-def _table(widths: list[int], found: Mapping[float, Sequence[Sequence[Found]]], sure: Sequence[float]) -> LabTable:
-    likely, bleu, length = (_curves(found, what) for what in ("log_probability", "bleu", "length"))
+def _table(widths: list[int], searches: Measurements, late_bleu: Sequence[float]) -> LabTable:
+    log_probability, bleu, length = (_curves(searches, name) for name in ("log_probability", "bleu", "length_ratio"))
     columns: dict[str, list[str]] = {}
     for alpha, name in PENALTIES.items():
-        columns[f"log p, {name}"] = [_true(one) for one in _means(likely[alpha])]
-        columns[f"BLEU, {name}"] = [f"{one:.1f}" for one in _means(bleu[alpha])]
-        columns[f"length, {name}"] = [f"{one:.2f}" for one in _means(length[alpha])]
-    columns["BLEU, trained longer"] = [f"{one:.1f}" for one in sure]
+        columns[f"log p, {name}"] = [_signed(value) for value in _means(log_probability[alpha])]
+        columns[f"BLEU, {name}"] = [f"{value:.1f}" for value in _means(bleu[alpha])]
+        columns[f"length, {name}"] = [f"{value:.2f}" for value in _means(length[alpha])]
+    columns["BLEU, trained longer"] = [f"{value:.1f}" for value in late_bleu]
     rows = [[str(width), *(column[n] for column in columns.values())] for n, width in enumerate(widths)]
-    return LabTable("Beams of growing width, the mean over seeds", ["beam", *columns], rows)
+    return LabTable("Mean over seeds by beam width", ["beam", *columns], rows)

@@ -1,4 +1,4 @@
-"""Networks of growing depth, with and without residual connections and normalisation, and the loss around them."""
+"""Networks of growing depth, with and without residual connections and normalization, and the loss around them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,127 +22,131 @@ from regard.models.network import Network
 from regard.plotting import new_figure, plot_style
 
 METHOD = """
-Networks of the same width and growing depth learn, in a fixed number of steps, to copy a few symbols: with residual
-connections and layer normalisation in the paper's order (post-norm) and before each sub-layer (pre-norm), without
-normalisation, without residual connections, and without both. One layer is enough for the task, so a network that
-fails is one that its depth keeps from learning. Each is trained at several learning rates; the best counts, chosen on
-other texts than those by which the networks are compared. All weights are as Glorot and Bengio (2010) choose them, so
-that what a sub-layer adds starts as large as what it is added to. Our networks are not otherwise made so: in them it
-starts small, by the square root of the number of sub-layers, and the last line is a network without normalisation that
-is made like them.
+Networks of the same width and growing depth learn to copy a few symbols in a fixed number of steps: with residual
+connections and layer normalization after each sub-layer (post-norm, as in the paper) or before it (pre-norm), without
+normalization, without residual connections, and without both. One layer is enough for the task, so a network that fails
+is one that its depth prevents from learning. Each is trained at several learning rates, and the best is selected on
+other sequences than those of the reported accuracy. All weights are initialized as by Glorot and Bengio (2010), so that
+the output of a sub-layer is initially as large as its input. By default regard scales the output weights of sub-layers
+down by the square root of their number; the last variant is a network without normalization with this small
+initialization.
 
-Then the loss around networks that were trained with and without residual connections, at a depth at which both still
-learn: the weights are moved along two random directions, in each of which every row of every matrix has the length of
-that row in the network (Li et al. 2018: filter-normalised). On the map, 1 is a move as long as the weights themselves.
-Two numbers describe it: the share of the square where the loss is at most half a nat above that of the centre, and how
-far from convex it is (the ratio |λ_min| / |λ|_max of the curvatures where one is negative, averaged over the square).
-Li et al. say that residual connections smooth the surface. The claim here is about the first number alone: with them
-the share is to be larger by a fifth or more, in the mean over several networks and pairs of directions.
+Then the loss around trained networks with and without residual connections is measured, at a depth at which both learn:
+the weights are moved along two filter-normalized random directions (Li et al. 2018), where 1 is a move as long as the
+weights themselves. Two numbers describe the surface: the fraction of the square where the loss is at most half a nat
+above that of the center (the basin), and the nonconvexity (the ratio |λ_min| / |λ|_max of the curvatures where one is
+negative, averaged over the square). Li et al. report that residual connections smooth the surface. The claim tested
+here is about the basin only: with residual connections its fraction has to be larger by 20% or more, averaged over
+several networks and pairs of directions.
 """
 LIMITATIONS = """
-Small networks on a small task, trained briefly and with a short warm-up, which post-norm needs more than pre-norm does
-(Xiong et al. 2020): with more care, some of those that fail here can be trained. That normalisation is not needed where
-what is added starts small was found by Zhang et al. (2019, Fixup). Two random directions out of tens of thousands: a
-surface that looks smooth on the map need not be so elsewhere. Where a network has learned nothing its surface is a
-plain, which looks smooth and means nothing; therefore the surfaces are drawn at a depth at which all have learned. Li
-et al. measured convolutional networks for images.
+Small networks on a small task, trained briefly and with a short warmup, which post-norm needs more than pre-norm (Xiong
+et al. 2020): with more care some of the networks that fail here can be trained. That normalization is not needed with a
+small initialization was found by Zhang et al. (2019, Fixup). Two random directions out of tens of thousands: a surface
+that looks smooth on the map need not be smooth elsewhere. The surface of a network that has learned nothing is flat,
+which looks smooth and means nothing; therefore the maps show a depth at which all networks learn. Li et al. measured
+convolutional networks for images.
 """
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What stands around each sub-layer."""
+class BlockVariant:
+    """Residual connections, normalization and initialization of the sub-layers."""
 
     residual: bool = True
     norm: Literal["layer", "none"] = "layer"
     order: Literal["post", "pre"] = "post"
-    small: bool = False  # what sub-layers add, at first
+    small_init: bool = False
 
 
-POST, PRE, NO_NORM, NO_RESIDUAL, NEITHER = "post-norm", "pre-norm", "no normalisation", "no residuals", "neither"
-SMALL = "no normalisation, small first steps"
-KINDS = {
-    POST: Kind(),
-    PRE: Kind(order="pre"),
-    NO_NORM: Kind(norm="none"),
-    NO_RESIDUAL: Kind(residual=False),
-    NEITHER: Kind(residual=False, norm="none"),
-    SMALL: Kind(norm="none", small=True),
+POST, PRE, NO_NORM, NO_RESIDUAL, NEITHER = "post-norm", "pre-norm", "no normalization", "no residuals", "neither"
+SMALL_INIT = "no normalization, small init"
+VARIANTS = {
+    POST: BlockVariant(),
+    PRE: BlockVariant(order="pre"),
+    NO_NORM: BlockVariant(norm="none"),
+    NO_RESIDUAL: BlockVariant(residual=False),
+    NEITHER: BlockVariant(residual=False, norm="none"),
+    SMALL_INIT: BlockVariant(norm="none", small_init=True),
 }
-MAPS = {
-    "post-norm, residuals": Kind(),
-    "post-norm, no residuals": Kind(residual=False),
-    "pre-norm, residuals": Kind(order="pre"),
-    "pre-norm, no residuals": Kind(residual=False, order="pre"),
+SURFACE_VARIANTS = {
+    "post-norm, residuals": BlockVariant(),
+    "post-norm, no residuals": BlockVariant(residual=False),
+    "pre-norm, residuals": BlockVariant(order="pre"),
+    "pre-norm, no residuals": BlockVariant(residual=False, order="pre"),
 }
-REACH = 1.0  # of the maps: so far that a random number as large as itself was added to every weight
+EXTENT = 1.0  # of the maps, in norms of the weights
 LEVELS = [0.03, 0.1, 0.3, 1.0, 2.0, 4.0]
 SYMBOLS, LENGTH = 6, 3
-OTHERS = (10**6 + 1, 10**6)  # seeds of texts that are not trained on: those that choose a rate, those that are reported
+TEST_SEEDS = (10**6 + 1, 10**6)  # of test data: for selecting the learning rate, and for reporting
 
 
 def run(context: LabContext) -> LabResult:
-    """Train at every depth, walk around what was learned, draw."""
+    """Train at every depth, and measure the loss around trained networks."""
     depths = context.by_effort([2, 8], [1, 3, 6, 12], [1, 2, 4, 8, 16])
     rates = context.by_effort([1e-2], [3e-3, 1e-2], [3e-3, 1e-2])
     steps, seeds = context.by_effort(60, 120, 160), context.by_effort(1, 2, 2)
-    kinds = context.by_effort([POST, NO_NORM, NO_RESIDUAL, SMALL], [*KINDS], [*KINDS])
-    right: dict[str, list[list[float]]] = {}  # by kind: for each seed, at each depth
-    for name in kinds:
-        best = [_best(KINDS[name], depth, rates, steps, seeds) for depth in depths]
-        right[name] = [list(shares) for shares in zip(*best, strict=True)]
-        context.log(f"  {name}: {fmean(run[-1] for run in right[name]):.0%} right at {depths[-1]} layers")
-    depth, longer, drawn, walks = context.by_effort((4, 80, 2, 1), (4, 240, 2, 2), (4, 300, 3, 2))
-    places = torch.linspace(-REACH, REACH, context.by_effort(11, 19, 25))
-    maps: dict[str, list[Tensor]] = {}
-    centres: dict[str, list[float]] = {}
-    for name, kind in list(MAPS.items())[: context.by_effort(2, 4, 4)]:
-        maps[name], centres[name] = _maps(kind, depth, longer, drawn, walks, places)
-        context.log(f"  the loss around {name}: {fmean(map(basin_fraction, maps[name])):.0%} within half a nat")
-    deepest = {name: fmean(run[-1] for run in runs) for name, runs in right.items()}
-    shallow = min(fmean(run[0] for run in runs) for runs in right.values())
+    names = context.by_effort([POST, NO_NORM, NO_RESIDUAL, SMALL_INIT], [*VARIANTS], [*VARIANTS])
+    accuracies: dict[str, list[list[float]]] = {}  # by variant: for each seed, at each depth
+    for name in names:
+        by_depth = [_best_accuracies(VARIANTS[name], depth, rates, steps, seeds) for depth in depths]
+        accuracies[name] = [list(values) for values in zip(*by_depth, strict=True)]
+        context.log(f"  {name}: accuracy {fmean(run[-1] for run in accuracies[name]):.0%} at {depths[-1]} layers")
+    depth, surface_steps, networks, directions = context.by_effort((4, 80, 2, 1), (4, 240, 2, 2), (4, 300, 3, 2))
+    offsets = torch.linspace(-EXTENT, EXTENT, context.by_effort(11, 19, 25))
+    surfaces: dict[str, list[Tensor]] = {}
+    centers: dict[str, list[float]] = {}
+    for name, variant in list(SURFACE_VARIANTS.items())[: context.by_effort(2, 4, 4)]:
+        surfaces[name], centers[name] = _surfaces(variant, depth, surface_steps, networks, directions, offsets)
+        context.log(f"  loss around {name}: basin {fmean(map(basin_fraction, surfaces[name])):.0%}")
+    deepest = {name: fmean(run[-1] for run in runs) for name, runs in accuracies.items()}
+    shallowest = min(fmean(run[0] for run in runs) for runs in accuracies.values())
     both = [deepest[name] for name in (POST, PRE) if name in deepest]
-    one = {name: deepest[name] for name in deepest if name not in (POST, PRE, SMALL)}
-    widths = {name: [basin_fraction(found) for found in surfaces] for name, surfaces in maps.items()}
-    bends = {name: [nonconvexity(found) for found in surfaces] for name, surfaces in maps.items()}
+    others = {name: deepest[name] for name in deepest if name not in (POST, PRE, SMALL_INIT)}
+    basins = {name: [basin_fraction(surface) for surface in maps] for name, maps in surfaces.items()}
+    ratios = {name: [nonconvexity(surface) for surface in maps] for name, maps in surfaces.items()}
     return LabResult(
-        holds=shallow > 0.8
+        holds=shallowest > 0.8
         and max(both) > 0.8
-        and min(both) > 1.3 * max(one.values())
-        and max(loss for losses in centres.values() for loss in losses) < BASIN_RISE  # all that are mapped have learned
-        and all(fmean(widths[on]) > 1.2 * fmean(widths[off]) for on, off in _pairs(widths)),
-        summary=f"With {_layers(depths[0])} every network copies {_at_least(shallow)}. With {depths[-1]} layers it is "
+        and min(both) > 1.3 * max(others.values())
+        and max(loss for losses in centers.values() for loss in losses) < BASIN_RISE  # all of them have learned
+        and all(fmean(basins[on]) > 1.2 * fmean(basins[off]) for on, off in _residual_pairs(basins)),
+        summary=f"With {_layers(depths[0])} every network copies {_at_least(shallowest)} of the symbols. With "
+        f"{depths[-1]} layers the accuracy is "
         f"{' and '.join(f'{deepest[name]:.0%} ({name})' for name in (POST, PRE) if name in deepest)} with residual "
-        f"connections and normalisation, and {', '.join(f'{share:.0%} ({name})' for name, share in one.items())}; "
-        f"guessing is {1 / SYMBOLS:.0%} (seeds: {seeds}). Where what is added starts small, a network without "
-        f"normalisation copies {deepest[SMALL]:.0%}. {_of_order(deepest)}{_of_surfaces(widths, bends, depth)}",
+        f"connections and normalization, and {', '.join(f'{value:.0%} ({name})' for name, value in others.items())}; "
+        f"chance is {1 / SYMBOLS:.0%} (seeds: {seeds}). With a small initialization, a network without normalization "
+        f"reaches {deepest[SMALL_INIT]:.0%}. {_norm_order_summary(deepest)}{_surface_summary(basins, ratios, depth)}",
         numbers={
             "depths": depths,
-            "share_right": right,
+            "accuracy": accuracies,
             "surface_depth": depth,
-            "loss_at_the_centre": centres,
-            "within_half_a_nat": widths,
-            "nonconvexity": bends,
+            "loss_at_center": centers,
+            "basin_fraction": basins,
+            "nonconvexity": ratios,
         },
-        figures=[_draw_depths(depths, right), _draw_maps({name: found[0] for name, found in maps.items()})],
-        tables=[_depth_table(depths, right), _surface_table(centres, widths, bends)],
+        figures=[
+            _depth_figure(depths, accuracies),
+            _surface_figure({name: maps[0] for name, maps in surfaces.items()}),
+        ],
+        tables=[_depth_table(depths, accuracies), _surface_table(centers, basins, ratios)],
     )
 
 
-def _best(kind: Kind, layers: int, rates: list[float], steps: int, seeds: int) -> list[float]:
-    """The share of symbols copied by each seed, at the learning rate that is best for all together."""
-    return select_learning_rate(
-        {rate: [_try(kind, layers, rate, steps, seed) for seed in range(seeds)] for rate in rates}
-    ).reported
+def _best_accuracies(variant: BlockVariant, layers: int, rates: list[float], steps: int, seeds: int) -> list[float]:
+    """Return the accuracy of each seed at the best learning rate."""
+    trials = {rate: [_trial(variant, layers, rate, steps, seed) for seed in range(seeds)] for rate in rates}
+    return select_learning_rate(trials).reported
 
 
-def _try(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> TrialAccuracy:
-    network = _learn(kind, layers, rate, steps, seed)
-    return TrialAccuracy(*(accuracy(network, next(copy_task(SYMBOLS, LENGTH, 256, other))) for other in OTHERS))
+def _trial(variant: BlockVariant, layers: int, learning_rate: float, steps: int, seed: int) -> TrialAccuracy:
+    network = _train(variant, layers, learning_rate, steps, seed)
+    tests = (next(copy_task(SYMBOLS, LENGTH, 256, test_seed)) for test_seed in TEST_SEEDS)
+    return TrialAccuracy(*(accuracy(network, test) for test in tests))
 
 
-def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Network:
-    """A trained network; where training diverged, the network as it was before that."""
+def _train(variant: BlockVariant, layers: int, learning_rate: float, steps: int, seed: int) -> Network:
+    """Return a trained network; if training diverged, the network before that."""
     torch.manual_seed(seed)
     config = DecoderOnlyConfig(
         vocab_size=SYMBOLS + FIRST_SYMBOL,
@@ -151,122 +155,124 @@ def _learn(kind: Kind, layers: int, rate: float, steps: int, seed: int) -> Netwo
         heads=2,
         feed_forward=64,
         positions=RotaryPositionsConfig(),
-        residual=kind.residual,
-        norm=kind.norm,
-        norm_order=kind.order,
+        residual=variant.residual,
+        norm=variant.norm,
+        norm_order=variant.order,
         dropout=0.0,
     )
     network = build(config)
-    initialize(network, config, scale_residual=kind.small)
-    fit(network, copy_task(SYMBOLS, LENGTH, 32, seed), steps, learning_rate=rate)
+    initialize(network, config, scale_residual=variant.small_init)
+    fit(network, copy_task(SYMBOLS, LENGTH, 32, seed), steps, learning_rate=learning_rate)
     return network
 
 
-def _maps(
-    kind: Kind, layers: int, steps: int, seeds: int, walks: int, places: Tensor
+def _surfaces(
+    variant: BlockVariant, layers: int, steps: int, seeds: int, directions: int, offsets: Tensor
 ) -> tuple[list[Tensor], list[float]]:
-    """Surfaces around networks of several seeds, along several pairs of directions, and the loss in their middle."""
+    """Return the surfaces of networks of several seeds along several pairs of directions, and their center losses."""
     batch = next(copy_task(SYMBOLS, LENGTH, 64, seed=10**6))
-    found, centres = list[Tensor](), list[float]()
+    surfaces, centers = list[Tensor](), list[float]()
     for seed in range(seeds):
-        network = _learn(kind, layers, 5e-3, steps, seed)
+        network = _train(variant, layers, 5e-3, steps, seed)
         objective = SymbolPrediction(network.eval())
 
         def loss(objective: SymbolPrediction = objective) -> float:
             return float(objective(batch).cross_entropy) / batch.targets
 
         with torch.no_grad():
-            centres.append(loss())
-        found += [loss_surface(network, loss, places, seed=walk) for walk in range(walks)]
-    return found, centres
+            centers.append(loss())
+        surfaces += [loss_surface(network, loss, offsets, seed=direction) for direction in range(directions)]
+    return surfaces, centers
 
 
-def _of_order(deepest: dict[str, float]) -> str:
-    """Which order of normalisation does better, where it matters."""
+def _norm_order_summary(deepest: dict[str, float]) -> str:
+    """Return a sentence if post-norm is clearly worse than pre-norm."""
     if PRE not in deepest or deepest[POST] > 0.9 * deepest[PRE]:
         return ""
-    return "So deep, the paper's own order is the harder one to train, as Xiong et al. (2020) found. "
+    return "At this depth post-norm is harder to train than pre-norm, as Xiong et al. (2020) found. "
 
 
-def _of_surfaces(widths: dict[str, list[float]], bends: dict[str, list[float]], depth: int) -> str:
-    """What the maps say, in a sentence for each order of normalisation."""
-    said = []
-    for on, off in _pairs(widths):
-        nearer = "nearer" if fmean(bends[off]) > 1.2 * fmean(bends[on]) else "hardly nearer"
-        said.append(
-            f"around {on.split(',')[0]} networks of {depth} layers {fmean(widths[on]):.0%} of the square lie within "
-            f"half a nat with residual connections and {fmean(widths[off]):.0%} without, and the surface is {nearer} "
-            f"to a convex one (a ratio of {fmean(bends[on]):.2f} against {fmean(bends[off]):.2f})"
+def _surface_summary(basins: dict[str, list[float]], ratios: dict[str, list[float]], depth: int) -> str:
+    """Return a sentence for each order of normalization."""
+    sentences = []
+    for on, off in _residual_pairs(basins):
+        convex = "more convex" if fmean(ratios[off]) > 1.2 * fmean(ratios[on]) else "hardly more convex"
+        order = on.split(",")[0].capitalize()
+        sentences.append(
+            f"{order} with {depth} layers: the basin covers {fmean(basins[on]):.0%} of the square with residual "
+            f"connections and {fmean(basins[off]):.0%} without, and the surface is {convex} (nonconvexity "
+            f"{fmean(ratios[on]):.2f} with and {fmean(ratios[off]):.2f} without)."
         )
-    sentence = "; ".join(said) + "."
-    return sentence[0].upper() + sentence[1:]
+    return " ".join(sentences)
 
 
-def _pairs(maps: Iterable[str]) -> list[tuple[str, str]]:
-    """The names of maps with residual connections, each beside that of the same without."""
-    names = list(maps)
+def _residual_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return pairs of the names with and without residual connections."""
+    names = list(names)
     return list(zip(names[::2], names[1::2], strict=True))
 
 
-def _draw_depths(depths: list[int], right: dict[str, list[list[float]]]) -> LabFigure:
+def _depth_figure(depths: list[int], accuracies: dict[str, list[list[float]]]) -> LabFigure:
     with plot_style():
         figure = new_figure(7, 3.6)
-        lines = {name: over_seeds(depths, runs) for name, runs in right.items()}
-        line_chart(figure.subplots(), lines, title="share of symbols copied", xlabel="layers", xscale="log")
+        lines = {name: over_seeds(depths, runs) for name, runs in accuracies.items()}
+        line_chart(figure.subplots(), lines, title="accuracy of the copy task", xlabel="layers", xscale="log")
     ends = (
         f"{name}: {fmean(run[0] for run in runs):.0%}, then {fmean(run[-1] for run in runs):.0%}"
-        for name, runs in right.items()
+        for name, runs in accuracies.items()
     )
     return LabFigure(
         "depth",
-        "What networks of growing depth have learned after the same number of steps, at the best learning rate for "
-        f"each; guessing is {1 / SYMBOLS:.2f}.",
+        "Accuracy by depth after the same number of steps, at the best learning rate for each; chance is "
+        f"{1 / SYMBOLS:.2f}.",
         figure,
-        f"The share of symbols copied against depth, a line for each kind of network. With {_layers(depths[0])}, then "
-        f"with {depths[-1]}: {'; '.join(ends)}.",
+        f"Accuracy by depth, a line for each variant. With {_layers(depths[0])}, then with {depths[-1]}: "
+        f"{'; '.join(ends)}.",
     )
 
 
-def _draw_maps(maps: dict[str, Tensor]) -> LabFigure:
-    shares = {name: f"{basin_fraction(found):.0%} within half a nat" for name, found in maps.items()}
+def _surface_figure(surfaces: dict[str, Tensor]) -> LabFigure:
+    basins = {name: f"basin {basin_fraction(surface):.0%}" for name, surface in surfaces.items()}
     with plot_style():
-        rows = len(_pairs(maps))  # residual connections on the left, none on the right
+        rows = len(_residual_pairs(surfaces))  # left column with residual connections, right column without
         figure = new_figure(8.4, 4.1 * rows)
-        for n, (name, found) in enumerate(maps.items(), start=1):
-            edge = float(found[len(found) // 2, len(found) // 2]) + BASIN_RISE
-            title = f"{name}: {shares[name]}"
-            contour_map(figure.add_subplot(rows, 2, n), interpolate(found), REACH, LEVELS, highlight=edge, title=title)
+        for n, (name, surface) in enumerate(surfaces.items(), start=1):
+            border = float(surface[len(surface) // 2, len(surface) // 2]) + BASIN_RISE
+            ax = figure.add_subplot(rows, 2, n)
+            title = f"{name}: {basins[name]}"
+            contour_map(ax, interpolate(surface), EXTENT, LEVELS, highlight=border, title=title)
     return LabFigure(
         "surfaces",
-        "The loss in nats around trained networks (+), along two random directions in which 1 is as far as the weights "
-        f"are long. Within the thick line it is at most half a nat above that of the network. Measured at {len(found)} "
-        f"times {len(found)} places, with smooth curves between them.",
+        "Loss in nats around trained networks (+) along two random directions; 1 is the norm of the weights. Inside "
+        f"the thick line (the basin) the loss is at most half a nat above the center. Measured on a grid of "
+        f"{len(surface)} × {len(surface)} points and interpolated.",
         figure,
-        "Maps of the loss around a trained network of each kind, the first of those measured, with lines of equal "
-        f"loss. Of the square, {'; '.join(f'{name}: {share}' for name, share in shares.items())}.",
+        "Contour maps of the loss around a trained network of each variant, the first of those measured. "
+        f"{'; '.join(f'{name}: {text}' for name, text in basins.items())}.",
     )
 
 
-def _depth_table(depths: list[int], right: dict[str, list[list[float]]]) -> LabTable:
-    rows = [[name, *(f"{fmean(shares):.0%}" for shares in zip(*runs, strict=True))] for name, runs in right.items()]
-    return LabTable("Symbols copied, by layers", ["", *map(str, depths)], rows)
+def _depth_table(depths: list[int], accuracies: dict[str, list[list[float]]]) -> LabTable:
+    rows = [
+        [name, *(f"{fmean(values):.0%}" for values in zip(*runs, strict=True))] for name, runs in accuracies.items()
+    ]
+    return LabTable("Accuracy by number of layers", ["", *map(str, depths)], rows)
 
 
 def _surface_table(
-    centres: dict[str, list[float]], widths: dict[str, list[float]], bends: dict[str, list[float]]
+    centers: dict[str, list[float]], basins: dict[str, list[float]], ratios: dict[str, list[float]]
 ) -> LabTable:
     rows = [
-        [name, f"{fmean(centres[name]):.3f}", f"{fmean(widths[name]):.0%}", f"{fmean(bends[name]):.2f}"]
-        for name in centres
+        [name, f"{fmean(centers[name]):.3f}", f"{fmean(basins[name]):.0%}", f"{fmean(ratios[name]):.2f}"]
+        for name in centers
     ]
-    head = ["", "loss at the centre", "within half a nat", "ratio of curvatures"]
-    return LabTable("The loss around trained networks", head, rows)
+    return LabTable("Loss around trained networks", ["", "loss at center", "basin", "nonconvexity"], rows)
 
 
 def _layers(number: int) -> str:
     return "one layer" if number == 1 else f"{number} layers"
 
 
-def _at_least(share: float) -> str:
-    written = f"{share:.0%}"
-    return "everything" if written == "100%" else f"{written} or more"
+def _at_least(fraction: float) -> str:
+    text = f"{fraction:.0%}"
+    return text if text == "100%" else f"{text} or more"

@@ -1,5 +1,4 @@
-# ruff: noqa: E501
-"""One head or several that cost as much; and what single heads of a translator look at and are needed for."""
+"""Multi-head attention: one head against several of equal total size, and what single heads of a translator do."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,191 +27,189 @@ from regard.models import build
 from regard.phrasebook import Pair
 from regard.plotting import new_figure, plot_style
 
-LEAST = 0.25  # how much of their attention goes elsewhere, of heads that do different things
+MIN_DIFFERENCE = 0.25  # mean difference of the attention of two heads that counts as different
 METHOD = f"""
-Networks that differ in the number of their heads alone: more heads are narrower ones, so that all have the same
-parameters and do the same number of multiplications. Each number of heads is tried with several seeds, and four heads,
-a number chosen beforehand, are held against one: they are ahead if the worst seed with four is better than the best
-seed with one.
+Networks differ only in the number of heads: more heads are narrower, so that parameters and FLOPs are equal. Each
+number of heads is trained with several seeds. Four heads, a number chosen in advance, are compared with one: they are
+better if the worst seed with four heads is better than the best seed with one.
 
-The first task needs two places at once. A decoder of one layer reads random symbols, and at each writes the one before
-it and the one three places before it, in this order, as one token. Of a single set of weights it gets a single average
-of what stands at both places, and which was where is hard to tell; that is the paper's reason for several heads
-(§3.2.2). The second task, except in a quick run, is translation, measured by the perplexity of right translations of
-sentences that were not seen in training.
+The first task needs two positions at once. A decoder of one layer is given random symbols and predicts, as one token,
+the symbol one position back and the symbol three positions back. A single head gives a single average of the values at
+both positions, from which they are hard to separate; this is the paper's argument for several heads (§3.2.2). The
+second task, except with quick effort, is translation, measured by the perplexity of the references on test sentences.
 
-Then every head of a translator is looked at, in the mean over sentences: how spread its attention is (entropy), where
-it looks most, how much of its attention goes elsewhere than that of the other heads beside it (half the sum of the
-differences of their weights: 0 if they look alike, 1 if nothing that one looks at is looked at by the other), and by
-how much the log-probability of right translations falls when this one head is switched off. Heads are said to do
-different things if at least {LEAST:.0%} of their attention goes elsewhere than that of another of the same sub-layer.
+Then every head of a translation model is described, averaged over sentences: the entropy of its attention, the position
+it attends to most, its difference from the other heads of the same sub-layer (half the L1 distance of the weights: 0
+for equal weights, 1 for disjoint ones), and the drop in the log-probability of the reference when this head is ablated.
+Heads count as different if the mean difference is at least {MIN_DIFFERENCE:.0%}.
 
 {TRANSLATION_SETUP}
 """
 LIMITATIONS = """
-How many heads are best depends on size, data and how long one trains: the paper's own differences are small as well
-(24.9 BLEU with one head, 25.8 with eight or sixteen, 25.4 with 32). That one layer needs several heads to look at two
-places does not mean that a deeper network does: it can look at them one after the other. That a head is not needed when
-all others are there does not mean that it was not needed for learning, nor that several could be switched off at once.
-Where a head looks is an average over sentences, and what it does with what it sees is another matter.
+The best number of heads depends on model size, data and training time: the differences in the paper are small as well
+(24.9 BLEU with one head, 25.8 with eight or sixteen, 25.4 with 32). One layer needs several heads for two positions,
+but a deeper network can attend to them one after the other. A head that can be ablated alone may have been needed
+during training, and several heads may not be removable together. Attention is averaged over sentences, and where a head
+attends does not say what it does with the values.
 """
 
-SYMBOLS, PLACES, LENGTH = 4, (1, 3), 8  # of the task of two places
-ONE, SEVERAL = 1, 4
+SYMBOLS, OFFSETS, LENGTH = 4, (1, 3), 8  # of the two-position task
+SINGLE, MULTIPLE = 1, 4
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one head does, in the mean over sentences."""
+class HeadDescription:
+    """Description of a head, averaged over sentences."""
 
-    place: str
+    module: str
     head: int
     entropy: float
-    cost: float  # nats that a right translation loses without it
-    elsewhere: float  # how much of its attention goes elsewhere than that of the heads beside it
-    looks_at: str
-    share: float  # how much of its attention goes there
+    cost: float  # drop in the log-probability of the reference, in nats, when the head is ablated
+    difference: float  # from the other heads of the sub-layer
+    attends_to: str
+    attention: float  # weight of that position
 
     @property
     def name(self) -> str:
-        """The head as addresses have it."""
-        return f"{self.place}[{self.head}]"
+        """The address of the head."""
+        return f"{self.module}[{self.head}]"
 
 
 def run(context: LabContext) -> LabResult:
-    """Train with few and many heads, look at each, draw."""
-    counts, seeds = context.by_effort([ONE, SEVERAL], [1, 2, 4, 8, 16], [1, 2, 4, 8, 16]), range(1, 4)
-    right = {count: [two_places(context, count, seed) for seed in seeds] for count in counts}
-    context.log(f"  two places at once: {_means(right, '.0%')}")
-    tried = context.by_effort([], [ONE, SEVERAL, 16], [ONE, SEVERAL, 16])
+    """Train with few and many heads, and describe every head of a translation model."""
+    counts, seeds = context.by_effort([SINGLE, MULTIPLE], [1, 2, 4, 8, 16], [1, 2, 4, 8, 16]), range(1, 4)
+    accuracies = {count: [two_position_accuracy(context, count, seed) for seed in seeds] for count in counts}
+    context.log(f"  two positions: {_means(accuracies, '.0%')}")
+    translated = context.by_effort([], [SINGLE, MULTIPLE, 16], [SINGLE, MULTIPLE, 16])
     pairs = translation_data(context).test[: context.by_effort(80, 200, 300)]
-    worth: dict[int, list[float]] = {}
-    for count in tried:
-        models = [
-            train_for_comparison(context, {"model": {"heads": count}}, f"a translator, heads: {count}", n)
-            for n in seeds
-        ]
-        worth[count] = [reference_perplexity(model, pairs) for model in models]
-    if worth:
-        context.log(f"  perplexity: {_means(worth, '.3f')}")
-    parts = what_heads_do(train_translator(context, {}, "a translator"), pairs[: context.by_effort(16, 40, 60)])
-    differ = fmean(part.elsewhere for part in parts)
-    costs = [part.cost for part in parts]
-    needed, spare = max(parts, key=lambda part: part.cost), min(parts, key=lambda part: part.cost)
-    ahead = min(right[SEVERAL]) > max(right[ONE])
-    translates = not worth or max(worth[SEVERAL]) < min(worth[ONE])
+    perplexities: dict[int, list[float]] = {}
+    for count in translated:
+        settings, name = {"model": {"heads": count}}, f"a translation model with {count} heads"
+        models = [train_for_comparison(context, settings, name, seed) for seed in seeds]
+        perplexities[count] = [reference_perplexity(model, pairs) for model in models]
+    if perplexities:
+        context.log(f"  perplexity: {_means(perplexities, '.3f')}")
+    model = train_translator(context, {}, "a translation model")
+    heads = describe_heads(model, pairs[: context.by_effort(16, 40, 60)])
+    difference = fmean(head.difference for head in heads)
+    costs = [head.cost for head in heads]
+    highest, lowest = max(heads, key=lambda head: head.cost), min(heads, key=lambda head: head.cost)
+    better = min(accuracies[MULTIPLE]) > max(accuracies[SINGLE])
+    better_translation = not perplexities or max(perplexities[MULTIPLE]) < min(perplexities[SINGLE])
     return LabResult(
-        holds=ahead and translates and differ >= LEAST,
-        summary=f"Asked for two places at once, a layer with one head is right at {fmean(right[ONE]):.0%} of the places, "
-        f"with {SEVERAL} at {fmean(right[SEVERAL]):.0%} (guessing: {SYMBOLS**-2:.0%}; seeds: {len(seeds)}): "
-        f"{_ahead(ahead)}.{_translated(worth, comparison_steps(context), translates)} Of the {len(parts)} heads of one translator, "
-        f"two of the same sub-layer give {differ:.0%} of their attention to other places. {needed.name} is "
-        f"needed most: without it a translation loses {needed.cost:.1f} nats; the median head is worth "
-        f"{_signed(median(costs), 2)}, and {spare.name} {_signed(spare.cost, 2)}.",
+        holds=better and better_translation and difference >= MIN_DIFFERENCE,
+        summary=f"On the two-position task the accuracy is {fmean(accuracies[SINGLE]):.0%} with one head and "
+        f"{fmean(accuracies[MULTIPLE]):.0%} with {MULTIPLE} (chance: {SYMBOLS**-2:.0%}; seeds: {len(seeds)}): "
+        f"{_comparison(better)}.{_translation_summary(perplexities, comparison_steps(context), better_translation)} "
+        f"The attention of two heads of the same sub-layer differs by {difference:.0%} on average ({len(heads)} heads "
+        f"of one translation model). Ablating {highest.name} costs the most, {highest.cost:.1f} nats per translation; "
+        f"the median over heads is {_signed(median(costs), 2)}, and {lowest.name} costs {_signed(lowest.cost, 2)}.",
         numbers={
-            "right at two places": {str(count): each for count, each in right.items()},
-            "perplexity": {str(count): each for count, each in worth.items()},
-            "elsewhere": differ,
-            "heads": [asdict(part) for part in parts],
+            "two_position_accuracy": {str(count): values for count, values in accuracies.items()},
+            "perplexity": {str(count): values for count, values in perplexities.items()},
+            "mean_head_difference": difference,
+            "heads": [asdict(head) for head in heads],
         },
-        figures=[_draw(right, worth, parts)],
-        tables=[_table(parts)],
+        figures=[_figure(accuracies, perplexities, heads)],
+        tables=[_table(heads)],
     )
 
 
-def two_places(context: LabContext, heads: int, seed: int) -> float:
-    """How often a layer with so many heads is right, after training, about the symbols at two places before."""
+def two_position_accuracy(context: LabContext, heads: int, seed: int) -> float:
+    """Train a layer with this number of heads on the two-position task and return its accuracy."""
     torch.manual_seed(seed)
     settings = {"width": 32, "layers": 1, "heads": heads, "feed_forward": 64, "norm_order": "pre"}
-    network = build(
-        DecoderOnlyConfig.model_validate({"vocab_size": SYMBOLS**2 + FIRST_SYMBOL, "dropout": 0.0, **settings})
-    )
-    fit(network, paired(32, seed), context.by_effort(250, 400, 600), learning_rate=1e-2)
-    return accuracy(network, next(paired(256, seed + 1000)))
+    config = DecoderOnlyConfig.model_validate({"vocab_size": SYMBOLS**2 + FIRST_SYMBOL, "dropout": 0.0, **settings})
+    network = build(config)
+    fit(network, two_position_task(32, seed), context.by_effort(250, 400, 600), learning_rate=1e-2)
+    return accuracy(network, next(two_position_task(256, seed + 1000)))
 
 
-def paired(batch: int, seed: int) -> Iterator[SymbolBatch]:
-    """Rows of symbols; at each the two that stood PLACES before it are asked for, in their order, as one token."""
-    random = torch.Generator().manual_seed(seed)
-    near, far = PLACES
+def two_position_task(batch: int, seed: int) -> Iterator[SymbolBatch]:
+    """Yield symbols whose labels combine the two symbols OFFSETS back, in order, into one token."""
+    generator = torch.Generator().manual_seed(seed)
+    near, far = OFFSETS
     while True:
-        given = torch.randint(SYMBOLS, (batch, LENGTH), generator=random)
-        wanted = given.roll(near, 1) * SYMBOLS + given.roll(far, 1)
-        asked = torch.ones(batch, LENGTH, dtype=torch.bool)
-        asked[:, :far] = False
-        yield SymbolBatch(FIRST_SYMBOL + given, FIRST_SYMBOL + wanted, asked)
+        symbols = torch.randint(SYMBOLS, (batch, LENGTH), generator=generator)
+        labels = symbols.roll(near, 1) * SYMBOLS + symbols.roll(far, 1)
+        label_mask = torch.ones(batch, LENGTH, dtype=torch.bool)
+        label_mask[:, :far] = False
+        yield SymbolBatch(FIRST_SYMBOL + symbols, FIRST_SYMBOL + labels, label_mask)
 
 
-def what_heads_do(model: Model, pairs: Sequence[Pair]) -> list[Part]:
-    """Every head of a translator, in the mean over pairs that it is made to read."""
-    seen: dict[tuple[str, int], list[tuple[float, float, float, dict[str, float]]]] = defaultdict(list)
+def describe_heads(model: Model, pairs: Sequence[Pair]) -> list[HeadDescription]:
+    """Return a description of every head of a translation model, averaged over pairs with forced targets."""
+    values: dict[tuple[str, int], list[tuple[float, float, float, dict[str, float]]]] = defaultdict(list)
     for pair in pairs:
         trace = model.look(pair.source, target=pair.target)
-        for one in trace.head_costs():
-            place = f"{one.stack}.{one.layer}.{one.part}"
-            weights = trace.activation(f"{place}.weights")  # (heads, queries, keys)
-            looks = where(weights[one.head], crossing=one.part == "cross_attention")
-            seen[place, one.head].append((one.entropy, one.cost or 0.0, elsewhere(weights, one.head), looks))
-    parts = []
-    for (place, head), found in seen.items():
-        entropies, costs, others, looked = zip(*found, strict=True)
-        shares = {name: fmean(one[name] for one in looked) for name in looked[0]}
-        most = max(shares, key=shares.__getitem__)
-        parts.append(Part(place, head, fmean(entropies), fmean(costs), fmean(others), most, shares[most]))
-    return parts
+        for head in trace.head_costs():
+            module = f"{head.stack}.{head.layer}.{head.part}"
+            weights = trace.activation(f"{module}.weights")  # (heads, queries, keys)
+            attention = attention_by_position(weights[head.head], cross=head.part == "cross_attention")
+            difference = head_difference(weights, head.head)
+            values[module, head.head].append((head.entropy, head.cost or 0.0, difference, attention))
+    heads = []
+    for (module, index), rows in values.items():
+        entropies, costs, differences, attentions = zip(*rows, strict=True)
+        attention = {name: fmean(row[name] for row in attentions) for name in attentions[0]}
+        most = max(attention, key=attention.__getitem__)
+        means = fmean(entropies), fmean(costs), fmean(differences)
+        heads.append(HeadDescription(module, index, *means, most, attention[most]))
+    return heads
 
 
-def elsewhere(weights: Tensor, head: int) -> float:
-    """How much of a head's attention goes elsewhere than that of another, the mean over all others.
+def head_difference(weights: Tensor, head: int) -> float:
+    """Return half the L1 distance of the weights of a head to those of the others, averaged over queries and heads.
 
     weights (heads, queries, keys), whose rows sum to one.
 
     >>> import torch
-    >>> elsewhere(torch.stack([torch.eye(3), torch.eye(3).roll(1, 0)]), 0)
+    >>> head_difference(torch.stack([torch.eye(3), torch.eye(3).roll(1, 0)]), 0)
     1.0
     """
-    moved = (weights - weights[head]).abs().sum(-1).mean(-1) / 2  # (heads)
-    return float(moved.sum()) / max(1, len(weights) - 1)
+    distances = (weights - weights[head]).abs().sum(-1).mean(-1) / 2  # (heads)
+    return float(distances.sum()) / max(1, len(weights) - 1)
 
 
-def where(weights: Tensor, *, crossing: bool) -> dict[str, float]:
-    """How much of a head's attention goes to places that have a name; weights (queries, keys).
+def attention_by_position(weights: Tensor, *, cross: bool) -> dict[str, float]:
+    """Return the mean attention to the first, last, same and neighboring positions; weights (queries, keys).
 
     >>> import torch
-    >>> where(torch.eye(3), crossing=False)["itself"]
+    >>> attention_by_position(torch.eye(3), cross=False)["itself"]
     1.0
     """
     rows = len(weights)
-    looks = {"the first": float(weights[:, 0].mean()), "the last": float(weights[:, -1].mean())}
-    if not crossing:
-        looks["itself"] = float(weights.diagonal().mean())
-        looks["the one before"] = float(weights.diagonal(-1).sum()) / rows
-        looks["the one after"] = float(weights.diagonal(1).sum()) / rows
+    attention = {"first": float(weights[:, 0].mean()), "last": float(weights[:, -1].mean())}
+    if not cross:
+        attention["itself"] = float(weights.diagonal().mean())
+        attention["previous"] = float(weights.diagonal(-1).sum()) / rows
+        attention["next"] = float(weights.diagonal(1).sum()) / rows
     else:
-        looks["the same place"] = float(weights.diagonal().sum()) / rows
-    return looks
+        attention["same position"] = float(weights.diagonal().sum()) / rows
+    return attention
 
 
-def _means(found: Mapping[int, Sequence[float]], shape: str) -> str:
-    return ", ".join(f"{format(fmean(each), shape)} with {count}" for count, each in found.items())
+def _means(values: Mapping[int, Sequence[float]], number_format: str) -> str:
+    return ", ".join(f"{format(fmean(row), number_format)} with {_heads(count)}" for count, row in values.items())
 
 
-def _ahead(ahead: bool) -> str:
-    return "every seed with several is ahead of every seed with one" if ahead else "the seeds overlap"
+def _comparison(better: bool) -> str:
+    return f"every seed with {MULTIPLE} heads is better than every seed with one" if better else "the seeds overlap"
 
 
-def _translated(worth: Mapping[int, Sequence[float]], steps: int, ahead: bool) -> str:
-    if not worth:
+def _translation_summary(perplexities: Mapping[int, Sequence[float]], steps: int, better: bool) -> str:
+    if not perplexities:
         return ""
+    single, multiple = perplexities[SINGLE], perplexities[MULTIPLE]
     return (
-        f" In translation the perplexity after {steps} steps is {fmean(worth[ONE]):.3f} with one head (seeds: "
-        f"{min(worth[ONE]):.3f} to {max(worth[ONE]):.3f}) and {fmean(worth[SEVERAL]):.3f} with {SEVERAL} "
-        f"({min(worth[SEVERAL]):.3f} to {max(worth[SEVERAL]):.3f}): {_ahead(ahead)}."
+        f" In translation the perplexity after {steps} steps is {fmean(single):.3f} with one head (seeds: "
+        f"{min(single):.3f} to {max(single):.3f}) and {fmean(multiple):.3f} with {MULTIPLE} ({min(multiple):.3f} to "
+        f"{max(multiple):.3f}): {_comparison(better)}."
     )
 
 
 def _signed(value: float, digits: int) -> str:
-    """A number that may be negative, with a true minus, and zero without one.
+    """Format a number that may be negative, without a negative zero.
 
     >>> _signed(-0.04, 1), _signed(-1.26, 1)
     ('0.0', '−1.3')
@@ -220,40 +217,42 @@ def _signed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def _draw(
-    right: Mapping[int, Sequence[float]], worth: Mapping[int, Sequence[float]], parts: Sequence[Part]
+def _figure(
+    accuracies: Mapping[int, Sequence[float]],
+    perplexities: Mapping[int, Sequence[float]],
+    heads: Sequence[HeadDescription],
 ) -> LabFigure:
-    places = list(dict.fromkeys(part.place for part in parts))
-    costs = [[part.cost for part in parts if part.place == place] for place in places]
-    most = max(max(row) for row in costs)
-    charts = [("right about two places at once", right, ".0%")]
-    if worth:
-        charts.append(("perplexity of translations; less is better", worth, ".3f"))
+    modules = list(dict.fromkeys(head.module for head in heads))
+    costs = [[head.cost for head in heads if head.module == module] for module in modules]
+    maximum = max(max(row) for row in costs)
+    charts = [("accuracy of the two-position task", accuracies, ".0%")]
+    if perplexities:
+        charts.append(("perplexity of translations (lower is better)", perplexities, ".3f"))
     with plot_style():
         figure = new_figure(11, 3.6)
         *axes, last = figure.subplots(1, len(charts) + 1, width_ratios=[1] * len(charts) + [1.4])
-        for ax, (title, found, shape) in zip(axes, charts, strict=True):
-            dots(ax, {_heads(count): each for count, each in found.items()}, title=title, number_format=shape)
+        for ax, (title, values, number_format) in zip(axes, charts, strict=True):
+            dots(ax, {_heads(count): row for count, row in values.items()}, title=title, number_format=number_format)
         matrix(
             last,
-            [[max(0.0, cost) / most for cost in row] for row in costs],
-            places,
+            [[max(0.0, cost) / maximum for cost in row] for row in costs],
+            modules,
             [f"head {n}" for n in range(len(costs[0]))],
-            title="nats that a translation loses without a head",
+            title="log-probability lost without a head (nats)",
             texts=[[_signed(cost, 1) for cost in row] for row in costs],
         )
         last.set_aspect("auto")
         for label in last.get_xticklabels():
             label.set(rotation=0, ha="center")
-    translators = "perplexity of translators by their number of heads; " if worth else ""
+    translation = "perplexity of translation models by number of heads; " if perplexities else ""
     return LabFigure(
         "heads",
-        "Networks with few and many heads that cost the same, lines from the lowest seed to the highest; and each head "
-        "of a translator, switched off alone.",
+        "Networks with few and many heads of equal total size (lines: range over seeds), and the cost of ablating each "
+        "head of a translation model.",
         figure,
-        f"How often a layer is right about two places at once, by its number of heads: {_means(right, '.0%')}; "
-        f"{translators}and a matrix of what it costs a translation to switch off each head of a translator, "
-        f"from {_signed(min(map(min, costs)), 1)} to {most:.1f} nats.",
+        f"Accuracy of the two-position task by number of heads: {_means(accuracies, '.0%')}; {translation}and a matrix "
+        f"of the cost of ablating each head of a translation model, from {_signed(min(map(min, costs)), 1)} to "
+        f"{maximum:.1f} nats.",
     )
 
 
@@ -261,16 +260,16 @@ def _heads(count: int) -> str:
     return f"{count} head{'s' if count > 1 else ''}"
 
 
-def _table(parts: Sequence[Part]) -> LabTable:
+def _table(heads: Sequence[HeadDescription]) -> LabTable:
     rows = [
         [
-            part.name,
-            f"{part.entropy:.2f}",
-            _signed(part.cost, 2),
-            f"{part.looks_at} ({part.share:.0%})",
-            f"{part.elsewhere:.0%}",
+            head.name,
+            f"{head.entropy:.2f}",
+            _signed(head.cost, 2),
+            f"{head.attends_to} ({head.attention:.0%})",
+            f"{head.difference:.0%}",
         ]
-        for part in parts
+        for head in heads
     ]
-    head = ["head", "entropy, nats", "cost, nats", "looks most at", "elsewhere than others"]
-    return LabTable("Every head of a translator", head, rows)
+    header = ["head", "entropy (nats)", "cost (nats)", "attends most to", "difference from others"]
+    return LabTable("Heads of a translation model", header, rows)

@@ -1,4 +1,4 @@
-"""What one layer costs as the text grows: full attention, its sparse and low-rank relatives, and an LSTM."""
+"""Cost of one layer by sequence length: full, sparse and low-rank attention, and an LSTM."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -26,129 +26,128 @@ from regard.nn.taps import open_taps
 from regard.plotting import new_figure, plot_style
 
 METHOD = """
-One layer reads one text of n tokens and is trained on it for a step: forward and backward. The layers are
-self-attention of an encoder (projections, residual connection and norm, but no feed-forward layer, which costs all of
-them the same) with full attention, with Linformer's mixtures, with BigBird's blocks and with a window; and an LSTM of
-the same width, in one direction. Full attention comes twice: with the fused kernel that training uses, which computes
-scores piece by piece and never writes them all down, and with the weights kept, as the formula is written.
+One layer processes one sequence of n tokens, forward and backward. The layers are encoder self-attention (with
+projections, residual connection and normalization but no feed-forward layer, whose cost is the same for all) with full
+attention, Linformer, BigBird and a sliding window; and a unidirectional LSTM of the same width. Full attention is
+measured twice: with the fused kernel that training uses, which computes the weights in blocks and never stores all of
+them, and with materialized weights, as in the formula.
 
-Counted are, while a pass is made, the floating-point operations in matrix products that it asks for and the bytes that
-its tensors hold at most; then the time of the fastest of several passes, in which the layers take turns: with one
-thread the processor's, with several the clock's. Growth is from the longest text but one to the longest, which is twice
-as long.
+Measured are the FLOPs of matrix products and the peak memory of tensors during a pass, and the minimum time over
+several rounds in which the layers take turns (CPU time with one thread, wall-clock time with more). Growth is the cost
+of the longest sequence divided by that of half its length.
 """
 LIMITATIONS = """
-Cost is not quality: Linformer, BigBird and the window see less than full attention, and what they miss depends on the
-task. Their cost in proportion to n holds for a fixed number of mixtures, blocks, or neighbours. Short texts are no
-reason to leave full attention: there the projections cost more than the scores. Kernels that do several products at
-once, the fused attention and the LSTM's, are taken to do those that their formulas need for the matrices they are
-given. Memory that a kernel uses inside and gives back before it ends is not counted, nor are the parameters. Of the
-LSTM the picture says nothing about its steps, which wait for each other.
+Cost is not quality: Linformer, BigBird and the window use less context than full attention, and the effect depends on
+the task. Their linear cost holds for a fixed projected length, number of blocks and window. On short sequences full
+attention is no disadvantage, because the projections cost more than the scores. Fused kernels of attention and LSTM are
+counted with the FLOPs that their formulas need. Memory that a kernel frees before it returns is not counted, nor are
+the parameters. The sequential steps of the LSTM are the subject of the lab `steps`.
 """
 
-FULL, LINFORMER, BIGBIRD, WINDOW, LSTM, KEPT = "full", "Linformer", "BigBird", "window", "LSTM", "full, weights kept"
-LEAN = (LINFORMER, BIGBIRD, WINDOW, LSTM)
-LARGEST_KEPT = 4096  # the weights of longer texts would fill an ordinary machine's memory
-VOCABULARY = 16
-Found = dict[str, dict[int, float]]  # by layer and length
+FULL, LINFORMER, BIGBIRD, WINDOW, LSTM = "full", "Linformer", "BigBird", "window", "LSTM"
+MATERIALIZED = "full, materialized"
+LINEAR = (LINFORMER, BIGBIRD, WINDOW, LSTM)
+MAX_MATERIALIZED = 4096  # tokens; the weights of longer sequences may not fit in memory
+VOCAB_SIZE = 16
+CostByLength = dict[str, dict[int, float]]  # by layer and sequence length
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Of the layers: the model's width, Linformer's mixtures, BigBird's blocks, and how far the window reaches."""
+class LayerSizes:
+    """Width of the layers, Linformer's projected length, BigBird's block size and the window."""
 
     width: int
-    mixtures: int
-    block: int
-    reach: int
+    projected_length: int
+    block_size: int
+    window: int
 
 
 def run(context: LabContext) -> LabResult:
-    """Count, measure, draw."""
+    """Count FLOPs and memory, and measure the time."""
     lengths = context.by_effort([256, 512, 1024], [2**n for n in range(9, 14)], [2**n for n in range(9, 15)])
-    sizes = context.by_effort(Sizes(64, 64, 16, 32), Sizes(128, 256, 64, 128), Sizes(128, 256, 64, 128))
+    sizes = context.by_effort(LayerSizes(64, 64, 16, 32), LayerSizes(128, 256, 64, 128), LayerSizes(128, 256, 64, 128))
     passes = [
-        Pass(name, length, _network(settings(length)))
+        LayerPass(name, length, _network(config(length)))
         for length in lengths
-        for name, settings in _layers(sizes).items()
-        if name != KEPT or length <= LARGEST_KEPT
+        for name, config in _configs(sizes).items()
+        if name != MATERIALIZED or length <= MAX_MATERIALIZED
     ]
-    costs = [one.costs() for one in passes]
-    work = _by_layer(passes, (cost.operations / 1e9 for cost in costs))
+    costs = [layer_pass.cost() for layer_pass in passes]
+    flops = _by_layer(passes, (cost.flops / 1e9 for cost in costs))
     memory = _by_layer(passes, (cost.bytes / 2**20 for cost in costs))
-    context.log(f"  memory: {', '.join(f'{name} {_last(found):,.0f} MB' for name, found in memory.items())}")
-    seconds = _by_layer(passes, best_times([one.go for one in passes], rounds=context.by_effort(5, 3, 5)))
+    context.log(f"  memory: {', '.join(f'{name} {_longest(values):,.0f} MB' for name, values in memory.items())}")
+    times = best_times([layer_pass.run for layer_pass in passes], rounds=context.by_effort(5, 3, 5))
+    seconds = _by_layer(passes, times)
     growth = {
-        what: {name: _growth(found) for name, found in layers.items()}
-        for what, layers in (("operations", work), ("memory", memory), ("time", seconds))
+        measure: {name: _growth(values) for name, values in layers.items()}
+        for measure, layers in (("flops", flops), ("memory", memory), ("time", seconds))
     }
-    slowest = max(_last(seconds[name]) for name in LEAN if name != LSTM)
+    slowest = max(_longest(seconds[name]) for name in LINEAR if name != LSTM)
     return LabResult(
-        holds=min(growth["operations"][FULL], growth["operations"][KEPT], growth["memory"][KEPT]) > 3.2
-        and all(growth[what][name] < 2.4 for what in ("operations", "memory") for name in LEAN)
-        and (context.effort == "quick" or _last(seconds[FULL]) > 1.5 * slowest),
-        summary=_said(lengths[-1], growth, memory, seconds),
+        holds=min(growth["flops"][FULL], growth["flops"][MATERIALIZED], growth["memory"][MATERIALIZED]) > 3.2
+        and all(growth[measure][name] < 2.4 for measure in ("flops", "memory") for name in LINEAR)
+        and (context.effort == "quick" or _longest(seconds[FULL]) > 1.5 * slowest),
+        summary=_summary(lengths[-1], growth, memory, seconds),
         numbers={
             "lengths": lengths,
-            "gigaflops": work,
+            "gigaflops": flops,
             "megabytes": memory,
             "seconds": seconds,
-            "growth_when_length_doubles": growth,
+            "growth_per_doubling": growth,
         },
-        figures=[_draw(work, memory, seconds)],
-        tables=[_table(work, memory, seconds, growth)],
+        figures=[_figure(flops, memory, seconds)],
+        tables=[_table(flops, memory, seconds, growth)],
     )
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Of a pass: floating-point operations in its matrix products, and the bytes that its tensors hold at most."""
+class PassCost:
+    """FLOPs of the matrix products of a pass, and the peak bytes of its tensors."""
 
-    operations: int
+    flops: int
     bytes: int
 
 
 @dataclass(frozen=True)
-class Pass:
-    """A layer that reads a text of this length, forward and backward."""
+class LayerPass:
+    """Forward and backward pass of a layer over a sequence of this length."""
 
     name: str
     length: int
     network: Network
 
-    def go(self) -> None:
-        """Once."""
+    def run(self) -> None:
+        """Run the pass once."""
         self.network.zero_grad()
-        with self._keeping():
+        with self._materialized():
             self._states().square().mean().backward()
 
-    def costs(self) -> Costs:
-        """What one pass asks for."""
-        held, products = TensorMemory(), flop_counter()
-        with held, products:
-            self.go()
-        return Costs(products.get_total_flops(), held.peak)
+    def cost(self) -> PassCost:
+        """Return the cost of one pass."""
+        memory, counter = TensorMemory(), flop_counter()
+        with memory, counter:
+            self.run()
+        return PassCost(counter.get_total_flops(), memory.peak)
 
     def _states(self) -> Tensor:
-        random = torch.Generator().manual_seed(self.length)
-        ids = torch.randint(VOCABULARY, (1, self.length), generator=random)
+        generator = torch.Generator().manual_seed(self.length)
+        ids = torch.randint(VOCAB_SIZE, (1, self.length), generator=generator)
         return self.network.encode(ids).states if self.network.encodes else self.network.decode(ids)
 
-    def _keeping(self) -> AbstractContextManager[Any]:
-        """An open tap on the weights has them written down."""
-        return (
-            open_taps(self.network, "encoder.layers.0.attention.kernel.weights") if self.name == KEPT else nullcontext()
-        )
+    def _materialized(self) -> AbstractContextManager[Any]:
+        """Open the tap of the weights, which disables the fused kernel, where they are to be materialized."""
+        tap = "encoder.layers.0.attention.kernel.weights"
+        return open_taps(self.network, tap) if self.name == MATERIALIZED else nullcontext()
 
 
-def _layers(sizes: Sizes) -> dict[str, Callable[[int], ModelConfig]]:
-    """The settings of each layer, for texts of a length."""
+def _configs(sizes: LayerSizes) -> dict[str, Callable[[int], ModelConfig]]:
+    """Return the settings of each layer by sequence length."""
 
     def encoder(
         attention: FullAttentionConfig | LinformerAttentionConfig | BigBirdAttentionConfig | WindowAttentionConfig,
     ) -> ModelConfig:
         return EncoderOnlyConfig(
-            vocab_size=VOCABULARY,
+            vocab_size=VOCAB_SIZE,
             width=sizes.width,
             layers=1,
             heads=2,
@@ -159,85 +158,89 @@ def _layers(sizes: Sizes) -> dict[str, Callable[[int], ModelConfig]]:
 
     return {
         FULL: lambda length: encoder(FullAttentionConfig()),
-        LINFORMER: lambda length: encoder(LinformerAttentionConfig(projected_length=sizes.mixtures, max_length=length)),
-        BIGBIRD: lambda length: encoder(BigBirdAttentionConfig(block_size=sizes.block)),
-        WINDOW: lambda length: encoder(WindowAttentionConfig(window=sizes.reach)),
-        LSTM: lambda length: RecurrentLanguageModelConfig(
-            vocab_size=VOCABULARY, width=sizes.width, layers=1, dropout=0.0
+        LINFORMER: lambda length: encoder(
+            LinformerAttentionConfig(projected_length=sizes.projected_length, max_length=length)
         ),
-        KEPT: lambda length: encoder(FullAttentionConfig()),
+        BIGBIRD: lambda length: encoder(BigBirdAttentionConfig(block_size=sizes.block_size)),
+        WINDOW: lambda length: encoder(WindowAttentionConfig(window=sizes.window)),
+        LSTM: lambda length: RecurrentLanguageModelConfig(
+            vocab_size=VOCAB_SIZE, width=sizes.width, layers=1, dropout=0.0
+        ),
+        MATERIALIZED: lambda length: encoder(FullAttentionConfig()),
     }
 
 
-def _network(settings: ModelConfig) -> Network:
+def _network(config: ModelConfig) -> Network:
     torch.manual_seed(0)
-    return build(settings)
+    return build(config)
 
 
-def _by_layer(passes: Iterable[Pass], values: Iterable[float]) -> Found:
-    found: Found = {}
-    for one, value in zip(passes, values, strict=True):
-        found.setdefault(one.name, {})[one.length] = value
-    return found
+def _by_layer(passes: Iterable[LayerPass], values: Iterable[float]) -> CostByLength:
+    costs: CostByLength = {}
+    for layer_pass, value in zip(passes, values, strict=True):
+        costs.setdefault(layer_pass.name, {})[layer_pass.length] = value
+    return costs
 
 
-def _last(found: Mapping[int, float]) -> float:
-    return found[max(found)]
+def _longest(values: Mapping[int, float]) -> float:
+    return values[max(values)]
 
 
-def _growth(found: Mapping[int, float]) -> float:
-    """How many times as much the longest text costs as the one of half its length."""
-    return _last(found) / found[max(found) // 2]
+def _growth(values: Mapping[int, float]) -> float:
+    """Return the cost of the longest sequence divided by that of half its length."""
+    return _longest(values) / values[max(values) // 2]
 
 
-def _said(longest: int, growth: Mapping[str, Mapping[str, float]], memory: Found, seconds: Found) -> str:
-    def listed(costs: Mapping[str, float]) -> str:
-        return ", ".join(f"{name} {costs[name]:.1f}" for name in LEAN)
+def _summary(
+    longest: int, growth: Mapping[str, Mapping[str, float]], memory: CostByLength, seconds: CostByLength
+) -> str:
+    def linear(measure: str) -> str:
+        return ", ".join(f"{name} {growth[measure][name]:.1f}" for name in LINEAR)
 
-    kept = max(memory[KEPT])
-    times = ", ".join(f"{name} {1000 * _last(seconds[name]):,.0f}" for name in (FULL, *LEAN))
+    length = max(memory[MATERIALIZED])
+    times = ", ".join(f"{name} {1000 * _longest(seconds[name]):,.0f}" for name in (FULL, *LINEAR))
     return (
-        f"When the text doubles, full attention takes {growth['operations'][FULL]:.1f} times the operations "
-        f"({listed(growth['operations'])}), and with its weights kept {growth['memory'][KEPT]:.1f} times the memory "
-        f"({listed(growth['memory'])}). The fused kernel never has all weights at once: it needs "
-        f"{memory[FULL][kept]:,.0f} MB for {kept:,} tokens where keeping them needs {memory[KEPT][kept]:,.0f} MB, and "
-        f"{growth['memory'][FULL]:.1f} times as much for twice the text. Milliseconds for {longest:,} tokens on this "
-        f"machine: {times}."
+        f"When the length doubles, the FLOPs of full attention grow {growth['flops'][FULL]:.1f} times "
+        f"({linear('flops')}), and its memory with materialized weights {growth['memory'][MATERIALIZED]:.1f} times "
+        f"({linear('memory')}). The fused kernel never stores all weights: it needs {memory[FULL][length]:,.0f} MB for "
+        f"{length:,} tokens instead of {memory[MATERIALIZED][length]:,.0f} MB, and its memory grows "
+        f"{growth['memory'][FULL]:.1f} times. Milliseconds for {longest:,} tokens on this machine: {times}."
     )
 
 
-def _draw(work: Found, memory: Found, seconds: Found) -> LabFigure:
-    ms = {name: {n: 1000 * value for n, value in found.items()} for name, found in seconds.items()}
-    panels = (("operations, 10⁹", work), ("memory at most, MB", memory), ("time, ms", ms))
-    said = []
+def _figure(flops: CostByLength, memory: CostByLength, seconds: CostByLength) -> LabFigure:
+    ms = {name: {n: 1000 * value for n, value in values.items()} for name, values in seconds.items()}
+    panels = (("GFLOPs", flops), ("peak memory (MB)", memory), ("time (ms)", ms))
+    descriptions = []
     with plot_style():
         figure = new_figure(12, 4)
         for ax, (title, costs) in zip(figure.subplots(1, 3), panels, strict=True):
-            lines = {name: LineSeries(list(found), list(found.values())) for name, found in costs.items()}
-            said.append(
-                line_chart(ax, lines, title=title, xlabel="n, the length of the text", xscale="log", yscale="log")
-            )
+            lines = {name: LineSeries(list(values), list(values.values())) for name, values in costs.items()}
+            description = line_chart(ax, lines, title=title, xlabel="sequence length n", xscale="log", yscale="log")
+            descriptions.append(description)
     return LabFigure(
         "quadratic",
-        "Both axes by powers: what one layer costs, forward and backward, as the text grows.",
+        "Cost of one layer, forward and backward, by sequence length (log-log axes).",
         figure,
-        f"Three charts, both axes by powers. {' '.join(said)}",
+        f"Three line charts with log-log axes. {' '.join(descriptions)}",
     )
 
 
-def _table(work: Found, memory: Found, seconds: Found, growth: Mapping[str, Mapping[str, float]]) -> LabTable:
-    head = ["layer", "tokens", "10⁹ operations", "×", "MB", "×", "ms", "×"]
+def _table(
+    flops: CostByLength, memory: CostByLength, seconds: CostByLength, growth: Mapping[str, Mapping[str, float]]
+) -> LabTable:
+    header = ["layer", "tokens", "GFLOPs", "growth", "MB", "growth", "ms", "growth"]
     rows = [
         [
             name,
-            f"{max(found):,}",
-            format_number(_last(found)),
-            f"{growth['operations'][name]:.1f}",
-            format_number(_last(memory[name])),
+            f"{max(values):,}",
+            format_number(_longest(values)),
+            f"{growth['flops'][name]:.1f}",
+            format_number(_longest(memory[name])),
             f"{growth['memory'][name]:.1f}",
-            format_number(1000 * _last(seconds[name])),
+            format_number(1000 * _longest(seconds[name])),
             f"{growth['time'][name]:.1f}",
         ]
-        for name, found in work.items()
+        for name, values in flops.items()
     ]
-    return LabTable("The longest text of each, and how many times as much it costs as half of it", head, rows)
+    return LabTable("Cost of the longest sequence, and its growth over half the length", header, rows)

@@ -1,4 +1,4 @@
-"""One matrix for source, target and prediction, or one for each: what it costs, and what it is worth."""
+"""Weight tying: one matrix for source embedding, target embedding and output projection, or separate ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,116 +19,121 @@ from regard.labs.trials.translators import (
 )
 from regard.plotting import new_figure, plot_style
 
-FEW = 60  # sentences to learn from in a quick run
+QUICK_PAIRS = 60  # training pairs with quick effort
 METHOD = f"""
-Translators that differ in nothing but what they share: one matrix for the embeddings of both languages and for the
-projection before the softmax, as in the paper (§3.4); a matrix of its own for the projection; matrices of their own for
-the two languages; or three different matrices. All are trained for the same number of steps on the same batches, the
-first and the last with several seeds, and measured on sentences that they have not seen: perplexity of the right
-translations, and BLEU of greedy ones. A quick run teaches them {FEW} sentences only: of all that it has they would
-learn everything, and show no difference for that reason.
+Translation models that differ only in weight tying: one matrix for the embeddings of both languages and the output
+projection, as in the paper (§3.4); a separate output projection; separate embeddings for the two languages; or three
+separate matrices. All are trained for the same number of steps on the same batches, the first and the last with several
+seeds, and evaluated on test sentences: perplexity of the references, and BLEU of greedy translations. With quick effort
+they are trained on {QUICK_PAIRS} pairs only, because on the whole toy corpus all of them would be perfect.
 
-Nothing is lost if by both measures the mean with all shared is no worse than the worst seed with nothing shared.
+Tying costs nothing if, by both measures, the mean with all matrices tied is no worse than the worst seed with none
+tied.
 
 {TRANSLATION_SETUP}
 """
 LIMITATIONS = """
-Both languages here are written in the same letters and share names and pieces of words; one matrix for both makes less
-sense for languages that do not. Vocabularies are small here and so is what sharing saves in numbers; its share of the
-whole grows with the vocabulary and shrinks with depth: in the paper's base model, 37,000 tokens of 512 numbers are 19
-of its 65 million, and three matrices would be 57. What is compared is a moment of training: what learns more slowly
-looks worse than it would in the end. One reason for that could be mended: a fresh decoder that shares its matrix
-expects the token which it has just read, unless its last gains begin with both signs, as ours do.
+Both languages here use the same alphabet and share names and subwords; tying their embeddings makes less sense for
+languages that do not. The vocabularies are small, and so are the savings; their fraction grows with the vocabulary and
+shrinks with depth: in the paper's base model 37,000 tokens of width 512 are 19 of 65 million parameters, and three
+matrices would be 57. The models are compared before convergence: one that learns more slowly looks worse than it would
+in the end. One reason for slower learning is removed here: an untrained decoder with tied output predicts the token it
+was just given, unless the last normalization weights start with both signs, as they do in regard.
 """
 
-MEASURES = ("perplexity", "bleu")
+TIED, UNTIED = "all tied", "none tied"
 VARIANTS: dict[str, Settings] = {
-    "all shared": {},
-    "own projection": {"model": {"tie_output": False}},
-    "own source": {"model": {"share_embeddings": False}},
-    "nothing shared": {"model": {"share_embeddings": False, "tie_output": False}},
+    TIED: {},
+    "separate output": {"model": {"tie_output": False}},
+    "separate source": {"model": {"share_embeddings": False}},
+    UNTIED: {"model": {"share_embeddings": False, "tie_output": False}},
 }
-SHARED, APART = "all shared", "nothing shared"
 
 
 def run(context: LabContext) -> LabResult:
-    """Train, measure, draw."""
-    names = context.by_effort([SHARED, APART], list(VARIANTS), list(VARIANTS))
-    pages, steps = (
-        translation_data(context, context.by_effort(FEW, None, None)),
-        context.by_effort(140, comparison_steps(context), comparison_steps(context)),
-    )
-    pairs, seeds = pages.test[: context.by_effort(80, 200, 300)], range(1, 4)
-    found: dict[str, list[TranslatorScores]] = {}
+    """Train and evaluate every variant."""
+    names = context.by_effort([TIED, UNTIED], list(VARIANTS), list(VARIANTS))
+    data = translation_data(context, context.by_effort(QUICK_PAIRS, None, None))
+    steps = context.by_effort(140, comparison_steps(context), comparison_steps(context))
+    pairs, seeds = data.test[: context.by_effort(80, 200, 300)], range(1, 4)
+    scores: dict[str, list[TranslatorScores]] = {}
     for name in names:
-        for seed in seeds if name in (SHARED, APART) else seeds[:1]:
-            own = merge_settings(context.by_effort({"model": {"width": 64}}, {}, {}), VARIANTS[name])
-            settings = {**own, "training": training_settings(steps, seed)}
-            model = train_translator(context, settings, f"a translator, {name}", pages)
-            found.setdefault(name, []).append(evaluate_translator(model, pairs))
-    saved = 1 - found[SHARED][0].parameters / found[APART][0].parameters
-    worth, bleu = ({name: [getattr(one, what) for one in each] for name, each in found.items()} for what in MEASURES)
-    as_sure = fmean(worth[SHARED]) <= max(worth[APART])
-    as_good = fmean(bleu[SHARED]) >= min(bleu[APART])
+        for seed in seeds if name in (TIED, UNTIED) else seeds[:1]:
+            size = context.by_effort({"model": {"width": 64}}, {}, {})
+            settings = {**merge_settings(size, VARIANTS[name]), "training": training_settings(steps, seed)}
+            model = train_translator(context, settings, f"a translation model, {name}", data)
+            scores.setdefault(name, []).append(evaluate_translator(model, pairs))
+    saved = 1 - scores[TIED][0].parameters / scores[UNTIED][0].parameters
+    perplexity, bleu = (
+        {name: [getattr(one, measure) for one in row] for name, row in scores.items()}
+        for measure in ("perplexity", "bleu")
+    )
+    same_perplexity = fmean(perplexity[TIED]) <= max(perplexity[UNTIED])
+    same_bleu = fmean(bleu[TIED]) >= min(bleu[UNTIED])
     return LabResult(
-        holds=as_sure and as_good,
-        summary=f"Sharing saves {saved:.0%} of the parameters: {found[SHARED][0].parameters:,} instead of "
-        f"{found[APART][0].parameters:,}. After {steps} steps the perplexity of right translations is "
-        f"{_spread(worth[SHARED], '.3f')} with all shared and {_spread(worth[APART], '.3f')} with nothing shared; BLEU "
-        f"is {_spread(bleu[SHARED], '.1f')} and {_spread(bleu[APART], '.1f')} (seeds: {len(seeds)}). "
-        f"{_verdict(as_sure, as_good)}",
-        numbers={name: [asdict(one) for one in each] for name, each in found.items()},
-        figures=[_draw(found)],
-        tables=[_table(found)],
+        holds=same_perplexity and same_bleu,
+        summary=f"Tying saves {saved:.0%} of the parameters: {scores[TIED][0].parameters:,} instead of "
+        f"{scores[UNTIED][0].parameters:,}. After {steps} steps the perplexity is "
+        f"{_mean_and_range(perplexity[TIED], '.3f')} with all matrices tied and "
+        f"{_mean_and_range(perplexity[UNTIED], '.3f')} with none tied; BLEU is {_mean_and_range(bleu[TIED], '.1f')} "
+        f"and {_mean_and_range(bleu[UNTIED], '.1f')} (seeds: {len(seeds)}). {_comparison(same_perplexity, same_bleu)}",
+        numbers={name: [asdict(one) for one in row] for name, row in scores.items()},
+        figures=[_figure(scores)],
+        tables=[_table(scores)],
     )
 
 
-def _spread(values: Sequence[float], shape: str) -> str:
-    """The mean, and the lowest and the highest.
+def _mean_and_range(values: Sequence[float], number_format: str) -> str:
+    """Return the mean and the range.
 
-    >>> _spread([1.0, 2.0], ".1f")
+    >>> _mean_and_range([1.0, 2.0], ".1f")
     '1.5 (1.0 to 2.0)'
     """
-    return f"{fmean(values):{shape}} ({min(values):{shape}} to {max(values):{shape}})"
+    return f"{fmean(values):{number_format}} ({min(values):{number_format}} to {max(values):{number_format}})"
 
 
-def _verdict(as_sure: bool, as_good: bool) -> str:
-    if as_sure and as_good:
-        return "By both measures the mean with all shared is within what seeds with nothing shared come to, or better."
-    worse = " and in ".join(name for name, kept in (("perplexity", as_sure), ("BLEU", as_good)) if not kept)
-    return f"In {worse} the mean with all shared is worse than every seed with nothing shared."
+def _comparison(same_perplexity: bool, same_bleu: bool) -> str:
+    if same_perplexity and same_bleu:
+        return "By both measures the mean with all tied is within the range of the seeds with none tied, or better."
+    measures = (("perplexity", same_perplexity), ("BLEU", same_bleu))
+    worse = " and in ".join(name for name, same in measures if not same)
+    return f"In {worse} the mean with all tied is worse than every seed with none tied."
 
 
-def _draw(found: Mapping[str, Sequence[TranslatorScores]]) -> LabFigure:
-    titles = {"parameters": "parameters", "perplexity": "perplexity; less is better", "bleu": "BLEU; more is better"}
-    shapes = {"parameters": ",.0f", "perplexity": ".4g", "bleu": ".1f"}
+def _figure(scores: Mapping[str, Sequence[TranslatorScores]]) -> LabFigure:
+    charts = {
+        "parameters": ("parameters", ",.0f"),
+        "perplexity": ("perplexity (lower is better)", ".4g"),
+        "bleu": ("BLEU (higher is better)", ".1f"),
+    }
     with plot_style():
-        figure = new_figure(11, 1 + 0.55 * len(found))
-        for ax, (what, title) in zip(figure.subplots(1, 3, sharey=True), titles.items(), strict=True):
-            rows = {name: [float(getattr(one, what)) for one in each] for name, each in found.items()}
-            dots(ax, rows, title=title, number_format=shapes[what])
+        figure = new_figure(11, 1 + 0.55 * len(scores))
+        axes = figure.subplots(1, 3, sharey=True)
+        for ax, (measure, (title, number_format)) in zip(axes, charts.items(), strict=True):
+            rows = {name: [float(getattr(one, measure)) for one in row] for name, row in scores.items()}
+            dots(ax, rows, title=title, number_format=number_format)
     return LabFigure(
         "sharing",
-        "What matrices share, and what it costs; lines go from the lowest seed to the highest.",
+        "Parameters, perplexity and BLEU by weight tying; lines span the seeds.",
         figure,
-        "Parameters, perplexity and BLEU by what is shared: "
+        "Parameters, perplexity and BLEU by weight tying: "
         + "; ".join(
-            f"{name} {each[0].parameters:,}, {fmean(one.perplexity for one in each):.3f} and "
-            f"{fmean(one.bleu for one in each):.1f}"
-            for name, each in found.items()
+            f"{name} {row[0].parameters:,}, {fmean(one.perplexity for one in row):.3f} and "
+            f"{fmean(one.bleu for one in row):.1f}"
+            for name, row in scores.items()
         )
         + ".",
     )
 
 
-def _table(found: Mapping[str, Sequence[TranslatorScores]]) -> LabTable:
+def _table(scores: Mapping[str, Sequence[TranslatorScores]]) -> LabTable:
     rows = [
         [
             name,
-            f"{each[0].parameters:,}",
-            ", ".join(f"{one.perplexity:.3f}" for one in each),
-            ", ".join(f"{one.bleu:.1f}" for one in each),
+            f"{row[0].parameters:,}",
+            ", ".join(f"{one.perplexity:.3f}" for one in row),
+            ", ".join(f"{one.bleu:.1f}" for one in row),
         ]
-        for name, each in found.items()
+        for name, row in scores.items()
     ]
-    return LabTable("By what is shared", ["shared", "parameters", "perplexity of each seed", "BLEU of each seed"], rows)
+    return LabTable("By weight tying", ["variant", "parameters", "perplexity of each seed", "BLEU of each seed"], rows)

@@ -1,5 +1,4 @@
-# ruff: noqa: E501
-"""One pass through a text, by recurrence and by attention: how many operations wait for each other, and the time."""
+"""Sequential operations of a forward pass, and its time, for recurrent networks and self-attention."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,65 +17,65 @@ from regard.nn.taps import open_taps
 from regard.plotting import new_figure, plot_style
 
 METHOD = """
-Three language models of the same width and with one layer each read one text of n tokens in one pass, as in training:
-an RNN, an LSTM, and masked self-attention with its residual connection and norms, but without a feed-forward layer.
-Counted are the operations that must wait for each other: the longest chain, from the embeddings to the last state, in
-the graph that PyTorch keeps of the computation. For this count every step is computed by itself, so that no fused
-kernel hides its inside. Nothing of it is derived from a formula.
+Three language models of one layer and the same width process one sequence of n tokens in one pass, as in training: an
+RNN, an LSTM, and masked self-attention with residual connection and normalization but no feed-forward layer. The number
+of sequential operations is the longest path from the embeddings to the last state in the autograd graph. For this count
+every step is computed separately, so that no fused kernel hides its steps. Nothing is derived from a formula.
 
-Then the time: the same passes with the kernels that training uses, forward alone and forward with backward, on this
-machine. Each time is that of the fastest of several passes, and the networks take turns; with one thread it is the
-processor's, with several the clock's.
+Then the same passes are timed with the kernels that training uses, forward only and forward plus backward. Each time is
+the minimum over several rounds in which the networks take turns; CPU time with one thread, wall-clock time with more.
 """
 LIMITATIONS = """
-The count says how fast a machine with cores without end could be; a machine with few has to do one after the other what
-need not wait, and of such work attention has the more the longer the text. A sum over n tokens, as in a softmax or a
-matrix product, counts as one operation, though adding two numbers at a time takes log n of them in a row. Further
-layers change little: each can follow the one below it a token behind. With many texts in a batch, recurrent networks
-also have work to share out. And all this is about reading a text that is there: when a text is written, each token
-waits for the one before it, in a Transformer as well.
+The count bounds the speed on hardware with unlimited parallelism; few cores have to do independent operations one after
+the other, and attention has the more of them the longer the sequence. A sum over n tokens, as in a softmax or a matrix
+product, counts as one operation although a tree reduction takes log n steps. More layers change little, because each
+layer can run one token behind the layer below. With large batches recurrent networks have independent work too. The
+count is about processing a given sequence: generation is sequential in a Transformer as well.
 """
 
 RNN, LSTM, ATTENTION = "RNN", "LSTM", "self-attention"
 NAMES = (RNN, LSTM, ATTENTION)
-Pass = Literal["forward", "training"]
+PassKind = Literal["forward", "training"]
 
 
 def run(context: LabContext) -> LabResult:
-    """Count, measure, draw."""
+    """Count the sequential operations and time the passes."""
     lengths = context.by_effort([16, 32, 64, 128], [2**n for n in range(4, 11)], [2**n for n in range(4, 13)])
     networks = _networks(width=context.by_effort(32, 256, 256))
-    texts = {length: _text(length) for length in lengths}
-    chains = {name: [dependent(network, texts[n]) for n in lengths] for name, network in networks.items()}
-    context.log(f"  operations in a row: {', '.join(f'{name} {chains[name][-1]:,}' for name in NAMES)}")
-    rounds = context.by_effort(20, 10, 20)
-    times: dict[Pass, dict[str, list[float]]] = {
-        "forward": _times(networks, texts, _forward, rounds),
-        "training": _times(networks, texts, _forward_and_backward, rounds),
+    sequences = {length: _random_sequence(length) for length in lengths}
+    chains = {
+        name: [sequential_operations(network, sequences[n]) for n in lengths] for name, network in networks.items()
     }
-    growth = {name: chains[name][-1] / chains[name][-2] for name in NAMES}  # as the length doubles
+    context.log(f"  sequential operations: {', '.join(f'{name} {chains[name][-1]:,}' for name in NAMES)}")
+    rounds = context.by_effort(20, 10, 20)
+    times: dict[PassKind, dict[str, list[float]]] = {
+        "forward": _times(networks, sequences, _forward, rounds),
+        "training": _times(networks, sequences, _forward_and_backward, rounds),
+    }
+    growth = {name: chains[name][-1] / chains[name][-2] for name in NAMES}  # when the length doubles
     longest, ms = lengths[-1], {name: 1000 * times["training"][name][-1] for name in NAMES}
     return LabResult(
         holds=len(set(chains[ATTENTION])) == 1 and all(1.8 < growth[name] < 2.2 for name in (RNN, LSTM)),
-        summary=f"In a text of {longest:,} tokens {chains[RNN][-1]:,} operations of the RNN and {chains[LSTM][-1]:,} of "
-        f"the LSTM wait for each other, {growth[RNN]:.2f} and {growth[LSTM]:.2f} times as many as in a text of half "
-        f"that length; of attention {chains[ATTENTION][-1]:,}, and {chains[ATTENTION][0]:,} in a text of "
-        f"{lengths[0]:,}. On this machine ({_cores()}) a training pass over {longest:,} tokens took {ms[RNN]:,.0f} ms, "
-        f"{ms[LSTM]:,.0f} ms and {ms[ATTENTION]:,.0f} ms. Time depends on the machine, the chain does not.",
+        summary=f"For {longest:,} tokens the RNN needs {chains[RNN][-1]:,} sequential operations and the LSTM "
+        f"{chains[LSTM][-1]:,}, {growth[RNN]:.2f} and {growth[LSTM]:.2f} times as many as for half the length. "
+        f"Self-attention needs {chains[ATTENTION][-1]:,}, and {chains[ATTENTION][0]:,} for {lengths[0]:,} tokens. On "
+        f"this machine ({_thread_count()}) a training pass over {longest:,} tokens took {ms[RNN]:,.0f} ms (RNN), "
+        f"{ms[LSTM]:,.0f} ms (LSTM) and {ms[ATTENTION]:,.0f} ms (self-attention); the time depends on the machine, the "
+        "count does not.",
         numbers={
             "lengths": lengths,
             "longest_chain": chains,
             "seconds": times,
         },
-        figures=[_draw(lengths, chains, times)],
+        figures=[_figure(lengths, chains, times)],
         tables=[_table(lengths, chains, times)],
     )
 
 
-def dependent(network: Network, text: Tensor) -> int:
-    """How many operations of one pass wait for each other, each step computed by itself."""
-    with open_taps(network):  # an open tap makes recurrent layers and attention go step by step
-        return longest_chain(network.decode(text))
+def sequential_operations(network: Network, sequence: Tensor) -> int:
+    """Return the number of sequential operations of a forward pass, with every step computed separately."""
+    with open_taps(network):  # open taps disable the fused kernels of recurrent layers and attention
+        return longest_chain(network.decode(sequence))
 
 
 def _networks(width: int) -> Mapping[str, Network]:
@@ -89,53 +88,54 @@ def _networks(width: int) -> Mapping[str, Network]:
     return networks
 
 
-def _text(length: int) -> Tensor:
+def _random_sequence(length: int) -> Tensor:
     return torch.randint(64, (1, length), generator=torch.Generator().manual_seed(length))
 
 
 def _times(
-    networks: Mapping[str, Network], texts: Mapping[int, Tensor], go: Callable[[Network, Tensor], None], rounds: int
+    networks: Mapping[str, Network],
+    sequences: Mapping[int, Tensor],
+    run_pass: Callable[[Network, Tensor], None],
+    rounds: int,
 ) -> dict[str, list[float]]:
-    """The fewest seconds of each network for each text."""
-    passes = [(name, partial(go, network, text)) for text in texts.values() for name, network in networks.items()]
+    """Return the minimum seconds of each network for each sequence."""
+    passes = [(name, partial(run_pass, network, x)) for x in sequences.values() for name, network in networks.items()]
     seconds: dict[str, list[float]] = {name: [] for name in networks}
-    for (name, _), fewest in zip(passes, best_times([one for _, one in passes], rounds), strict=True):
-        seconds[name].append(fewest)
+    for (name, _), best in zip(passes, best_times([function for _, function in passes], rounds), strict=True):
+        seconds[name].append(best)
     return seconds
 
 
 @torch.no_grad()
-def _forward(network: Network, text: Tensor) -> None:
-    network.decode(text)
+def _forward(network: Network, sequence: Tensor) -> None:
+    network.decode(sequence)
 
 
-def _forward_and_backward(network: Network, text: Tensor) -> None:
+def _forward_and_backward(network: Network, sequence: Tensor) -> None:
     network.zero_grad()
-    network.decode(text).square().mean().backward()
+    network.decode(sequence).square().mean().backward()
 
 
-def _draw(
-    lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[Pass, Mapping[str, list[float]]]
+def _figure(
+    lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[PassKind, Mapping[str, list[float]]]
 ) -> LabFigure:
     with plot_style():
         figure = new_figure(11, 3.4)
-        left, middle, right = figure.subplots(1, 3)
         panels: list[tuple[str, Mapping[str, Sequence[float]]]] = [
-            ("operations that wait for each other", chains),
-            ("one forward pass, ms", _milliseconds(times["forward"])),
-            ("one training pass, ms", _milliseconds(times["training"])),
+            ("sequential operations", chains),
+            ("forward pass (ms)", _milliseconds(times["forward"])),
+            ("training pass (ms)", _milliseconds(times["training"])),
         ]
-        said = []
-        for ax, (title, found) in zip((left, middle, right), panels, strict=True):
-            lines = {name: LineSeries(lengths, found[name]) for name in NAMES}
-            said.append(
-                line_chart(ax, lines, title=title, xlabel="n, the length of the text", xscale="log", yscale="log")
-            )
+        descriptions = []
+        for ax, (title, values) in zip(figure.subplots(1, 3), panels, strict=True):
+            lines = {name: LineSeries(lengths, values[name]) for name in NAMES}
+            description = line_chart(ax, lines, title=title, xlabel="sequence length n", xscale="log", yscale="log")
+            descriptions.append(description)
     return LabFigure(
         "steps",
-        "Both axes by powers: the longest chain of operations, and the time on this machine, against the length.",
+        "Longest chain of sequential operations, and time on this machine, by sequence length (log-log axes).",
         figure,
-        f"Three charts, both axes by powers. {' '.join(said)}",
+        f"Three line charts with log-log axes. {' '.join(descriptions)}",
     )
 
 
@@ -144,20 +144,20 @@ def _milliseconds(seconds: Mapping[str, list[float]]) -> dict[str, list[float]]:
 
 
 def _table(
-    lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[Pass, Mapping[str, list[float]]]
+    lengths: list[int], chains: Mapping[str, list[int]], times: Mapping[PassKind, Mapping[str, list[float]]]
 ) -> LabTable:
-    head = ["n", *(f"{name}, chain" for name in NAMES), *(f"{name}, ms" for name in NAMES)]
+    header = ["n", *(f"{name}, operations" for name in NAMES), *(f"{name}, ms" for name in NAMES)]
     rows = [
         [
             f"{length:,}",
-            *(f"{chains[name][place]:,}" for name in NAMES),
-            *(f"{1000 * times['training'][name][place]:,.1f}" for name in NAMES),
+            *(f"{chains[name][n]:,}" for name in NAMES),
+            *(f"{1000 * times['training'][name][n]:,.1f}" for name in NAMES),
         ]
-        for place, length in enumerate(lengths)
+        for n, length in enumerate(lengths)
     ]
-    return LabTable("Operations in the longest chain, and milliseconds of a training pass", head, rows)
+    return LabTable("Sequential operations, and milliseconds of a training pass", header, rows)
 
 
-def _cores() -> str:
+def _thread_count() -> str:
     threads = torch.get_num_threads()
     return "one thread" if threads == 1 else f"{threads} threads"

@@ -1,7 +1,7 @@
-"""Self-attention on numbers small enough to check by hand, and the look-ahead mask.
+"""Self-attention and the causal mask on numbers small enough to check by hand.
 
-Three inputs of width 4 and three weight matrices with entries from 0 to 3: a classroom example. Everything shown passes
-through the taps of the kernel that networks run; nothing is computed for display.
+Three inputs of width 4 and three weight matrices with entries from 0 to 3: a classroom example. Every number shown is
+read from the taps of the attention kernel that networks use.
 """
 
 import math
@@ -10,31 +10,32 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from regard.labs.charts.grids import matrix as draw_matrix
+from regard.labs.charts.grids import matrix
 from regard.labs.lab import LabContext, LabFigure, LabResult
 from regard.nn import FullAttention, make_layout, open_taps
 from regard.plotting import new_figure, plot_style
 
 METHOD = """
-Three inputs of width 4 meet three weight matrices with entries from 0 to 3. Query, key, value, score, scaled score,
-weight and output are read from the taps of the attention kernel, and written as one would on a board. Then the
-look-ahead mask on the scaled scores of four words.
+Three inputs of width 4 are multiplied by three weight matrices with entries from 0 to 3. Queries, keys, values, scores,
+scaled scores, weights and outputs are read from the taps of the attention kernel and printed step by step. Then the
+causal mask is applied to the scaled scores of four words.
 """
 LIMITATIONS = """
-Three tokens and one head show the arithmetic, and nothing of what a trained network does with it.
+Three tokens and one head show the arithmetic, not what a trained network does with it.
 """
 
 X = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
 W_QUERY = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
 W_KEY = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
 W_VALUE = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
+WEIGHT_MATRICES = {"W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE}
 
 WORDS = ["<start>", "I", "am", "fine"]
 SCALED_SCORES = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.3, 0.6, 0.1], [0.1, 0.3, 0.3, 0.3]]
 
 
 def self_attention(scaled: bool = True) -> dict[str, Tensor]:
-    """Every matrix of the example by name, with ÷√d_k or without.
+    """Return every matrix of the example by name, with or without the division by √d_k.
 
     >>> self_attention(scaled=False)["output"]
     tensor([[1.9366, 6.6831, 1.5951],
@@ -42,7 +43,7 @@ def self_attention(scaled: bool = True) -> dict[str, Tensor]:
             [1.9997, 7.7599, 0.3584]])
     """
     x = torch.tensor(X, dtype=torch.float32)
-    weights = {name: torch.tensor(w, dtype=torch.float32) for name, w in _WEIGHTS.items()}
+    weights = {name: torch.tensor(w, dtype=torch.float32) for name, w in WEIGHT_MATRICES.items()}
     q, k, v = (x @ weights[name] for name in ("W_query", "W_key", "W_value"))
     kernel = FullAttention(scale=1 / math.sqrt(k.size(1)) if scaled else 1.0)
     with open_taps(kernel) as seen:
@@ -50,10 +51,10 @@ def self_attention(scaled: bool = True) -> dict[str, Tensor]:
     return {"X": x, **weights, "Q": q, "K": k, "V": v, **{name: t[0, 0] for name, t in seen.items()}, "output": output}
 
 
-def look_ahead() -> dict[str, Tensor]:
-    """The look-ahead mask over four words: scaled scores, mask, masked scores and weights.
+def causal_attention() -> dict[str, Tensor]:
+    """Return the causal mask over four words: scaled scores, mask, masked scores and weights.
 
-    >>> look_ahead()["weights"]
+    >>> causal_attention()["weights"]
     tensor([[1.0000, 0.0000, 0.0000, 0.0000],
             [0.3775, 0.6225, 0.0000, 0.0000],
             [0.2584, 0.3156, 0.4260, 0.0000],
@@ -71,94 +72,101 @@ def look_ahead() -> dict[str, Tensor]:
 
 
 def run(context: LabContext) -> LabResult:
-    """The whole example on the board."""
+    """Compute the example and print it step by step."""
     names = ("Q", "K", "V", "scores", "scaled", "weights", "output")
-    scaled, plain, ahead = self_attention(), self_attention(scaled=False), look_ahead()
-    largest = [one["weights"].max(-1).values for one in (scaled, plain)]
-    with_it, without = (", ".join(f"{value:.2f}" for value in one.tolist()) for one in largest)
-    unseen = float(ahead["weights"].triu(1).max())
+    scaled, unscaled, causal = self_attention(), self_attention(scaled=False), causal_attention()
+    largest = [example["weights"].max(-1).values for example in (scaled, unscaled)]
+    scaled_text, unscaled_text = (", ".join(f"{value:.2f}" for value in row.tolist()) for row in largest)
+    future_weight = float(causal["weights"].triu(1).max())
     return LabResult(
-        holds=bool((largest[1] >= largest[0]).all()) and unseen == 0,
-        summary="Every number on the board comes from the kernel that networks run, and can be checked with a pencil. "
-        f"The largest weights of the rows are {with_it} with the division by √d_k and {without} without it; under the "
-        f"look-ahead mask what is ahead weighs {number(unseen)}.",
+        holds=bool((largest[1] >= largest[0]).all()) and future_weight == 0,
+        summary="All numbers come from the attention kernel that networks use and can be checked by hand. The largest "
+        f"weight in each row is {scaled_text} with the division by √d_k and {unscaled_text} without it. Under the "
+        f"causal mask the largest weight of a future position is {format_entry(future_weight)}.",
         numbers={
             "self_attention": {name: scaled[name].tolist() for name in names},
-            "unscaled_weights": plain["weights"].tolist(),
-            "unscaled_output": plain["output"].tolist(),
-            "look_ahead_weights": ahead["weights"].tolist(),
+            "unscaled_weights": unscaled["weights"].tolist(),
+            "unscaled_output": unscaled["output"].tolist(),
+            "causal_weights": causal["weights"].tolist(),
         },
-        figures=[_draw({"softmax(Q Kᵀ / √d_k)": scaled, "softmax(Q Kᵀ)": plain, "with the look-ahead mask": ahead})],
-        text=board(),
+        figures=[
+            _weights_figure({"softmax(Q Kᵀ / √d_k)": scaled, "softmax(Q Kᵀ)": unscaled, "with the causal mask": causal})
+        ],
+        text=worked_text(),
     )
 
 
-def board() -> str:
-    """The whole example as text."""
-    return "\n".join([*_self_attention_text(), "", *_look_ahead_text()])
-
-
-_WEIGHTS = {"W_query": W_QUERY, "W_key": W_KEY, "W_value": W_VALUE}
-
-
-def _draw(examples: Mapping[str, Mapping[str, Tensor]]) -> LabFigure:
-    said = []
+def _weights_figure(examples: Mapping[str, Mapping[str, Tensor]]) -> LabFigure:
+    descriptions = []
     with plot_style():
         figure = new_figure(9.5, 3.4)
         for ax, (title, example) in zip(figure.subplots(1, len(examples)), examples.items(), strict=True):
             weights = example["weights"].tolist()
             names = WORDS if len(weights) == len(WORDS) else [f"token {n}" for n in range(1, len(weights) + 1)]
-            texts = [[number(value, decimals=2) for value in row] for row in weights]
-            draw_matrix(ax, weights, names, names, title=title, texts=texts)
-            said.append(f"{title}: {'; '.join(' '.join(row) for row in texts)}.")
+            texts = [[format_entry(value, decimals=2) for value in row] for row in weights]
+            matrix(ax, weights, names, names, title=title, texts=texts)
+            descriptions.append(f"{title}: {'; '.join(' '.join(row) for row in texts)}.")
     return LabFigure(
         "weights",
-        "The weights, the darker the larger, a row for each token that looks: of three tokens with the division and "
-        "without it, and of four words that see only themselves and what is before them.",
+        "Attention weights, one row per query, darker is larger: three tokens with and without the division by √d_k, "
+        "and four words under the causal mask.",
         figure,
-        f"Three matrices of weights, row by row. {' '.join(said)}",
+        f"Three matrices of attention weights, row by row. {' '.join(descriptions)}",
     )
 
 
+# --- worked text ------------------------------------------------------------------------------------------------------
+
+
+def worked_text() -> str:
+    """Return the whole example as text."""
+    return "\n".join([*_self_attention_text(), "", *_causal_mask_text()])
+
+
 def _self_attention_text() -> list[str]:
-    plain, scaled = self_attention(scaled=False), self_attention()
+    unscaled, scaled = self_attention(scaled=False), self_attention()
     lines = [
         "SELF-ATTENTION BY HAND        softmax(Q Kᵀ / √d_k) V",
         "",
-        "The input: three tokens, four numbers each.",
+        "Input: three tokens of width 4.",
         "",
     ]
-    lines += _indent(beside("X =", matrix(plain["X"])))
-    for number_, (name, what) in enumerate({"Q": "query", "K": "key", "V": "value"}.items(), start=1):
-        weight = f"W_{what}"
-        lines += ["", f"{number_}. Every token gets a {what}:  {name} = X · {weight}", ""]
-        lines += _indent(beside(matrix(plain["X"]), "·", matrix(plain[weight]), "=", matrix(plain[name])))
-        lines += ["", f"   for one: {_dot(plain['X'][2], plain[weight][:, 2], f'{name}₃₃')}"]
-    lines += ["", "4. Every query meets every key:  scores = Q · Kᵀ", ""]
-    lines += _indent(beside(matrix(plain["Q"]), "·", matrix(plain["K"].T), "=", matrix(plain["scores"])))
-    lines += ["", f"   for one: {_dot(plain['Q'][1], plain['K'][1], 'score₂₂')}"]
+    lines += _indent(side_by_side("X =", bracketed(unscaled["X"])))
+    for step, (name, role) in enumerate({"Q": "query", "K": "key", "V": "value"}.items(), start=1):
+        weight = f"W_{role}"
+        lines += ["", f"{step}. Compute the {role} of each token:  {name} = X · {weight}", ""]
+        factors = bracketed(unscaled["X"]), "·", bracketed(unscaled[weight])
+        lines += _indent(side_by_side(*factors, "=", bracketed(unscaled[name])))
+        lines += ["", f"   for example: {_dot_product(unscaled['X'][2], unscaled[weight][:, 2], f'{name}₃₃')}"]
+    lines += ["", "4. Score each query with each key:  scores = Q · Kᵀ", ""]
+    factors = bracketed(unscaled["Q"]), "·", bracketed(unscaled["K"].T)
+    lines += _indent(side_by_side(*factors, "=", bracketed(unscaled["scores"])))
+    lines += ["", f"   for example: {_dot_product(unscaled['Q'][1], unscaled['K'][1], 'score₂₂')}"]
     lines += ["", "5. Scores grow with the width of the keys, so divide by √d_k = √3 = 1.7321", ""]
-    lines += _indent(beside("scaled =", matrix(scaled["scaled"])))
-    lines += ["", "6. Softmax along each row: weights that sum to one", ""]
-    lines += _indent(beside("weights =", matrix(scaled["weights"])))
-    lines += ["", "7. Every token takes its weighted sum of the values:  output = weights · V", ""]
-    lines += _indent(beside(matrix(scaled["weights"]), "·", matrix(scaled["V"]), "=", matrix(scaled["output"])))
-    lines += ["", "   Without step 5 the softmax is sharper, and the output is nearer to single values:", ""]
-    lines += _indent(beside("softmax(Q Kᵀ) =", matrix(plain["weights"]), " output =", matrix(plain["output"])))
+    lines += _indent(side_by_side("scaled =", bracketed(scaled["scaled"])))
+    lines += ["", "6. Softmax of each row: weights that sum to one", ""]
+    lines += _indent(side_by_side("weights =", bracketed(scaled["weights"])))
+    lines += ["", "7. Each output is a weighted sum of the values:  output = weights · V", ""]
+    factors = bracketed(scaled["weights"]), "·", bracketed(scaled["V"])
+    lines += _indent(side_by_side(*factors, "=", bracketed(scaled["output"])))
+    lines += ["", "   Without step 5 the softmax is sharper and each output is closer to a single value:", ""]
+    weights, output = bracketed(unscaled["weights"]), bracketed(unscaled["output"])
+    lines += _indent(side_by_side("softmax(Q Kᵀ) =", weights, " output =", output))
     return lines
 
 
-def _look_ahead_text() -> list[str]:
-    table = look_ahead()
-    lines = ["THE LOOK-AHEAD MASK        a word sees itself and what is before it", ""]
-    lines += ["1. Scaled scores of four words, and the mask to add", ""]
-    scores = matrix(table["scores"], rows=WORDS, columns=WORDS, decimals=1)
-    lines += _indent(beside(scores, "+", ["", *matrix(table["mask"])], "=", ["", *matrix(table["masked"], decimals=1)]))
-    lines += ["", "2. Softmax along each row: e^−∞ = 0, so what is ahead weighs nothing", ""]
-    lines += _indent(matrix(table["weights"], rows=WORDS, columns=WORDS))
+def _causal_mask_text() -> list[str]:
+    example = causal_attention()
+    lines = ["THE CAUSAL MASK        a word attends to itself and to earlier words", ""]
+    lines += ["1. Scaled scores of four words, plus the mask", ""]
+    scores = bracketed(example["scores"], rows=WORDS, columns=WORDS, decimals=1)
+    mask, masked = ["", *bracketed(example["mask"])], ["", *bracketed(example["masked"], decimals=1)]
+    lines += _indent(side_by_side(scores, "+", mask, "=", masked))
+    lines += ["", "2. Softmax of each row: e^−∞ = 0, so future positions get weight 0", ""]
+    lines += _indent(bracketed(example["weights"], rows=WORDS, columns=WORDS))
     lines += [
         "",
-        "   Every row still sums to one. The mask comes before softmax: a score of 0 would still weigh e^0 = 1.",
+        "   Every row still sums to one. The mask is applied before softmax: a score of 0 would weigh e^0 = 1.",
     ]
     return lines
 
@@ -167,16 +175,16 @@ def _indent(lines: list[str]) -> list[str]:
     return [f"   {line}" for line in lines]
 
 
-def _dot(a: Tensor, b: Tensor, name: str) -> str:
-    """One entry of a product, written out."""
-    terms = " + ".join(f"{number(x)}·{number(y)}" for x, y in zip(a.tolist(), b.tolist(), strict=True))
-    return f"{name} = {terms} = {number(float(a @ b))}"
+def _dot_product(a: Tensor, b: Tensor, name: str) -> str:
+    """Return one entry of a matrix product, written out."""
+    terms = " + ".join(f"{format_entry(x)}·{format_entry(y)}" for x, y in zip(a.tolist(), b.tolist(), strict=True))
+    return f"{name} = {terms} = {format_entry(float(a @ b))}"
 
 
-def number(value: float, decimals: int = 4) -> str:
-    """Whole numbers bare, others with all their decimals, so that a column lines up.
+def format_entry(value: float, decimals: int = 4) -> str:
+    """Format an entry of a matrix: integers without decimals, others with all of them.
 
-    >>> number(2.0), number(0.5), number(-1.0), number(float("-inf"))
+    >>> format_entry(2.0), format_entry(0.5), format_entry(-1.0), format_entry(float("-inf"))
     ('2', '0.5000', '−1', '−∞')
     """
     if value == -math.inf:
@@ -185,34 +193,35 @@ def number(value: float, decimals: int = 4) -> str:
     return text.replace("-", "−")
 
 
-def matrix(values: Tensor, rows: Sequence[str] = (), columns: Sequence[str] = (), decimals: int = 4) -> list[str]:
-    """The lines of a matrix (R, C) in brackets, optionally with names for rows and columns.
+def bracketed(values: Tensor, rows: Sequence[str] = (), columns: Sequence[str] = (), decimals: int = 4) -> list[str]:
+    """Return the lines of a matrix (R, C) in brackets, optionally with names of rows and columns.
 
     >>> import torch
-    >>> print(*matrix(torch.tensor([[1.0, 0.5], [12.0, 0.0]])), sep="\\n")
+    >>> print(*bracketed(torch.tensor([[1.0, 0.5], [12.0, 0.0]])), sep="\\n")
     ⎡  1  0.5000 ⎤
     ⎣ 12       0 ⎦
     """
-    matrix = [[number(value, decimals) for value in row] for row in values.tolist()]
-    heads = list(columns) or [""] * values.size(1)
-    widths = [max(len(heads[j]), *(len(row[j]) for row in matrix)) for j in range(values.size(1))]
-    names = list(rows) or [""] * len(matrix)
+    cells = [[format_entry(value, decimals) for value in row] for row in values.tolist()]
+    header = list(columns) or [""] * values.size(1)
+    widths = [max(len(header[j]), *(len(row[j]) for row in cells)) for j in range(values.size(1))]
+    names = list(rows) or [""] * len(cells)
     margin = max(len(name) for name in names)
     gap = " " if margin else ""
     lines = []
     if columns:
-        lines.append(" " * (margin + len(gap) + 2) + "  ".join(h.rjust(w) for h, w in zip(heads, widths, strict=True)))
-    for i, row in enumerate(matrix):
-        left, right = _bracket(i, len(matrix))
+        labels = "  ".join(label.rjust(width) for label, width in zip(header, widths, strict=True))
+        lines.append(" " * (margin + len(gap) + 2) + labels)
+    for i, row in enumerate(cells):
+        left, right = _brackets(i, len(cells))
         inside = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         lines.append(f"{names[i].rjust(margin)}{gap}{left} {inside} {right}")
     return lines
 
 
-def beside(*parts: list[str] | str) -> list[str]:
-    """Matrices and signs next to each other, middles aligned.
+def side_by_side(*parts: list[str] | str) -> list[str]:
+    """Return matrices and operators next to each other, vertically centered.
 
-    >>> print(*beside(["[1]", "[2]", "[3]"], "·", ["[4]"]), sep="\\n")
+    >>> print(*side_by_side(["[1]", "[2]", "[3]"], "·", ["[4]"]), sep="\\n")
     [1]
     [2] · [4]
     [3]
@@ -228,7 +237,7 @@ def beside(*parts: list[str] | str) -> list[str]:
     return [" ".join(line).rstrip() for line in zip(*padded, strict=True)]
 
 
-def _bracket(row: int, height: int) -> tuple[str, str]:
+def _brackets(row: int, height: int) -> tuple[str, str]:
     if height == 1:
         return "[", "]"
     if row == 0:

@@ -1,9 +1,9 @@
-"""The classroom example comes out, digit by digit."""
+"""The worked example has the expected numbers."""
 
 import torch
 from torch import Tensor
 
-from regard.labs.worked_example import board, look_ahead, self_attention
+from regard.labs.worked_example import causal_attention, self_attention, worked_text
 
 
 def assert_equal(actual: Tensor, expected: list[list[float]]) -> None:
@@ -19,25 +19,25 @@ def test_keys_queries_values_and_scores() -> None:
 
 
 def test_outputs_without_and_with_scaling() -> None:
-    plain = [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]
+    unscaled = [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]
     scaled = [[1.8639, 6.3194, 1.7042], [1.9991, 7.8141, 0.2735], [1.9926, 7.4796, 0.7359]]
-    assert_equal(self_attention(scaled=False)["output"], plain)
+    assert_equal(self_attention(scaled=False)["output"], unscaled)
     assert_equal(self_attention()["output"], scaled)
 
 
-def test_look_ahead_table() -> None:
+def test_causal_weights() -> None:
     expected: list[list[float]] = [
         [1, 0, 0, 0],
         [0.3775, 0.6225, 0, 0],
         [0.2584, 0.3156, 0.4260, 0],
         [0.2144, 0.2619, 0.2619, 0.2619],
     ]
-    assert_equal(look_ahead()["weights"], expected)
-    assert (look_ahead()["weights"].triu(1) == 0).all()
+    assert_equal(causal_attention()["weights"], expected)
+    assert (causal_attention()["weights"].triu(1) == 0).all()
 
 
-def test_every_step_is_on_the_board() -> None:
-    text = board()
+def test_every_step_is_on_the_worked_text() -> None:
+    text = worked_text()
     for line in (
         "   X = ⎢ 0  2  0  2 ⎥",
         "   ⎣ 1  1  1  1 ⎦   ⎢ 0  0  1 ⎥   ⎣ 2  1  3 ⎦",
