@@ -191,10 +191,10 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
     ("what", "fields", "sentence"),
     [
         ("tensor", {"at": "encoder.0"}, "There is no point 'encoder.0' in this network"),
-        ("tensor", {"at": "encoder.states", "rows": [0, 99]}, "encoder.states: has rows 0 to 4, so 0 to 99 is no part"),
+        ("tensor", {"at": "encoder.states", "rows": [0, 99]}, "encoder.states: has rows 0 to 4, which does not contain the range 0 to 99"),
         ("tensor", {"at": "encoder.states", "rows": [0]}, "rows = [0] List should have at least 2 items"),
         ("weight", {"name": "W"}, "There is no matrix 'W'"),
-        ("product", {"at": "encoder.states", "row": 0, "column": 0}, "encoder.states: is not one matrix product"),
+        ("product", {"at": "encoder.states", "row": 0, "column": 0}, "encoder.states: is not a matrix product"),
         ("product", {"at": "encoder.states", "row": -1, "column": 0}, "row = -1 should be greater than or equal to 0."),
         (
             "units",
@@ -208,7 +208,7 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         (
             "changed",
             {"changes": [f"encoder.0.attention={'0,' * 3989}00"]},  # 8,000 characters
-            f"encoder.0.attention={'0,' * 49}0…: has 3990 weights, and there are 4 keys; give a weight for each.",
+            f"encoder.0.attention={'0,' * 49}0…: has 3990 weights for 4 keys; give one weight for each key.",
         ),
         (
             "changed",
