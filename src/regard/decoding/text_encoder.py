@@ -74,7 +74,7 @@ class TextEncoder:
         segments = self.config.model.segments if isinstance(self.config.model, EncoderOnlyConfig) else 0
         for some in BatchSampler(lengths, ENCODER_BATCH_TOKENS).epoch(0):
             ids = [np.array(rows[n].ids, np.int64) for n in some]
-            batch = make_encoder_batch(ids, [rows[n].second for n in some], self.config.tokens.pad)
+            batch = make_encoder_batch(ids, [rows[n].second_length for n in some], self.config.tokens.pad)
             facts = {"segment_ids": torch.from_numpy(batch.segment_ids).to(device)} if segments > 1 else None
             tokens, real = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.mask))
             yield some, self.network.encode(tokens, real, facts)
