@@ -23,8 +23,9 @@ import numpy as np
 from regard.config import SpecialTokensConfig
 from regard.config.data import TokenizerConfig
 from regard.data.batching import BatchSampler
-from regard.data.corpus import Pair
-from regard.data.pairs import LengthFilter, make_pair_batch, store_pairs
+from regard.data.examples import Pair
+from regard.data.pair_batches import make_pair_batch
+from regard.data.prepare_pairs import LengthFilter, store_pairs
 from regard.data.store import open_store
 from regard.data.tokenizer import train_tokenizer
 

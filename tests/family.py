@@ -34,7 +34,7 @@ from regard.config import (
     TransformerConfig,
     WindowAttentionConfig,
 )
-from regard.data.parses import SYNTAX_FEATURES, tree_positions
+from regard.data.syntax import SYNTAX_FEATURES, tree_positions
 from regard.models import Network, build
 from toy_trees import random_heads
 

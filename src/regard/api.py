@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from regard.config import Config
-from regard.data.corpus import Pair
+from regard.data.examples import Pair
 from regard.data.given import given_texts
-from regard.data.pairs import encode_parsed
-from regard.data.parses import ParseSource, attach_parses
+from regard.data.pair_batches import encode_parsed
+from regard.data.readers.parses import ParseSource, attach_parses
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.decoding.engines.engine import (
     Engine,

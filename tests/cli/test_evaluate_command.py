@@ -16,7 +16,7 @@ import regard as package
 from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositionsConfig
-from regard.data.corpus import Pair
+from regard.data.examples import Pair
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.errors import DataError
 
@@ -201,7 +201,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
     )
     assert json.loads(done.out)["sentences"] == 3
     assert done.err.endswith(
-        f"1 skipped: too few columns ({tmp_path / 'bad.tsv'}:1: has no tab; write source, tab, target).\n"
+        f"1 skipped: too few columns ({tmp_path / 'bad.tsv'}:1: no tab; write source, tab, target).\n"
     )
 
 
@@ -209,7 +209,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
     ("arguments", "code", "sentence"),
     [
         (["translator"], 2, "there is nothing to read; give --data, or --source and --target."),
-        (["translator", "--data", "missing.tsv"], 3, "missing.tsv: is not there; check the path."),
+        (["translator", "--data", "missing.tsv"], 3, "missing.tsv: not found; check the path."),
         (["translator", "--data", "empty.tsv"], 3, "empty.tsv: has no pairs to evaluate a model on; give some."),
         (
             ["gpt", "--data", "empty.tsv"],

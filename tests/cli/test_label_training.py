@@ -72,13 +72,13 @@ def test_the_topics_bring_their_own_splits() -> None:
         (
             ["classify", "--data", "builtin:phrasebook"],
             3,
-            "builtin:phrasebook: holds sentence pairs, not labelled texts; for such there is "
+            "builtin:phrasebook: holds sentence pairs, not labeled texts; use "
             "builtin:phrasebook-topics, builtin:phrasebook-topics-dev and builtin:phrasebook-topics-test.",
         ),
         (
             ["tag", "--data", "builtin:phrasebook"],
             3,
-            "builtin:phrasebook: has no tags, and nothing that comes with regard has; give a file.",
+            "builtin:phrasebook: has no tags, and neither has any other builtin corpus; pass a file.",
         ),
         (
             ["tag", "--data", "a.conll", "--set", "data.tag_column=0"],

@@ -155,7 +155,7 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
             2,
             "--pooling first-dense: this model has learned no dense layer for it; use mean or first.",
         ),
-        (["embed", "classifier", "-i", "gone.txt"], 3, "gone.txt: is not there; check the path."),
+        (["embed", "classifier", "-i", "gone.txt"], 3, "gone.txt: not found; check the path."),
         (
             ["evaluate", "classifier", "--source", "a", "--target", "b"],
             2,

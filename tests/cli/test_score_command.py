@@ -142,8 +142,8 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
     done = regard("score", models / "translator", "--skip-invalid", stdin=bad)
     assert (done.code, done.out) == (0, "".join(f"{total:.4f}\n" for total in totals))
     assert done.err == (
-        "1 skipped: too few columns (standard input:2: has no tab; write source, tab, target).\n"
-        "1 skipped: not UTF-8 (standard input:4: is not UTF-8 (byte 1 of the line is 0xff); convert the file).\n"
+        "1 skipped: too few columns (standard input:2: no tab; write source, tab, target).\n"
+        "1 skipped: not UTF-8 (standard input:4: not UTF-8 (byte 1 of the line is 0xff); convert the file).\n"
     )
 
 
@@ -156,24 +156,24 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
             [],
             b"w4\tw5\nw4\n",
             3,
-            "standard input:2: has no tab; write source, tab, target, or skip such lines with --skip-invalid.",
+            "standard input:2: no tab; write source, tab, target, or skip such lines with --skip-invalid.",
         ),
         (
             "translator",
             [],
             b"w4\tw5\nw4\t \n",
             3,
-            "standard input:2: has an empty target; fill it, or skip such lines with --skip-invalid.",
+            "standard input:2: empty target; fill it in, or skip such lines with --skip-invalid.",
         ),
         (
             "gpt",
             [],
             b"w4\n\xff\n",
             3,
-            "standard input:2: is not UTF-8 (byte 1 of the line is 0xff); convert the file, or skip such lines with "
+            "standard input:2: not UTF-8 (byte 1 of the line is 0xff); convert the file, or skip such lines with "
             "--skip-invalid.",
         ),
-        ("gpt", ["--data", "missing.txt"], b"", 3, "missing.txt: is not there; check the path."),
+        ("gpt", ["--data", "missing.txt"], b"", 3, "missing.txt: not found; check the path."),
         (
             "translator",
             ["--source", "a.en"],
@@ -186,7 +186,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
             ["--source", "-", "--target", "-"],
             b"",
             2,
-            "standard input (-) can be read only once; give the other part as a file.",
+            "standard input (-) can be read only once; pass the other part as a file.",
         ),
         (
             "gpt",
@@ -207,7 +207,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
             ["--data", "builtin:phrasebook"],
             b"",
             3,
-            "builtin:phrasebook: holds sentence pairs, not documents; for documents there is builtin:python-docs and "
+            "builtin:phrasebook: holds sentence pairs, not documents; use builtin:python-docs and "
             "builtin:python-docs-dev.",
         ),
     ],

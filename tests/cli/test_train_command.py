@@ -93,14 +93,14 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
     refused = regard("train", "translation", "--data", data, "--out", tmp_path / "run", *sets())
     assert refused.code == 3
     assert refused.err.splitlines()[-1] == (
-        f"regard: {data}:301: has no tab; write source, tab, target, or skip such lines with --skip-invalid."
+        f"regard: {data}:301: no tab; write source, tab, target, or skip such lines with --skip-invalid."
     )
     done = regard("train", "translation", "--data", data, "--out", tmp_path / "run", "--skip-invalid", *sets())
     assert done.code == 0, done.err
     assert (
-        f"train: 1 skipped: too few columns ({data}:301: has no tab; write source, tab, target).\n"
-        f"train: 1 skipped: not UTF-8 ({data}:302: is not UTF-8 (byte 1 of the line is 0xff); convert the file).\n"
-        f"train: 1 skipped: empty ({data}:303: has an empty source; fill it).\n"
+        f"train: 1 skipped: too few columns ({data}:301: no tab; write source, tab, target).\n"
+        f"train: 1 skipped: not UTF-8 ({data}:302: not UTF-8 (byte 1 of the line is 0xff); convert the file).\n"
+        f"train: 1 skipped: empty ({data}:303: empty source; fill it in).\n"
     ) in done.err
     counts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
     assert {reason: count for reason, count in counts.items() if reason.startswith("skipped")} == {
@@ -172,16 +172,16 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
             "model.kind = 'encoder-only' without a model.head predicts nothing, so it cannot be trained; "
             "set model.head to 'tokens', 'classes' or 'tags'.",
         ),
-        (["gpt", "--data", "missing.txt", "--out", "x"], 3, "missing.txt: is not there; check the path."),
+        (["gpt", "--data", "missing.txt", "--out", "x"], 3, "missing.txt: not found; check the path."),
         (
             ["translation", "--source", "-", "--target", "-", "--out", "x"],
             2,
-            "standard input (-) can be read only once; give the other part as a file.",
+            "standard input (-) can be read only once; pass the other part as a file.",
         ),
         (
             ["gpt", "--data", "builtin:phrasebook", "--out", "x"],
             3,
-            "builtin:phrasebook: holds sentence pairs, not documents; for documents there is builtin:python-docs and "
+            "builtin:phrasebook: holds sentence pairs, not documents; use builtin:python-docs and "
             "builtin:python-docs-dev.",
         ),
     ],
@@ -217,7 +217,7 @@ def test_bad_validation_and_test_data_is_found_before_anything_long_begins(part:
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
     assert done.code == 3
     assert done.err == (
-        f"regard: {bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-invalid.\n"
+        f"regard: {bad}:2: no tab; write source, tab, target, or skip such lines with --skip-invalid.\n"
     )
     bad.write_text("")
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
@@ -225,7 +225,7 @@ def test_bad_validation_and_test_data_is_found_before_anything_long_begins(part:
     assert done.code == 3
     assert done.err == f"regard: {bad}: has nothing to use as {what} data; give more text.\n"
     done = regard("train", "translation", "--data", data, f"--{part}", tmp_path / "missing.tsv", *out)
-    assert done.err == f"regard: {tmp_path / 'missing.tsv'}: is not there; check the path.\n"
+    assert done.err == f"regard: {tmp_path / 'missing.tsv'}: not found; check the path.\n"
 
 
 def test_training_data_that_is_also_for_validation_is_warned_about(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_files_are_written_whole(translator: Path, tmp_path: Path) -> None:
     done = regard("translate", translator, "--input", broken, "--output", target)
     assert done.code == 3
     assert done.err == (
-        f"regard: {broken}:2: is not UTF-8 (byte 1 of the line is 0xff); convert the file, "
+        f"regard: {broken}:2: not UTF-8 (byte 1 of the line is 0xff); convert the file, "
         "or skip such lines with --skip-invalid.\n"
     )
     assert target.read_text() == "before"
@@ -81,7 +81,7 @@ def test_bad_lines_are_skipped_and_counted_where_that_is_asked(translator: Path)
     assert done.code == 0
     assert [bool(line) for line in done.out.split("\n")] == [True, False, True, False]
     assert done.err == (
-        "regard: 1 lines skipped: not UTF-8. standard input:2: is not UTF-8 (byte 1 of the line is 0xff); "
+        "regard: 1 lines skipped: not UTF-8. standard input:2: not UTF-8 (byte 1 of the line is 0xff); "
         "convert the file.\n"
     )
 
@@ -242,7 +242,7 @@ def test_missing_things_get_a_sentence(translator: Path, tmp_path: Path) -> None
         f"regard: {missing}: is not a folder; give the path of a model folder, or of a run.\n",
     )
     done = regard("translate", translator, "--input", missing)
-    assert (done.code, done.err) == (3, f"regard: {missing}: is not there; check the path.\n")
+    assert (done.code, done.err) == (3, f"regard: {missing}: not found; check the path.\n")
     done = regard("translate", translator, "--output", missing / "out.txt", stdin="w4\n")
     assert (done.code, done.err) == (
         3,
@@ -294,7 +294,7 @@ class TestGenerate:
 
     def test_input_that_is_not_utf8_gets_a_sentence(self, writer: Path) -> None:
         done = regard("generate", writer, stdin=b"w4 \xff")
-        assert (done.code, done.err) == (3, "regard: standard input: is not UTF-8 (byte 4); convert it.\n")
+        assert (done.code, done.err) == (3, "regard: standard input: not UTF-8 (byte 4); convert it.\n")
 
     def test_on_a_terminal_it_takes_turns(self, writer: Path) -> None:
         ours, theirs = pty.openpty()

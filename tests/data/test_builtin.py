@@ -5,8 +5,9 @@ import sys
 import pytest
 
 from regard import phrasebook
-from regard.data.corpus import Pair, read_documents, read_pair_files
+from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
+from regard.data.readers import read_documents, read_pair_files
 from regard.data.readers.builtin import DOCUMENTS, PAIRS, builtin_documents, builtin_pairs
 from regard.errors import DataError
 
@@ -41,10 +42,10 @@ def complaint(read: object) -> str:
 
 def test_wrong_names_get_a_sentence() -> None:
     assert complaint(read_pair_files(["builtin:phrasebok"], InvalidLines())) == (
-        f"builtin:phrasebok: does not come with regard (did you mean builtin:phrasebook?); there is {ALL}."
+        f"builtin:phrasebok: is not a builtin corpus (did you mean builtin:phrasebook?); available: {ALL}."
     )
     assert complaint(read_documents(["builtin:xyz"], InvalidLines())) == (
-        f"builtin:xyz: does not come with regard; there is {ALL}."
+        f"builtin:xyz: is not a builtin corpus; available: {ALL}."
     )
 
 
@@ -52,14 +53,13 @@ def test_the_wrong_sort_gets_a_sentence() -> None:
     with pytest.raises(DataError) as error:
         builtin_pairs("builtin:python-docs")
     assert str(error.value) == (
-        "builtin:python-docs: holds documents, not sentence pairs; for pairs there is "
+        "builtin:python-docs: holds documents, not sentence pairs; use "
         "builtin:phrasebook, builtin:phrasebook-dev and builtin:phrasebook-test."
     )
     with pytest.raises(DataError) as error:
         builtin_documents("builtin:phrasebook")
     assert str(error.value) == (
-        "builtin:phrasebook: holds sentence pairs, not documents; for documents there is "
-        "builtin:python-docs and builtin:python-docs-dev."
+        "builtin:phrasebook: holds sentence pairs, not documents; use builtin:python-docs and builtin:python-docs-dev."
     )
 
 
@@ -68,6 +68,5 @@ def test_a_python_without_its_documentation_gets_a_sentence(monkeypatch: pytest.
     with pytest.raises(DataError) as error:
         builtin_documents("builtin:python-docs")
     assert str(error.value) == (
-        "builtin:python-docs: this Python came without its documentation (pydoc_data); "
-        "install it, or give text of your own."
+        "builtin:python-docs: this Python has no documentation (pydoc_data); install it, or pass your own text."
     )

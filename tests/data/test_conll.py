@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from regard.data.examples import TaggedExample
 from regard.data.lines import InvalidLines
-from regard.data.readers.conll import TaggedExample, read_tagged
+from regard.data.readers import read_tagged
 from regard.errors import DataError
 
 
 def read(path: Path, content: str, column: int | None = None) -> list[TaggedExample]:
     path.write_text(content, "utf-8")
-    return list(read_tagged([str(path)], column, InvalidLines()))
+    return list(read_tagged([str(path)], InvalidLines(), column))
 
 
 def test_word_and_tag_are_the_first_and_the_last_column(tmp_path: Path) -> None:
@@ -42,10 +43,10 @@ def test_universal_dependencies_are_read_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "column", "sentence"),
     [
-        ("a O\nb\n", None, "a.conll:2: has 1 column; write word and tag, on each line"),
-        ("a\t\n", None, "a.conll:1: has an empty tag; fill it"),
-        ("\tO\n", None, "a.conll:1: has an empty word; fill it"),
-        ("a X O\n", 4, "a.conll:1: has 3 columns; write 4 columns, in which data.tag_column is, on each line"),
+        ("a O\nb\n", None, "a.conll:2: 1 column; write word and tag on each line"),
+        ("a\t\n", None, "a.conll:1: empty tag; fill it in"),
+        ("\tO\n", None, "a.conll:1: empty word; fill it in"),
+        ("a X O\n", 4, "a.conll:1: 3 columns; write 4 columns, as data.tag_column requires, on each line"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
@@ -61,5 +62,5 @@ def test_a_sentence_with_a_fault_is_skipped_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\nb\nc O\n\nd O\n", "utf-8")
     faults = InvalidLines(skip=True)
-    assert [one.words for one in read_tagged([str(path)], None, faults)] == [("d",)]
+    assert [one.words for one in read_tagged([str(path)], faults)] == [("d",)]
     assert dict(faults.counts) == {"too few columns": 1}

@@ -58,42 +58,42 @@ def test_files_are_read_one_after_the_other_with_any_line_ends(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        (["1 w 0"], "a.conllu:1: has 1 column, but CoNLL-U has ten, with tabs between them; mend it"),
-        (["1\tw\t_\t0"], "a.conllu:1: has 4 columns, but CoNLL-U has ten, with tabs between them; mend it"),
-        ([row("1"), row("3")], "a.conllu:2: begins with '3' where word 2 should begin; number the words one by one"),
-        ([row("x")], "a.conllu:1: begins with 'x' where word 1 should begin; number the words one by one"),
-        ([row("01")], "a.conllu:1: begins with '01' where word 1 should begin; number the words one by one"),
+        (["1 w 0"], "a.conllu:1: 1 column, but CoNLL-U has ten, separated by tabs; fix it"),
+        (["1\tw\t_\t0"], "a.conllu:1: 4 columns, but CoNLL-U has ten, separated by tabs; fix it"),
+        ([row("1"), row("3")], "a.conllu:2: begins with '3', but word 2 is next; number the words consecutively"),
+        ([row("x")], "a.conllu:1: begins with 'x', but word 1 is next; number the words consecutively"),
+        ([row("01")], "a.conllu:1: begins with '01', but word 1 is next; number the words consecutively"),
         (
             [row("1-3"), row("1"), row("2-3")],
-            "a.conllu:3: begins with the range 2-3 where word 2 should begin; number the words one by one",
+            "a.conllu:3: begins with the range 2-3, but word 2 is next; number the words consecutively",
         ),
         (
             [row("2-1")],
-            "a.conllu:1: begins with the range 2-1 where word 1 should begin; number the words one by one",
+            "a.conllu:1: begins with the range 2-1, but word 1 is next; number the words consecutively",
         ),
-        ([row("1-2"), row("1")], "a.conllu:2: ends before its last word; complete the sentence"),
-        ([row("1.1")], "a.conllu:1: ends before its last word; complete the sentence"),
-        ([row("1", " ")], "a.conllu:1: has no form in its second column; write the word there"),
+        ([row("1-2"), row("1")], "a.conllu:2: the sentence ends before its last word; complete it"),
+        ([row("1.1")], "a.conllu:1: the sentence ends before its last word; complete it"),
+        ([row("1", " ")], "a.conllu:1: no form in the second column; write the word there"),
         (
             [row("1", "w", "_")],
-            "a.conllu:1: has '_' for a head in its seventh column; write a word's number, or 0",
+            "a.conllu:1: '_' is not a head (seventh column); write the number of a word, or 0",
         ),
         (
             ["# x", row("1", "w", "-1")],
-            "a.conllu:2: has '-1' for a head in its seventh column; write a word's number, or 0",
+            "a.conllu:2: '-1' is not a head (seventh column); write the number of a word, or 0",
         ),
         (
             [row("1"), row("2", "w", "3")],
-            "a.conllu:2: hangs from word 3, but the sentence has 2; give one of its words",
+            "a.conllu:2: its head is word 3, but the sentence has 2 words; correct it",
         ),
-        ([row("1"), row("2")], "a.conllu:2: is a root, and so is word 1; a sentence has one word with head 0"),
+        ([row("1"), row("2")], "a.conllu:2: is a root, but word 1 is one too; only one word may have head 0"),
         (
             [row("1"), row("2", "w", "4"), row("3", "w", "2"), row("4", "w", "3")],
-            "a.conllu:2: hangs in a circle of words (2 → 4 → 3 → 2); let every word lead to the root",
+            "a.conllu:2: is in a cycle of heads (2 → 4 → 3 → 2); every word must lead to the root",
         ),
         (
             [row("1", "w", "1")],
-            "a.conllu:1: hangs in a circle of words (1 → 1); let every word lead to the root",
+            "a.conllu:1: is in a cycle of heads (1 → 1); every word must lead to the root",
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_every_fault_gets_a_sentence_with_its_line(lines: list[str], sentence: s
 
 def test_a_sentence_that_is_too_long_is_refused() -> None:
     lines = [row("1"), *(row(str(n), "w", "1") for n in range(2, MAX_WORDS + 2))]
-    assert complaint(*lines) == f"a.conllu:1: begins a sentence of more than {MAX_WORDS:,} words; break it up"
+    assert complaint(*lines) == f"a.conllu:1: the sentence has more than {MAX_WORDS:,} words; split it"
 
 
 def test_what_is_skipped_keeps_its_place() -> None:

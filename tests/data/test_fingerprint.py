@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.data import fingerprint
-from regard.data.fingerprint import store_for
+from regard.data.fingerprint import load_or_build_store
 from regard.data.readers import builtin
 from regard.data.store import write_store
 from regard.errors import DataError
@@ -46,12 +46,12 @@ def complaint(file: str) -> str:
 def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
     missing, pipe = tmp_path / "missing", tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert complaint(str(missing)) == f"{missing}: is not there; check the path."
-    assert complaint(str(tmp_path)) == f"{tmp_path}: is a folder; give the files in it."
-    assert complaint(str(pipe)) == f"{pipe}: can be read only once; save it to a file, and give the file."
-    assert complaint("-") == "standard input can be read only once; save it to a file, and give the file."
-    assert complaint("builtin:x").startswith("builtin:x: does not come with regard")
-    assert complaint("a\0b") == "'a\\x00b': is no path; check it."
+    assert complaint(str(missing)) == f"{missing}: not found; check the path."
+    assert complaint(str(tmp_path)) == f"{tmp_path}: is a folder; pass the files in it."
+    assert complaint(str(pipe)) == f"{pipe}: can be read only once; save it to a file, and pass the file."
+    assert complaint("-") == "standard input can be read only once; save it to a file, and pass the file."
+    assert complaint("builtin:x").startswith("builtin:x: is not a builtin corpus")
+    assert complaint("a\0b") == "'a\\x00b': is not a path; check it."
 
 
 def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
 
     def store(key: str) -> list[int]:
         def build(place: Path) -> None:
-            write_store(place, [[[len(built)]]], columns=1, vocabulary=10, about={"key": key})
+            write_store(place, [[[len(built)]]], columns=1, vocabulary=10, metadata={"key": key})
             built.append(key)
 
-        return [int(number) for number in store_for(folder, key, build).columns[0][0]]
+        return [int(number) for number in load_or_build_store(folder, key, build).columns[0][0]]
 
     assert [store("a"), store("a"), store("b"), store("b"), store("a")] == [[0], [0], [1], [1], [2]]
     (folder / "0.ids").write_bytes(b"")
@@ -72,10 +72,10 @@ def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
 
 def test_a_store_without_its_key_is_a_slip_of_ours(tmp_path: Path) -> None:
     def build(place: Path) -> None:
-        write_store(place, [], columns=1, vocabulary=10, about={})
+        write_store(place, [], columns=1, vocabulary=10, metadata={})
 
-    with pytest.raises(ValueError, match="was made without its key"):
-        store_for(tmp_path / "corpus", "a", build)
+    with pytest.raises(ValueError, match="was written without its key"):
+        load_or_build_store(tmp_path / "corpus", "a", build)
     with pytest.raises(DataError) as error:
-        store_for(tmp_path / "other", "a", lambda place: None)
+        load_or_build_store(tmp_path / "other", "a", lambda place: None)
     assert str(error.value) == f"{tmp_path / 'other'}: was written but cannot be read again; check the disk."

@@ -12,21 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import SpecialTokensConfig, TokenizerConfig
-from regard.data.corpus import Pair, read_aligned
+from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
-from regard.data.pairs import LengthFilter, make_pair_batch, store_pairs
-from regard.data.parses import (
+from regard.data.pair_batches import make_pair_batch
+from regard.data.prepare_pairs import LengthFilter, store_pairs
+from regard.data.readers.aligned import read_aligned
+from regard.data.readers.conllu import parse_conllu
+from regard.data.readers.parses import attach_parses
+from regard.data.store import open_store
+from regard.data.syntax import (
     SYNTAX_FEATURES,
     Parse,
     TreePosition,
-    attach_parses,
     parse_from_json,
     parse_to_json,
     token_features,
     tree_positions,
 )
-from regard.data.readers.conllu import parse_conllu
-from regard.data.store import open_store
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import DataError
 from toy_trees import conllu, random_heads
@@ -97,8 +99,8 @@ def test_the_parse_of_a_line_is_the_sentence_of_its_number(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("source", "parses", "sentence"),
     [
-        ("I look\nLook!\n", conllu(["I", "look"], [2, 0]), "s.en:2: has no parse, because s.conllu ends before it; "),
-        ("I look\n", TWO, "s.conllu:6: is the parse of no line, because the text ends before it; "),
+        ("I look\nLook!\n", conllu(["I", "look"], [2, 0]), "s.en:2: no parse, because s.conllu ends before it; "),
+        ("I look\n", TWO, "s.conllu:6: a parse without a line, because the text ends before it; "),
         ("I look\nLook?\n", TWO, "s.en:2: has '?' where the parse has '!' (s.conllu:6); "),
         ("I look\nLook\n", TWO, "s.en:2: has nothing more where the parse has '!' (s.conllu:6); "),
         ("I look\nLook! Then go away from here\n", TWO, "s.en:2: has 'Then go away from h…' where the parse ends "),
@@ -127,7 +129,7 @@ def test_a_pair_whose_parse_is_wrong_can_be_skipped_and_is_counted(tmp_path: Pat
 def test_there_is_one_file_of_parses_for_each_source(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         list(read_aligned(["a", "b"], ["c", "d"], InvalidLines(), ["e"]))
-    assert str(error.value) == "there are 2 source files and 1 of parses; give one for each source."
+    assert str(error.value) == "there are 2 source files and 1 files of parses; pass one for each source."
 
 
 def test_texts_in_memory_have_parses_beside_them() -> None:
@@ -136,13 +138,11 @@ def test_texts_in_memory_have_parses_beside_them() -> None:
     with pytest.raises(DataError) as error:
         list(attach_parses(["I see"], blocks))
     assert str(error.value) == (
-        "text:1: has 'see' where the parse has 'look' (parse 1:2); give the parse of this very line."
+        "text:1: has 'see' where the parse has 'look' (parse 1:2); pass the parse of this line."
     )
     with pytest.raises(DataError) as error:
         list(attach_parses(["I look"] * 2, blocks[:1]))
-    assert (
-        str(error.value) == "text:2: has no parse, because the list of parses ends before it; give one for every line."
-    )
+    assert str(error.value) == "text:2: no parse, because the list of parses ends before it; pass one for every line."
 
 
 def test_a_store_keeps_what_the_parses_tell(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import Config, load_config
-from regard.data.corpus import Pair
-from regard.data.held_out import is_held_out, split_tail
-from regard.data.preparation import data_key, prepare_documents, prepare_pairs
+from regard.data.examples import Pair
+from regard.data.fingerprint import data_key
+from regard.data.preparation import is_held_out
+from regard.data.prepare_documents import prepare_documents, split_tail
+from regard.data.prepare_pairs import prepare_pairs
 from regard.data.stats import pair_stats
 from regard.data.store import TokenColumn, TokenStore
 from regard.errors import DataError
@@ -64,7 +66,7 @@ def test_nothing_left_is_a_sentence(tmp_path: Path) -> None:
     path.write_text("word " * 300 + "\t" + "word " * 300 + "\n")
     with pytest.raises(DataError) as error:
         prepare_pairs(tmp_path / "data", "key", config(path, f"data.valid.files={path}"), quiet)
-    assert str(error.value) == "data.train has nothing to use (1 too long); give more text."
+    assert str(error.value) == "data.train has no usable examples (1 too long); pass more text."
 
 
 def test_too_few_pairs_to_hold_some_out_is_a_sentence(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_too_few_pairs_to_hold_some_out_is_a_sentence(tmp_path: Path) -> None:
         prepare_pairs(tmp_path / "data", "key", config(path), quiet)
     assert str(error.value) == (
         "no pair was held out for validation, because there are too few different ones; "
-        "raise data.validation_fraction, which is 0.05, or give --valid."
+        "raise data.validation_fraction, which is 0.05, or pass --valid."
     )
 
 

@@ -10,7 +10,7 @@ import torch
 import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, LearnedPositionsConfig
-from regard.data.corpus import Pair
+from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
 from regard.decoding.results import TextScore
 from regard.errors import DataError

@@ -11,7 +11,7 @@ from family import TOLERANCE
 from looking import TEXT, traced
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig, SyntaxPositionsConfig
-from regard.data.parses import END_POSITION
+from regard.data.syntax import END_POSITION
 from regard.errors import ConfigError, DataError, InputError
 from regard.interpret.interventions import Intervention, apply_interventions
 from toy_trees import conllu
@@ -81,7 +81,7 @@ def test_a_parse_is_asked_for_and_refused_as_translate_does(model: regard.Model,
     with pytest.raises(DataError) as several:
         model.look(TEXT, parses=[TREE, OTHER])
     assert str(several.value) == (
-        "parse 2:2: is the parse of no line, because the text ends before it; give one for every line."
+        "parse 2:2: a parse without a line, because the text ends before it; pass one for every line."
     )
     saved(tmp_path / "plain", EncoderDecoderConfig(**SMALL))
     with pytest.raises(ConfigError) as given:

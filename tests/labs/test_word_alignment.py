@@ -5,7 +5,7 @@ import torch
 
 from regard.labs.alignment import alignment_error_rate, attention_links, diagonal, merge_tokens, one_link_per_word
 from regard.labs.trials.translators import toy_pairs
-from regard.phrasebook import Pair, split_words
+from regard.phrasebook import AlignedPair, split_words
 
 
 def test_weights_are_summed_over_source_tokens_and_averaged_over_target_tokens() -> None:
@@ -26,8 +26,8 @@ def test_gold_alignment_has_error_rate_zero() -> None:
 
 
 def test_diagonal_alignment_goes_from_the_first_word_to_the_last() -> None:
-    assert diagonal(Pair("a b c", "x y z", ())) == {(0, 0), (1, 1), (2, 2)}
-    assert diagonal(Pair("a b c", "x", ())) == {(0, 0)}
+    assert diagonal(AlignedPair("a b c", "x y z", ())) == {(0, 0), (1, 1), (2, 2)}
+    assert diagonal(AlignedPair("a b c", "x", ())) == {(0, 0)}
 
 
 def test_toy_pairs_are_distinct_and_every_word_is_aligned() -> None:

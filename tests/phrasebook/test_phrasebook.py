@@ -9,16 +9,16 @@ import pytest
 
 from regard import phrasebook
 from regard.errors import ConfigError
-from regard.phrasebook import Pair, split_words
-from regard.phrasebook.splits import FAMILIAR, Split
+from regard.phrasebook import AlignedPair, SplitName, split_words
+from regard.phrasebook.corpus import MIN_TRAIN_COUNT
 
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 VOWEL = "[aeiouàèéìòù]"
 IMPURE = "(?:s[bcdfghlmnpqrtvz]|z|gn|ps|y)"
 
 
 @pytest.fixture(scope="module")
-def pairs() -> list[Pair]:
+def pairs() -> list[AlignedPair]:
     return [pair for name in SPLITS for pair in phrasebook.split(name)]
 
 
@@ -28,15 +28,15 @@ def violations(lines: list[str], *patterns: str) -> list[str]:
     return [line for line in lines if wrong.search(line)][:10]
 
 
-def test_there_are_tens_of_thousands_of_distinct_pairs(pairs: list[Pair]) -> None:
+def test_there_are_tens_of_thousands_of_distinct_pairs(pairs: list[AlignedPair]) -> None:
     assert len({(pair.source, pair.target) for pair in pairs}) == len(pairs) >= 60_000
 
 
-def test_every_sentence_has_one_translation(pairs: list[Pair]) -> None:
+def test_every_sentence_has_one_translation(pairs: list[AlignedPair]) -> None:
     assert len({pair.source.rstrip(".") for pair in pairs}) == len(pairs)
 
 
-def test_pairs_are_the_same_everywhere(pairs: list[Pair]) -> None:
+def test_pairs_are_the_same_everywhere(pairs: list[AlignedPair]) -> None:
     digest = hashlib.sha256(repr([(pair.source, pair.target, pair.alignment) for pair in pairs]).encode())
     assert digest.hexdigest()[:16] == "84742db57b26cdac"
 
@@ -63,13 +63,13 @@ def test_held_out_words_are_familiar() -> None:
     for side in ("source", "target"):
         seen = Counter(word for pair in phrasebook.split("train") for word in split_words(getattr(pair, side)))
         for pair in phrasebook.split("dev") + phrasebook.split("test"):
-            assert all(seen[word] >= FAMILIAR for word in split_words(getattr(pair, side))), pair
+            assert all(seen[word] >= MIN_TRAIN_COUNT for word in split_words(getattr(pair, side))), pair
 
 
 def test_the_first_words_are_tested() -> None:
-    assert Pair("I love you very much", "Ti amo molto", ((0, 1), (1, 1), (2, 0), (3, 2), (4, 2))) in phrasebook.split(
-        "test"
-    )
+    assert AlignedPair(
+        "I love you very much", "Ti amo molto", ((0, 1), (1, 1), (2, 0), (3, 2), (4, 2))
+    ) in phrasebook.split("test")
 
 
 def test_a_split_that_does_not_exist_is_refused() -> None:
@@ -77,7 +77,7 @@ def test_a_split_that_does_not_exist_is_refused() -> None:
         phrasebook.split("valid")  # type: ignore[arg-type]
 
 
-def test_sentences_are_short_and_well_written(pairs: list[Pair]) -> None:
+def test_sentences_are_short_and_well_written(pairs: list[AlignedPair]) -> None:
     lengths = [len(split_words(pair.source)) for pair in pairs]
     assert 5 <= sum(lengths) / len(lengths) <= 8
     assert max(lengths) <= 15
@@ -85,20 +85,20 @@ def test_sentences_are_short_and_well_written(pairs: list[Pair]) -> None:
         assert violations(lines, "  ", r"\s[.,?!]", "^[^A-ZÈ]", r"[^\w.?!']$", r"[.?!]\s+[a-zè]", r"\b(\w+) \1\b") == []
 
 
-def test_some_statements_go_without_a_full_stop_in_both_languages(pairs: list[Pair]) -> None:
+def test_some_statements_go_without_a_full_stop_in_both_languages(pairs: list[AlignedPair]) -> None:
     open_ended = [pair for pair in pairs if pair.source[-1] not in ".?!"]
     assert 0.1 < len(open_ended) / len(pairs) < 0.25
     assert all((pair.source[-1] in ".?!") == (pair.target[-1] in ".?!") for pair in pairs)
 
 
-def test_every_word_is_aligned(pairs: list[Pair]) -> None:
+def test_every_word_is_aligned(pairs: list[AlignedPair]) -> None:
     for pair in pairs:
         source, target = split_words(pair.source), split_words(pair.target)
         assert {i for i, _ in pair.alignment} == set(range(len(source))), pair
         assert {j for _, j in pair.alignment} == set(range(len(target))), pair
 
 
-def test_words_are_aligned_to_what_they_mean(pairs: list[Pair]) -> None:
+def test_words_are_aligned_to_what_they_mean(pairs: list[AlignedPair]) -> None:
     known = {
         "bread": "pane", "Rome": "roma", "yesterday": "ieri", "not": "non", "and": "e ed", "water": "acqua",
         "Marco": "marco", "red": "rosso rossa rossi rosse", "tomorrow": "domani", "two": "due", "with": "con",
@@ -116,7 +116,7 @@ def test_words_are_aligned_to_what_they_mean(pairs: list[Pair]) -> None:
     assert set(met) == set(known)
 
 
-def test_articles_fit_the_word_that_follows(pairs: list[Pair]) -> None:
+def test_articles_fit_the_word_that_follows(pairs: list[AlignedPair]) -> None:
     lines = [
         pair.target.lower() for pair in pairs if not re.search("[Gg]ive", pair.source)
     ]  # `dagli` is also `give him`
@@ -129,7 +129,7 @@ def test_articles_fit_the_word_that_follows(pairs: list[Pair]) -> None:
     assert violations(lines, rf"'(?!{VOWEL}|h(?:o|ai|a|anno)\b)(?<!po')", rf"\bquest[oa] (?!è){VOWEL}") == []
 
 
-def test_un_has_an_apostrophe_before_feminine_words_only(pairs: list[Pair]) -> None:
+def test_un_has_an_apostrophe_before_feminine_words_only(pairs: list[AlignedPair]) -> None:
     feminine = "arancia oliva ora idea altra email isola università infermiera attrice insalata"
     either = "insegnante artista"
     for pair in pairs:
@@ -137,7 +137,7 @@ def test_un_has_an_apostrophe_before_feminine_words_only(pairs: list[Pair]) -> N
             assert word in either or (word in feminine) == article.endswith("'"), pair
 
 
-def test_prepositions_melt_into_articles(pairs: list[Pair]) -> None:
+def test_prepositions_melt_into_articles(pairs: list[AlignedPair]) -> None:
     lines = [pair.target for pair in pairs]
     assert (
         violations(lines, r"\b(?:[Dd]i|[Aa]|[Dd]a|[Ii]n|[Ss]u) (?:il|lo|la|i|gli|le)\b", r"\b(?:di|a|da|in|su) l'")
@@ -146,7 +146,7 @@ def test_prepositions_melt_into_articles(pairs: list[Pair]) -> None:
     assert violations(lines, r"\b[Aa] [aA]", r"\be [eè]", r"\b[Dd]ove è", r"\b[Cc]ome è", r"\b[Cc]i è (?:un|l)") == []
 
 
-def test_pronouns_stand_before_the_finite_verb(pairs: list[Pair]) -> None:
+def test_pronouns_stand_before_the_finite_verb(pairs: list[AlignedPair]) -> None:
     lines = [pair.target.lower() for pair in pairs]
     clitic = r"\b(?:[mtvscl]i|gli|[mt]e l[oaie])"
     assert violations(lines, clitic + r" \w+(?:are|ere|ire)\b(?! la)", clitic + "[.,?!]", clitic + "$") == []
@@ -154,7 +154,7 @@ def test_pronouns_stand_before_the_finite_verb(pairs: list[Pair]) -> None:
     assert violations(lines, r"\b(?!parl)\w+(?:armi|[aei]rlo|[aei]rli|[aei]rla|[ei]rmi)\b") == []
 
 
-def test_participles_agree(pairs: list[Pair]) -> None:
+def test_participles_agree(pairs: list[AlignedPair]) -> None:
     moved = "andat|venut|tornat|arrivat|uscit|partit|rimast|nat|cadut|svegliat|alzat|vestit|divertit|sposat|fermat"
     endings = {
         "She": "a",
@@ -182,7 +182,7 @@ def test_participles_agree(pairs: list[Pair]) -> None:
     assert set(met) == set(endings)
 
 
-def test_objects_that_point_back_have_the_gender_of_their_noun(pairs: list[Pair]) -> None:
+def test_objects_that_point_back_have_the_gender_of_their_noun(pairs: list[AlignedPair]) -> None:
     clitic = {("f", "it"): "la|l'", ("m", "it"): "lo|l'", ("f", "them"): "le", ("m", "them"): "li"}
     nouns = {"key": "f", "keys": "f", "bag": "f", "bags": "f", "hat": "m", "hats": "m", "ring": "m", "rings": "m"}
     met = 0
@@ -194,7 +194,7 @@ def test_objects_that_point_back_have_the_gender_of_their_noun(pairs: list[Pair]
     assert met > 50
 
 
-def test_english_verbs_agree(pairs: list[Pair]) -> None:
+def test_english_verbs_agree(pairs: list[AlignedPair]) -> None:
     lines = [pair.source for pair in pairs]
     third, others = r"^(?:He|She|It) (?:always|often|never) ", r"^(?:I|You|We|They) (?:always|often|never) "
     assert violations(lines, third + r"(?!\w+s\b)", others + r"(?!miss\b)\w+[^s]s\b", r"\b[Dd]oes \w+ \w+s not\b") == []

@@ -83,16 +83,16 @@ def test_a_run_that_stops_early_still_says_where_it_stopped() -> None:
 def test_a_quick_count_gets_one_line_and_a_slow_one_several() -> None:
     display, clock, stream = lines()
     for done in range(0, 1001, 100):
-        display.counting("tokenising valid", done, 1000)
+        display.counting("tokenizing valid", done, 1000)
     for done in range(0, 30_001, 3000):
-        display.counting("tokenising train", done, 30_000)
+        display.counting("tokenizing train", done, 30_000)
         clock.seconds += 1
     display.counting("reading", 7, None)
     display.progress(at(50))
     assert stream.getvalue().splitlines()[:-1] == [
-        "tokenising valid: 1,000 of 1,000",
-        "tokenising train: 15,000 of 30,000",
-        "tokenising train: 30,000 of 30,000",
+        "tokenizing valid: 1,000 of 1,000",
+        "tokenizing train: 15,000 of 30,000",
+        "tokenizing train: 30,000 of 30,000",
         "reading: 7",
     ]
     assert stream.getvalue().splitlines()[-1].startswith("step 50/20000")
@@ -131,14 +131,14 @@ def test_a_samples_control_characters_never_reach_the_terminal() -> None:
 
 def test_the_terminal_shows_bar_figures_and_what_came_before() -> None:
     display, clock, stream = terminal()
-    display.counting("tokenising train", 10, 20)
+    display.counting("tokenizing train", 10, 20)
     display.progress(at(500))
     clock.seconds += 1
     display.validated(500, {"loss": 3.1, "bleu": 12.1}, True, [Sample("[bold]a[/] :smile:", "b", "c")])
     display.progress(at(10_000))
     display.close()
     tail = [line.split("\x1b[2K")[-1].rstrip() for line in stream.getvalue().split("\n")]
-    assert "tokenising train: 10 of 20" in tail
+    assert "tokenizing train: 10 of 20" in tail
     place = tail.index("validation   loss  BLEU")
     assert tail[place + 1 : place + 5] == [
         "step 500    3.100  12.1  best so far",

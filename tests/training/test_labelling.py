@@ -252,25 +252,23 @@ def test_dropout_may_change_where_training_starts_from_a_model(classifier: Path,
 @pytest.mark.parametrize(
     ("content", "settings", "sentence"),
     [
-        ("x\ta\nx\tb\n", [], "train.tsv: has no other label than 'x'; a classifier needs two labels at least."),
+        ("x\ta\nx\tb\n", [], "train.tsv: the only label is 'x'; a classifier needs at least two labels."),
         (
             "x\ta b\ny\tb a\n",
             ["data.valid.files=valid.tsv"],
-            "valid.tsv:2: has the label 'z', which is none of those to learn (x, y); correct it, or skip such lines "
-            "with --skip-invalid.",
+            "valid.tsv:2: unknown label 'z', the labels are x, y; correct it, or skip such lines with --skip-invalid.",
         ),
         (
             "x\ta b\ny\tb a\n",
             ["model.head.labels=['x', 'w']", "data.valid.files=train.tsv"],
-            "train.tsv:2: has the label 'y', which is none of those to learn (x, w); correct it, or skip such lines "
-            "with --skip-invalid.",
+            "train.tsv:2: unknown label 'y', the labels are x, w; correct it, or skip such lines with --skip-invalid.",
         ),
         (
             "x\ta b\ny\tb a\n",
             ["data.validation_fraction=0.000001"],
             "no text was held out for validation, because there are too few different ones; raise "
             "data.validation_fraction, "
-            "which is 1e-06, or give --valid.",
+            "which is 1e-06, or pass --valid.",
         ),
     ],
 )

@@ -306,7 +306,7 @@ def test_a_damaged_tokenizer_is_a_sentence_and_is_made_again(damage: str, half: 
     path = half / "data" / "tokenizer.json"
     content = path.read_bytes()
     path.write_bytes(content[:-50] if damage == "cut off" else content.replace(b"uno", b"unp", 1))
-    assert refusal(half, data) == f"{path}: is damaged; remove the folder {half / 'data'}, and it is made again."
+    assert refusal(half, data) == f"{path}: is damaged; remove the folder {half / 'data'}, and it is prepared again."
     shutil.rmtree(half / "data")
     run(half, data, "training.steps=7", resume=True)
     assert path.read_bytes() == content
@@ -320,8 +320,8 @@ def test_a_flipped_bit_in_the_data_is_a_sentence_and_the_data_is_made_again(
     content[100] ^= 1
     path.write_bytes(content)
     assert refusal(half, data) == (
-        f"{path}: is damaged, its bytes are not those that were written; "
-        f"remove the folder {path.parent}, and it is made again."
+        f"{path}: is damaged, its bytes have changed since it was written; "
+        f"remove the folder {path.parent}, and it is prepared again."
     )
     shutil.rmtree(path.parent)
     run(half, data, "training.steps=9", resume=True)
@@ -499,4 +499,4 @@ def test_damaged_texts_are_a_sentence(half: Path, data: Path) -> None:
     texts.write_text('{"source": ')
     with pytest.raises(DataError) as error:
         run(half, data, "training.steps=8", resume=True)
-    assert str(error.value) == f"{texts}: is damaged; remove the folder {half / 'data'}, and it is made again."
+    assert str(error.value) == f"{texts}: is damaged; remove the folder {half / 'data'}, and it is prepared again."

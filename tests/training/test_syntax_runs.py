@@ -146,7 +146,7 @@ def test_parses_that_do_not_reach_the_end_get_a_sentence(learned: Path, data: di
         regard.load(learned).translate([], parses=parses)
     place = f"{parses}:2"
     assert str(error.value) == (
-        f"{place}: is the parse of no line, because the text ends before it; give one for every line."
+        f"{place}: a parse without a line, because the text ends before it; pass one for every line."
     )
 
 

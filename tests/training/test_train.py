@@ -200,7 +200,7 @@ def torchrun(call: list[str], port: int) -> subprocess.CompletedProcess[str]:
 def test_of_two_processes_only_the_first_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\nno tab\n")
-    line = f"{bad}:2: has no tab; write source, tab, target, or skip such lines with --skip-invalid."
+    line = f"{bad}:2: no tab; write source, tab, target, or skip such lines with --skip-invalid."
     steep = ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0", "model.norm=none"]
     for number, (file, settings, sentence) in enumerate(
         [
@@ -237,7 +237,7 @@ except RegardError as error:
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
-        ("DataError('façade.tsv: is not there; check the path.')", "rank 0: façade.tsv: is not there; check the path."),
+        ("DataError('façade.tsv: not found; check the path.')", "rank 0: façade.tsv: not found; check the path."),
         ("ZeroDivisionError('a bug')", "rank 0: another of the processes has failed, and says why; mend that,"),
     ],
 )
@@ -343,7 +343,7 @@ def test_what_is_missing_or_wrong_is_said_before_anything_long_begins(data: Path
         "tokenizer.kind = 'bpe' loses line ends; use 'byte-level' or 'character' for a language model."
     )
     missing = tmp_path / "missing.tsv"
-    assert refused(DataError, file=missing) == f"{missing}: is not there; check the path."
+    assert refused(DataError, file=missing) == f"{missing}: not found; check the path."
     empty = tmp_path / "empty.tsv"
     empty.write_text("")
-    assert refused(DataError, file=empty) == "data.train has nothing to use (it is empty); give more text."
+    assert refused(DataError, file=empty) == "data.train has no usable examples (it is empty); pass more text."

@@ -84,7 +84,7 @@ def test_words_are_split_as_the_word_tokenizer_does(tmp_path: Path) -> None:
             ConfigError,
             "word2vec learns from --data; --source and --target are for translation.",
         ),
-        (["data.train.files=missing.txt"], DataError, "missing.txt: is not there; check the path."),
+        (["data.train.files=missing.txt"], DataError, "missing.txt: not found; check the path."),
         (
             ["word2vec.min_count=1000"],
             DataError,

@@ -28,7 +28,7 @@ from regard.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.config import CorpusConfig
-    from regard.data.corpus import Pair
+    from regard.data.examples import Pair
     from regard.data.lines import InvalidLines
     from regard.decoding.engines.engine import EngineName, Precision
     from regard.decoding.options import TranslationOptions
@@ -154,7 +154,7 @@ def _translations(
     model: "Model", given: "CorpusConfig", options: Options, faults: "InvalidLines", display: "ProgressDisplay"
 ) -> "tuple[dict[str, Any], TranslationEvaluation]":
     """How the pairs were translated, and how well."""
-    from regard.data.stats import read_pairs
+    from regard.data.readers import read_pairs
     from regard.evaluation.scoring import scorable_pairs
     from regard.evaluation.translation import evaluate_translations, reference_likelihood, translate_pairs
 
@@ -179,7 +179,7 @@ def _text(
     model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "ProgressDisplay"
 ) -> "tuple[dict[str, Any], Likelihood]":
     """How the text was read, and how probable it is."""
-    from regard.data.corpus import read_documents
+    from regard.data.readers import read_documents
     from regard.evaluation.scoring import evaluate_language_model
     from regard.training.language import CONTEXT
 
@@ -223,15 +223,14 @@ def _labels(
     model: "Model", given: "CorpusConfig", column: int | None, faults: "InvalidLines", display: "ProgressDisplay"
 ) -> "tuple[dict[str, Any], LabelScores]":
     """How the labels of texts, or the tags of words, agree with those that are right."""
-    from regard.data.labelled import read_labeled
-    from regard.data.readers.conll import read_tagged
+    from regard.data.readers import read_labeled, read_tagged
     from regard.evaluation.labeling import evaluate_classifier, evaluate_tagger
 
     if given.source:
         raise ConfigError(f"{model.folder} predicts labels, and reads --data, not --source and --target.")
     name = ", ".join(given.file_names)
     if model.config.model.task == "tagging":
-        sentences = read_tagged(given.files, column, faults)
+        sentences = read_tagged(given.files, faults, column)
         return {}, evaluate_tagger(model.reader, sentences, name, faults, display.counting)
     return {}, evaluate_classifier(model.reader, read_labeled(given.files, faults), name, faults, display.counting)
 

@@ -1,7 +1,5 @@
 """Where results go: standard output, line by line as they come, or a file that is written whole or not at all."""
 
-import errno
-import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,8 +7,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from regard.data.draft import new_draft_file
 from regard.errors import DataError
+from regard.files import atomic_file, explain_write_errors
 
 if TYPE_CHECKING:
     from regard.data.lines import Line
@@ -35,57 +33,31 @@ def open_output(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]
 
         def put(lines: Iterable[str]) -> None:
             rows = "".join(f"{line}\n" for line in lines).encode()  # what goes wrong here is not about the file
-            with _write_errors(output):
+            with explain_write_errors(output):
                 file.write(rows if packer is None else packer.compress(rows))
                 file.flush()  # so that a full disk shows at once
 
         yield put
         if packer is not None:
-            with _write_errors(output):
+            with explain_write_errors(output):
                 file.write(packer.flush())
 
 
 def write_output(output: Path, content: bytes) -> None:
     """Write a file, whole or not at all."""
-    with _open_file(output) as file, _write_errors(output):
+    with _open_file(output) as file, explain_write_errors(output):
         file.write(content)
 
 
 @contextmanager
 def _open_file(output: Path) -> Iterator[BinaryIO]:
-    """A file to write in, which takes the place of the output once all is on the disk."""
-    if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
-        with _closing(output, output) as file:
-            yield file
-        return
-    with ExitStack() as drafts:
-        place = output.resolve()  # a link stays a link
-        with _write_errors(output):
-            draft = drafts.enter_context(new_draft_file(place))
-        with _closing(draft, output) as file:
-            yield file
-            with _write_errors(output):
-                file.flush()
-                os.fsync(file.fileno())
-        with _write_errors(output):
-            mask = os.umask(0o077)
-            os.umask(mask)
-            os.chmod(draft, 0o666 & ~mask)
-            os.replace(draft, place)
-
-
-@contextmanager
-def _closing(path: Path, output: Path) -> Iterator[BinaryIO]:
-    """A file that is open; once something has gone wrong, what it still held is of no use."""
-    with _write_errors(output):
-        file = path.open("wb")
-    try:
+    """Yield a file to write to, which replaces the output at the end."""
+    with ExitStack() as stack:
+        with explain_write_errors(output):
+            file = stack.enter_context(atomic_file(output))
         yield file
-        with _write_errors(output):
-            file.close()
-    finally:
-        with suppress(OSError):
-            file.close()
+        with explain_write_errors(output):
+            stack.close()
 
 
 def to_one_line(text: str) -> str:
@@ -98,16 +70,6 @@ def _print_lines(lines: Iterable[str]) -> None:
         raise DataError("standard output: is closed; give it somewhere to go, or use --output.")
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
-
-
-@contextmanager
-def _write_errors(output: Path) -> Iterator[None]:
-    """While it lasts, what keeps a file from being written becomes a sentence."""
-    try:
-        yield
-    except OSError as error:
-        remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another place"
-        raise DataError(f"{output}: cannot be written ({error.strerror}); {remedy}.") from None
 
 
 @contextmanager

@@ -56,9 +56,8 @@ def _scored(
     model: "Model", given: "CorpusConfig", faults: "InvalidLines"
 ) -> "Iterator[Iterable[tuple[dict[str, str], TextScore]]]":
     """The texts with their scores, as many at a time as are scored together."""
-    from regard.data.corpus import read_texts
     from regard.data.prefetch import prefetch
-    from regard.data.stats import read_pairs
+    from regard.data.readers import read_pairs, read_texts
     from regard.data.store import chunked
     from regard.evaluation.scoring import SCORING_BATCH, scorable_pairs, score_pairs, score_texts
 

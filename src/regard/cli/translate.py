@@ -13,7 +13,7 @@ from regard.cli.output import to_one_line
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
-    from regard.data.parses import Parse
+    from regard.data.syntax import Parse
     from regard.decoding.options import TranslationOptions
     from regard.decoding.results import Translation
 
@@ -129,8 +129,8 @@ def _with_parses(
     """Lines, each with its parse where there are any."""
     if parses is None:
         return ((line, None) for line in lines)
-    from regard.data.parses import zip_parses
     from regard.data.readers.conllu import read_conllu
+    from regard.data.readers.parses import zip_parses
 
     return zip_parses(lines, lambda line: line, read_conllu([parses], faults), parses, faults)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.pairs import Ids, Mask, pad_sequences
+from regard.data.pair_batches import Ids, Mask, pad_sequences
 
 MAX_TOKENS = 2**16 - 1  # tokens of a text, however many a network can read: a store counts them in 16 bits
 
@@ -100,10 +100,10 @@ def make_encoder_batch(rows: Sequence[NDArray[np.integer]], seconds: Sequence[in
     return EncoderBatch(ids, real, segments.astype(np.int64))
 
 
-def word_texts(words: Sequence[str]) -> list[str]:
+def words_with_spaces(words: Sequence[str]) -> list[str]:
     """The words of a sentence as a tokenizer meets them in it: with the space before each but the first.
 
-    >>> word_texts(["I", "see"])
+    >>> words_with_spaces(["I", "see"])
     ['I', ' see']
     """
     return [f" {word}" if place else word for place, word in enumerate(words)]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
 from regard.data.batching import DATA_START, DataPosition
-from regard.data.documents import check_lossless_lines, store_documents
 from regard.data.store import TokenColumn
 from regard.errors import DataError
 
@@ -45,17 +44,6 @@ def pack_sequences(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int6
             spaces |= 1 << rest
     return rows
 
-
-__all__ = [
-    "BlockBatches",
-    "LanguageBatch",
-    "PackedBatches",
-    "TokenStream",
-    "check_lossless_lines",
-    "split_documents",
-    "store_documents",
-    "validation_batches",
-]
 
 Ids = NDArray[np.int64]
 BLOCKS_PER_SEGMENT = 32  # blocks that are cut out of the stream side by side; one of them has a seam

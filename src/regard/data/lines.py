@@ -1,4 +1,8 @@
-"""What is wrong with data: the first fault ends the reading, or each is skipped and counted by its reason."""
+"""Lines of UTF-8 text from files, gzip files and standard input, with their locations, and lines that are invalid.
+
+A line ends at a newline only. Other Unicode line separators are part of the text: splitting at them would misalign
+parallel files.
+"""
 
 import gzip
 import sys
@@ -12,31 +16,35 @@ from typing import BinaryIO
 
 from regard.errors import DataError
 
+STANDARD_INPUT = "-"
+MAX_LINE_BYTES = 16 * 2**20  # longer lines are not sentences and would fill the memory
+
 
 @dataclass
 class InvalidLines:
-    """Faults met so far. Nothing is dropped silently: what was skipped is counted, with an example of each reason."""
+    """Policy for lines that cannot be used: raise an error at the first, or skip and count them by reason."""
 
     skip: bool = False
-    hint: str = ", or skip such lines with --skip-invalid"  # what else a user can do about one
+    hint: str = ", or skip such lines with --skip-invalid"  # ends the error message
     counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)  # the first message of each reason
 
-    def add(self, reason: str, fault: str) -> None:
-        """Note a fault, such as `a.tsv:2: has an empty source; fill it`; unless faults are skipped, it is an error."""
+    def add(self, reason: str, message: str) -> None:
+        """Count an invalid line, or raise a `DataError` unless lines are skipped.
+
+        Args:
+            reason: short name that lines are counted by.
+            message: location and problem without the final period, such as `a.tsv:2: empty source; fill it in`.
+        """
         if not self.skip:
-            raise DataError(f"{fault}{self.hint}.")
+            raise DataError(f"{message}{self.hint}.")
         self.counts[reason] += 1
-        self.examples.setdefault(reason, f"{fault}.")
-
-
-STANDARD_INPUT = "-"
-MAX_LINE_BYTES = 16 * 2**20  # bytes; a longer line is no sentence, and would fill the memory
+        self.examples.setdefault(reason, f"{message}.")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a file, without its end. `text` is None where it could not be read and was skipped."""
+    """One line of a file, without its line end. `text` is None if the line was invalid and skipped."""
 
     text: str | None
     file: str
@@ -44,27 +52,27 @@ class Line:
 
     @property
     def location(self) -> str:
-        """`file:line`, as an error names it."""
+        """`file:line`, for error messages."""
         return f"{self.file}:{self.number}"
 
 
-def read_lines(file: str, faults: InvalidLines) -> Iterator[Line]:
-    """The lines of a file; `.gz` is unpacked on the way, `-` is standard input.
+def read_lines(file: str, invalid: InvalidLines) -> Iterator[Line]:
+    """Yield the lines of a file; `.gz` files are decompressed, `-` is standard input.
 
-    A line that is not UTF-8, or far too long, is a fault; where faults are skipped, it comes with no text, so that
-    what is aligned stays aligned.
+    A line that is not UTF-8 or too long is invalid. If invalid lines are skipped, it is yielded without text, so that
+    parallel files stay aligned.
     """
-    shown = "standard input" if file == STANDARD_INPUT else file
+    name = "standard input" if file == STANDARD_INPUT else file
     with _open(file) as stream:
-        for number, raw in enumerate(_raw_lines(stream, shown), start=1):
-            yield Line(_decode(raw, f"{shown}:{number}", number == 1, faults), shown, number)
+        for number, raw in enumerate(_raw_lines(stream, name), start=1):
+            yield Line(_decode(raw, f"{name}:{number}", number == 1, invalid), name, number)
 
 
 @contextmanager
 def check_gzip_on_error(*files: str) -> Iterator[None]:
-    """While it lasts, a complaint about a line of a compressed file is made only if the file is whole.
+    """If the body raises a `DataError`, decompress these files to the end, and report a damaged one instead.
 
-    A damaged one unpacks to nonsense, whose lines are not to blame; that it is damaged shows only at its end.
+    A damaged gzip file decompresses to garbage lines before its checksum is reached.
     """
     try:
         yield
@@ -77,36 +85,49 @@ def check_gzip_on_error(*files: str) -> Iterator[None]:
         raise
 
 
-def _decode(raw: bytes | None, place: str, first: bool, faults: InvalidLines) -> str | None:
+@contextmanager
+def explain_read_errors(file: str) -> Iterator[None]:
+    """Turn an `OSError` of the body into a `DataError` about this file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{file}: not found; check the path.") from None
+    except IsADirectoryError:
+        raise DataError(f"{file}: is a folder; pass the files in it.") from None
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror}).") from None
+
+
+def _decode(raw: bytes | None, location: str, first: bool, invalid: InvalidLines) -> str | None:
     if raw is None:
-        faults.add("too long to read", f"{place}: is longer than {MAX_LINE_BYTES:,} bytes; break it into lines")
+        invalid.add("too long to read", f"{location}: longer than {MAX_LINE_BYTES:,} bytes; split it into lines")
         return None
     try:
-        return raw.decode("utf-8-sig" if first else "utf-8")  # a byte order mark is no part of the text
+        return raw.decode("utf-8-sig" if first else "utf-8")  # drops a byte order mark
     except UnicodeDecodeError as error:
         byte = f"byte {error.start + 1} of the line is 0x{raw[error.start]:02x}"
-        faults.add("not UTF-8", f"{place}: is not UTF-8 ({byte}); convert the file")
+        invalid.add("not UTF-8", f"{location}: not UTF-8 ({byte}); convert the file")
         return None
 
 
-def _raw_lines(stream: BinaryIO, shown: str) -> Iterator[bytes | None]:
-    """Lines without their ends; None for one that is too long, which is passed over piece by piece."""
-    while raw := _read(stream, shown):
+def _raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes | None]:
+    """Yield lines without their ends, and None for a line that is too long."""
+    while raw := _read(stream, name):
         if len(raw) <= MAX_LINE_BYTES:
             yield raw.removesuffix(b"\n").removesuffix(b"\r")
             continue
         while raw and not raw.endswith(b"\n"):
-            raw = _read(stream, shown)
+            raw = _read(stream, name)
         yield None
 
 
-def _read(stream: BinaryIO, shown: str) -> bytes:
+def _read(stream: BinaryIO, name: str) -> bytes:
     try:
         return stream.readline(MAX_LINE_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{shown}: is a damaged gzip file ({error}); copy it again, or compress it again.") from None
+        raise DataError(f"{name}: is a damaged gzip file ({error}); copy it again, or compress it again.") from None
     except OSError as error:
-        raise DataError(f"{shown}: cannot be read ({error.strerror}).") from None
+        raise DataError(f"{name}: cannot be read ({error.strerror}).") from None
 
 
 def _open(file: str) -> AbstractContextManager[BinaryIO]:
@@ -117,23 +138,10 @@ def _open(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _standard_input() -> AbstractContextManager[BinaryIO]:
-    """A reader of its own: Python cannot exit while a thread waits in the one that it made itself."""
+    """Open standard input anew: Python cannot exit while a thread blocks in `sys.stdin.buffer` itself."""
     if sys.stdin is None:
-        raise DataError("standard input: is closed; give it something to read, or name a file.")
+        raise DataError("standard input: is closed; pipe something into it, or pass a file.")
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    except UnsupportedOperation:  # someone has put another object there
+    except UnsupportedOperation:  # replaced by an object without a file descriptor, as in tests
         return nullcontext(sys.stdin.buffer)
-
-
-@contextmanager
-def explain_read_errors(file: str) -> Iterator[None]:
-    """While it lasts, what keeps a file from being read becomes a sentence."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"{file}: is not there; check the path.") from None
-    except IsADirectoryError:
-        raise DataError(f"{file}: is a folder; give the files in it.") from None
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read ({error.strerror}).") from None

@@ -1,8 +1,8 @@
-"""From labelled files to what training reads: a tokenizer, the labels, and stores of framed texts with their labels.
+"""Preparation of labeled texts and tagged sentences: tokenizer, labels and token stores.
 
-Of a classifier, a store has three columns: the framed text, its label, and how many of its last tokens are of a second
-text. Of a tagger, two: the framed sentence, and for each token 0, or 1 + the number of the tag of the word that begins
-with it.
+The store of a classifier has three columns: the input (`[start] text [end]`), the label, and how many of its last
+tokens belong to a second text. The store of a tagger has two: the input, and for each token 0, or 1 + the number of the
+tag of the word that begins with it.
 """
 
 from collections import Counter
@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from regard.config import ClassHeadConfig, Config, CorpusConfig, EncoderConfig, TagHeadConfig
-from regard.data.corpus import Pair
-from regard.data.encoder_inputs import InputTemplate, word_texts
+from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
+from regard.data.encoder_inputs import InputTemplate, words_with_spaces
+from regard.data.examples import LabeledExample, Pair, TaggedExample
 from regard.data.fast_encoder import fast_encoder
-from regard.data.fingerprint import store_for
-from regard.data.held_out import is_held_out
-from regard.data.labelled import LabeledExample, read_labeled
+from regard.data.fingerprint import load_or_build_store
 from regard.data.lines import InvalidLines
 from regard.data.preparation import (
     CUT,
@@ -25,22 +23,26 @@ from regard.data.preparation import (
     PreparedData,
     PreparedSplit,
     check_not_empty,
+    is_held_out,
     load_or_train_tokenizer,
     save_texts,
+    store_metadata,
     validation_fraction,
 )
-from regard.data.readers.conll import TaggedExample, read_tagged
-from regard.data.stats import CorpusStats, ReportProgress
+from regard.data.readers import read_labeled, read_tagged
+from regard.data.stats import REPORT_INTERVAL, ReportProgress
 from regard.data.store import chunked, write_store
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError
 
-Numbers = Mapping[str, int]  # of labels
-Row = Sequence[Sequence[int]]  # an example's ids, column by column
+TEXTS_PER_CHUNK, SENTENCES_PER_CHUNK = 4096, 1024  # that are tokenized at once
+LISTED_LABELS = 8  # in an error message
+LabelIds = Mapping[str, int]
+Row = Sequence[Sequence[int]]  # the ids of an example in each column
 
 
 class _Example(Protocol):
-    """What a labelled text and a tagged sentence have in common."""
+    """What labeled texts and tagged sentences have in common."""
 
     @property
     def texts(self) -> tuple[str, ...]: ...
@@ -51,209 +53,185 @@ class _Example(Protocol):
 
 
 E = TypeVar("E", bound=_Example)
-Read = Callable[[Iterable[str], InvalidLines], Iterator[E]]
 
 
 @dataclass(frozen=True)
-class _Form(Generic[E]):
-    """How examples are read, and what a store keeps of them."""
+class _Format(Generic[E]):
+    """How examples are read, and what a store holds of them."""
 
-    read: Read[E]
-    rows: Callable[[Iterable[E], Tokenizer, Numbers, InputTemplate, Counter[str]], Iterator[Row]]
+    read: Callable[[Iterable[str], InvalidLines], Iterator[E]]
+    rows: Callable[[Iterable[E], Tokenizer, LabelIds, InputTemplate, Counter[str]], Iterator[Row]]
     columns: int
-    needs: str  # what there must be two of
-
-
-def labeled_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
-    """Read all labelled texts once."""
-    return _scan(read_labeled(corpus.files, InvalidLines(skip_invalid)), report)
-
-
-def tagged_stats(corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
-    """Read all tagged sentences once."""
-    return _scan(read_tagged(corpus.files, None, InvalidLines(skip_invalid)), report)
-
-
-def _scan(examples: Iterable[_Example], report: ReportProgress) -> CorpusStats:
-    count = characters = 0
-    for count, example in enumerate(examples, start=1):
-        characters += sum(map(len, example.texts))
-        if count % 10_000 == 0:
-            report("reading", count)
-    return CorpusStats(count, characters)
+    requirement: str  # for the error message if there is only one label
 
 
 def prepare_labeled(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
-    """Tokenizer, labels and stores for a classifier."""
-    return _prepare(folder, key, config, report, _Form(read_labeled, _text_rows, 3, "a classifier needs two labels"))
+    """Prepare the tokenizer, the labels and the token stores of a classifier."""
+    labeled = _Format(read_labeled, _text_rows, 3, "a classifier needs at least two labels")
+    return _prepare(folder, key, config, report, labeled)
 
 
 def prepare_tagged(folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
-    """Tokenizer, tags and stores for a tagger."""
+    """Prepare the tokenizer, the tags and the token stores of a tagger."""
 
-    def read(files: Iterable[str], faults: InvalidLines) -> Iterator[TaggedExample]:
-        return read_tagged(files, config.data.tag_column, faults)
+    def read(files: Iterable[str], invalid: InvalidLines) -> Iterator[TaggedExample]:
+        return read_tagged(files, invalid, config.data.tag_column)
 
     def rows(
         sentences: Iterable[TaggedExample],
         tokenizer: Tokenizer,
-        numbers: Numbers,
-        frame: InputTemplate,
+        label_ids: LabelIds,
+        template: InputTemplate,
         counts: Counter[str],
     ) -> Iterator[Row]:
-        return _word_rows(sentences, tokenizer, numbers, frame, counts, config.tokens.unknown)
+        return _sentence_rows(sentences, tokenizer, label_ids, template, counts, config.tokens.unknown)
 
-    return _prepare(folder, key, config, report, _Form(read, rows, 2, "a tagger needs two tags"))
+    return _prepare(folder, key, config, report, _Format(read, rows, 2, "a tagger needs at least two tags"))
 
 
 def _text_rows(
-    texts: Iterable[LabeledExample], tokenizer: Tokenizer, numbers: Numbers, frame: InputTemplate, counts: Counter[str]
+    examples: Iterable[LabeledExample],
+    tokenizer: Tokenizer,
+    label_ids: LabelIds,
+    template: InputTemplate,
+    counts: Counter[str],
 ) -> Iterator[Row]:
     encode = fast_encoder(tokenizer)
-    for chunk in chunked(texts, 4096):
-        firsts = encode([one.text for one in chunk])
-        seconds = iter(encode([one.second for one in chunk if one.second is not None]))
-        for one, first in zip(chunk, firsts, strict=True):
-            framed = frame.wrap(first, next(seconds) if one.second is not None else None)
-            if framed.truncated:
+    for chunk in chunked(examples, TEXTS_PER_CHUNK):
+        firsts = encode([example.text for example in chunk])
+        seconds = iter(encode([example.second for example in chunk if example.second is not None]))
+        for example, first in zip(chunk, firsts, strict=True):
+            wrapped = template.wrap(first, next(seconds) if example.second is not None else None)
+            if wrapped.truncated:
                 counts[CUT] += 1
-            yield framed.ids, [numbers[one.label]], [framed.second_length]
+            yield wrapped.ids, [label_ids[example.label]], [wrapped.second_length]
 
 
-def _word_rows(
-    sentences: Iterable[TaggedExample],
+def _sentence_rows(
+    examples: Iterable[TaggedExample],
     tokenizer: Tokenizer,
-    numbers: Numbers,
-    frame: InputTemplate,
+    label_ids: LabelIds,
+    template: InputTemplate,
     counts: Counter[str],
     unknown: int,
 ) -> Iterator[Row]:
     encode = fast_encoder(tokenizer)
-    for chunk in chunked(sentences, 1024):
-        pieces = iter(encode([text for one in chunk for text in word_texts(one.words)]))
-        for one in chunk:
-            tags, rows = iter(one.tags), list(frame.wrap_words([next(pieces) for _ in one.words], unknown))
+    for chunk in chunked(examples, SENTENCES_PER_CHUNK):
+        word_ids = iter(encode([text for example in chunk for text in words_with_spaces(example.words)]))
+        for example in chunk:
+            tags = iter(example.tags)
+            rows = list(template.wrap_words([next(word_ids) for _ in example.words], unknown))
             if len(rows) > 1:
                 counts[DIVIDED] += 1
-            for ids, places in rows:
-                marks = [0] * len(ids)
-                for place in places:
-                    marks[place] = 1 + numbers[next(tags)]
-                yield ids, marks
+            for ids, starts in rows:
+                tag_column = [0] * len(ids)
+                for start in starts:
+                    tag_column[start] = 1 + label_ids[next(tags)]
+                yield ids, tag_column
 
 
-def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, form: _Form[E]) -> PreparedData:
-    data, share = config.data, validation_fraction(config)
+def _prepare(folder: Path, key: str, config: Config, report: ReportProgress, format: _Format[E]) -> PreparedData:
+    data, held_out = config.data, validation_fraction(config)
 
-    def training(faults: InvalidLines) -> Iterator[E]:
-        return (one for one in form.read(data.train.files, faults) if not is_held_out(_by_text(one), share))
+    def train_examples(invalid: InvalidLines) -> Iterator[E]:
+        examples = format.read(data.train.files, invalid)
+        return (example for example in examples if not is_held_out(_split_key(example), held_out))
 
-    def validation(faults: InvalidLines) -> Iterator[E]:
+    def valid_examples(invalid: InvalidLines) -> Iterator[E]:
         if data.valid.has_files:
-            return form.read(data.valid.files, faults)
-        counted = InvalidLines(data.skip_invalid)  # with the training data already
-        return (one for one in form.read(data.train.files, counted) if is_held_out(_by_text(one), share))
+            return format.read(data.valid.files, invalid)
+        uncounted = InvalidLines(data.skip_invalid)  # they were counted with the training data
+        examples = format.read(data.train.files, uncounted)
+        return (example for example in examples if is_held_out(_split_key(example), held_out))
+
+    def test_examples(invalid: InvalidLines) -> Iterator[E]:
+        return format.read(data.test.files, invalid)
 
     def texts() -> Iterator[str]:
-        for number, one in enumerate(training(InvalidLines(data.skip_invalid)), start=1):
-            if number % 10_000 == 0:
-                report("learning the tokenizer", number)
-            yield from one.texts
+        for number, example in enumerate(train_examples(InvalidLines(data.skip_invalid)), start=1):
+            if number % REPORT_INTERVAL == 0:
+                report("training the tokenizer", number)
+            yield from example.texts
 
-    def labels() -> list[str]:
-        """Those of all training data, the held-out part included, which is of the same kind."""
-        asked = config.model.head if isinstance(config.model, EncoderConfig) else None
-        if isinstance(asked, ClassHeadConfig | TagHeadConfig) and asked.labels:
-            return list(asked.labels)
-        found = {label for one in form.read(data.train.files, InvalidLines(data.skip_invalid)) for label in one.labels}
-        if len(found) == 1:
+    def find_labels() -> list[str]:
+        """Return the labels of the config, or those of all training data, the held-out part included."""
+        head = config.model.head if isinstance(config.model, EncoderConfig) else None
+        if isinstance(head, ClassHeadConfig | TagHeadConfig) and head.labels:
+            return list(head.labels)
+        examples = format.read(data.train.files, InvalidLines(data.skip_invalid))
+        labels = {label for example in examples for label in example.labels}
+        if len(labels) == 1:
             names = ", ".join(data.train.file_names)
-            raise DataError(f"{names}: has no other label than {found.pop()!r}; {form.needs} at least.")
-        return sorted(found)
+            raise DataError(f"{names}: the only label is {labels.pop()!r}; {format.requirement}.")
+        return sorted(labels)
 
     tokenizer = load_or_train_tokenizer(folder, key, config, texts)
-    readable = config.model.max_length
-    shorter = min(data.max_length, readable or data.max_length)
 
-    def part(
-        name: str, examples: Callable[[InvalidLines], Iterator[E]], longest: int | None, known: list[str] | None
+    def prepare_split(
+        name: str, examples: Callable[[InvalidLines], Iterator[E]], max_length: int | None, labels: list[str] | None
     ) -> PreparedSplit:
-        kept = folder / f"{name}.jsonl" if name != "train" else None
+        texts_path = folder / f"{name}.jsonl" if name != "train" else None
 
         def build(place: Path) -> None:
-            numbers = {label: n for n, label in enumerate(labels() if known is None else known)}
-            faults, counts = InvalidLines(data.skip_invalid), Counter[str](read=0)
-            about = {  # filled as it reads
-                "key": key,
-                "counts": counts,
-                "skipped": faults.counts,
-                "examples_of": faults.examples,
-                "labels": list(numbers),
-            }
-            fit = _with_known_labels(examples(faults), numbers, faults)
-            seen = _noted_examples(_counted(fit, counts, lambda n: report(f"tokenising {name}", n)), kept)
-            rows = form.rows(seen, tokenizer, numbers, InputTemplate.for_model(config.tokens, longest), counts)
-            write_store(place, rows, form.columns, max(len(tokenizer), len(numbers) + 1), about)
+            label_ids = {label: n for n, label in enumerate(find_labels() if labels is None else labels)}
+            invalid, counts = InvalidLines(data.skip_invalid), Counter[str](read=0)
+            metadata = {**store_metadata(key, invalid), "counts": counts, "labels": list(label_ids)}
+            usable = _with_known_labels(examples(invalid), label_ids, invalid)
+            counted = _count(usable, counts, lambda n: report(f"tokenizing {name}", n))
+            passing = counted if texts_path is None else _save_examples(counted, texts_path)
+            template = InputTemplate.for_model(config.tokens, max_length)
+            rows = format.rows(passing, tokenizer, label_ids, template, counts)
+            write_store(place, rows, format.columns, max(len(tokenizer), len(label_ids) + 1), metadata)
 
-        store = store_for(folder / name, key, build)
+        store = load_or_build_store(folder / name, key, build)
         if len(store) == 0 and name == "valid" and not data.valid.has_files:
             raise DataError(
                 "no text was held out for validation, because there are too few different ones; "
-                f"raise data.validation_fraction, which is {share:g}, or give --valid."
+                f"raise data.validation_fraction, which is {held_out:g}, or pass --valid."
             )
-        return PreparedSplit(check_not_empty(store, name), kept)
+        return PreparedSplit(check_not_empty(store, name), texts_path)
 
-    train = part("train", training, shorter, None)
-    known = list(train.store.metadata["labels"])
-    return PreparedData(
-        tokenizer,
-        train,
-        part("valid", validation, readable, known),
-        part("test", lambda faults: form.read(data.test.files, faults), readable, known)
-        if data.test.has_files
-        else None,
-        tuple(known),
-    )
+    max_length = config.model.max_length
+    train = prepare_split("train", train_examples, min(data.max_length, max_length or data.max_length), None)
+    labels = list(train.store.metadata["labels"])
+    valid = prepare_split("valid", valid_examples, max_length, labels)
+    test = prepare_split("test", test_examples, max_length, labels) if data.test.has_files else None
+    return PreparedData(tokenizer, train, valid, test, tuple(labels))
 
 
-def _by_text(one: _Example) -> Pair:
-    """What decides whether an example is held out: equal texts are on the same side, however they are labelled."""
-    return Pair("\t".join(one.texts), "")
+def _split_key(example: _Example) -> Pair:
+    """Return what decides whether an example is held out: equal texts stay together, whatever their labels."""
+    return Pair("\t".join(example.texts), "")
 
 
-def _with_known_labels(examples: Iterable[E], numbers: Numbers, faults: InvalidLines) -> Iterator[E]:
-    for one in examples:
-        unknown = next((label for label in one.labels if label not in numbers), None)
+def _with_known_labels(examples: Iterable[E], label_ids: LabelIds, invalid: InvalidLines) -> Iterator[E]:
+    for example in examples:
+        unknown = next((label for label in example.labels if label not in label_ids), None)
         if unknown is None:
-            yield one
+            yield example
         else:
-            listed = ", ".join(list(numbers)[:8]) + (", …" if len(numbers) > 8 else "")
-            faults.add(
-                "unknown label",
-                f"{one.location}: has the label {unknown!r}, which is none of those to learn ({listed}); correct it",
-            )
+            known = ", ".join(list(label_ids)[:LISTED_LABELS]) + (", …" if len(label_ids) > LISTED_LABELS else "")
+            message = f"{example.location}: unknown label {unknown!r}, the labels are {known}; correct it"
+            invalid.add("unknown label", message)
 
 
-def _counted(examples: Iterable[E], counts: Counter[str], report: Callable[[int], None]) -> Iterator[E]:
-    for one in examples:
+def _count(examples: Iterable[E], counts: Counter[str], report: Callable[[int], None]) -> Iterator[E]:
+    for example in examples:
         counts["read"] += 1
         counts["kept"] += 1
-        if counts["read"] % 4096 == 0:
+        if counts["read"] % TEXTS_PER_CHUNK == 0:
             report(counts["read"])
-        yield one
+        yield example
 
 
-def _noted_examples(examples: Iterable[E], path: Path | None) -> Iterator[E]:
-    """The examples, each written down as it passes, where there is a place for it."""
-    if path is None:
-        yield from examples
-        return
-    passed: list[E] = []
+def _save_examples(examples: Iterable[E], path: Path) -> Iterator[E]:
+    """Yield the examples, and write each to a file on the way, as a pair of texts and labels."""
+    passing: list[E] = []
 
-    def shown() -> Iterator[Pair]:
-        for one in examples:
-            passed.append(one)
-            yield Pair("\t".join(one.texts), " ".join(one.labels))
+    def pairs() -> Iterator[Pair]:
+        for example in examples:
+            passing.append(example)
+            yield Pair("\t".join(example.texts), " ".join(example.labels))
 
-    for _ in save_texts(shown(), path):
-        yield passed.pop()
+    for _ in save_texts(pairs(), path):
+        yield passing.pop()

@@ -1,10 +1,9 @@
-"""The token store: a corpus as ids on disk, read through memory maps.
+"""Token stores: corpora as ids on disk, read through memory maps.
 
-Each column (source and target, or the one text of a language model) is two arrays: all ids one after the other, and
-where each example ends. Writing streams, so that memory stays the same however large the corpus; reading touches only
-the pages it needs. A store is written under a hidden name and renamed when complete and on the disk, so that whoever
-is killed, and whenever, leaves the old store, the new one or none, but never a part of one. What a disk does to it
-later shows in its checksums.
+Each column (source and target, or the text of a language model) is two files: all ids, concatenated, and where each
+example ends. Writing streams, so that memory does not grow with the corpus; reading touches only the pages it needs.
+A store is written atomically: a killed process leaves the old store, the new one or none. Checksums detect later
+damage.
 """
 
 import json
@@ -14,37 +13,39 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.draft import new_draft, publish, remove_abandoned
 from regard.errors import DataError
+from regard.files import atomic_folder, explain_write_errors
 
-STORE_FORMAT = 2
+T = TypeVar("T")
+STORE_FORMAT = 2  # version
 METADATA_FILE = "store.json"
-COLUMN_FILES = ("ids", "ends")  # the files of a column
-CHECK_BYTES = 2**22  # bytes that are read at once to be checked
+COLUMN_FILES = ("ids", "ends")  # suffixes of the files of a column
+EXAMPLES_PER_CHUNK = 4096  # that are written at once
+CHECK_BYTES = 2**22  # that are read at once to verify a checksum
 
 
 @dataclass(frozen=True)
 class TokenColumn:
-    """The ids of one side of all examples."""
+    """The ids of one column of all examples."""
 
     ids: NDArray[np.uint16] | NDArray[np.uint32]
-    ends: NDArray[np.int64]  # where each example ends among the ids
+    ends: NDArray[np.int64]  # where each example ends in `ids`
 
     def __getitem__(self, example: int) -> NDArray[np.uint16] | NDArray[np.uint32]:
         return self.ids[self.ends[example - 1] if example else 0 : self.ends[example]]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many tokens each example has."""
+        """Number of tokens of each example."""
         return np.diff(self.ends, prepend=0)
 
     def gather(self, examples: NDArray[np.int64]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
-        """The ids of these examples one after the other, and how many each has.
+        """Return the ids of these examples, concatenated, and the number of tokens of each.
 
         >>> ids, lengths = TokenColumn(np.arange(9, dtype=np.uint16), np.array([3, 4, 9])).gather(np.array([2, 0]))
         >>> ids.tolist(), lengths.tolist()
@@ -53,8 +54,8 @@ class TokenColumn:
         ends = self.ends[examples]
         starts = np.where(examples > 0, self.ends[examples - 1], 0)
         lengths = ends - starts
-        moved = starts - (lengths.cumsum() - lengths)  # how far each example lies from where it is going
-        return self.ids[np.repeat(moved, lengths) + np.arange(lengths.sum())], lengths
+        offsets = starts - (lengths.cumsum() - lengths)  # from where an example goes to where it is
+        return self.ids[np.repeat(offsets, lengths) + np.arange(lengths.sum())], lengths
 
 
 @dataclass(frozen=True)
@@ -63,73 +64,89 @@ class TokenStore:
 
     folder: Path
     columns: tuple[TokenColumn, ...]
-    counts: dict[str, int]  # what was read, kept and left out, by reason
-    metadata: dict[str, Any] = field(default_factory=dict)  # what else was written beside the ids
+    counts: dict[str, int]  # examples that were read, kept and left out, by reason
+    metadata: dict[str, Any] = field(default_factory=dict)  # everything in `store.json`
 
     def __len__(self) -> int:
         return len(self.columns[0].ends)
 
 
 def write_store(
-    folder: Path, examples: Iterable[Sequence[Sequence[int]]], columns: int, vocabulary: int, about: Mapping[str, Any]
+    folder: Path,
+    examples: Iterable[Sequence[Sequence[int]]],
+    columns: int,
+    vocabulary: int,
+    metadata: Mapping[str, Any],
 ) -> None:
-    """Write examples, each a row of ids per column, as they come. `about` is kept beside them."""
-    with _writing(folder, columns, vocabulary, about) as writers:
-        for chunk in chunked(examples, 4096):
+    """Write a store of examples, each with a row of ids per column.
+
+    Args:
+        folder: the folder of the store, which is replaced.
+        examples: the examples, which are read once.
+        columns: how many columns there are.
+        vocabulary: the number of different ids, which determines their type.
+        metadata: what is saved with the ids.
+    """
+    with _column_writers(folder, columns, vocabulary, metadata) as writers:
+        for chunk in chunked(examples, EXAMPLES_PER_CHUNK):
             for n, writer in enumerate(writers):
                 writer.add([example[n] for example in chunk])
 
 
 def write_document_store(
-    folder: Path, parts: Iterable[tuple[Sequence[int], bool]], vocabulary: int, about: Mapping[str, Any]
+    folder: Path, parts: Iterable[tuple[Sequence[int], bool]], vocabulary: int, metadata: Mapping[str, Any]
 ) -> None:
-    """Write a store of one column from parts of examples: ids, and whether an example ends with them.
+    """Write a store of one column from parts of examples, so that no example needs to fit the memory.
 
-    No example needs to fit the memory.
+    Args:
+        folder: the folder of the store, which is replaced.
+        parts: the ids of each part, and whether it ends its example.
+        vocabulary: the number of different ids, which determines their type.
+        metadata: what is saved with the ids.
     """
-    with _writing(folder, 1, vocabulary, about) as (writer,):
+    with _column_writers(folder, 1, vocabulary, metadata) as (writer,):
         for ids, last in parts:
             writer.add([ids], last)
 
 
 def open_store(folder: Path) -> TokenStore | None:
-    """The store in a folder, or None where there is none that is whole."""
+    """Open the store in a folder; None if there is no complete one."""
     try:
-        meta = json.loads((folder / METADATA_FILE).read_text("utf-8"))
-        columns = tuple(_open_column(folder, n, meta) for n in range(meta["columns"]))
-        checksums = set(meta["checksums"])
+        metadata = json.loads((folder / METADATA_FILE).read_text("utf-8"))
+        columns = tuple(_open_column(folder, n, metadata) for n in range(metadata["columns"]))
+        checksums = set(metadata["checksums"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if meta.get("format") != STORE_FORMAT or any(len(column.ends) != meta["examples"] for column in columns):
+    if metadata.get("format") != STORE_FORMAT or any(len(column.ends) != metadata["examples"] for column in columns):
         return None
-    if checksums != {f"{n}.{part}" for n in range(len(columns)) for part in COLUMN_FILES}:
+    if checksums != {f"{n}.{suffix}" for n in range(len(columns)) for suffix in COLUMN_FILES}:
         return None
-    return TokenStore(folder, columns, dict(meta.get("counts", {})), meta)
+    return TokenStore(folder, columns, dict(metadata.get("counts", {})), metadata)
 
 
 def verify_store(store: TokenStore) -> None:
-    """Complain if the bytes of a store are not those that were written."""
-    for name, written in store.metadata["checksums"].items():
-        path, found = store.folder / name, 0
+    """Raise an error if the bytes of a store have changed since it was written."""
+    for name, checksum in store.metadata["checksums"].items():
+        path, actual = store.folder / name, 0
         with open(path, "rb") as file:
-            while read := file.read(CHECK_BYTES):
-                found = zlib.crc32(read, found)
-        if found != written:
+            while content := file.read(CHECK_BYTES):
+                actual = zlib.crc32(content, actual)
+        if actual != checksum:
             raise DataError(
-                f"{path}: is damaged, its bytes are not those that were written; "
-                f"remove the folder {store.folder}, and it is made again."
+                f"{path}: is damaged, its bytes have changed since it was written; "
+                f"remove the folder {store.folder}, and it is prepared again."
             )
 
 
-def chunked(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Items in lists of `size`, the last one shorter."""
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield items in lists of `size`; the last may be shorter."""
     items = iter(items)
     while chunk := list(islice(items, size)):
         yield chunk
 
 
 @dataclass
-class _Writer:
+class _ColumnWriter:
     """Writes one column."""
 
     ids: BinaryIO
@@ -140,7 +157,7 @@ class _Writer:
     checksums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMN_FILES, 0))
 
     def add(self, rows: Sequence[Sequence[int]], last: bool = True) -> None:
-        """Add rows of ids, each an example, the last one perhaps to be continued."""
+        """Add rows of ids, one per example; unless `last`, the last row is continued by the next call."""
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         total = int(lengths.sum())
         self._write(self.ids, "ids", np.fromiter(chain.from_iterable(rows), self.dtype, total).tobytes())
@@ -149,63 +166,52 @@ class _Writer:
         self.examples += len(ends)
         self.tokens += total
 
-    def _write(self, file: BinaryIO, part: str, raw: bytes) -> None:
-        file.write(raw)
-        self.checksums[part] = zlib.crc32(raw, self.checksums[part])
+    def _write(self, file: BinaryIO, suffix: str, content: bytes) -> None:
+        file.write(content)
+        self.checksums[suffix] = zlib.crc32(content, self.checksums[suffix])
 
 
 @contextmanager
-def _writing(folder: Path, columns: int, vocabulary: int, about: Mapping[str, Any]) -> Iterator[list[_Writer]]:
-    """Writers of columns that become a store when all is written."""
+def _column_writers(
+    folder: Path, columns: int, vocabulary: int, metadata: Mapping[str, Any]
+) -> Iterator[list[_ColumnWriter]]:
+    """Yield the writers of columns; the store replaces `folder` at the end."""
     dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-    with writable(folder):
+    with explain_write_errors(folder, remedy="choose another place"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(folder)
-        with new_draft(folder) as draft:
+        with atomic_folder(folder, replace=True) as temporary:
             with ExitStack() as files:
                 streams = [
-                    [files.enter_context(open(draft / f"{n}.{part}", "wb")) for part in COLUMN_FILES]
+                    [files.enter_context(open(temporary / f"{n}.{suffix}", "wb")) for suffix in COLUMN_FILES]
                     for n in range(columns)
                 ]
-                writers = [_Writer(ids, ends, dtype) for ids, ends in streams]
+                writers = [_ColumnWriter(ids, ends, dtype) for ids, ends in streams]
                 yield writers
-            meta = {
+            content = {
                 "format": STORE_FORMAT,
                 "columns": columns,
                 "dtype": np.dtype(dtype).name,
                 "examples": writers[0].examples,
                 "checksums": {
-                    f"{n}.{part}": checksum
+                    f"{n}.{suffix}": checksum
                     for n, writer in enumerate(writers)
-                    for part, checksum in writer.checksums.items()
+                    for suffix, checksum in writer.checksums.items()
                 },
-                **about,
+                **metadata,
             }
-            (draft / METADATA_FILE).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
-            publish(draft, folder)
+            (temporary / METADATA_FILE).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
-@contextmanager
-def writable(place: Path) -> Iterator[None]:
-    """While it lasts, what keeps prepared data from being written becomes a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{place}: cannot be written ({error.strerror}); free some space or choose another place."
-        ) from None
-
-
-def _open_column(folder: Path, n: int, meta: dict[str, Any]) -> TokenColumn:
-    ends = _map(folder / f"{n}.ends", np.int64)
-    ids = _map(folder / f"{n}.ids", np.dtype(meta["dtype"]))
+def _open_column(folder: Path, n: int, metadata: dict[str, Any]) -> TokenColumn:
+    ends = _map_file(folder / f"{n}.ends", np.int64)
+    ids = _map_file(folder / f"{n}.ids", np.dtype(metadata["dtype"]))
     if len(ids) != (int(ends[-1]) if len(ends) else 0):
-        raise ValueError("the ids are cut off")
+        raise ValueError("the ids are truncated")
     return TokenColumn(ids, ends)
 
 
-def _map(path: Path, dtype: Any) -> NDArray[Any]:
-    """A file as an array; an empty file cannot be mapped."""
+def _map_file(path: Path, dtype: Any) -> NDArray[Any]:
+    """Map a file as an array; an empty file cannot be mapped."""
     if not path.stat().st_size:
         return np.empty(0, dtype)
-    return np.memmap(path, dtype, "r").view(np.ndarray)  # slices of a plain array are made ten times faster
+    return np.memmap(path, dtype, "r").view(np.ndarray)  # slicing a plain array is ten times faster

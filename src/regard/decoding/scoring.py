@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
 from regard.data.batching import BatchSampler
-from regard.data.pairs import pad_sequences, pair_batch_from_ids
-from regard.data.parses import TokenFeatures
+from regard.data.pair_batches import pad_sequences, pair_batch_from_ids
+from regard.data.syntax import TokenFeatures
 from regard.decoding.logits_processors import suppress_special_tokens
 from regard.decoding.results import ScoredToken
 from regard.decoding.sampling import top_candidates

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.config import ClassHeadConfig, Config, EncoderConfig, EncoderOnlyConfig, TagHeadConfig
 from regard.data.batching import BatchSampler
-from regard.data.encoder_inputs import EncoderInput, InputTemplate, make_encoder_batch, word_texts
+from regard.data.encoder_inputs import EncoderInput, InputTemplate, make_encoder_batch, words_with_spaces
 from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError
 from regard.models.network import EncoderNetwork, Memory, Network
@@ -60,7 +60,7 @@ class TextEncoder:
 
     def divided(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], list[int]]]]:
         """The words of each sentence as rows of ids, each with the places where words begin."""
-        pieces = iter(self.tokenizer.encode_batch([text for words in sentences for text in word_texts(words)]))
+        pieces = iter(self.tokenizer.encode_batch([text for words in sentences for text in words_with_spaces(words)]))
         for words in sentences:
             yield list(self.frame.wrap_words([next(pieces) for _ in words], self.config.tokens.unknown))
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from regard.config import Config, NetworkConfig
-from regard.data.parses import Parse, TokenFeatures, token_features
 from regard.data.sentence_splitting import join_sentences, split_sentences, split_to_fit
+from regard.data.syntax import Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import Engine, SearchRequest
 from regard.decoding.options import SearchOptions, TranslationOptions

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from regard.config import Config
-from regard.data.corpus import Pair
+from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
-from regard.data.pairs import encode_parsed
-from regard.data.parses import TokenFeatures
+from regard.data.pair_batches import encode_parsed
+from regard.data.syntax import TokenFeatures
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.results import TextScore
 from regard.errors import DataError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from regard.data.draft import new_draft, publish
 from regard.errors import ModelError, UnwritableModelError
+from regard.files import atomic_folder, write_error_message
 
 
 @contextmanager
@@ -17,11 +17,7 @@ def new_export_folder(folder: Path) -> Iterator[Path]:
         raise ModelError(f"{folder}: already exists; choose another name or remove it first.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_draft(folder) as draft:
-            yield draft
-            publish(draft, folder)
+        with atomic_folder(folder) as temporary:
+            yield temporary
     except (OSError, SafetensorError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise UnwritableModelError(
-            f"{folder}: cannot be written ({reason}); free some space or choose another place."
-        ) from None
+        raise UnwritableModelError(write_error_message(folder, error)) from None

@@ -10,7 +10,7 @@ from typing import TypeVar
 from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
 from regard.config.errors import did_you_mean
 from regard.data.masked_text import encode_fillers, encode_masked
-from regard.data.parses import END_POSITION, Parse, TokenFeatures, token_features
+from regard.data.syntax import END_POSITION, Parse, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.config import EncoderConfig
 from regard.config.errors import did_you_mean
-from regard.data.parses import Parse
+from regard.data.syntax import Parse
 from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.errors import InputError
 from regard.interpret.decode import DecodedText, TracedModel

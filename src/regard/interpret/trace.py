@@ -13,7 +13,7 @@ import json
 from functools import cached_property
 from typing import Any
 
-from regard.data.parses import Parse
+from regard.data.syntax import Parse
 from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.errors import InputError
 from regard.interpret.addresses import Address

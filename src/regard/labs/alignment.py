@@ -29,7 +29,7 @@ from regard.labs.trials.translators import (
     training_settings,
     translation_data,
 )
-from regard.phrasebook import Pair, split_words
+from regard.phrasebook import AlignedPair, split_words
 from regard.plotting import new_figure, plot_style
 
 MIN_REDUCTION, MIN_UNCHANGED = 0.15, 0.1  # of the AER against the diagonal; of the translations
@@ -122,7 +122,7 @@ def run(context: LabContext) -> LabResult:
     )
 
 
-def head_error_rates(model: Model, pairs: list[Pair]) -> dict[str, float]:
+def head_error_rates(model: Model, pairs: list[AlignedPair]) -> dict[str, float]:
     """Return the alignment error rate of every head."""
     links = defaultdict(list)
     for pair in pairs:
@@ -167,7 +167,7 @@ def alignment_error_rate(links: Iterable[Links], gold: Iterable[Links]) -> float
     return 1 - shared / total
 
 
-def word_attention(trace: Trace, pair: Pair) -> dict[str, Tensor]:
+def word_attention(trace: Trace, pair: AlignedPair) -> dict[str, Tensor]:
     """Return the cross-attention of every head on a pair with forced target, between words, by the head's name."""
     source = words_of_tokens(pair.source, trace.model.source_tokenizer)
     target = words_of_tokens(pair.target, trace.model.target_tokenizer)
@@ -216,7 +216,7 @@ def one_link_per_word(gold: Links) -> Links:
     return set({j: (i, j) for i, j in sorted(gold, reverse=True)}.values())
 
 
-def diagonal(pair: Pair) -> Links:
+def diagonal(pair: AlignedPair) -> Links:
     """Return a diagonal alignment: words at the same relative position."""
     source, target = len(split_words(pair.source)), len(split_words(pair.target))
     return {(min(source - 1, round(j * (source - 1) / max(1, target - 1))), j) for j in range(target)}
@@ -229,7 +229,7 @@ def _join(texts: Iterable[str]) -> str:
     return " and ".join(texts)
 
 
-def _figure(pair: Pair, shown: dict[str, dict[str, Tensor]], best: dict[str, HeadAlignment]) -> LabFigure:
+def _figure(pair: AlignedPair, shown: dict[str, dict[str, Tensor]], best: dict[str, HeadAlignment]) -> LabFigure:
     source, target = split_words(pair.source), split_words(pair.target)
     gold, heads = {(j, i) for i, j in pair.alignment}, shown[TRANSFORMER]
     error_rates = {

@@ -18,7 +18,7 @@ from regard.labs.trials.translators import (
     translation_data,
     translation_scores,
 )
-from regard.phrasebook import Pair
+from regard.phrasebook import AlignedPair
 from regard.plotting import COLORS, new_figure, plot_style
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _failed(conditions: Mapping[str, bool]) -> str:
 
 
 def search_in_turns(
-    models: Sequence[Model], pairs: list[Pair], widths: Sequence[int]
+    models: Sequence[Model], pairs: list[AlignedPair], widths: Sequence[int]
 ) -> dict[float, list[list[SearchMeasurement]]]:
     """Return searches by penalty, model and width; the penalties take turns in coming first, after a warm-up."""
     searches: dict[float, list[list[SearchMeasurement]]] = {alpha: [[] for _ in models] for alpha in PENALTIES}
@@ -148,7 +148,7 @@ def is_clear(changes: Sequence[float], sign: int) -> bool:
     return sign * fmean(changes) >= MIN_BLEU_CHANGE and majority
 
 
-def search(model: Model, pairs: list[Pair], width: int, alpha: float) -> SearchMeasurement:
+def search(model: Model, pairs: list[AlignedPair], width: int, alpha: float) -> SearchMeasurement:
     """Translate with this beam width and length penalty, and measure."""
     options = TranslationOptions(SearchOptions(width=width, length_penalty=alpha), split=False, scored=True)
     start = time.perf_counter()

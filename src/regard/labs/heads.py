@@ -24,7 +24,7 @@ from regard.labs.trials.translators import (
     translation_data,
 )
 from regard.models import build
-from regard.phrasebook import Pair
+from regard.phrasebook import AlignedPair
 from regard.plotting import new_figure, plot_style
 
 MIN_DIFFERENCE = 0.25  # mean difference of the attention of two heads that counts as different
@@ -137,7 +137,7 @@ def two_position_task(batch: int, seed: int) -> Iterator[SymbolBatch]:
         yield SymbolBatch(FIRST_SYMBOL + symbols, FIRST_SYMBOL + labels, label_mask)
 
 
-def describe_heads(model: Model, pairs: Sequence[Pair]) -> list[HeadDescription]:
+def describe_heads(model: Model, pairs: Sequence[AlignedPair]) -> list[HeadDescription]:
     """Return a description of every head of a translation model, averaged over pairs with forced targets."""
     values: dict[tuple[str, int], list[tuple[float, float, float, dict[str, float]]]] = defaultdict(list)
     for pair in pairs:

@@ -15,7 +15,6 @@ class Sentence:
 
     phrase: Phrase
     mark: str = "."
-    topic: str = ""  # the chapter that it is from
 
 
 COMMA, STOP, ASKED = phrase(",", ","), phrase(".", "."), phrase("?", "?")

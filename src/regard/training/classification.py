@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from regard.config import Config, CorpusConfig
-from regard.data.corpus import Pair
 from regard.data.encoder_inputs import make_encoder_batch
-from regard.data.pairs import Ids
+from regard.data.examples import Pair
+from regard.data.pair_batches import Ids
 from regard.data.preparation import PreparedData, PreparedSplit
-from regard.data.prepare_labeled import labeled_stats, prepare_labeled
-from regard.data.stats import CorpusStats, ReportProgress
+from regard.data.prepare_labeled import prepare_labeled
+from regard.data.stats import CorpusStats, ReportProgress, labeled_stats
 from regard.data.store import TokenStore
 from regard.evaluation.label_metrics import class_scores, confusion_matrix
 from regard.models.network import Network

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
 from regard.data.batching import BatchSampler, DataPosition
-from regard.data.pairs import Ids
+from regard.data.pair_batches import Ids
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore
 from regard.models.anatomy import FlopCounter

@@ -11,14 +11,9 @@ from torch import Tensor
 
 from regard.config import Config, CorpusConfig
 from regard.data.batching import DataPosition
-from regard.data.language_batches import (
-    BlockBatches,
-    LanguageBatch,
-    PackedBatches,
-    check_lossless_lines,
-    validation_batches,
-)
-from regard.data.preparation import PreparedData, PreparedSplit, prepare_documents
+from regard.data.language_batches import BlockBatches, LanguageBatch, PackedBatches, validation_batches
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_documents import check_lossless_tokenizer, prepare_documents
 from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.options import OutputConstraints, SamplingOptions
@@ -56,7 +51,7 @@ class LanguageKind:
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         if config.tokenizer.file is None:
-            check_lossless_lines(config.tokenizer.kind)
+            check_lossless_tokenizer(config.tokenizer.kind)
         return prepare_documents(folder, key, config, report)
 
     def bind(self, config: Config, prepared: PreparedData, network: Network) -> "LanguageModelling":

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from regard.config import Config, CorpusConfig
 from regard.data.batching import DataPosition
-from regard.data.documents import LOSSLESS
 from regard.data.masked_text import format_masked
 from regard.data.masking import MaskedTokens, MaskingDraws, TokenMasker
 from regard.data.passages import NUM_SPECIAL_TOKENS, JoinedPassages, PassageBatch, PassageSource, SeparatePassages
-from regard.data.preparation import PreparedData, PreparedSplit, prepare_documents
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_documents import LOSSLESS_TOKENIZERS, prepare_documents
 from regard.data.stats import CorpusStats, ReportProgress, document_stats
 from regard.data.store import TokenColumn
 from regard.data.tokenizer import MASK_TOKENS, load_tokenizer, mask_token_id
@@ -76,8 +76,10 @@ class MaskedKind:
     def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
         """Make tokenizer and stores."""
         given = config.tokenizer.file
-        marked = load_tokenizer(Path(given)).marks_word_starts if given else config.tokenizer.kind not in LOSSLESS
-        return prepare_documents(folder, key, config, report, spaced=marked)
+        marked = (
+            load_tokenizer(Path(given)).marks_word_starts if given else config.tokenizer.kind not in LOSSLESS_TOKENIZERS
+        )
+        return prepare_documents(folder, key, config, report, single_spaces=marked, mask_token=True)
 
     def bind(self, config: Config, prepared: PreparedData, network: Network) -> "MaskedModelling":
         """The task itself."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from regard.config import Config
 from regard.data.lines import InvalidLines
-from regard.data.preparation import PreparedData, prepare_document_split
+from regard.data.preparation import PreparedData
+from regard.data.prepare_documents import prepare_document_split
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError
 from regard.models.network import Network
@@ -41,7 +42,7 @@ def measure_text(
     config = config.model_copy(update={"validation": config.validation.model_copy(update={"samples": 0})})
     spaced = config.model.task == "masked" and tokenizer.marks_word_starts
     with TemporaryDirectory(prefix="regard-") as folder:
-        part = prepare_document_split(Path(folder) / "text", files, tokenizer, faults, report, spaced=spaced)
+        part = prepare_document_split(Path(folder) / "text", files, tokenizer, faults, report, single_spaces=spaced)
         if len(part.store) == 0:
             raise DataError(f"{', '.join(files)}: has no text to evaluate a model on; give some.")
         task = KINDS[config.model.task].bind(config, PreparedData(tokenizer, part, part, None), network.eval())

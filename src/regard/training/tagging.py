@@ -8,10 +8,10 @@ import torch
 
 from regard.config import Config, CorpusConfig
 from regard.data.encoder_inputs import make_encoder_batch
-from regard.data.pairs import Ids, pad_sequences
+from regard.data.pair_batches import Ids, pad_sequences
 from regard.data.preparation import PreparedData, PreparedSplit
-from regard.data.prepare_labeled import prepare_tagged, tagged_stats
-from regard.data.stats import CorpusStats, ReportProgress
+from regard.data.prepare_labeled import prepare_tagged
+from regard.data.stats import CorpusStats, ReportProgress, tagged_stats
 from regard.data.store import TokenStore
 from regard.evaluation.label_metrics import confusion_matrix, tag_scores
 from regard.models.network import Network

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from regard.config import Config, CorpusConfig
 from regard.data.batching import BatchSampler, DataPosition
 from regard.data.bpe_dropout import BpeDropout
-from regard.data.pairs import Ids, PairBatch, make_pair_batch, pair_batch_from_ids
-from regard.data.preparation import PreparedData, PreparedSplit, prepare_pairs
+from regard.data.pair_batches import Ids, PairBatch, make_pair_batch, pair_batch_from_ids
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_pairs import prepare_pairs
 from regard.data.stats import CorpusStats, ReportProgress, pair_stats
 from regard.data.store import TokenStore
 from regard.decoding.engines.pytorch import TorchEngine

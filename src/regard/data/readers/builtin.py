@@ -1,37 +1,66 @@
-"""Corpora that come with the package: `builtin:phrasebook`, `builtin:phrasebook-topics`, `builtin:python-docs`, and
-their held-out parts.
+"""Corpora that come with the package, by name: `builtin:phrasebook`, `builtin:phrasebook-topics`,
+`builtin:python-docs`, and their dev and test splits.
 
-The phrasebook is ours: English and Italian sentence pairs; its topics are its English sentences, each labelled with the
-chapter that it is from. The documents are what Python itself carries for `help()`:
-the chapters of its language reference, about 460,000 characters.
+The phrasebook has English and Italian sentence pairs; its topics are its English sentences, labeled with the topic of
+the grammar. The documents are those that Python carries for `help()`: the chapters of its language reference, about
+460,000 characters.
 """
 
 import importlib
 import platform
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, cast
 
-from regard import phrasebook
 from regard.config.errors import did_you_mean
-from regard.data.corpus import Pair
-from regard.data.labelled import LabeledExample
+from regard.data.examples import LabeledExample, Pair, TaggedExample
+from regard.data.lines import InvalidLines
+from regard.data.readers.base import Reader
 from regard.errors import DataError
-from regard.phrasebook.splits import Split
 from regard.version import __version__
 
+if TYPE_CHECKING:
+    from regard.phrasebook import SplitName
+
 PREFIX = "builtin:"
-PAIRS: dict[str, Split] = {
+PAIRS: "dict[str, SplitName]" = {
     "builtin:phrasebook": "train",
     "builtin:phrasebook-dev": "dev",
     "builtin:phrasebook-test": "test",
 }
-TOPICS: dict[str, Split] = {name.replace("phrasebook", "phrasebook-topics"): split for name, split in PAIRS.items()}
-DOCUMENTS = {"builtin:python-docs": False, "builtin:python-docs-dev": True}  # whether it is the held-out part
-HELD_OUT = 20  # every so-manieth topic is held out
+TOPICS: "dict[str, SplitName]" = {
+    name.replace("phrasebook", "phrasebook-topics"): split for name, split in PAIRS.items()
+}
+DOCUMENTS = {"builtin:python-docs": False, "builtin:python-docs-dev": True}  # whether it is the dev split
+DEV_INTERVAL = 20  # every 20th chapter of the documents is in the dev split
+
+
+class BuiltinReader(Reader):
+    """Reader of corpora that come with the package."""
+
+    def pairs(self, file: str, invalid: InvalidLines) -> Iterator[Pair]:
+        """Yield the pairs of the phrasebook."""
+        return builtin_pairs(file)
+
+    def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
+        """Yield the chapters of the documentation."""
+        return builtin_documents(file)
+
+    def labeled(self, file: str, invalid: InvalidLines) -> Iterator[LabeledExample]:
+        """Yield the sentences of the phrasebook with their topics."""
+        return builtin_labeled(file)
+
+    def tagged(self, file: str, invalid: InvalidLines, column: int | None = None) -> Iterator[TaggedExample]:
+        """Raise an error: no builtin corpus has tags."""
+        raise DataError(f"{file}: has no tags, and neither has any other builtin corpus; pass a file.")
+
+    @classmethod
+    def matches(cls, file: str) -> bool:
+        """Return whether a name begins with `builtin:`."""
+        return is_builtin(file)
 
 
 def is_builtin(name: str) -> bool:
-    """Whether a name is meant for a corpus that comes with the package.
+    """Return whether a name is that of a builtin corpus.
 
     >>> is_builtin("builtin:phrasebook"), is_builtin("phrasebook.tsv")
     (True, False)
@@ -40,67 +69,76 @@ def is_builtin(name: str) -> bool:
 
 
 def builtin_pairs(name: str) -> Iterator[Pair]:
-    """The sentence pairs of this name.
+    """Yield the sentence pairs of this name.
 
     >>> next(builtin_pairs("builtin:phrasebook-test"))
     Pair(source='I love you very much', target='Ti amo molto')
     """
-    _check(name)
+    _check_known(name)
     if name not in PAIRS:
-        raise DataError(f"{name}: holds {_what(name)}, not sentence pairs; for pairs there is {_listed(PAIRS)}.")
+        raise DataError(f"{name}: holds {_content(name)}, not sentence pairs; use {_join(PAIRS)}.")
+    from regard import phrasebook
+
     return (Pair(pair.source, pair.target) for pair in phrasebook.split(PAIRS[name]))
 
 
 def builtin_labeled(name: str) -> Iterator[LabeledExample]:
-    """The labelled texts of this name.
+    """Yield the labeled texts of this name.
 
     >>> next(builtin_labeled("builtin:phrasebook-topics-test"))
     LabeledExample(label='people', text='I love you very much', second=None,
                    location='builtin:phrasebook-topics-test:1')
     """
-    _check(name)
+    _check_known(name)
     if name not in TOPICS:
-        raise DataError(f"{name}: holds {_what(name)}, not labelled texts; for such there is {_listed(TOPICS)}.")
+        raise DataError(f"{name}: holds {_content(name)}, not labeled texts; use {_join(TOPICS)}.")
+    from regard import phrasebook
+
     split = phrasebook.split(TOPICS[name])
     return (LabeledExample(pair.topic, pair.source, location=f"{name}:{n}") for n, pair in enumerate(split, start=1))
 
 
 def builtin_documents(name: str) -> Iterator[Iterator[str]]:
-    """The documents of this name, each a stream of text."""
-    _check(name)
+    """Yield the documents of this name, each as a stream of text."""
+    _check_known(name)
     if name not in DOCUMENTS:
-        raise DataError(f"{name}: holds {_what(name)}, not documents; for documents there is {_listed(DOCUMENTS)}.")
-    topics = _topics(name)
-    return (iter([topics[topic]]) for n, topic in enumerate(sorted(topics)) if (n % HELD_OUT == 0) == DOCUMENTS[name])
+        raise DataError(f"{name}: holds {_content(name)}, not documents; use {_join(DOCUMENTS)}.")
+    chapters = _python_docs(name)
+    return (
+        iter([chapters[title]])
+        for n, title in enumerate(sorted(chapters))
+        if (n % DEV_INTERVAL == 0) == DOCUMENTS[name]
+    )
 
 
-def version_of(name: str) -> str:
-    """What the content of a corpus depends on besides its name: our version, and Python's for what Python carries."""
-    _check(name)
+def content_version(name: str) -> str:
+    """Return what the content of a corpus depends on: the version of the package, and of Python for its documents."""
+    _check_known(name)
     return f"{__version__}, Python {platform.python_version()}" if name in DOCUMENTS else __version__
 
 
-def _check(name: str) -> None:
+def _check_known(name: str) -> None:
     known = [*PAIRS, *TOPICS, *DOCUMENTS]
     if name not in known:
+        # compared without the common prefix, which would make all names similar
         guess = did_you_mean(name.removeprefix(PREFIX), [option.removeprefix(PREFIX) for option in known])
-        guess = guess.replace("did you mean ", f"did you mean {PREFIX}")  # what all have in common says nothing
-        raise DataError(f"{name}: does not come with regard{guess}; there is {_listed(known)}.")
+        guess = guess.replace("did you mean ", f"did you mean {PREFIX}")
+        raise DataError(f"{name}: is not a builtin corpus{guess}; available: {_join(known)}.")
 
 
-def _what(name: str) -> str:
-    return "sentence pairs" if name in PAIRS else "labelled texts" if name in TOPICS else "documents"
+def _content(name: str) -> str:
+    return "sentence pairs" if name in PAIRS else "labeled texts" if name in TOPICS else "documents"
 
 
-def _topics(name: str) -> dict[str, str]:
+def _python_docs(name: str) -> dict[str, str]:
     try:
         return cast(dict[str, str], importlib.import_module("pydoc_data.topics").topics)
     except ImportError:
         raise DataError(
-            f"{name}: this Python came without its documentation (pydoc_data); install it, or give text of your own."
+            f"{name}: this Python has no documentation (pydoc_data); install it, or pass your own text."
         ) from None
 
 
-def _listed(names: dict[str, Split] | dict[str, bool] | list[str]) -> str:
-    first, last = ", ".join([*names][:-1]), [*names][-1]
-    return f"{first} and {last}"
+def _join(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}"

@@ -1,110 +1,81 @@
-"""Tagged sentences in columns, as CoNLL's: a word a line with its tag, and a blank line after each sentence.
+"""Tagged sentences in CoNLL columns: one word per line with its tag, and a blank line after each sentence.
 
-Columns are apart by tabs or by spaces. The word is the first and the tag the last of them, unless
-`data.tag_column` says
-which; in `.conllu` files the word is the second, the tag the fourth (UPOS), and lines whose number is no whole one, as
-4-5 or 8.1 (words that stand for several, or for none), are passed over. A line `-DOCSTART-` begins a document, and one
-that begins with `# ` before a sentence's first word is a comment.
+Columns are separated by tabs or by spaces. The word is in the first column and the tag in the last, unless
+`data.tag_column` is set. Lines that begin with `-DOCSTART-` are skipped, and so are comments (`# …`) before the first
+word of a sentence.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from regard.data.lines import InvalidLines, Line, check_gzip_on_error, read_lines
-from regard.errors import DataError
+from regard.data.examples import TaggedExample
+from regard.data.lines import InvalidLines, Line, read_lines
+from regard.data.readers.base import Reader, count_columns
 
 DOCUMENT_START = "-DOCSTART-"
 
 
-@dataclass(frozen=True)
-class TaggedExample:
-    """The words of a sentence, and a tag for each."""
+class ConllReader(Reader):
+    """Reader of CoNLL columns, the default for tagged sentences."""
 
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    location: str = field(default="", compare=False)  # file:line of the first word
+    suffixes = (".conll",)
+    fingerprint_name = "text"  # as in keys of stores that were prepared with earlier versions
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The whole sentence: its words, apart by spaces."""
-        return (" ".join(word.replace(" ", "\u00a0") for word in self.words),)  # a word stays one, spaces or not
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Its tags."""
-        return self.tags
+    def tagged(self, file: str, invalid: InvalidLines, column: int | None = None) -> Iterator[TaggedExample]:
+        """Yield the sentences; a sentence with an invalid line is skipped as a whole."""
+        layout = ColumnLayout(tag=column - 1 if column is not None else -1)
+        return tagged_sentences(read_lines(file, invalid), layout, invalid)
 
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Which columns of a line are read, from 0 on; the tag's may be the last, whichever that is."""
+    """Indices of the columns of word and tag; -1 is the last column."""
 
     word: int = 0
     tag: int = -1
-    universal: bool = False  # CoNLL-U
-
-    @classmethod
-    def of(cls, file: str, column: int | None = None) -> "ColumnLayout":
-        """The format of a file by its name, and by `data.tag_column`, which counts from 1.
-
-        >>> ColumnLayout.of("train.conll"), ColumnLayout.of("en-ud-train.conllu.gz").tag
-        (ColumnLayout(word=0, tag=-1, universal=False), 3)
-        """
-        universal = file.removesuffix(".gz").endswith(".conllu")
-        tag = column - 1 if column is not None else 3 if universal else -1
-        return cls(1 if universal else 0, tag, universal)
+    conllu: bool = False  # skip lines whose first column is not a whole number
 
 
-def read_tagged(files: Iterable[str], column: int | None, faults: InvalidLines) -> Iterator[TaggedExample]:
-    """The sentences of files, in order; one with a fault is left out as a whole."""
-    from regard.data.readers.builtin import is_builtin
-
-    for file in files:
-        if is_builtin(file):
-            raise DataError(f"{file}: has no tags, and nothing that comes with regard has; give a file.")
-        with check_gzip_on_error(file):
-            yield from _sentences(read_lines(file, faults), ColumnLayout.of(file, column), faults)
-
-
-def _sentences(lines: Iterable[Line], form: ColumnLayout, faults: InvalidLines) -> Iterator[TaggedExample]:
+def tagged_sentences(lines: Iterable[Line], layout: ColumnLayout, invalid: InvalidLines) -> Iterator[TaggedExample]:
+    """Yield the sentences of lines."""
     words: list[tuple[str, str]] = []
-    first, whole = "", True
+    first_location, valid = "", True
     for line in lines:
         if line.text is not None and not line.text.strip():
-            if words and whole:
-                yield _sentence(words, first)
-            words, whole = [], True
+            if words and valid:
+                yield _example(words, first_location)
+            words, valid = [], True
             continue
         if line.text is not None and not words and (line.text.startswith("# ") or line.text.strip() == "#"):
             continue
-        cells = [] if line.text is None else _cells(line.text)
-        if cells and (cells[0] == DOCUMENT_START or (form.universal and not cells[0].isdigit())):
+        cells = [] if line.text is None else _split_cells(line.text)
+        if cells and (cells[0] == DOCUMENT_START or (layout.conllu and not cells[0].isdigit())):
             continue
-        first = first if words else line.location
-        found = _word(line, cells, form, faults) if cells else None
-        whole = whole and found is not None
-        words.append(found or ("", ""))
-    if words and whole:
-        yield _sentence(words, first)
+        first_location = first_location if words else line.location
+        word = _word_and_tag(line, cells, layout, invalid) if cells else None
+        valid = valid and word is not None
+        words.append(word or ("", ""))
+    if words and valid:
+        yield _example(words, first_location)
 
 
-def _cells(text: str) -> list[str]:
+def _split_cells(text: str) -> list[str]:
     return [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
 
 
-def _word(line: Line, cells: list[str], form: ColumnLayout, faults: InvalidLines) -> tuple[str, str] | None:
-    needed = max(2, form.word + 1, form.tag + 1)
-    if len(cells) < needed:
-        count = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
-        wanted = "word and tag" if needed == 2 else f"{needed} columns, in which data.tag_column is"
-        faults.add("too few columns", f"{line.location}: has {count}; write {wanted}, on each line")
+def _word_and_tag(line: Line, cells: list[str], layout: ColumnLayout, invalid: InvalidLines) -> tuple[str, str] | None:
+    required = max(2, layout.word + 1, layout.tag + 1)
+    if len(cells) < required:
+        expected = "word and tag" if required == 2 else f"{required} columns, as data.tag_column requires,"
+        message = f"{line.location}: {count_columns(cells)}; write {expected} on each line"
+        invalid.add("too few columns", message)
         return None
-    word, tag = cells[form.word], cells[form.tag]
+    word, tag = cells[layout.word], cells[layout.tag]
     if not word or not tag:
-        faults.add("empty", f"{line.location}: has an empty {'tag' if word else 'word'}; fill it")
+        invalid.add("empty", f"{line.location}: empty {'tag' if word else 'word'}; fill it in")
         return None
     return word, tag
 
 
-def _sentence(words: list[tuple[str, str]], place: str) -> TaggedExample:
-    return TaggedExample(tuple(word for word, _ in words), tuple(tag for _, tag in words), place)
+def _example(words: list[tuple[str, str]], location: str) -> TaggedExample:
+    return TaggedExample(tuple(word for word, _ in words), tuple(tag for _, tag in words), location)

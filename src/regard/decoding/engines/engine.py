@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from regard.config import Config
-from regard.data.parses import TokenFeatures
+from regard.data.syntax import TokenFeatures
 from regard.decoding.options import EXTRA_TARGET_TOKENS, SamplingOptions, SearchOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.errors import ConfigError, InputError

@@ -20,8 +20,7 @@ from regard.evaluation.metrics import score_translations
 from regard.evaluation.scoring import perplexity
 from regard.labs.lab import LabContext
 from regard.labs.trials.fitting import count_parameters
-from regard.phrasebook import Pair
-from regard.phrasebook.splits import Split
+from regard.phrasebook import AlignedPair, SplitName
 from regard.phrasebook.words import Word, align, spell
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
@@ -43,8 +42,8 @@ class TranslationData:
     """Training and test pairs with gold alignments, the files that training reads, and a hash of their content."""
 
     files: Mapping[str, str]
-    train: list[Pair]
-    test: list[Pair]
+    train: list[AlignedPair]
+    test: list[AlignedPair]
     digest: str
 
 
@@ -70,18 +69,18 @@ def _write_if_changed(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
 
 
-def _toy_splits() -> dict[str, list[Pair]]:
+def _toy_splits() -> dict[str, list[AlignedPair]]:
     pairs = toy_pairs()
     train = [pair for n, pair in enumerate(pairs) if n % HELD_OUT_EVERY]
     return {"train": train, "dev": pairs[:: 2 * HELD_OUT_EVERY], "test": pairs[HELD_OUT_EVERY :: 2 * HELD_OUT_EVERY]}
 
 
-def _topic_splits(topic: str) -> dict[str, list[Pair]]:
+def _topic_splits(topic: str) -> dict[str, list[AlignedPair]]:
     return {split: [pair for pair in pairs if pair.topic == topic] for split, pairs in _phrasebook_splits().items()}
 
 
-def _phrasebook_splits() -> dict[str, list[Pair]]:
-    splits: list[Split] = ["train", "dev", "test"]
+def _phrasebook_splits() -> dict[str, list[AlignedPair]]:
+    splits: list[SplitName] = ["train", "dev", "test"]
     return {split: phrasebook.split(split) for split in splits}
 
 
@@ -101,7 +100,7 @@ ADJECTIVES = {"red": "ross", "white": "bianc", "small": "piccol", "new": "nuov",
 HELD_OUT_EVERY = 8  # every eighth pair is not trained on
 
 
-def toy_pairs() -> list[Pair]:
+def toy_pairs() -> list[AlignedPair]:
     """Return all pairs of a toy grammar (26 words, 3 sentence patterns) with gold alignments, in a fixed mixed order.
 
     As in the phrasebook, Italian adjectives follow their nouns, articles and endings agree, and `does` is aligned with
@@ -119,7 +118,7 @@ def toy_pairs() -> list[Pair]:
     return [pairs[n * stride % len(pairs)] for n in range(len(pairs))]
 
 
-def _toy_pair(name: str, verb: str, noun: str, adjective: str, mood: str) -> Pair:
+def _toy_pair(name: str, verb: str, noun: str, adjective: str, mood: str) -> AlignedPair:
     """Return a pair; words of the same role are aligned."""
     ending = "a" if NOUNS[noun].endswith("a") else "o"
     subject, auxiliary, infinitive = (name, "subject"), ("does", "verb"), (verb, "verb")
@@ -135,7 +134,7 @@ def _toy_pair(name: str, verb: str, noun: str, adjective: str, mood: str) -> Pai
     predicate = [(VERBS[verb], "verb"), article, (NOUNS[noun], "noun"), (ADJECTIVES[adjective] + ending, "adjective")]
     italian = [subject, *negation, *predicate, mark]
     sides = [[Word(text, (role,)) for text, role in side] for side in (english, italian)]
-    return Pair(spell(sides[0]), spell(sides[1]), align(*sides))
+    return AlignedPair(spell(sides[0]), spell(sides[1]), align(*sides))
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -250,19 +249,19 @@ class TranslatorScores:
     bleu: float
 
 
-def evaluate_translator(model: Model, pairs: list[Pair]) -> TranslatorScores:
+def evaluate_translator(model: Model, pairs: list[AlignedPair]) -> TranslatorScores:
     """Return size, perplexity and BLEU of a model on these pairs."""
     outputs = model.translate([pair.source for pair in pairs], TranslationOptions(GREEDY, split=False), engine="torch")
     bleu = translation_scores(outputs, pairs)["bleu"]
     return TranslatorScores(count_parameters(model.network), reference_perplexity(model, pairs), bleu)
 
 
-def reference_perplexity(model: Model, pairs: list[Pair]) -> float:
+def reference_perplexity(model: Model, pairs: list[AlignedPair]) -> float:
     """Return the perplexity per token of the reference translations."""
     scores = [one for row in model.score([p.source for p in pairs], [p.target for p in pairs]) for one in row]
     return perplexity(-sum(scores) / len(scores))
 
 
-def translation_scores(outputs: list[str], pairs: list[Pair]) -> dict[str, float]:
+def translation_scores(outputs: list[str], pairs: list[AlignedPair]) -> dict[str, float]:
     """Return BLEU, chrF and exact match of translations."""
     return score_translations(outputs, [[pair.target] for pair in pairs]).values

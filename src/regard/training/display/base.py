@@ -49,7 +49,7 @@ class ProgressDisplay:
         """Say something worth knowing once."""
 
     def counting(self, what: str, done: int, total: int | None) -> None:
-        """Say how far the data are prepared: `tokenising train`, and the examples so far."""
+        """Say how far the data are prepared: `tokenizing train`, and the examples so far."""
 
     def progress(self, now: Progress) -> None:
         """Say how far training is."""
@@ -81,8 +81,8 @@ def eta_texts(now: Progress) -> list[str]:
 def count_text(what: str, done: int, total: int | None) -> str:
     """How far a count is.
 
-    >>> count("tokenising train", 12_000, 29_000)
-    'tokenising train: 12,000 of 29,000'
+    >>> count("tokenizing train", 12_000, 29_000)
+    'tokenizing train: 12,000 of 29,000'
     """
     return f"{printable(what)}: {done:,}" + (f" of {total:,}" if total is not None else "")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config.data import TokenizerConfig
-from regard.data import documents
-from regard.data.documents import check_lossless_lines, store_documents
+from regard.data import prepare_documents
+from regard.data.prepare_documents import check_lossless_tokenizer, store_documents
 from regard.data.store import TokenStore, open_store
 from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import ConfigError
@@ -39,8 +39,8 @@ def test_nothing_is_lost(
     kind: str, piece: int, texts: list[list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(documents, "PIECE", piece)
-        patch.setattr(documents, "TOGETHER", 3)
+        patch.setattr(prepare_documents, "PIECE_CHARACTERS", piece)
+        patch.setattr(prepare_documents, "PIECES_PER_CHUNK", 3)
         store = stored(tmp_path_factory.mktemp("store") / "corpus", texts, kind)
     kept = ["".join(text) for text in texts if text]
     (column,) = store.columns
@@ -63,8 +63,8 @@ def test_cuts_are_rare(tmp_path: Path) -> None:
 
 
 def test_progress_counts_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "PIECE", 1)
-    monkeypatch.setattr(documents, "TOGETHER", 2)
+    monkeypatch.setattr(prepare_documents, "PIECE_CHARACTERS", 1)
+    monkeypatch.setattr(prepare_documents, "PIECES_PER_CHUNK", 2)
     seen: list[int] = []
     store_documents(tmp_path / "corpus", [["x:\n", "x\n", "x\n"], ["x\n"]], tokenizer("character"), {}, seen.append)
     assert seen == [5, 9]
@@ -73,7 +73,7 @@ def test_progress_counts_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word"])
 def test_tokenizers_that_lose_lines_get_a_sentence(kind: str) -> None:
     with pytest.raises(ConfigError) as error:
-        check_lossless_lines(kind)
+        check_lossless_tokenizer(kind)
     assert str(error.value) == (
         f"tokenizer.kind = '{kind}' loses line ends; use 'byte-level' or 'character' for a language model."
     )
@@ -81,7 +81,7 @@ def test_tokenizers_that_lose_lines_get_a_sentence(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokenizers_that_keep_lines_are_fine(kind: str) -> None:
-    check_lossless_lines(kind)
+    check_lossless_tokenizer(kind)
 
 
 def test_memory_does_not_grow_with_a_document(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_memory_does_not_grow_with_a_document(tmp_path: Path) -> None:
 import resource
 from pathlib import Path
 from regard.config.data import TokenizerConfig
-from regard.data.documents import store_documents
+from regard.data.prepare_documents import store_documents
 from regard.data.tokenizer import train_tokenizer
 tokenizer = train_tokenizer(["some words\\n"], TokenizerConfig(kind="character"))
 def peak(lines):

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import lines
-from regard.data.corpus import Pair, read_aligned, read_documents, read_pair_files, read_texts
+from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
+from regard.data.readers import read_documents, read_pair_files, read_texts
+from regard.data.readers.aligned import read_aligned
 from regard.errors import DataError
 
 Write = Callable[[str, str | bytes], str]
@@ -80,38 +82,38 @@ def test_a_byte_order_mark_is_no_text(write: Write) -> None:
 
 
 FAULTY = [
-    ("a.tsv", b"a\tb\nno tab\nc\td\n", "too few columns", "{}:2: has no tab; write source, tab, target"),
-    ("a.tsv", b"a\tb\n\t\nc\td\n", "empty", "{}:2: has an empty source; fill it"),
-    ("a.tsv", b"a\tb\nx\t \nc\td\n", "empty", "{}:2: has an empty target; fill it"),
+    ("a.tsv", b"a\tb\nno tab\nc\td\n", "too few columns", "{}:2: no tab; write source, tab, target"),
+    ("a.tsv", b"a\tb\n\t\nc\td\n", "empty", "{}:2: empty source; fill it in"),
+    ("a.tsv", b"a\tb\nx\t \nc\td\n", "empty", "{}:2: empty target; fill it in"),
     (
         "a.tsv",
         b"a\tb\ncaf\xe9\tx\nc\td\n",
         "not UTF-8",
-        "{}:2: is not UTF-8 (byte 4 of the line is 0xe9); convert the file",
+        "{}:2: not UTF-8 (byte 4 of the line is 0xe9); convert the file",
     ),
     (
         "a.tsv",
         b"a\tb\n" + b"x" * 50 + b"\nc\td\n",
         "too long to read",
-        "{}:2: is longer than 40 bytes; break it into lines",
+        "{}:2: longer than 40 bytes; split it into lines",
     ),
     (
         "a.jsonl",
         b'{"source": "a", "target": "b"}\n{"source": "a"}\n{"source": "c", "target": "d"}',
         "missing field",
-        '{}:2: has no text under \'target\'; write {{"source": "…", "target": "…"}}',
+        '{}:2: no text under \'target\'; write {{"source": "…", "target": "…"}}',
     ),
     (
         "a.jsonl",
         b'{"source": "a", "target": "b"}\n[]\n{"source": "c", "target": "d"}',
         "missing field",
-        '{}:2: has no text under \'source\'; write {{"source": "…", "target": "…"}}',
+        '{}:2: no text under \'source\'; write {{"source": "…", "target": "…"}}',
     ),
     (
         "a.jsonl",
         b'{"source": "a", "target": "b"}\nx\n{"source": "c", "target": "d"}',
         "not JSON",
-        "{}:2: is not JSON (Expecting value: line 1 column 1 (char 0)); mend it",
+        "{}:2: not valid JSON (Expecting value: line 1 column 1 (char 0)); fix it",
     ),
 ]
 
@@ -147,18 +149,18 @@ def complaint(sources: list[str], targets: list[str]) -> str:
 
 def test_unequal_files_are_an_error_even_where_faults_are_skipped(write: Write) -> None:
     short, long = write("short", "a\nb\n"), write("long", "A\nB\nC\nD\n")
-    because = "ends before it; aligned files have the same number of lines."
-    assert complaint([short], [long]) == f"{long}:3: has no counterpart, because {short} {because}"
-    assert complaint([long], [short]) == f"{long}:3: has no counterpart, because {short} {because}"
+    because = "ends before it; aligned files must have the same number of lines."
+    assert complaint([short], [long]) == f"{long}:3: no matching line, because {short} {because}"
+    assert complaint([long], [short]) == f"{long}:3: no matching line, because {short} {because}"
     assert complaint([short, short], [long]) == (
-        "there are 2 source files and 1 target files; give one target for each source."
+        "there are 2 source files and 1 target files; pass one target for each source."
     )
 
 
 def test_unreadable_files_get_a_sentence(write: Write, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
-    assert complaint([missing], [missing]) == f"{missing}: is not there; check the path."
-    assert complaint([str(tmp_path)], [missing]) == f"{tmp_path}: is a folder; give the files in it."
+    assert complaint([missing], [missing]) == f"{missing}: not found; check the path."
+    assert complaint([str(tmp_path)], [missing]) == f"{tmp_path}: is a folder; pass the files in it."
     whole = write("a.gz", "text\n" * 1000)
     cut = tmp_path / "cut.gz"
     cut.write_bytes(Path(whole).read_bytes()[:-12])
@@ -192,7 +194,7 @@ def test_half_a_character_in_json_is_a_fault(write: Write) -> None:
     file = write("pairs.jsonl", '{"source": "a", "target": "b"}\n{"source": "\\ud800", "target": "b"}\n')
     with pytest.raises(DataError) as error:
         list(read_pair_files([file], InvalidLines()))
-    assert str(error.value) == f"{file}:2: has half of a character (a lone surrogate); mend it{SKIP}"
+    assert str(error.value) == f"{file}:2: half of a character (a lone surrogate); fix it{SKIP}"
     faults = InvalidLines(skip=True)
     assert list(read_pair_files([file], faults)) == [Pair("a", "b")]
     assert faults.counts == {"broken Unicode": 1}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.labelled import LabeledExample, read_labeled
+from regard.data.examples import LabeledExample
 from regard.data.lines import InvalidLines
+from regard.data.readers import read_labeled
 from regard.errors import DataError
 
 
@@ -47,12 +48,11 @@ def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.tsv", "good\n", "a.tsv:1: has 1 column; write label, tab, text, or skip such lines with --skip-invalid."),
+        ("a.tsv", "good\n", "a.tsv:1: 1 column; write label, tab, text, or skip such lines with --skip-invalid."),
         (
             "a.tsv",
             "label\tid\ttext\ngood\t1\n",
-            "a.tsv:2: has 2 columns; write 3 columns, as its first line names them, or skip such lines with "
-            "--skip-invalid.",
+            "a.tsv:2: 2 columns; write 3 columns, as in its header, or skip such lines with --skip-invalid.",
         ),
         (
             "a.tsv",
@@ -65,25 +65,25 @@ def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
             "sentence\tscore\n",
             "a.tsv:1: names the columns sentence, score, but none for the label; call it label, class or category.",
         ),
-        ("a.tsv", "\ta\n", "a.tsv:1: has an empty label; fill it, or skip such lines with --skip-invalid."),
-        ("a.tsv", "x\t \n", "a.tsv:1: has an empty text; fill it, or skip such lines with --skip-invalid."),
-        ("a.tsv", "x\ta\t\n", "a.tsv:1: has an empty second text; fill it, or skip such lines with --skip-invalid."),
+        ("a.tsv", "\ta\n", "a.tsv:1: empty label; fill it in, or skip such lines with --skip-invalid."),
+        ("a.tsv", "x\t \n", "a.tsv:1: empty text; fill it in, or skip such lines with --skip-invalid."),
+        ("a.tsv", "x\ta\t\n", "a.tsv:1: empty second text; fill it in, or skip such lines with --skip-invalid."),
         (
             "a.jsonl",
             '{"text": "a"}\n',
-            'a.jsonl:1: has nothing under \'label\'; write {"label": "…", "text": "…"}, or skip such lines with '
+            'a.jsonl:1: nothing under \'label\'; write {"label": "…", "text": "…"}, or skip such lines with '
             "--skip-invalid.",
         ),
         (
             "a.jsonl",
             "no\n",
-            "a.jsonl:1: is not JSON (Expecting value: line 1 column 1 (char 0)); mend it, or skip such lines with "
+            "a.jsonl:1: not valid JSON (Expecting value: line 1 column 1 (char 0)); fix it, or skip such lines with "
             "--skip-invalid.",
         ),
         (
             "a.jsonl",
             '{"label": "x", "text": "\\ud800"}\n',
-            "a.jsonl:1: has half of a character (a lone surrogate); mend it, or skip such lines with --skip-invalid.",
+            "a.jsonl:1: half of a character (a lone surrogate); fix it, or skip such lines with --skip-invalid.",
         ),
     ],
 )
@@ -108,6 +108,6 @@ def test_a_builtin_without_labels_says_which_has_them() -> None:
     with pytest.raises(DataError) as error:
         list(read_labeled(["builtin:python-docs"], InvalidLines()))
     assert str(error.value) == (
-        "builtin:python-docs: holds documents, not labelled texts; for such there is builtin:phrasebook-topics, "
+        "builtin:python-docs: holds documents, not labeled texts; use builtin:phrasebook-topics, "
         "builtin:phrasebook-topics-dev and builtin:phrasebook-topics-test."
     )

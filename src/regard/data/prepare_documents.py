@@ -1,0 +1,184 @@
+"""Preparation of documents: tokenizer and token stores for language models and encoders that learn from text.
+
+No text is lost, line ends included. A document may be larger than the memory: it is tokenized in pieces that are cut at
+line ends. Only there can tokens differ from those of the whole document; the text that they decode to does not.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.config import Config, CorpusConfig
+from regard.data.fast_encoder import fast_encoder
+from regard.data.fingerprint import load_or_build_store
+from regard.data.lines import InvalidLines
+from regard.data.preparation import (
+    PreparedData,
+    PreparedSplit,
+    check_not_empty,
+    load_or_train_tokenizer,
+    store_metadata,
+)
+from regard.data.readers import read_documents
+from regard.data.stats import ReportProgress
+from regard.data.store import TokenColumn, TokenStore, chunked, write_document_store
+from regard.data.tokenizer import Tokenizer
+from regard.errors import ConfigError
+
+LOSSLESS_TOKENIZERS = ("byte-level", "character")
+PIECE_CHARACTERS = 2**14  # about; large enough that cuts are rare
+PIECES_PER_CHUNK = 64  # that are tokenized at once
+
+
+def check_lossless_tokenizer(kind: str) -> None:
+    """Raise an error for a kind of tokenizer that drops line ends and indentation."""
+    if kind not in LOSSLESS_TOKENIZERS:
+        raise ConfigError(
+            f"tokenizer.kind = {kind!r} loses line ends; use 'byte-level' or 'character' for a language model."
+        )
+
+
+def prepare_documents(
+    folder: Path,
+    key: str,
+    config: Config,
+    report: ReportProgress,
+    *,
+    single_spaces: bool = False,
+    mask_token: bool = False,
+) -> PreparedData:
+    """Prepare the tokenizer and the token stores of a config that learns from documents.
+
+    Without validation data, the end of the training data is held out.
+
+    Args:
+        folder: where prepared data is saved.
+        key: its key.
+        config: the config.
+        report: called with what is being done, and how far it is.
+        single_spaces: replace each run of white space, line ends included, by one space.
+        mask_token: add `[MASK]` to the vocabulary of a new tokenizer.
+    """
+    data = config.data
+
+    def texts() -> Iterator[str]:
+        documents = _read(data.train.files, InvalidLines(data.skip_invalid), single_spaces=single_spaces)
+        return chain.from_iterable(documents)
+
+    tokenizer = load_or_train_tokenizer(folder, key, config, texts, mask_token=mask_token)
+
+    def prepare_split(name: str, corpus: CorpusConfig) -> PreparedSplit:
+        def progress(count: int) -> None:
+            report(f"tokenizing {name}", count)
+
+        invalid = InvalidLines(data.skip_invalid)
+        split = prepare_document_split(
+            folder / name, corpus.files, tokenizer, invalid, progress, key=key, single_spaces=single_spaces
+        )
+        check_not_empty(split.store, name)
+        return split
+
+    train = prepare_split("train", data.train)
+    if data.valid.has_files:
+        valid = prepare_split("valid", data.valid)
+    else:
+        first, last = split_tail(train.store, data.validation_fraction)
+        train, valid = replace(train, store=first), PreparedSplit(last)
+    return PreparedData(tokenizer, train, valid, prepare_split("test", data.test) if data.test.has_files else None)
+
+
+def prepare_document_split(
+    folder: Path,
+    files: Sequence[str],
+    tokenizer: Tokenizer,
+    invalid: InvalidLines,
+    progress: Callable[[int], None],
+    *,
+    key: str = "",
+    single_spaces: bool = False,
+) -> PreparedSplit:
+    """Tokenize the documents of files into a store with this key, unless it exists."""
+
+    def build(place: Path) -> None:
+        documents = _read(files, invalid, single_spaces=single_spaces)
+        store_documents(place, documents, tokenizer, store_metadata(key, invalid), progress)
+
+    return PreparedSplit(load_or_build_store(folder, key, build))
+
+
+def store_documents(
+    folder: Path,
+    documents: Iterable[Iterable[str]],
+    tokenizer: Tokenizer,
+    metadata: Mapping[str, Any],
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Tokenize documents and write each as an example of one column. Empty documents are left out and counted.
+
+    Args:
+        folder: the folder of the store.
+        documents: the documents, each as a stream of text.
+        tokenizer: the tokenizer.
+        metadata: what is saved with the store.
+        progress: called with the number of tokens so far.
+    """
+    counts: Counter[str] = Counter(read=0, kept=0)
+    encode = fast_encoder(tokenizer)
+
+    def parts() -> Iterator[tuple[list[int], bool]]:
+        tokens = 0
+        for chunk in chunked(_pieces(documents, counts), PIECES_PER_CHUNK):
+            encoded = encode([text for text, _ in chunk])
+            for ids, (_, last) in zip(encoded, chunk, strict=True):
+                yield ids, last
+                tokens += len(ids)
+            if progress is not None:
+                progress(tokens)
+
+    write_document_store(folder, parts(), len(tokenizer), {"counts": counts, **metadata})
+
+
+def split_tail(store: TokenStore, fraction: float) -> tuple[TokenStore, TokenStore]:
+    """Split a store of one column in two, so that the second has the last `fraction` of all tokens."""
+    (column,) = store.columns
+    cut = round(len(column.ids) * (1 - fraction))
+    complete = int((column.ends <= cut).sum())  # documents that end before the cut
+    first, last = column.ends[:complete].tolist(), column.ends[complete:] - cut
+    if len(last) and cut > (first[-1] if first else 0):
+        first.append(cut)  # the document at the cut is in both stores
+    return (
+        replace(store, columns=(TokenColumn(column.ids[:cut], np.asarray(first, np.int64)),)),
+        replace(store, columns=(TokenColumn(column.ids[cut:], np.asarray(last, np.int64)),)),
+    )
+
+
+def _read(files: Iterable[str], invalid: InvalidLines, *, single_spaces: bool) -> Iterator[Iterator[str]]:
+    documents = read_documents(files, invalid)
+    return (map(_with_single_spaces, document) for document in documents) if single_spaces else documents
+
+
+def _with_single_spaces(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def _pieces(documents: Iterable[Iterable[str]], counts: Counter[str]) -> Iterator[tuple[str, bool]]:
+    """Yield pieces of text, and whether each ends its document."""
+    for document in documents:
+        counts["read"] += 1
+        pending: list[str] = []
+        size = 0
+        for text in filter(None, document):
+            if size >= PIECE_CHARACTERS:  # now that more text follows, the piece is known not to be the last
+                yield "".join(pending), False
+                pending, size = [], 0
+            pending.append(text)
+            size += len(text)
+        counts["kept" if pending else "empty"] += 1
+        if pending:
+            yield "".join(pending), True

@@ -1,0 +1,112 @@
+"""Base class of readers, and the checks of examples that readers share.
+
+A reader reads one file format. A new format takes one file:
+
+    from regard.data.readers import READERS, Reader
+
+    @READERS.register("subtitles")
+    class SubtitleReader(Reader):
+        suffixes = (".srt",)
+
+        def documents(self, file, invalid): ...
+
+It may be registered by an entry point instead: `[project.entry-points."regard.readers"]`,
+`subtitles = "my_package:SubtitleReader"`.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from regard.data.examples import LabeledExample, Pair, TaggedExample
+from regard.data.lines import InvalidLines
+from regard.data.syntax import Parse
+
+ExampleType = Literal["pairs", "documents", "texts", "labeled", "tagged"]
+
+
+class Reader:
+    """Reader of one file format. Subclasses override the methods of the example types that the format holds."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """File name suffixes in lower case, without `.gz`."""
+    fingerprint_name: ClassVar[str | None] = None
+    """Name of the format in the key of prepared data, if not that of the registry."""
+
+    def pairs(self, file: str, invalid: InvalidLines) -> Iterator[Pair]:
+        """Yield sentence pairs."""
+        raise NotImplementedError
+
+    def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
+        """Yield documents, each as a stream of text."""
+        raise NotImplementedError
+
+    def texts(self, file: str, invalid: InvalidLines) -> Iterator[str]:
+        """Yield separate texts: by default one per document."""
+        return ("".join(document) for document in self.documents(file, invalid))
+
+    def labeled(self, file: str, invalid: InvalidLines) -> Iterator[LabeledExample]:
+        """Yield labeled texts."""
+        raise NotImplementedError
+
+    def tagged(self, file: str, invalid: InvalidLines, column: int | None = None) -> Iterator[TaggedExample]:
+        """Yield tagged sentences; `column` is the column of the tag, counted from 1."""
+        raise NotImplementedError
+
+    @classmethod
+    def matches(cls, file: str) -> bool:
+        """Return whether a file name indicates this format."""
+        return file.removesuffix(".gz").lower().endswith(cls.suffixes) if cls.suffixes else False
+
+    @classmethod
+    def yields(cls, examples: ExampleType) -> bool:
+        """Return whether the format holds examples of this type."""
+        methods = ("texts", "documents") if examples == "texts" else (examples,)
+        return any(getattr(cls, name) is not getattr(Reader, name) for name in methods)
+
+
+def check_pair(
+    source: str | None,
+    target: str | None,
+    locations: tuple[str, str],
+    invalid: InvalidLines,
+    parse: Parse | None = None,
+) -> Iterator[Pair]:
+    """Yield the pair if both sides have text; a side that is None was reported before."""
+    if source is None or target is None:
+        return
+    for text, location, side in ((source, locations[0], "source"), (target, locations[1], "target")):
+        if not text.strip():
+            invalid.add("empty", f"{location}: empty {side}; fill it in")
+            return
+    yield Pair(source.strip(), target.strip(), parse=parse)
+
+
+def check_labeled(
+    label: str, text: str, second: str | None, location: str, invalid: InvalidLines
+) -> Iterator[LabeledExample]:
+    """Yield the labeled text if its label and texts are not empty."""
+    fields = {"label": label.strip(), "text": text.strip()}
+    if second is not None:
+        fields["second text"] = second.strip()
+    for name, value in fields.items():
+        if not value:
+            invalid.add("empty", f"{location}: empty {name}; fill it in")
+            return
+    if any(map(has_surrogate, fields.values())):
+        invalid.add("broken Unicode", f"{location}: half of a character (a lone surrogate); fix it")
+        return
+    yield LabeledExample(fields["label"], fields["text"], fields.get("second text"), location)
+
+
+def has_surrogate(text: str) -> bool:
+    """Return whether a text has a lone surrogate, which JSON can express but UTF-8 cannot."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def count_columns(cells: list[str]) -> str:
+    """Return `1 column` or `n columns`.
+
+    >>> count_columns(["a"]), count_columns(["a", "b"])
+    ('1 column', '2 columns')
+    """
+    return f"{len(cells)} column{'s' if len(cells) > 1 else ''}"

@@ -1,0 +1,221 @@
+"""Atomic writes: a file or folder appears complete, or not at all, whenever the process is stopped.
+
+Content is written under a temporary name in the same folder, `.NAME-<12 hex digits>.tmp`, and renamed when complete.
+
+- Durability: content reaches the disk (fsync) before the rename, and the rename before the function returns.
+- Permissions: 0666 for files and 0777 for folders, less the umask, whatever library wrote them.
+- Leftovers: a temporary file or folder is locked while it is written. The system releases the lock of a killed process,
+  so unlocked ones are leftovers, and are removed when the same file or folder is written again.
+- Links and devices: the target of a symbolic link is replaced, not the link. Devices and pipes are written to directly.
+"""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from regard.errors import DataError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there, leftovers stay
+    fcntl = None  # type: ignore[assignment]
+
+SUFFIX = ".tmp"
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a text file in UTF-8 atomically."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to, which replaces `path` if the body ends without an exception."""
+    if path.exists() and not path.is_file():
+        with _opened(path) as device:
+            yield device
+        return
+    path = path.resolve()
+    remove_leftovers(path)
+    with _temporary(path, _create_file, _remove_file) as temporary:
+        with _opened(temporary) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a path for a library that writes a file by name; the file replaces `path` if the body succeeds."""
+    path = path.resolve()
+    remove_leftovers(path)
+    with _temporary(path, Path.mkdir, _remove_folder) as temporary:  # a folder keeps its lock if the file is replaced
+        file = temporary / path.name
+        yield file
+        _finish_file(file, temporary)
+        os.replace(file, path)
+        _sync_folder(path.parent)
+
+
+@contextmanager
+def atomic_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Yield a folder to write in, which is renamed to `folder` if the body ends without an exception.
+
+    Args:
+        folder: the name of the folder. Its parent must exist.
+        replace: replace an existing folder of that name; otherwise it is an error.
+    """
+    remove_leftovers(folder)
+    with _temporary(folder, Path.mkdir, _remove_folder) as temporary:
+        yield temporary
+        for path in temporary.rglob("*"):
+            _sync_folder(path) if path.is_dir() else _finish_file(path, temporary)
+        _sync_folder(temporary)
+        if replace and folder.exists():
+            # Removing the old folder takes a while, in which a part of it would be visible: move it away first.
+            with _temporary(folder, Path.mkdir, _remove_folder) as old:
+                os.replace(folder, old / folder.name)
+                os.replace(temporary, folder)
+        else:
+            os.replace(temporary, folder)
+        _sync_folder(folder.parent)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files and folders of `path` that killed processes left."""
+    name = re.compile(re.escape(_prefix(path)) + "[0-9a-f]{12}" + re.escape(SUFFIX))
+    with suppress(OSError):  # the folder cannot be listed
+        for leftover in [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]:
+            with suppress(OSError):  # another process is writing it, or has just removed it
+                lock = _lock(leftover)
+                _remove_folder(leftover) if leftover.is_dir() else _remove_file(leftover)
+                os.close(lock)
+
+
+def write_error_message(path: Path, error: Exception, *, remedy: str = "choose another place", then: str = "") -> str:
+    """Return the message for a file that cannot be written: its path, the reason and the remedy.
+
+    Args:
+        path: the file or folder.
+        error: an `OSError`, or an error of safetensors.
+        remedy: what to do about it, unless the disk is full.
+        then: what to do after that, such as `, then resume with --resume`.
+
+    >>> write_error_message(Path("run.json"), PermissionError(errno.EACCES, "Permission denied"))
+    'run.json: cannot be written (Permission denied); choose another place.'
+    >>> write_error_message(Path("run.json"), OSError(errno.ENOSPC, "No space left on device"))
+    'run.json: cannot be written (No space left on device); free some space.'
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if match := re.search(r"os error (\d+)", str(error)):  # as safetensors reports it
+        number = int(match[1])
+    reason = str(error) if number is None else os.strerror(number)
+    return f"{path}: cannot be written ({reason}); {'free some space' if number in FULL_DISK else remedy}{then}."
+
+
+@contextmanager
+def explain_write_errors(path: Path, *, remedy: str = "choose another place") -> Iterator[None]:
+    """Turn an `OSError` of the body into a `DataError` about this path."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(write_error_message(path, error, remedy=remedy)) from None
+
+
+@contextmanager
+def _temporary(path: Path, create: Callable[[Path], None], remove: Callable[[Path], None]) -> Iterator[Path]:
+    """Create a temporary file or folder next to `path` and lock it; remove it at the end if it is still there."""
+    while True:
+        temporary, lock = path.with_name(_prefix(path) + secrets.token_hex(6) + SUFFIX), None
+        try:  # a signal may come between creating and locking it
+            create(temporary)
+            try:
+                lock = _lock(temporary)
+            except (BlockingIOError, FileNotFoundError):
+                continue  # another process took it for a leftover
+            except OSError:
+                pass  # no locks on this system, so no process can take it for a leftover
+            if temporary.exists():
+                yield temporary
+                return
+        finally:
+            remove(temporary)
+            if lock is not None:
+                os.close(lock)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing; after an exception, closing it raises no other."""
+    file = path.open("wb")
+    try:
+        yield file
+        file.close()
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name}-"
+
+
+def _create_file(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+
+
+def _remove_file(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _remove_folder(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(path: Path) -> int:
+    """Lock a file or folder until the returned descriptor is closed; BlockingIOError if another process holds it."""
+    if fcntl is None:
+        raise OSError("this system has no file locks")
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _finish_file(file: Path, folder: Path) -> None:
+    """Set the permissions of a file, which follow from those of its new folder, and wait until it is on the disk."""
+    file.chmod(folder.stat().st_mode & 0o666)
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the entries of a folder are on the disk, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
