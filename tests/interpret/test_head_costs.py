@@ -1,4 +1,4 @@
-"""What a head costs is what its ablation costs."""
+"""Head costs, and reading a trace from several threads."""
 
 import json
 import math
@@ -7,31 +7,31 @@ import threading
 import pytest
 import torch
 
-from looking import traced
 from regard.interpret.trace import Trace
+from traces import make_trace
 
 
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder-only", "recurrent encoder-decoder, dot"])
-def test_a_head_costs_what_the_output_loses_without_it(name: str) -> None:
-    trace = traced(name)
-    found = trace.head_costs()
-    assert len(found) == sum(len(trace.activation(n)) for n, point in trace.points.items() if point.point == "weights")
-    for head in found[:3]:
+def test_head_cost_equals_the_cost_of_its_intervention(name: str) -> None:
+    trace = make_trace(name)
+    heads = trace.head_costs()
+    assert len(heads) == sum(len(trace.activation(n)) for n, point in trace.points.items() if point.point == "weights")
+    for head in heads[:3]:
         assert head.cost == pytest.approx(trace.intervene(head.intervention).cost, abs=1e-4)
-        place = ".".join(str(one) for one in (head.stack, head.layer, head.part, "weights") if one is not None)
+        place = ".".join(str(part) for part in (head.stack, head.layer, head.part, "weights") if part is not None)
         weights = trace.activation(place)[head.head]
         expected = -(weights * weights.clamp(min=1e-30).log()).sum(-1).mean()
         assert head.entropy == pytest.approx(float(expected))
         assert 0 <= head.entropy <= math.log(weights.size(-1))
-    assert json.dumps([head.as_dict() for head in found])
+    assert json.dumps([head.as_dict() for head in heads])
 
 
-def test_an_encoders_heads_cost_nothing_that_is_written() -> None:
-    assert {head.cost for head in traced("encoder-only").head_costs()} == {None}
+def test_heads_of_an_encoder_without_head_have_no_cost() -> None:
+    assert {head.cost for head in make_trace("encoder-only").head_costs()} == {None}
 
 
-def test_several_may_ask_one_trace_at_the_same_time() -> None:
-    trace, alone = traced("encoder-decoder"), traced("encoder-decoder")
+def test_trace_can_be_read_from_several_threads() -> None:
+    trace, alone = make_trace("encoder-decoder"), make_trace("encoder-decoder")
     wrong: list[str] = []
 
     def ask(trace: Trace) -> None:

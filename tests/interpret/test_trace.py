@@ -1,4 +1,4 @@
-"""Every number in a trace is the one that the network computes, and the one that its weights give by the formula."""
+"""Activations compared with cached decoding and with the formulas."""
 
 import json
 from typing import Any
@@ -9,15 +9,23 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from family import DECODERS, FAMILY, RECURRENT, TOLERANCE
-from looking import ALIGNING, TEXT, TRANSFORMERS, TRANSLATORS, WRITERS, facts, traced
 from regard.config import TransformerConfig
 from regard.interpret import recording
 from regard.interpret.matrices import matrices_of
 from regard.interpret.trace import Trace
 from regard.nn.attention import attend
 from regard.nn.taps import record_taps
+from traces import (
+    ALIGNING_MODELS,
+    LANGUAGE_MODELS,
+    TEXT,
+    TRANSFORMER_MODELS,
+    TRANSLATION_MODELS,
+    make_trace,
+    trace_features,
+)
 
-PAIRS = ("alibi", "relative", "syntax")  # positions that say something of each pair of tokens
+PAIRWISE_POSITIONS = ("alibi", "relative", "syntax")  # they add a term for each pair of tokens
 
 
 def close(a: Tensor, b: Tensor) -> None:
@@ -25,10 +33,10 @@ def close(a: Tensor, b: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_every_tap_of_every_network_has_an_address_and_the_axes_it_says(name: str) -> None:
-    trace = traced(name)
-    shown = {id(point.module) for point in trace.points.values()}
-    assert [tap for tap, module in trace.model.network.taps.items() if id(module) not in shown] == []
+def test_every_tap_has_a_point_with_matching_axes(name: str) -> None:
+    trace = make_trace(name)
+    modules = {id(point.module) for point in trace.points.values()}
+    assert [tap for tap, module in trace.model.network.taps.items() if id(module) not in modules] == []
     sizes = {axis: len(trace.labels(axis) or []) for axis in ("source", "target", "source_key", "target_key")}
     for point in trace.points.values():
         values = trace.activation(point.name)
@@ -38,12 +46,12 @@ def test_every_tap_of_every_network_has_an_address_and_the_axes_it_says(name: st
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_decoding_token_by_token_gives_the_same_numbers_as_the_trace(name: str) -> None:
-    trace = traced(name)
+def test_activations_equal_those_of_cached_decoding(name: str) -> None:
+    trace = make_trace(name)
     network, written = trace.model.network, trace.decoded
     assert written.input_ids is not None
     source = written.source_ids
-    memory = None if source is None else network.encode(torch.tensor([source]), features=facts(trace))
+    memory = None if source is None else network.encode(torch.tensor([source]), features=trace_features(trace))
     cache = network.new_cache()
     taps = {id(module): tap for tap, module in network.taps.items()}
     for step, number in enumerate(written.input_ids):
@@ -56,16 +64,16 @@ def test_decoding_token_by_token_gives_the_same_numbers_as_the_trace(name: str) 
                 continue
             value = seen[taps[id(point.module)]][0]
             value = value[0] if value.dim() > len(point.axes) else value
-            shown = torch.from_numpy(trace.tensor(f"{point.name}@{step}").values)
+            expected = torch.from_numpy(trace.tensor(f"{point.name}@{step}").values)
             for axis, kind in enumerate(point.axes):
                 if kind == "target_key":  # a cache hands over new keys only, and a window's forgets the oldest
-                    shown = shown.narrow(axis, shown.size(axis) - value.size(axis), value.size(axis))
-            close(shown, value)
+                    expected = expected.narrow(axis, expected.size(axis) - value.size(axis), value.size(axis))
+            close(expected, value)
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
-def test_attention_is_what_the_formula_gives_from_the_weights(name: str) -> None:
-    trace, config = traced(name), FAMILY[name]
+@pytest.mark.parametrize("name", TRANSFORMER_MODELS)
+def test_attention_follows_the_formula(name: str) -> None:
+    trace, config = make_trace(name), FAMILY[name]
     assert isinstance(config, TransformerConfig)
     weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
     for point in [point for point in trace.points.values() if point.point == "head_outputs"]:
@@ -73,7 +81,7 @@ def test_attention_is_what_the_formula_gives_from_the_weights(name: str) -> None
         value = {
             key: trace.activation(f"{place}.{key}") for key in ("input", "q", "k", "v", "scores", "scaled", "masked")
         }
-        looked = trace.activation(f"{place}.weights")
+        head_weights = trace.activation(f"{place}.weights")
         x = value["input"]
         other = x if point.part == "attention" else trace.activation("encoder.states")
         at_pairs = point.part == "attention" and config.positions.kind
@@ -84,15 +92,15 @@ def test_attention_is_what_the_formula_gives_from_the_weights(name: str) -> None
         mixes = trace.points[f"{place}.scores"].axes[-1] == "mixture"
         if not mixes:
             close(value["scores"], value["q"] @ value["k"].mT)
-        if at_pairs not in PAIRS:
+        if at_pairs not in PAIRWISE_POSITIONS:
             close(value["scaled"], value["scores"] * value["q"].size(-1) ** -0.5)
         seen = value["masked"] > -torch.inf
         close(value["masked"], value["scaled"].masked_fill(~seen, -torch.inf))
-        close(looked, value["masked"].softmax(-1))
-        close(looked.sum(-1), torch.ones_like(looked[..., 0]))
-        if not mixes and at_pairs not in PAIRS:
+        close(head_weights, value["masked"].softmax(-1))
+        close(head_weights.sum(-1), torch.ones_like(head_weights[..., 0]))
+        if not mixes and at_pairs not in PAIRWISE_POSITIONS:
             out, by_formula = attend(value["q"], value["k"], value["v"], seen)
-            close(by_formula, looked)
+            close(by_formula, head_weights)
             close(trace.activation(point.name), out)
         joined = trace.activation(point.name).transpose(0, 1).flatten(1)
         close(trace.activation(f"{place}.concatenation"), joined)
@@ -100,16 +108,18 @@ def test_attention_is_what_the_formula_gives_from_the_weights(name: str) -> None
         close(trace.activation(f"{place}_residual.added"), joined @ weights[f"{place}.W_o"] + bias)
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
-def test_sums_norms_and_feed_forward_are_what_the_formulas_give(name: str) -> None:
-    trace, config = traced(name), FAMILY[name]
+@pytest.mark.parametrize("name", TRANSFORMER_MODELS)
+def test_residuals_norms_and_feed_forward_follow_the_formulas(name: str) -> None:
+    trace, config = make_trace(name), FAMILY[name]
     assert isinstance(config, TransformerConfig)
     network = trace.model.network
     weights = {key: matrix.take() for key, matrix in matrices_of(network).items()}
     for point in [point for point in trace.points.values() if point.point == "normed"]:
         place = point.name.removesuffix(".normed")
         value = {
-            one.point: trace.activation(one.name) for one in trace.points.values() if one.name.startswith(f"{place}.")
+            other.point: trace.activation(other.name)
+            for other in trace.points.values()
+            if other.name.startswith(f"{place}.")
         }
         normed = _normed(value)
         close(value["normed"], normed)
@@ -131,13 +141,13 @@ def test_sums_norms_and_feed_forward_are_what_the_formulas_give(name: str) -> No
 
 def _normed(value: dict[str, Tensor]) -> Tensor:
     mean = value.get("mean", torch.zeros(()))
-    centred = value["norm_input"] - (mean[:, None] if "mean" in value else 0)
-    return centred / value["deviation"][:, None] * value["gain"] + value.get("bias", torch.zeros(()))
+    centered = value["norm_input"] - (mean[:, None] if "mean" in value else 0)
+    return centered / value["deviation"][:, None] * value["gain"] + value.get("bias", torch.zeros(()))
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_embeddings_are_rows_of_the_matrix_and_what_is_added_to_them(name: str) -> None:
-    trace = traced(name)
+def test_embeddings_are_rows_of_the_matrix_plus_positions(name: str) -> None:
+    trace = make_trace(name)
     weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
     for stack, ids in (("encoder", trace.decoded.source_ids), ("decoder", trace.decoded.input_ids)):
         if ids is None:
@@ -152,8 +162,8 @@ def test_embeddings_are_rows_of_the_matrix_and_what_is_added_to_them(name: str) 
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_steps_are_softmax_of_the_logits_and_the_logits_are_states_times_the_matrix(name: str) -> None:
-    trace = traced(name)
+def test_steps_and_logits_follow_the_formulas(name: str) -> None:
+    trace = make_trace(name)
     logits, states = trace.activation("output.logits"), trace.activation("decoder.states")
     weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
     close(logits, states @ weights["output.W"] + weights.get("output.b", torch.zeros(())))
@@ -164,15 +174,15 @@ def test_steps_are_softmax_of_the_logits_and_the_logits_are_states_times_the_mat
         assert step.probability == pytest.approx(float(row[step.id]), abs=1e-6)
         assert step.entropy == pytest.approx(float(-(row * row.log()).sum()), abs=1e-5)
         assert step.rank == int((row > row[step.id]).sum())
-        assert [one.id for one in step.candidates] == row.topk(10).indices.tolist()
+        assert [candidate.id for candidate in step.candidates] == row.topk(10).indices.tolist()
         assert step.input_token == trace.decoder_input[step.step]
 
 
 @pytest.mark.parametrize(
     "name", ["recurrent language model, LSTM", "recurrent encoder-decoder, dot", "bidirectional, LSTM"]
 )
-def test_gates_are_what_the_equations_of_an_lstm_give(name: str) -> None:
-    trace = traced(name)
+def test_lstm_gates_follow_the_equations(name: str) -> None:
+    trace = make_trace(name)
     weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
     stack = "decoder" if "language model" in name else "encoder"
     for part in ("forwards", "backwards"):
@@ -192,16 +202,16 @@ def test_gates_are_what_the_equations_of_an_lstm_give(name: str) -> None:
             close(trace.activation(f"{place}.hidden")[t], h)
 
 
-@pytest.mark.parametrize("name", [name for name in RECURRENT if name in ALIGNING])
-def test_what_a_recurrent_decoder_sees_is_its_weights_times_the_source(name: str) -> None:
-    trace = traced(name)
+@pytest.mark.parametrize("name", [name for name in RECURRENT if name in ALIGNING_MODELS])
+def test_recurrent_context_is_weights_times_encoder_states(name: str) -> None:
+    trace = make_trace(name)
     weights, context = (trace.activation(f"decoder.cross_attention.{key}") for key in ("weights", "context"))
     close(context, weights[0] @ trace.activation("encoder.states"))
     close(weights, trace.activation("decoder.cross_attention.scores").softmax(-1))
 
 
-def test_a_cell_that_looks_before_its_step_is_given_what_was_seen() -> None:
-    trace = traced("recurrent encoder-decoder, Bahdanau, LSTM, deeper decoder")
+def test_attending_cell_reads_the_context() -> None:
+    trace = make_trace("recurrent encoder-decoder, Bahdanau, LSTM, deeper decoder")
     weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
     place = "decoder.0.forwards"
     x = torch.cat(
@@ -215,38 +225,38 @@ def test_a_cell_that_looks_before_its_step_is_given_what_was_seen() -> None:
     close(h[1:], o.sigmoid() * c[1:].tanh())
 
 
-def test_what_is_kept_is_bounded_and_what_was_dropped_comes_back_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    plenty = traced("encoder-decoder")
+def test_cache_is_bounded_and_evicted_layers_are_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plenty = make_trace("encoder-decoder")
     monkeypatch.setattr(recording, "MAX_CACHED", 1)
-    scarce = traced("encoder-decoder")
+    scarce = make_trace("encoder-decoder")
     for _ in range(2):
         for point in plenty.points:
             assert torch.equal(plenty.activation(point), scarce.activation(point))
             assert len(scarce.recording._groups) == 1
 
 
-def test_an_outline_is_json_of_a_fixed_shape() -> None:
-    trace = traced("encoder-decoder")
-    found = json.loads(trace.as_json())
-    assert list(found) == [
+def test_outline_has_fixed_json_fields() -> None:
+    trace = make_trace("encoder-decoder")
+    outline = json.loads(trace.as_json())
+    assert list(outline) == [
         "format", "kind", "forced", "forced_target", "text", "output", "model", "source", "merges", "target",
         "decoder_input", "steps", "search", "head", "mixing", "has_alignment", "points", "matrices", "notes",
         "tree", "units",
     ]  # fmt: skip
-    assert found["format"] == 1
-    assert list(found["model"]) == [
+    assert outline["format"] == 1
+    assert list(outline["model"]) == [
         "name", "kind", "family", "layers", "decoder_layers", "heads", "width", "vocab_size", "parameters"
     ]  # fmt: skip
-    assert list(found["source"]) == ["text", "ids", "tokens", "words"]
-    assert found["source"]["tokens"] == [*TEXT.split(), "[EOS]"]
-    assert list(found["steps"][0]) == [
+    assert list(outline["source"]) == ["text", "ids", "tokens", "words"]
+    assert outline["source"]["tokens"] == [*TEXT.split(), "[EOS]"]
+    assert list(outline["steps"][0]) == [
         "step", "input_token", "token", "id", "forced", "log_probability", "probability", "rank", "entropy",
         "candidates"
     ]  # fmt: skip
-    assert list(found["steps"][0]["candidates"][0]) == ["id", "token", "probability"]
-    assert list(found["points"][0]) == ["name", "stack", "layer", "part", "point", "axes", "description"]
-    assert list(found["search"]) == ["beam", "length_penalty", "log_probability", "score", "finished"]
-    assert list(found["tree"]["nodes"][0]) == [
+    assert list(outline["steps"][0]["candidates"][0]) == ["id", "token", "probability"]
+    assert list(outline["points"][0]) == ["name", "stack", "layer", "part", "point", "axes", "description"]
+    assert list(outline["search"]) == ["beam", "length_penalty", "log_probability", "score", "finished"]
+    assert list(outline["tree"]["nodes"][0]) == [
         "number", "parent", "step", "token_id", "token", "token_log_probability", "log_probability", "score", "rank",
         "state", "on_best_path"
     ]  # fmt: skip
@@ -254,29 +264,29 @@ def test_an_outline_is_json_of_a_fixed_shape() -> None:
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_every_network_has_an_outline(name: str) -> None:
-    found: dict[str, Any] = json.loads(traced(name).as_json())
-    assert bool(found["steps"]) == (name in DECODERS)
-    assert (found["source"] is None) == (name in WRITERS)
-    assert (found["tree"] is None) == (name not in TRANSLATORS)
+    outline: dict[str, Any] = json.loads(make_trace(name).as_json())
+    assert bool(outline["steps"]) == (name in DECODERS)
+    assert (outline["source"] is None) == (name in LANGUAGE_MODELS)
+    assert (outline["tree"] is None) == (name not in TRANSLATION_MODELS)
 
 
-def test_a_prompt_is_given_and_its_continuation_is_chosen() -> None:
-    trace = traced("decoder-only")
+def test_prompt_steps_are_forced() -> None:
+    trace = make_trace("decoder-only")
     assert [step.forced for step in trace.steps] == [True] * 4 + [False] * 4
     assert trace.decoder_input[:5] == ["[SOS]", *TEXT.split()]
     assert trace.output.split() == [step.token for step in trace.steps[4:]]
 
 
-def test_a_text_encoder_has_a_trace_of_its_vectors() -> None:
-    trace = traced("encoder-only")
+def test_text_encoder_trace_has_pooled_vector() -> None:
+    trace = make_trace("encoder-only")
     assert trace.source is not None
     assert trace.source.tokens == ["[SOS]", *TEXT.split(), "[EOS]"]
     pooled = trace.activation("pooling.vector")
     close(pooled, trace.activation("encoder.states").mean(0))
 
 
-def test_a_whole_trace_takes_one_pass_a_layer() -> None:
-    trace: Trace = traced("encoder-decoder")
+def test_complete_trace_takes_one_pass_per_layer() -> None:
+    trace: Trace = make_trace("encoder-decoder")
     passes: list[int] = []
     trace.model.network.get_submodule("decoder").register_forward_hook(lambda *_: passes.append(1))
     for point in trace.points:

@@ -1,4 +1,4 @@
-"""What an encoder's head tells is what its weights give by the formula, and what the commands for it say."""
+"""Predictions of encoder heads, compared with formulas and with the inference commands."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 import regard
 from family import ENCODERS, TOLERANCE
-from looking import TEXT, traced
 from random_models import SMALL, saved
 from regard.config import (
     BidirectionalLanguageModelConfig,
@@ -23,10 +22,11 @@ from regard.config import (
 from regard.interpret.matrices import matrices_of
 from regard.interpret.trace import Trace
 from regard.models.recurrent import BidirectionalLanguageModel as BidirectionalNetwork
+from traces import TEXT, make_trace
 
 CLASSES, TAGS = ClassHeadConfig(labels=("bad", "good", "so-so")), TagHeadConfig(labels=("noun", "verb"))
 ELMO: dict[str, Any] = {"vocab_size": 29, "width": 24, "layers": 2}
-BOTH_WAYS = ["bidirectional, LSTM", "bidirectional, GRU, untied"]
+BIDIRECTIONAL = ["bidirectional, LSTM", "bidirectional, GRU, untied"]
 
 
 def close(a: Tensor, b: Tensor) -> None:
@@ -38,8 +38,8 @@ def weights_of(trace: Trace) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", ["encoder-only, classes", "bidirectional, classes"])
-def test_labels_are_a_linear_layer_on_the_vector_of_the_text(name: str) -> None:
-    trace = traced(name)
+def test_label_logits_are_a_linear_layer_on_the_text_vector(name: str) -> None:
+    trace = make_trace(name)
     weights = weights_of(trace)
     logits = trace.activation("pooling.vector") @ weights["head.W"] + weights["head.b"]
     close(trace.activation("head.logits"), logits)
@@ -48,15 +48,15 @@ def test_labels_are_a_linear_layer_on_the_vector_of_the_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["encoder-only, tags", "bidirectional, tags"])
-def test_tags_are_a_linear_layer_on_the_vector_of_each_token(name: str) -> None:
-    trace = traced(name)
+def test_tag_logits_are_a_linear_layer_on_the_token_vectors(name: str) -> None:
+    trace = make_trace(name)
     weights = weights_of(trace)
     close(trace.activation("head.logits"), trace.activation("encoder.states") @ weights["head.W"] + weights["head.b"])
     assert trace.tensor("head.logits").labels == (["[SOS]", *TEXT.split(), "[EOS]"], ["noun", "verb"])
 
 
-def test_hidden_tokens_are_read_out_by_a_dense_layer_a_norm_and_the_matrix() -> None:
-    trace = traced("encoder-only, hidden tokens")
+def test_masked_lm_head_is_a_dense_layer_a_norm_and_a_projection() -> None:
+    trace = make_trace("encoder-only, hidden tokens")
     weights = weights_of(trace)
     dense = F.gelu(trace.activation("encoder.states") @ weights["head.W_dense"] + weights["head.b_dense"])
     close(trace.activation("head.norm.norm_input"), dense)
@@ -65,9 +65,9 @@ def test_hidden_tokens_are_read_out_by_a_dense_layer_a_norm_and_the_matrix() -> 
     close(trace.activation("head.logits"), normed @ weights["head.W"] + weights["head.b"])
 
 
-@pytest.mark.parametrize("name", BOTH_WAYS)
-def test_both_directions_guess_as_they_were_trained_to(name: str) -> None:
-    trace = traced(name)
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_bidirectional_predictions_equal_those_of_training(name: str) -> None:
+    trace = make_trace(name)
     network, ids = trace.model.network, torch.tensor([trace.decoded.source_ids])
     assert isinstance(network, BidirectionalNetwork)
     with torch.no_grad():
@@ -75,15 +75,15 @@ def test_both_directions_guess_as_they_were_trained_to(name: str) -> None:
     close(trace.activation("head.forwards.logits")[:-1], expected[:, 0])
     close(trace.activation("head.backwards.logits")[1:], expected[:, 1])
     assert trace.head_predictions is not None
-    likely = {(one.position, one.direction): one.probability for one in trace.head_predictions.predictions}
+    likely = {(p.position, p.direction): p.probability for p in trace.head_predictions.predictions}
     assert len(likely) == 2 * (len(trace.decoded.source_ids or []) - 1)
     assert likely[(2, "forwards")] == pytest.approx(float(expected[1, 0].softmax(-1)[ids[0, 2]]))
     assert likely[(2, "backwards")] == pytest.approx(float(expected[2, 1].softmax(-1)[ids[0, 2]]))
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name.startswith("bidirectional")])
-def test_vectors_are_a_mixture_of_layers(name: str) -> None:
-    trace = traced(name)
+def test_token_vectors_are_a_weighted_sum_of_layers(name: str) -> None:
+    trace = make_trace(name)
     weights = weights_of(trace)
     shares = weights["encoder.mixing.scalars"].softmax(0)
     close(trace.activation("encoder.mixing.shares"), shares)
@@ -97,13 +97,13 @@ def test_vectors_are_a_mixture_of_layers(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, config in ENCODERS.items() if config.task])
 def test_every_logit_of_a_head_is_the_sum_of_its_terms(name: str) -> None:
-    trace = traced(name)
+    trace = make_trace(name)
     points = [point.name for point in trace.points.values() if point.stack == "head" and point.point == "logits"]
     assert points
     for point in points:
         row = 0 if trace.points[point].axes == ("label",) else 2
-        found = trace.product(point, row, 1)
-        assert sum(x * w for x, w in found.terms) + (found.bias or 0.0) == pytest.approx(found.value, abs=1e-9)
+        product = trace.product(point, row, 1)
+        assert sum(x * w for x, w in product.terms) + (product.bias or 0.0) == pytest.approx(product.value, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -111,55 +111,53 @@ def test_every_logit_of_a_head_is_the_sum_of_its_terms(name: str) -> None:
     [EncoderOnlyConfig(**SMALL, head=CLASSES), BidirectionalLanguageModelConfig(**ELMO, head=CLASSES)],
     ids=["encoder", "both ways"],
 )
-def test_labels_are_those_of_classify(tmp_path: Path, model: ModelConfig) -> None:
+def test_labels_equal_those_of_classify(tmp_path: Path, model: ModelConfig) -> None:
     saved(tmp_path / "m", model)
     loaded = regard.load(tmp_path / "m")
-    told = loaded.look("w5 w9 w12").head_predictions
+    head = loaded.look("w5 w9 w12").head_predictions
     (expected,) = loaded.classifications(["w5 w9 w12"])
-    assert told is not None
-    (one,) = told.predictions
-    assert one.best.token == expected.label
-    assert {label.token: label.probability for label in one.candidates} == pytest.approx(expected.probabilities)
+    assert head is not None
+    (prediction,) = head.predictions
+    assert prediction.best.token == expected.label
+    assert {label.token: label.probability for label in prediction.candidates} == pytest.approx(expected.probabilities)
 
 
-def test_tags_are_those_of_tag(tmp_path: Path) -> None:
+def test_tags_equal_those_of_tag(tmp_path: Path) -> None:
     saved(tmp_path / "m", EncoderOnlyConfig(**SMALL, head=TAGS))
     loaded = regard.load(tmp_path / "m")
-    told = loaded.look("w5 w9 w12").head_predictions
-    assert told is not None
-    assert [(one.token, one.best.token) for one in told.predictions[1:-1]] == loaded.tag(["w5 w9 w12"])[0]
+    head = loaded.look("w5 w9 w12").head_predictions
+    assert head is not None
+    assert [(p.token, p.best.token) for p in head.predictions[1:-1]] == loaded.tag(["w5 w9 w12"])[0]
 
 
-def test_what_fills_a_hole_is_what_fill_puts_there(tmp_path: Path) -> None:
+def test_predictions_for_a_mask_equal_those_of_fill(tmp_path: Path) -> None:
     saved(tmp_path / "m", EncoderOnlyConfig(**SMALL, head=TokenHeadConfig()), mask=4)
     loaded = regard.load(tmp_path / "m")
     trace = loaded.look("w5 [MASK] w12")
     assert trace.source is not None
     assert trace.source.ids == [2, 5, 4, 12, 3]
     assert trace.head_predictions is not None
-    text = [
-        one for one in trace.head_predictions.predictions[2].candidates if one.id > 4
-    ]  # fill rules out what is not text
+    text = [c for c in trace.head_predictions.predictions[2].candidates if c.id > 4]  # fill suppresses special tokens
     filled = [guess.token for guess in loaded.fill("w5 [MASK] w12").holes[0]]
-    assert [one.token for one in text][:3] == filled[:3]
+    assert [candidate.token for candidate in text][:3] == filled[:3]
 
 
-def test_what_has_no_head_tells_nothing() -> None:
+def test_network_without_head_has_no_head_predictions() -> None:
     for name in ("encoder-only", "encoder-decoder"):
-        assert traced(name).head_predictions is None
-        assert traced(name).mixing is None
+        assert make_trace(name).head_predictions is None
+        assert make_trace(name).mixing is None
 
 
-def test_an_outline_has_what_the_head_tells() -> None:
-    found = traced("bidirectional, tags").outline()
-    assert list(found["head"]) == ["kind", "predictions"]
-    assert found["head"]["kind"] == "tags"
-    assert list(found["head"]["predictions"][0]) == ["position", "token", "direction", "probability", "candidates"]
-    assert list(found["mixing"]) == ["embedding", "layer 0", "layer 1"]
+def test_outline_contains_head_predictions() -> None:
+    outline = make_trace("bidirectional, tags").outline()
+    assert list(outline["head"]) == ["kind", "predictions"]
+    assert outline["head"]["kind"] == "tags"
+    assert list(outline["head"]["predictions"][0]) == ["position", "token", "direction", "probability", "candidates"]
+    assert list(outline["mixing"]) == ["embedding", "layer 0", "layer 1"]
 
 
-def test_what_segments_add_stands_apart_from_what_positions_do() -> None:
-    trace = traced("encoder-only, learned, segments")
+def test_segment_embeddings_are_added_after_positions() -> None:
+    trace = make_trace("encoder-only, learned, segments")
     parts = [trace.activation(f"encoder.embedding.{point}") for point in ("scaled", "positions", "sum", "segmented")]
     scaled, positions, total, segmented = parts
     close(scaled + positions[: len(scaled)], total)
@@ -167,8 +165,8 @@ def test_what_segments_add_stands_apart_from_what_positions_do() -> None:
     close(total + first, segmented)
 
 
-def test_dense_pooling_is_what_its_matrix_says() -> None:
-    trace = traced("encoder-only, learned, segments")
+def test_dense_pooling_is_tanh_of_its_linear_layer() -> None:
+    trace = make_trace("encoder-only, learned, segments")
     weights = weights_of(trace)
     dense = trace.activation("encoder.states")[0] @ weights["pooling.W_dense"] + weights["pooling.b_dense"]
     close(trace.activation("pooling.vector"), dense.tanh())

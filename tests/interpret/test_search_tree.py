@@ -1,13 +1,13 @@
-"""The tree of a beam search tells what the search did."""
+"""The search tree compared with the search itself."""
 
 import pytest
 
-from looking import SHORT, TRANSLATORS, traced
 from regard.decoding.engines.engine import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.options import OutputConstraints, SearchOptions
 from regard.interpret.search_tree import SearchNode, SearchTree
 from regard.interpret.trace import Trace
+from traces import SHORT, TRANSLATION_MODELS, make_trace
 
 
 def tree_of(trace: Trace) -> SearchTree:
@@ -19,24 +19,26 @@ def best_leaf(tree: SearchTree) -> SearchNode:
     return next(node for node in reversed(tree.nodes) if node.on_best_path)
 
 
-@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("name", TRANSLATION_MODELS)
 @pytest.mark.parametrize("width", [1, 3])
-def test_the_best_leaf_is_what_the_search_gives_without_being_watched(name: str, width: int) -> None:
+def test_best_leaf_equals_the_search_without_observer(name: str, width: int) -> None:
     search = SearchOptions(width=width, bounds=SHORT.bounds)
-    trace = traced(name, search=search)
+    trace = make_trace(name, search=search)
     tree, subject = tree_of(trace), trace.model
     source = subject.source_tokenizer.encode(trace.text)
     facts = [{key: fact[:-1] for key, fact in trace.decoded.features.items()}] if trace.parse is not None else []
-    (found,) = TorchEngine([subject.network], subject.config).search(SearchRequest([source], search, facts=facts))[0]
+    (hypothesis,) = TorchEngine([subject.network], subject.config).search(SearchRequest([source], search, facts=facts))[
+        0
+    ]
     path = tree.path(best_leaf(tree))
     assert path == trace.decoded.target_ids
-    assert (path[:-1] if found.ended else path) == found.ids
-    assert best_leaf(tree).score == pytest.approx(found.score)
-    assert best_leaf(tree).log_probability == pytest.approx(found.log_probability)
+    assert (path[:-1] if hypothesis.ended else path) == hypothesis.ids
+    assert best_leaf(tree).score == pytest.approx(hypothesis.score)
+    assert best_leaf(tree).log_probability == pytest.approx(hypothesis.log_probability)
 
 
-def test_scores_add_up_along_every_path_and_are_divided_by_the_length_penalty() -> None:
-    tree = tree_of(traced("encoder-decoder"))
+def test_log_probabilities_add_up_and_scores_have_the_length_penalty() -> None:
+    tree = tree_of(make_trace("encoder-decoder"))
     assert len(tree.nodes) > 20
     for node in tree.nodes[1:]:
         assert node.parent is not None
@@ -46,8 +48,8 @@ def test_scores_add_up_along_every_path_and_are_divided_by_the_length_penalty() 
         assert node.score == pytest.approx(node.log_probability / ((5 + node.step + 1) / 6) ** 0.6)
 
 
-def test_every_step_keeps_as_many_as_the_beam_is_wide_and_prunes_the_rest() -> None:
-    tree = tree_of(traced("encoder-decoder"))
+def test_each_step_keeps_one_node_per_beam_and_prunes_the_rest() -> None:
+    tree = tree_of(make_trace("encoder-decoder"))
     last = max(node.step for node in tree.nodes)
     for step in range(last + 1):
         states = [node.state for node in tree.nodes if node.step == step]
@@ -59,15 +61,15 @@ def test_every_step_keeps_as_many_as_the_beam_is_wide_and_prunes_the_rest() -> N
             assert node.number not in parents
 
 
-def test_what_never_ended_is_cut() -> None:
-    trace = traced("encoder-decoder", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3)))
+def test_unfinished_hypotheses_are_cut() -> None:
+    trace = make_trace("encoder-decoder", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3)))
     leaves = [node for node in tree_of(trace).nodes if node.state == "cut"]
     ended = [node for node in tree_of(trace).nodes if node.state == "finished"]
     assert bool(leaves) != bool(ended)
 
 
-def test_coverage_counts_in_what_a_finished_hypothesis_is_worth() -> None:
+def test_score_of_a_finished_hypothesis_includes_the_coverage_penalty() -> None:
     search = SearchOptions(coverage_penalty=0.5, bounds=SHORT.bounds)
-    trace = traced("encoder-decoder", search=search)
+    trace = make_trace("encoder-decoder", search=search)
     assert trace.decoded.hypothesis is not None
     assert best_leaf(tree_of(trace)).score == pytest.approx(trace.decoded.hypothesis.score)

@@ -1,4 +1,4 @@
-"""A change inside is what it says, reaches the real search, and touches nobody else."""
+"""Interventions: equal to edited weights, effective in the search, limited to one thread."""
 
 import copy
 import threading
@@ -8,25 +8,27 @@ import pytest
 import torch
 
 from family import DECODERS, TOLERANCE
-from looking import SHORT, TRANSFORMERS, traced
 from regard.errors import InputError
 from regard.interpret.interventions import Intervention, apply_interventions
 from regard.interpret.recording import Recording, thread_hooks
 from regard.interpret.trace import Trace
+from traces import SHORT, TRANSFORMER_MODELS, make_trace
 
-HEADED = [name for name in DECODERS if name in TRANSFORMERS]
+WITH_HEADS = [name for name in DECODERS if name in TRANSFORMER_MODELS]
 
 
 def logits(trace: Trace, network: Any = None) -> torch.Tensor:
     written = trace.decoded
-    found = Recording(network or trace.model.network, written.source_ids, written.input_ids, written.features).logits()
-    return found.detach()
+    recorded_logits = Recording(
+        network or trace.model.network, written.source_ids, written.input_ids, written.features
+    ).logits()
+    return recorded_logits.detach()
 
 
-@pytest.mark.parametrize("name", HEADED)
+@pytest.mark.parametrize("name", WITH_HEADS)
 @pytest.mark.parametrize("part", ["attention", "cross_attention"])
-def test_a_head_that_is_off_is_one_whose_rows_of_w_o_are_zero(name: str, part: str) -> None:
-    trace, head = traced(name), 1
+def test_head_off_equals_zero_rows_of_w_o(name: str, part: str) -> None:
+    trace, head = make_trace(name), 1
     if f"decoder.0.{part}.weights" not in trace.points:
         return
     twin = copy.deepcopy(trace.model.network)
@@ -41,42 +43,42 @@ def test_a_head_that_is_off_is_one_whose_rows_of_w_o_are_zero(name: str, part: s
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_nothing_is_left_of_a_change(name: str) -> None:
-    trace = traced(name)
+def test_intervention_is_removed_afterwards(name: str) -> None:
+    trace = make_trace(name)
     before = logits(trace)
     part = next((p for p in trace.points.values() if p.point in ("added", "context") and p.stack == "decoder"), None)
     if part is None:
         return
     change = Intervention(part.stack, part.layer, part.part.removesuffix("_residual"))
-    found = trace.intervene(change)
+    result = trace.intervene(change)
     assert torch.equal(before, logits(trace))
-    assert found.cost != 0
+    assert result.cost != 0
 
 
-def test_the_search_runs_with_the_change_and_the_difference_is_told() -> None:
-    trace = traced("encoder-decoder")
+def test_search_runs_with_the_intervention_and_result_compares_outputs() -> None:
+    trace = make_trace("encoder-decoder")
     change = Intervention.parse("decoder.1.cross_attention")
-    found = trace.intervene(change)
+    result = trace.intervene(change)
     with apply_interventions(trace, [change]):
-        expected = traced_again(trace)
-    assert found.after == expected
-    assert found.before == trace.output
-    assert found.same == (found.after == found.before)
-    total = sum(step.after for step in found.steps)
+        expected = decode_again(trace)
+    assert result.after == expected
+    assert result.before == trace.output
+    assert result.same == (result.after == result.before)
+    total = sum(step.after for step in result.steps)
     with apply_interventions(trace, [change]):
         rows = logits(trace).log_softmax(-1)
     assert total == pytest.approx(sum(float(rows[n, i]) for n, i in enumerate(trace.decoded.target_ids)), abs=1e-4)
-    assert all(step.kl_divergence >= 0 for step in found.steps)
+    assert all(step.kl_divergence >= 0 for step in result.steps)
 
 
-def traced_again(trace: Trace) -> str:
+def decode_again(trace: Trace) -> str:
     from regard.interpret.trace import look
 
     return look(trace.model, trace.text, trace.options).output
 
 
-def test_a_layer_that_is_off_adds_nothing() -> None:
-    trace = traced("encoder-decoder, pre-norm, RMS, SwiGLU")
+def test_layer_off_adds_nothing() -> None:
+    trace = make_trace("encoder-decoder, pre-norm, RMS, SwiGLU")
     with apply_interventions(trace, [Intervention.parse("encoder.0")]):
         fresh = Trace(trace.model, trace.text, trace.options, trace.decoded)
         into = fresh.activation("encoder.embedding.sum")
@@ -84,22 +86,22 @@ def test_a_layer_that_is_off_adds_nothing() -> None:
     assert torch.equal(into, out)
 
 
-def test_attention_that_is_told_to_be_even_is_even_among_what_may_be_seen() -> None:
-    trace = traced("encoder-decoder")
-    told: list[torch.Tensor] = []
+def test_even_attention_is_uniform_over_allowed_keys() -> None:
+    trace = make_trace("encoder-decoder")
+    recorded: list[torch.Tensor] = []
     hook = trace.model.network.taps["decoder.layers.0.attention.kernel.weights"]
     with apply_interventions(trace, [Intervention.parse("decoder.0.attention[1]=even")]):
-        handle = hook.register_forward_hook(lambda _module, _inputs, output: told.append(output[0]))
+        handle = hook.register_forward_hook(lambda _module, _inputs, output: recorded.append(output[0]))
         logits(trace)
         handle.remove()
-    count = told[0].size(-1)
+    count = recorded[0].size(-1)
     expected = torch.ones(count, count).double().tril() / torch.arange(1, count + 1)[:, None]
-    torch.testing.assert_close(told[0][1], expected, atol=TOLERANCE, rtol=0)
-    torch.testing.assert_close(told[0][0], trace.activation("decoder.0.attention.weights")[0])
+    torch.testing.assert_close(recorded[0][1], expected, atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(recorded[0][0], trace.activation("decoder.0.attention.weights")[0])
 
 
-def test_attention_can_be_told_to_look_at_one_token() -> None:
-    trace = traced("encoder-decoder")
+def test_one_hot_attention_outputs_one_value() -> None:
+    trace = make_trace("encoder-decoder")
     only = Intervention.parse("decoder.1.cross_attention=2")
     with apply_interventions(trace, [only]):
         fresh = Trace(trace.model, trace.text, trace.options, trace.decoded)
@@ -110,8 +112,8 @@ def test_attention_can_be_told_to_look_at_one_token() -> None:
     torch.testing.assert_close(outputs, v[:, 2:3].expand_as(outputs))
 
 
-def test_what_others_compute_meanwhile_is_not_changed() -> None:
-    trace = traced("encoder-decoder")
+def test_intervention_does_not_affect_other_threads() -> None:
+    trace = make_trace("encoder-decoder")
     before, elsewhere = logits(trace), list[torch.Tensor]()
     with apply_interventions(trace, [Intervention.parse("decoder.1.cross_attention")]):
         other = threading.Thread(target=lambda: elsewhere.append(logits(trace)))
@@ -121,8 +123,8 @@ def test_what_others_compute_meanwhile_is_not_changed() -> None:
     torch.testing.assert_close(elsewhere[0], before, atol=1e-5, rtol=0)
 
 
-def test_what_others_compute_meanwhile_is_not_recorded() -> None:
-    trace, seen = traced("encoder-decoder"), list[torch.Tensor]()
+def test_hooks_do_not_see_other_threads() -> None:
+    trace, seen = make_trace("encoder-decoder"), list[torch.Tensor]()
     tap = trace.points["encoder.0.attention.q"].module
     with thread_hooks([(tap, lambda _, output: seen.append(output))]):
         other = threading.Thread(target=lambda: logits(trace))
@@ -134,7 +136,7 @@ def test_what_others_compute_meanwhile_is_not_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         (
             "decoder.7.attention",
@@ -160,13 +162,13 @@ def test_what_others_compute_meanwhile_is_not_recorded() -> None:
         ),
     ],
 )
-def test_what_cannot_be_changed_is_said(change: str, sentence: str) -> None:
-    with pytest.raises(InputError) as found:
-        traced("encoder-decoder", search=SHORT).intervene(Intervention.parse(change))
-    assert str(found.value) == sentence
+def test_invalid_intervention_is_an_error(change: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        make_trace("encoder-decoder", search=SHORT).intervene(Intervention.parse(change))
+    assert str(error.value) == message
 
 
-def test_a_change_reads_as_it_is_written() -> None:
+def test_intervention_round_trips_through_text() -> None:
     for written in (
         "decoder.1.cross_attention[2]",
         "encoder.0",
@@ -177,8 +179,8 @@ def test_a_change_reads_as_it_is_written() -> None:
         assert str(Intervention.parse(written)) == written
 
 
-def test_there_is_something_to_change_and_something_to_compare() -> None:
+def test_missing_intervention_or_output_is_an_error() -> None:
     with pytest.raises(InputError, match="No intervention was given; name a head, a sub-layer or a layer"):
-        traced("encoder-decoder").intervene()
+        make_trace("encoder-decoder").intervene()
     with pytest.raises(InputError, match="This network predicts nothing, so there is no output to compare"):
-        traced("encoder-only").intervene(Intervention("encoder", 0))
+        make_trace("encoder-only").intervene(Intervention("encoder", 0))
