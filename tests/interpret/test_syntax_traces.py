@@ -72,7 +72,7 @@ def test_missing_and_unexpected_parses_are_errors(model: regard.Model, tmp_path:
         model.translate([TEXT])
     assert str(look_error.value) == str(translate_error.value)
     assert str(look_error.value) == (
-        "the model has syntax positions and reads a parse with every message; "
+        "the model has syntax positions and reads a parse with every sentence; "
         "give them as CoNLL-U with --parses (in Python, parses=…)."
     )
     with pytest.raises(InputError) as input_error:
