@@ -4,9 +4,7 @@ matplotlib is imported inside the functions, so that importing this module is ch
 same bytes. SVG files follow the reader's light or dark color scheme.
 """
 
-import errno
 import io
-import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError
+from regard.files import explain_write_errors, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,16 +104,8 @@ def check_figure_path(path: Path, option: str) -> None:
 def save_figure(figure: "Figure", path: Path) -> None:
     """Write a figure atomically, in the format of the path's extension."""
     content = figure_bytes(figure, path.suffix.lower()[1:])
-    temporary = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
-    try:
-        try:
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        remedy = "free some disk space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another path"
-        raise DataError(f"{path}: cannot be written ({error.strerror}); {remedy}.") from None
+    with explain_write_errors(path, remedy="choose another path"):
+        write_bytes(path, content)
 
 
 def figure_bytes(figure: "Figure", file_format: str) -> bytes:

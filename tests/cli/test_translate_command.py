@@ -141,7 +141,7 @@ def test_what_a_killed_process_has_left_goes_with_the_next_write(translator: Pat
 
 
 def drafts(folder: Path) -> list[Path]:
-    return list(folder.glob(".out.txt-*.draft"))
+    return list(folder.glob(".out.txt-*.tmp"))
 
 
 def wait_for_drafts(folder: Path, count: int = 1) -> None:

@@ -406,7 +406,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as refused:
         export_ctranslate2(tmp_path / "ours", tmp_path / "file" / "theirs")
     assert str(refused.value) == (
-        f"{tmp_path / 'file' / 'theirs'}: cannot be written (File exists); free some space or choose another place."
+        f"{tmp_path / 'file' / 'theirs'}: cannot be written (File exists); choose another place."
     )
 
 

@@ -472,7 +472,7 @@ def test_nothing_is_left_where_writing_fails_halfway(tmp_path: Path, monkeypatch
     with pytest.raises(ModelError) as failed:
         export_huggingface(tmp_path / "ours", tmp_path / "theirs")
     assert str(failed.value) == (
-        f"{tmp_path / 'theirs'}: cannot be written (No space left on device); free some space or choose another place."
+        f"{tmp_path / 'theirs'}: cannot be written (No space left on device); free some space."
     )
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.config import Config, EncoderDecoderConfig, SyntaxPositionsConfig
-from regard.data import parses as trees
+from regard.data import syntax as trees
 from regard.data.pair_batches import pad_features
 from regard.errors import InputError
 from regard.models import build

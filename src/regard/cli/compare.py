@@ -10,6 +10,7 @@ import typer
 
 from regard.cli.options import check_choice
 from regard.cli.output import new_table, print_table
+from regard.files import write_text
 
 
 def run(
@@ -51,8 +52,8 @@ def run(
         models = load_or_train(given, settings or [], out, display)
     rows = measure(models, sample_sentences(models, sentences), engine)  # type: ignore[arg-type]  # checked above
     out.mkdir(parents=True, exist_ok=True)
-    (out / "compare.json").write_text(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False) + "\n", "utf-8")
-    (out / "compare.md").write_text(markdown_table(rows), "utf-8")
+    write_text(out / "compare.json", json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False) + "\n")
+    write_text(out / "compare.md", markdown_table(rows))
     drawn = plot_curves(rows, picture)
     if as_json:
         print(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False))

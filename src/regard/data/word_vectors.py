@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
+from regard.files import atomic_file
 
 MAX_VECTOR_LINE_BYTES = 2**20  # bytes of a line; what is longer is not text
 Vector = NDArray[np.float32]
@@ -64,10 +65,10 @@ def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
 
 def write_word_vectors(path: Path, words: Collection[str], vectors: Vector) -> None:
     """Write vectors (words, width) as word2vec does."""
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{len(vectors)} {vectors.shape[1]}\n")
+    with atomic_file(path) as file:
+        file.write(f"{len(vectors)} {vectors.shape[1]}\n".encode())
         for word, vector in zip(words, vectors, strict=True):
-            file.write(f"{word} {' '.join(f'{number:.6g}' for number in vector.tolist())}\n")
+            file.write(f"{word} {' '.join(f'{number:.6g}' for number in vector.tolist())}\n".encode())
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Run labs and write their results: figures (SVG, PNG), `results.json`, a self-contained page; and a book of all."""
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
+from regard.files import write_text
 from regard.html import Markup, document, join, table, tag
 from regard.labs.lab import Effort, Lab, LabContext, LabResult, verdict
 from regard.plotting import figure_bytes, save_figure
@@ -171,10 +171,8 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write_text(path: Path, content: str) -> None:
-    draft = path.with_name(f".{path.name}")
     try:
-        draft.write_text(content, "utf-8")
-        os.replace(draft, path)
+        write_text(path, content)
     except OSError as error:
         raise _cannot_write(path, error) from None
 

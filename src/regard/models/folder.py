@@ -5,9 +5,6 @@ a temporary name takes its own name only when everything is on disk.
 """
 
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.config import Config, ModelConfig, RecurrentConfig
 from regard.errors import ModelError
+from regard.files import atomic_folder, write_error_message
 from regard.models.assembly import build_meta
 from regard.models.folder_files import (
     CARD_FILE,
@@ -61,31 +59,18 @@ def save(
     for name in extra_files or {}:
         if Path(name).name != name or name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE):
             raise ModelError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
+    info = {"format": FORMAT_VERSION, "regard": __version__, **_kept(config)}
+    tensors = {name: tensor.contiguous() for name, tensor in named_tensors(network).items()}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise ModelError(f"{folder}: cannot be written ({error.strerror}); choose another place.") from None
-    try:
-        about = {"format": FORMAT_VERSION, "regard": __version__, **_kept(config)}
-        (draft / CONFIG_FILE).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        (draft / CARD_FILE).write_text(model_card(folder.name, network, config, origin), "utf-8")
-        for name, content in (extra_files or {}).items():
-            (draft / name).write_bytes(content)
-        tensors = {name: tensor.contiguous() for name, tensor in named_tensors(network).items()}
-        save_file(tensors, draft / WEIGHTS_FILE, {"format": "pt"})
-        for file in draft.iterdir():
-            file.chmod(0o666 & ~_umask())
-            _sync(file)
-        draft.chmod(0o777 & ~_umask())
-        _sync(draft)
-        os.replace(draft, folder)
-        _sync(folder.parent)
+        with atomic_folder(folder) as temporary:
+            (temporary / CONFIG_FILE).write_text(json.dumps(info, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            (temporary / CARD_FILE).write_text(model_card(folder.name, network, config, origin), "utf-8")
+            for name, content in (extra_files or {}).items():
+                (temporary / name).write_bytes(content)
+            save_file(tensors, temporary / WEIGHTS_FILE, {"format": "pt"})
     except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ModelError(f"{folder}: cannot be written ({reason}); free some space or choose another place.") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        raise ModelError(write_error_message(folder, error)) from None
 
 
 def load(folder: str | Path) -> LoadedNetwork:
@@ -123,21 +108,6 @@ def _kept(config: Config) -> dict[str, Any]:
     if config.model.generates and config.data.context_length is not None:
         found["data"] = {"context_length": config.data.context_length}
     return found
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _umask() -> int:
-    """The permissions that this process withholds; they can only be read by setting them."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def model_card(name: str, network: nn.Module, config: Config, origin: str = "") -> str:

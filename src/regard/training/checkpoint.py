@@ -6,10 +6,8 @@ a kill at any instant, a full disk or a damaged file leaves one that is good. Th
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
+from regard.files import atomic_path
 from regard.models.weights import named_tensors
 from regard.training.state import TrainingState
 from regard.training.unwritable import unwritable
@@ -51,19 +50,12 @@ def write_checkpoint(folder: Path, state: TrainingState, parts: Mapping[str, Map
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
     """Write a safetensors file whole or not at all."""
-    draft = path.with_name(f".{path.name}")
+    content = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.save_file(
-            {name: tensor.detach().contiguous() for name, tensor in tensors.items()}, draft, dict(about)
-        )
-        draft.chmod(path.parent.stat().st_mode & 0o666)  # safetensors lets nobody else read it
-        with open(draft, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(draft, path)
+        with atomic_path(path) as temporary:
+            safetensors.save_file(content, temporary, dict(about))
     except (OSError, SafetensorError) as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
         then = ", then go on with --resume: what was saved before it is still good"
         raise unwritable(path, error, then) from None
 

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from regard.config import Config
 from regard.errors import RunError, RunFolderError
+from regard.files import write_text
 from regard.models import save
 from regard.models.folder import model_card
 from regard.models.folder_files import CARD_FILE, WEIGHTS_FILE
@@ -76,16 +77,9 @@ class RunFolder:
     def write(self, name: str, content: str) -> None:
         """Write a small file whole or not at all."""
         path = self.folder / name
-        draft = path.with_name(f".{path.name}")
         try:
-            with open(draft, "w", encoding="utf-8") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
+            write_text(path, content)
         except OSError as error:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
             raise unwritable(path, error) from None
 
     def write_json(self, name: str, content: Any) -> None:
@@ -169,7 +163,7 @@ class RunFolder:
         for folder in (self.checkpoints, self.folder / "weights"):
             for draft in folder.glob(".step-*"):
                 with _writing(draft):
-                    draft.unlink()
+                    shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
 
 
 @contextmanager

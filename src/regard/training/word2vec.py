@@ -3,7 +3,6 @@
 The folder holds `vectors.txt` in the standard text format, `config.toml` with every setting, and `run.json`.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,9 +155,7 @@ def _gensim() -> Callable[..., Any]:
 
 
 def _write(path: Path, learned: Learned) -> None:
-    draft = path.with_name(f".{path.name}")
     try:
-        write_word_vectors(draft, learned.words, learned.vectors)
-        os.replace(draft, path)
+        write_word_vectors(path, learned.words, learned.vectors)
     except OSError as error:
         raise unwritable(path, error) from None

@@ -18,6 +18,7 @@ from regard.config import Config, ConfigSource, load_sources, validate_sources
 from regard.decoding.options import GREEDY, TranslationOptions
 from regard.evaluation.metrics import score_translations
 from regard.evaluation.scoring import perplexity
+from regard.files import write_text
 from regard.labs.lab import LabContext
 from regard.labs.trials.fitting import count_parameters
 from regard.phrasebook import AlignedPair, SplitName
@@ -66,7 +67,7 @@ def translation_data(context: LabContext, max_train: int | None = None) -> Trans
 
 def _write_if_changed(path: Path, text: str) -> None:
     if not path.exists() or path.read_text("utf-8") != text:
-        path.write_text(text, "utf-8")
+        write_text(path, text)
 
 
 def _toy_splits() -> dict[str, list[AlignedPair]]:

@@ -1,9 +1,9 @@
 """`report.html`: a run on one page, to read, to print and to send."""
 
-import os
 from pathlib import Path
 
 from regard.errors import ModelError
+from regard.files import write_bytes
 from regard.training.report.page import page
 from regard.training.report.run_log import read_run_log
 
@@ -18,13 +18,8 @@ def write_report(run: Path) -> Path:
     """
     content = page(read_run_log(run)).encode("utf-8")
     report = run / "report.html"
-    draft = run / f".report-{os.getpid()}.html"
     try:
-        try:
-            draft.write_bytes(content)
-            os.replace(draft, report)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_bytes(report, content)
     except OSError as error:
         raise ModelError(f"{report}: cannot be written ({error.strerror}).") from None
     return report
