@@ -225,9 +225,9 @@ def _figure(
     modules = list(dict.fromkeys(head.module for head in heads))
     costs = [[head.cost for head in heads if head.module == module] for module in modules]
     maximum = max(max(row) for row in costs)
-    charts = [("accuracy of the two-position task", accuracies, ".0%")]
+    charts = [("two-position accuracy", accuracies, ".0%")]
     if perplexities:
-        charts.append(("perplexity of translations (lower is better)", perplexities, ".3f"))
+        charts.append(("translation perplexity", perplexities, ".3f"))
     with plot_style():
         figure = new_figure(11, 3.6)
         *axes, last = figure.subplots(1, len(charts) + 1, width_ratios=[1] * len(charts) + [1.4])
