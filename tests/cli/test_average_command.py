@@ -98,8 +98,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["a"], 2, "one model has no mean; give several, or a run's folder and --last 5."),
-        (["a", "a", "--last", "2"], 2, "--last 2: is for one run's folder, but there are 2; drop it."),
+        (["a"], 2, "one model has no mean; pass several models, or a run folder and --last 5."),
+        (["a", "a", "--last", "2"], 2, "--last 2: is for one run folder, but there are 2; remove it."),
         (
             ["a", "--last", "2"],
             3,

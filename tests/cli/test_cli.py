@@ -63,10 +63,12 @@ def test_model_shows_parts_and_costs() -> None:
     assert "encoder feed-forward 6 12,598,272 25,165,824" in lines
     assert "output 1 shared 37,888,000" in lines
     assert "total 63,045,632 127,148,032" in lines
-    assert "FLOPs per source and target token, sentences of 32: 127,148,032 forward, 381,444,096 in training" in lines
+    assert (
+        "FLOPs per source and target token at sequence length 32: 127,148,032 forward, 381,444,096 in training" in lines
+    )
     assert lines[-1] == (
-        "Memory to train in float32 with Adam, before activations: "
-        "weights 240 MiB, gradients 240 MiB, optimizer 481 MiB, together 962 MiB"
+        "Memory for training in float32 with Adam, without activations: "
+        "weights 240 MiB, gradients 240 MiB, optimizer 481 MiB, total 962 MiB"
     )
 
 
@@ -111,7 +113,8 @@ def test_model_shows_a_model_folder(tmp_path: Path) -> None:
     refused = regard("model", tmp_path / "mine", "--set", "model.layers=2")
     assert refused.code == 2
     assert refused.err == (
-        "regard: --set model.layers=2: a trained model's settings are fixed; drop --set, or give a preset.\n"
+        "regard: --set model.layers=2: the settings of a trained model cannot be changed; remove --set, or pass a "
+        "preset.\n"
     )
 
 
@@ -134,8 +137,8 @@ def test_the_book_goes_on_with_the_labs_that_are_not_there_yet(tmp_path: Path) -
         (tmp_path / lab / "results.json").write_text('{"holds": true}')
     done = regard("lab", "all", "--quick", "--resume", "--out", str(tmp_path))
     assert done.code == 0, done.err
-    assert f"scaling: is there already, in {tmp_path / 'scaling'}" in done.err
-    assert "worked-example: is there" not in done.err
+    assert f"scaling: finished already, in {tmp_path / 'scaling'}" in done.err
+    assert "worked-example: finished" not in done.err
     book = (tmp_path / "book.html").read_text("utf-8")
     assert book.count("as it was") == len(LABS.names()) - 1
     assert LABS["worked-example"].claim in book
@@ -157,12 +160,12 @@ def test_the_book_goes_on_with_the_labs_that_are_not_there_yet(tmp_path: Path) -
         (
             ["lab", "scaling", "--quick", "--full"],
             2,
-            "regard: --quick and --full contradict each other; give one of them, or neither.\n",
+            "regard: --quick and --full exclude each other; pass one of them, or neither.\n",
         ),
         (
             ["lab", "scaling", "--resume"],
             2,
-            "regard: --resume is for regard lab all, which goes on with its book; leave it out.\n",
+            "regard: --resume is for regard lab all, which skips finished labs; remove it.\n",
         ),
         (
             ["lab", "worked-example", "--quiet", "--out", "/proc/labs"],
@@ -173,7 +176,7 @@ def test_the_book_goes_on_with_the_labs_that_are_not_there_yet(tmp_path: Path) -
         (
             ["model", "tny"],
             2,
-            "regard: 'tny' is no preset, TOML file or model folder (did you mean tiny?); the presets",
+            "regard: 'tny' is not a preset, TOML file or model folder (did you mean tiny?); the presets",
         ),
     ],
 )

@@ -84,7 +84,7 @@ def test_runs_and_models_can_be_compared_without_training(arguments: list[str], 
     assert "recurrent encoder-decoder" in found.out
     assert "decoder-only Transformer" in found.out
     alone = regard("compare", tmp_path / "writer", "--out", tmp_path / "out")
-    assert alone.out.splitlines()[-1] == "No curves: none of these was trained here."
+    assert alone.out.splitlines()[-1] == "No curves: none of these models was trained here."
 
 
 @pytest.mark.parametrize(

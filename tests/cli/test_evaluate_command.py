@@ -95,7 +95,9 @@ def test_pairs_of_one_source_are_its_references_when_they_are_taken_together(
 
 
 def test_bleu_divides_text_as_it_is_told(models: Path, pairs: Path) -> None:
-    done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--tokenize", "none", "--json", "-q")
+    done = regard(
+        "evaluate", models / "translator", "--data", pairs, *SEARCH, "--bleu-tokenizer", "none", "--json", "-q"
+    )
     assert "tok:none" in json.loads(done.out)["signatures"]["bleu"]
 
 
@@ -167,7 +169,7 @@ def test_a_language_model_is_measured_in_bits_per_byte(models: Path, tmp_path: P
     (scores,) = package.load(models / "gpt").score([text])
     done = regard("evaluate", models / "gpt", "--data", tmp_path / "text.txt", "--json")
     found = json.loads(done.out)
-    assert (found["tokens"], found["bytes"], found["context"]) == (5, len(text), 256)
+    assert (found["tokens"], found["bytes"], found["context_length"]) == (5, len(text), 256)
     assert found["scores"]["loss"] == pytest.approx(-sum(scores) / 5)
     assert found["scores"]["perplexity"] == pytest.approx(math.exp(-sum(scores) / 5))
     assert found["scores"]["bits_per_byte"] == pytest.approx(-sum(scores) / math.log(2) / len(text))
@@ -175,7 +177,7 @@ def test_a_language_model_is_measured_in_bits_per_byte(models: Path, tmp_path: P
         " ".join(line.split())
         for line in regard("evaluate", models / "gpt", "--data", "-", stdin=text.encode()).out.splitlines()
     ]
-    assert lines[:2] == [f"{models / 'gpt'} on -", "context 256"]
+    assert lines[:2] == [f"{models / 'gpt'} on -", "context length 256"]
     assert f"bits per byte {found['scores']['bits_per_byte']:.3f}" in lines
     assert {"tokens 5", "bytes 12"} <= set(lines)
 
@@ -183,8 +185,8 @@ def test_a_language_model_is_measured_in_bits_per_byte(models: Path, tmp_path: P
 def test_a_language_model_sees_as_much_as_it_has_positions_for_or_less(models: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("w4 w5 w6 w7 " * 10)
     arguments = ["evaluate", str(models / "short-gpt"), "--data", str(tmp_path / "text.txt"), "--json"]
-    whole, less = json.loads(regard(*arguments).out), json.loads(regard(*arguments, "--context", "2").out)
-    assert (whole["context"], less["context"]) == (8, 2)
+    whole, less = json.loads(regard(*arguments).out), json.loads(regard(*arguments, "--context-length", "2").out)
+    assert (whole["context_length"], less["context_length"]) == (8, 2)
     assert whole["tokens"] == less["tokens"] == 41
     assert whole["scores"]["loss"] != less["scores"]["loss"]
 
@@ -208,7 +210,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["translator"], 2, "there is nothing to read; give --data, or --source and --target."),
+        (["translator"], 2, "no input; pass --data, or --source and --target."),
         (["translator", "--data", "missing.tsv"], 3, "missing.tsv: not found; check the path."),
         (["translator", "--data", "empty.tsv"], 3, "empty.tsv: has no pairs to evaluate a model on; give some."),
         (
@@ -243,14 +245,14 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
             "there is no precision 'int4'; the precisions are int8 and float32.",
         ),
         (
-            ["translator", "--data", "pairs.tsv", "--tokenize", "moses"],
+            ["translator", "--data", "pairs.tsv", "--bleu-tokenizer", "moses"],
             2,
-            "--tokenize moses: BLEU divides text by 13a, intl, char, zh, none; say one of these.",
+            "--bleu-tokenizer moses: should be one of 13a, intl, char, zh, none.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--references", "all"],
             2,
-            "--references all: pairs of the same source are taken apart or together; say one of these.",
+            "--references all: should be separate or grouped.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--output", "no/such/folder"],
@@ -268,9 +270,9 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
             "/dev/full: cannot be written (No space left on device); free some space.",
         ),
         (
-            ["translator", "--data", "pairs.tsv", "--context", "8"],
+            ["translator", "--data", "pairs.tsv", "--context-length", "8"],
             2,
-            "--context: is for language models, but translator is a translator; drop it.",
+            "--context-length: is for language models, but translator is a translator; drop it.",
         ),
         (
             ["gpt", "--data", "empty.tsv", "--length-penalty", "1"],
@@ -278,19 +280,19 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
             "--length-penalty: is for translators, but gpt is a language model; drop it.",
         ),
         (
-            ["short-gpt", "--data", "pairs.tsv", "--context", "9"],
+            ["short-gpt", "--data", "pairs.tsv", "--context-length", "9"],
             2,
-            "--context 9: this network learned 8 positions; lower it.",
+            "--context-length 9: this network has 8 positions; lower it.",
         ),
         (
             ["gpt", "--source", "a", "--target", "b"],
             2,
-            "gpt is a language model, which reads --data, and not --source and --target.",
+            "gpt is a language model; pass --data instead of --source and --target.",
         ),
         (
             ["bert", "--data", "pairs.tsv"],
             2,
-            "bert is an encoder-only Transformer, which writes no text; give a translator or a language model.",
+            "bert is an encoder-only Transformer, which generates no text; pass a translator or a language model.",
         ),
     ],
 )

@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "quantised for transformers": (
         ["ours", "--to", "huggingface", "--quantization", "int8"],
         2,
-        "regard: --quantization int8: is for --to ctranslate2; leave it out.\n",
+        "regard: --quantization int8: is for --to ctranslate2; remove it.\n",
     ),
     "what cannot be held": (
         ["ours", "--to", "huggingface"],

@@ -157,9 +157,9 @@ def test_text_encoders_are_evaluated_as_their_training_validates_them(what: str,
             "--beam: is for translators, but masked/best is an encoder-only Transformer; drop it.",
         ),
         (
-            ["masked", "--data", "text.txt", "--context", "1000"],
+            ["masked", "--data", "text.txt", "--context-length", "1000"],
             2,
-            "--context 1000: this network learned 128 positions; lower it.",
+            "--context-length 1000: this network has 128 positions; lower it.",
         ),
         (["elmo", "--data", "/dev/null"], 3, "/dev/null: has no text to evaluate a model on; give some."),
         (

@@ -185,9 +185,9 @@ def test_a_label_can_be_asked_about(folders: dict[str, Path]) -> None:
 
 
 def test_a_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
-    done = regard("look", folders["writer"], "w5 w9", "--length", "3", "--html", tmp_path / "x.html")
+    done = regard("look", folders["writer"], "w5 w9", "--max-length", "3", "--html", tmp_path / "x.html")
     assert (done.code, done.out) == (0, "")
-    assert done.err == f"{tmp_path / 'x.html'} is one page that needs no network: open it in a browser.\n"
+    assert done.err == f"{tmp_path / 'x.html'}: a self-contained page; open it in a browser.\n"
     assert (tmp_path / "x.html").read_text("utf-8").startswith("<!doctype html>")
 
 
@@ -224,7 +224,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", m, "w5 w9", "--off", "decoder.1.cross_attention=99"),
             1,
         ),
-        "regard: WHAT heatmap: should be attention, alignment or heads.": (
+        "regard: PLOT heatmap: should be attention, alignment or heads.": (
             ("plot", "heatmap", m, "w5", "-o", "x.png"),
             2,
         ),
@@ -237,20 +237,19 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("look", "nowhere", "w5"),
             3,
         ),
-        "regard: --at and --html ask for different things; give one of them at a time.": (
+        "regard: --at and --html print different things; pass one of them at a time.": (
             ("look", m, "w5", "--at", "encoder.states", "--html", "x.html"),
             2,
         ),
-        "regard: --off and --gradients ask for different things; give one of them at a time.": (
+        "regard: --off and --gradients print different things; pass one of them at a time.": (
             ("look", m, "w5", "--off", "encoder.0", "--gradients"),
             2,
         ),
-        "regard: --html and --json ask for different things; give one of them at a time.": (
+        "regard: --html and --json print different things; pass one of them at a time.": (
             ("look", m, "w5", "--html", "x.html", "--json"),
             2,
         ),
-        "regard: --at decoder.1.attention: says which attention to draw, and `regard plot heads` draws none; leave it "
-        "out.": (
+        "regard: --at decoder.1.attention: selects the attention of `regard plot attention`, not heads; remove it.": (
             ("plot", "heads", m, "w5", "-o", "x.png", "--at", "decoder.1.attention"),
             2,
         ),

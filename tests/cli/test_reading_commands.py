@@ -75,7 +75,7 @@ def test_texts_that_were_cut_are_mentioned_once(models: Path) -> None:
     long = ("cat " * 30 + "\n").encode()
     for command in ("classify", "embed"):
         done = regard(command, models / "classifier", stdin=long * 2)
-        assert done.err == "regard: 2 texts were longer than 8 tokens, and read up to there.\n"
+        assert done.err == "regard: 2 texts were longer than 8 tokens and truncated.\n"
 
 
 def test_vectors_are_the_same_in_every_format(models: Path, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
     found = json.loads(regard("evaluate", models / "tagger", "--data", data, "--json", "--quiet").out)
     assert set(found["scores"]) == {"loss", "accuracy", "macro_f1", "span_f1"}
     assert sum(map(sum, found["confusion"]["counts"])) == 3
-    done = regard("evaluate", models / "tagger", "--data", data, "--column", "2", "--quiet")
+    done = regard("evaluate", models / "tagger", "--data", data, "--tag-column", "2", "--quiet")
     assert done.code == 3
     assert done.err == (
         f"regard: {data}:1: has the label 'NN', which the model does not know; correct it, or skip such lines with "
@@ -167,9 +167,9 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
             "--beam: is for translators, but classifier is a classifier or tagger; drop it.",
         ),
         (
-            ["evaluate", "gpt", "--data", "a", "--column", "3"],
+            ["evaluate", "gpt", "--data", "a", "--tag-column", "3"],
             2,
-            "--column: is for taggers, but gpt is a language model; drop it.",
+            "--tag-column: is for taggers, but gpt is a language model; drop it.",
         ),
         (
             ["evaluate", "classifier", "--data", "/dev/null"],

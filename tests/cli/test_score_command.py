@@ -193,14 +193,14 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
             ["--source", "a", "--target", "b"],
             b"",
             2,
-            "gpt is a language model, which reads --data, and not --source and --target.",
+            "gpt is a language model; pass --data instead of --source and --target.",
         ),
         (
             "bert",
             [],
             b"w4",
             2,
-            "bert is an encoder-only Transformer, which writes no text; give a translator or a language model.",
+            "bert is an encoder-only Transformer, which generates no text; pass a translator or a language model.",
         ),
         (
             "gpt",
@@ -235,5 +235,5 @@ def test_nothing_to_read_is_a_sentence_and_not_a_wait_for_typing(models: Path) -
     done = regard("score", models / "gpt", terminal=True)
     assert (done.code, done.err) == (
         2,
-        "regard: there is nothing to read; give --data, or --source and --target.\n",
+        "regard: no input; pass --data, or --source and --target.\n",
     )

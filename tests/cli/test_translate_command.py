@@ -177,13 +177,13 @@ def test_memory_stays_bounded_on_long_input(translator: Path) -> None:
 
 
 def test_long_sentences_are_split_and_counted(translator: Path) -> None:
-    done = regard("translate", translator, "--longest", "4", stdin="w4 w5 w6, w7 w8 w9 w10\n")
+    done = regard("translate", translator, "--max-source-length", "4", stdin="w4 w5 w6, w7 w8 w9 w10\n")
     assert done.out.count("\n") == 1
     assert done.err == "regard: sentences that were too long were translated in 2 parts.\n"
 
 
 def test_json_tells_everything(translator: Path) -> None:
-    done = regard("translate", translator, "--json", "--nbest", "2", stdin="w4 w5\n\n")
+    done = regard("translate", translator, "--json", "--n-best", "2", stdin="w4 w5\n\n")
     first, second = (json.loads(line) for line in done.out.splitlines())
     assert second == {"source": "", "translation": "", "sentences": []}
     (sentence,) = first["sentences"]
@@ -199,7 +199,7 @@ def test_json_tells_everything(translator: Path) -> None:
 
 
 def test_the_n_best_are_numbered(translator: Path) -> None:
-    done = regard("translate", translator, "--nbest", "2", stdin="w4 w5\n\nw6\n")
+    done = regard("translate", translator, "--n-best", "2", stdin="w4 w5\n\nw6\n")
     rows = [line.split(" ||| ") for line in done.out.splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
     assert float(rows[0][2]) >= float(rows[1][2])
@@ -226,7 +226,7 @@ def test_verbose_says_which_engine_and_why(translator: Path) -> None:
         (["--engine", "torhc"], "--engine torhc: should be auto, torch or ctranslate2 (did you mean torch?)."),
         (["--precision", "int4"], "--precision int4: should be int8 or float32 (did you mean int8?)."),
         (["--beam", "0"], "a beam of 0 makes no sense; it should be 1 (greedy) to 1,000."),
-        (["--nbest", "9"], "a beam of 4 gives at most as many translations, not 9; widen the beam."),
+        (["--n-best", "9"], "a beam of 4 gives at most as many translations, not 9; widen the beam."),
     ],
 )
 def test_wrong_options_get_a_sentence(translator: Path, arguments: list[str], sentence: str) -> None:
@@ -255,7 +255,7 @@ class TestGenerate:
 
     def test_a_prompt_is_continued_and_a_seed_repeats_it(self, writer: Path) -> None:
         first, again, other = (
-            regard("generate", writer, "--prompt", "w4 w5", "--length", "9", "--seed", seed) for seed in "112"
+            regard("generate", writer, "--prompt", "w4 w5", "--max-length", "9", "--seed", seed) for seed in "112"
         )
         assert first.out.startswith("w4 w5")
         assert first.out == again.out != other.out
@@ -263,34 +263,34 @@ class TestGenerate:
 
     def test_a_stream_prints_the_same(self, writer: Path) -> None:
         whole, streamed = (
-            regard("generate", writer, "--prompt", "w4 w5", "--length", "9", "--seed", "1", *more).out
+            regard("generate", writer, "--prompt", "w4 w5", "--max-length", "9", "--seed", "1", *more).out
             for more in ([], ["--stream"])
         )
         assert whole == streamed
 
     def test_standard_input_is_a_prompt_too(self, writer: Path) -> None:
-        given = regard("generate", writer, "--length", "5", "--seed", "1", stdin="w4 w5\n").out
-        assert given == regard("generate", writer, "--length", "5", "--seed", "1", "--prompt", "w4 w5").out
+        given = regard("generate", writer, "--max-length", "5", "--seed", "1", stdin="w4 w5\n").out
+        assert given == regard("generate", writer, "--max-length", "5", "--seed", "1", "--prompt", "w4 w5").out
 
     def test_several_prompts_and_samples_as_json(self, writer: Path) -> None:
         done = regard(
             *("generate", writer, "--prompt", "w4", "--prompt", "w5 w6", "--samples", "2"),
-            *("--length", "4", "--json", "--seed", "7"),
+            *("--max-length", "4", "--json", "--seed", "7"),
         )
         found = [json.loads(line) for line in done.out.splitlines()]
         assert [(one["prompt"], one["sample"]) for one in found] == [("w4", 0), ("w4", 1), ("w5 w6", 0), ("w5 w6", 1)]
         assert all(len(one["tokens"]) <= 4 for one in found)
 
     def test_without_a_seed_it_draws_anew(self, writer: Path) -> None:
-        texts = {regard("generate", writer, "--prompt", "w4", "--length", "12").out for _ in range(4)}
+        texts = {regard("generate", writer, "--prompt", "w4", "--max-length", "12").out for _ in range(4)}
         assert len(texts) > 1
 
     def test_a_text_that_outgrows_the_window_says_so(self, writer: Path) -> None:
         done = regard(
-            "generate", writer, "--prompt", "w4 " * 30, "--length", "30", "--min-length", "30", "--temperature", "0"
+            "generate", writer, "--prompt", "w4 " * 30, "--max-length", "30", "--min-length", "30", "--temperature", "0"
         )
         assert done.code == 0
-        assert done.err == "regard: the text outgrew the model's window; its beginning was forgotten.\n"
+        assert done.err == "regard: the text exceeded the model's context; its beginning was dropped.\n"
 
     def test_input_that_is_not_utf8_gets_a_sentence(self, writer: Path) -> None:
         done = regard("generate", writer, stdin=b"w4 \xff")
@@ -299,7 +299,7 @@ class TestGenerate:
     def test_on_a_terminal_it_takes_turns(self, writer: Path) -> None:
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            [*COMMAND, "generate", str(writer), "--length", "4", "--seed", "1"],
+            [*COMMAND, "generate", str(writer), "--max-length", "4", "--seed", "1"],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

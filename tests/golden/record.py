@@ -65,7 +65,19 @@ SENTENCE = "the red cat sees a big dog"
 TRANSLATE = ["translate", "MODEL", "-i", "lines.txt", "--engine", "torch", "--json"]
 PLAIN = TRANSLATE[:-1]
 LOOK = ["look", "MODEL", SENTENCE, "--json"]
-GENERATE = ["generate", "MODEL", "--prompt", "the cat", "--length", "12", "--seed", "3", "--engine", "torch", "--json"]
+GENERATE = [
+    "generate",
+    "MODEL",
+    "--prompt",
+    "the cat",
+    "--max-length",
+    "12",
+    "--seed",
+    "3",
+    "--engine",
+    "torch",
+    "--json",
+]
 
 CASES: dict[str, Case] = {
     "translation": Case(
@@ -75,7 +87,7 @@ CASES: dict[str, Case] = {
         [
             TRANSLATE,
             [*PLAIN, "--beam", "1"],
-            [*PLAIN, "--nbest", "3"],
+            [*PLAIN, "--n-best", "3"],
             ["translate", "MODEL", "-i", "lines.txt", "--engine", "ctranslate2"],
             LOOK,
             [*LOOK, "--gradients"],

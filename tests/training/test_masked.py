@@ -120,13 +120,13 @@ def test_several_texts_are_filled_as_each_by_itself(learned: Path) -> None:
 
 
 def test_the_command_fills_line_for_line(learned: Path) -> None:
-    done = command_line("fill", learned, "--best", "1", stdin=b"one [MASK] three\nfour [MASK] six [MASK]\n")
+    done = command_line("fill", learned, "--top-k", "1", stdin=b"one [MASK] three\nfour [MASK] six [MASK]\n")
     assert done.code == 0, done.err
     rows = [line.split("\t") for line in done.out.splitlines()]
     assert [row[0] for row in rows] == ["one two three", "four five six seven"]
     assert [len(row) for row in rows] == [2, 3]
     assert rows[0][1].startswith("two 0.")
-    told = json.loads(command_line("fill", learned, "--json", "--best", "2", stdin=b"one [MASK] three").out)
+    told = json.loads(command_line("fill", learned, "--json", "--top-k", "2", stdin=b"one [MASK] three").out)
     assert told["text"] == "one two three"
     assert told["holes"][0][0]["text"] == "two"
     assert set(told["holes"][0][0]) == {"text", "token", "probability"}
@@ -137,7 +137,7 @@ def test_lines_that_cannot_be_filled_are_named_or_skipped(learned: Path) -> None
     given = b"one [MASK] three\none two\n"
     done = command_line("fill", learned, stdin=given)
     assert (done.code, done.err) == (3, f"regard: {why}, or skip such lines with --skip-invalid.\n")
-    done = command_line("fill", learned, "--skip-invalid", "--best", "1", stdin=given)
+    done = command_line("fill", learned, "--skip-invalid", "--top-k", "1", stdin=given)
     assert done.code == 0
     assert done.out.splitlines()[1] == ""
     assert done.err == f"1 skipped: cannot be filled ({why}).\n"

@@ -1,11 +1,11 @@
-"""The command `regard`: one file per sub-command, each of which parses, calls and prints.
+"""The command `regard`: one file per subcommand, which parses options, calls the library and prints results.
 
-Nothing here imports torch until a command needs it, so that `regard --help` answers at once.
+torch is not imported until a command needs it, so that `regard --help` is fast.
 """
 
-import io
-import os
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +17,7 @@ from regard.cli import (
     config,
     demo,
     embed,
+    entry,
     evaluate,
     export,
     fill,
@@ -31,95 +32,85 @@ from regard.cli import (
     train,
     translate,
 )
-from regard.cli.entry import BROKEN_PIPE_EXIT_CODE, exit_on_signals, hidden_exit_code
-from regard.errors import RegardError
+from regard.cli.options import GLOBAL, option
+from regard.errors import ConfigError
 from regard.version import __version__
 
 app = typer.Typer(
     name="regard",
-    help='Train, run and open up the Transformer of "Attention Is All You Need" and the systems around it.',
+    help='Train, run and inspect the Transformer of "Attention Is All You Need" and related models.',
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.run)
-app.command("train")(train.run)
-app.command("translate")(translate.run)
-app.command("generate")(generate.run)
-app.command("serve")(serve.run)
-app.command("fill")(fill.run)
-app.command("classify")(classify.run)
-app.command("embed")(embed.run)
-app.command("evaluate")(evaluate.run)
-app.command("score")(score.run)
-app.command("average")(average.run)
-app.command("compare")(compare.run)
-app.command("look")(look.run)
-app.command("plot")(plot.run)
-app.command("model")(model.show)
+COMMANDS = {
+    "demo": demo,
+    "train": train,
+    "translate": translate,
+    "generate": generate,
+    "serve": serve,
+    "fill": fill,
+    "classify": classify,
+    "embed": embed,
+    "evaluate": evaluate,
+    "score": score,
+    "average": average,
+    "compare": compare,
+    "look": look,
+    "plot": plot,
+    "model": model,
+    "lab": lab,
+    "import": import_,
+    "export": export,
+}
+for _name, _module in COMMANDS.items():
+    app.command(_name, epilog=_module.EXAMPLES)(_module.run)
 app.add_typer(config.app, name="config")
-app.command("lab")(lab.run)
-app.command("import")(import_.run)
-app.command("export")(export.run)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"regard {__version__}")
         raise typer.Exit
+
+
+def load_plugins(modules: list[str] | None) -> None:
+    """Import modules that register components: installed ones, or files in the current folder."""
+    for name in modules or []:
+        folder = str(Path.cwd())
+        sys.path.insert(0, folder)
+        try:
+            import_module(name)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(
+                f"--plugin {name}: cannot be imported ({error}); "
+                "pass the name of an installed module, or of a .py file in this folder without its suffix."
+            ) from error
+        finally:
+            sys.path.remove(folder)
 
 
 @app.callback()
 def _regard(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        option(GLOBAL, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        option(
+            GLOBAL,
+            "--plugin",
+            callback=load_plugins,
+            help="Import a module that registers positions, attention kernels, optimizers, tasks, … Repeatable.",
+            metavar="MODULE",
+        ),
+    ] = None,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command; a failure that the user can mend is one sentence on stderr and an exit code."""
-    # Threads that wait should soon sleep: where they spin on, one other program makes training many times slower.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read by OpenMP when torch is imported, which is later
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says
-    try:
-        with exit_on_signals():
-            app()
-    except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # typer has met it, and ends with 1
-            sys.exit(BROKEN_PIPE_EXIT_CODE)
-        raise
-    except RegardError as error:
-        print(f"regard: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("regard: interrupted.", file=sys.stderr)
-        sys.exit(130)
-    except OSError as error:  # a path that may not be looked at, a name that is too long, a full disk
-        print(f"regard: {error.filename or 'the output'}: {error.strerror}.", file=sys.stderr)
-        sys.exit(3)
-    except Exception as error:
-        code = hidden_exit_code(error)
-        if code is None:
-            raise
-        sys.exit(code)
-    finally:
-        _flush()
-
-
-def _flush() -> None:
-    """Write what is left, so that a failure to do so is met here; a reader such as `head` may have had enough."""
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            sys.exit(BROKEN_PIPE_EXIT_CODE)
-        print(f"regard: the output: {error.strerror}.", file=sys.stderr)
-        sys.exit(3)
+    """Run the command line of this process."""
+    entry.run(app)

@@ -1,38 +1,36 @@
-"""`regard classify`: a label for each text, or a tag for each word."""
+"""`regard classify`: labels of texts, or tags of words."""
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from regard.cli.input import line_text, process_lines, report_truncated
-from regard.cli.options import ModelFolder
+from regard.cli.options import OUTPUT, Input, ModelFolder, Output, SkipInvalid, examples, option
 
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.data.lines import Line
 
+EXAMPLES = examples("regard classify runs/sst2 --input reviews.txt --probabilities", "regard classify runs/pos --json")
 DIGITS = 4
 
 
 def run(
     model: ModelFolder,
-    input: Annotated[str, typer.Option("--input", "-i", help="Texts, one a line; - is standard input.")] = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here.", metavar="FILE")] = None,
+    input: Input = "-",
+    output: Output = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", "-p", help="Add the probability of every label, or of each tag.")
+        bool,
+        option(OUTPUT, "--probabilities", "-p", help="Add the probability of every label, or of each predicted tag."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, with texts and probabilities.")] = False,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave lines empty that cannot be read, and count them.")
+    as_json: Annotated[
+        bool, option(OUTPUT, "--json", help="Print JSON Lines with texts, labels and probabilities.")
     ] = False,
+    skip_invalid: SkipInvalid = False,
 ) -> None:
-    """Print the label of each line of text; of two texts on a line, apart by a tab, the label of the pair.
+    """Print the label of each line of text, or of each pair of texts separated by a tab.
 
-    A tagger reads a sentence a line, its words apart by spaces, and prints each word with its tag on a line, and an
-    empty line after each sentence.
+    A tagger takes one sentence per line and prints one word and tag per line, with an empty line after each sentence.
     """
     from regard.api import load
     from regard.config import EncoderConfig, TagHeadConfig
@@ -40,70 +38,71 @@ def run(
     loaded = load(model)
     network = loaded.config.model
     if isinstance(network, EncoderConfig) and isinstance(network.head, TagHeadConfig):
-        tags = _Tags(loaded, probabilities, as_json)
-        process_lines(input, output, "tagging", tags.answer, skip_invalid=skip_invalid)
+        tagger = _Tagger(loaded, probabilities, as_json)
+        process_lines(input, output, "tagging", tagger.tag_lines, skip_invalid=skip_invalid)
         return
-    loaded.classifications([])  # a model that cannot classify says so before anything is typed
-    labels = _Labels(loaded, probabilities, as_json)
-    process_lines(input, output, "classifying", labels.answer, skip_invalid=skip_invalid)
-    report_truncated(labels.cut, network.max_length)
+    loaded.classifications([])  # raises an error before any input if the model cannot classify
+    classifier = _Classifier(loaded, probabilities, as_json)
+    process_lines(input, output, "classifying", classifier.label_lines, skip_invalid=skip_invalid)
+    report_truncated(classifier.truncated, network.max_length)
 
 
-class _Labels:
-    """Lines with labels."""
+class _Classifier:
+    """Formats the labels of lines; counts truncated texts."""
 
     def __init__(self, model: "Model", probabilities: bool, as_json: bool) -> None:
         self.model = model
         self.probabilities = probabilities
         self.as_json = as_json
-        self.cut = 0
+        self.truncated = 0
 
-    def answer(self, lines: "list[Line]") -> Iterator[str]:
-        """A line for each; an empty one has no label."""
-        full = [line for line in lines if line.text and line.text.strip()]
-        found = iter(self.model.classifications([line_text(line) for line in full]))
+    def label_lines(self, lines: "list[Line]") -> Iterator[str]:
+        """Yield an output line for each line; the output of an empty line is empty."""
+        texts = [line_text(line) for line in lines if line.text and line.text.strip()]
+        classifications = iter(self.model.classifications(texts))
         for line in lines:
             if not line.text or not line.text.strip():
                 yield json.dumps({"text": "", "label": None}) if self.as_json else ""
                 continue
-            one, text = next(found), line_text(line)
-            self.cut += one.cut
-            ordered = sorted(one.probabilities.items(), key=lambda entry: -entry[1])
+            classification, text = next(classifications), line_text(line)
+            self.truncated += classification.cut
+            ordered = sorted(classification.probabilities.items(), key=lambda entry: -entry[1])
             if self.as_json:
-                texts = {"text": text} if isinstance(text, str) else {"text": text[0], "second": text[1]}
+                record = {"text": text} if isinstance(text, str) else {"text": text[0], "second": text[1]}
                 rounded = {label: round(p, DIGITS) for label, p in ordered}
-                yield _json({**texts, "label": one.label, "probabilities": rounded})
+                yield _json({**record, "label": classification.label, "probabilities": rounded})
             else:
-                each = (f"{label}:{p:.{DIGITS}f}" for label, p in ordered) if self.probabilities else ()
-                yield "\t".join([one.label, *each])
+                columns = (f"{label}:{p:.{DIGITS}f}" for label, p in ordered) if self.probabilities else ()
+                yield "\t".join([classification.label, *columns])
 
 
-class _Tags:
-    """Lines of words with tags."""
+class _Tagger:
+    """Formats the tags of the words of lines."""
 
     def __init__(self, model: "Model", probabilities: bool, as_json: bool) -> None:
         self.model = model
         self.probabilities = probabilities
         self.as_json = as_json
 
-    def answer(self, lines: "list[Line]") -> Iterable[str]:
-        """CoNLL's columns, a sentence for each line."""
+    def tag_lines(self, lines: "list[Line]") -> Iterable[str]:
+        """Yield CoNLL columns of words and tags, with an empty line after each sentence."""
         from regard.config import TagHeadConfig
         from regard.decoding.labeling import tag_probabilities
         from regard.decoding.text_encoder import labels_of_head
 
-        reader = self.model.reader
-        labels = labels_of_head(reader, TagHeadConfig, str(self.model.folder))
+        encoder = self.model.reader
+        labels = labels_of_head(encoder, TagHeadConfig, str(self.model.folder))
         sentences = [(line.text or "").split() for line in lines]
-        for words, found in zip(sentences, tag_probabilities(reader, sentences), strict=True):
-            tags, sure = [labels[n] for n in found.argmax(1)], [f"{p:.{DIGITS}f}" for p in found.max(1, initial=0.0)]
+        for words, probabilities in zip(sentences, tag_probabilities(encoder, sentences), strict=True):
+            tags = [labels[n] for n in probabilities.argmax(1)]
+            best = [f"{p:.{DIGITS}f}" for p in probabilities.max(1, initial=0.0)]
             if self.as_json:
-                yield _json({"words": words, "tags": tags, "probabilities": [float(p) for p in sure]})
+                yield _json({"words": words, "tags": tags, "probabilities": [float(p) for p in best]})
                 continue
-            columns = (words, tags, sure) if self.probabilities else (words, tags)
+            columns = (words, tags, best) if self.probabilities else (words, tags)
             yield from ("\t".join(row) for row in zip(*columns, strict=True))
             yield ""
 
 
-def _json(found: dict[str, Any]) -> str:
-    return json.dumps(found, ensure_ascii=False)
+def _json(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`regard compare`: several models side by side."""
+"""`regard compare`: compare the size, speed and scores of several models."""
 
 import json
 import sys
@@ -6,34 +6,48 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from regard.cli.options import check_choice
+from regard.cli.options import (
+    DECODING,
+    ENGINES,
+    OUTPUT,
+    Quiet,
+    Settings,
+    argument,
+    check_choice,
+    examples,
+    option,
+)
 from regard.cli.output import new_table, print_table
 from regard.files import write_text
 
+EXAMPLES = examples(
+    "regard compare recipes/family/transformer.toml recipes/family/luong.toml --out runs/family",
+    "regard compare runs/en-it runs/en-it-relative --json",
+)
+
 
 def run(
-    given: Annotated[
-        list[str], typer.Argument(help="TOML files or presets to train, or folders of runs.", metavar="WHAT…")
-    ],
-    out: Annotated[Path, typer.Option(help="Where runs, table and picture go.")] = Path("runs/compare"),
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting of all that is trained; may be repeated.")
-    ] = None,
+    models: Annotated[list[str], argument("TOML files or presets to train, run or model folders.", "MODEL...")],
+    out: Annotated[Path, option(OUTPUT, help="Folder for runs, table and figure.")] = Path("runs/compare"),
+    settings: Settings = None,
     plot: Annotated[
-        Path | None, typer.Option(help="The picture: .svg, .png or .pdf; OUT/compare.svg without it.", metavar="FILE")
+        Path | None,
+        option(OUTPUT, help="Figure of the validation curves: .svg, .png or .pdf; OUT/compare.svg by default."),
     ] = None,
-    sentences: Annotated[int, typer.Option(min=1, help="How many are translated to see how fast each is.")] = 100,
-    engine: Annotated[str, typer.Option(help="torch, which runs every network, or auto, or ctranslate2.")] = "torch",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+    sentences: Annotated[
+        int, option(DECODING, min=1, help="Number of sentences that are decoded to measure speed.")
+    ] = 100,
+    engine: Annotated[
+        str, option(DECODING, help="Decoding engine: torch supports every network; or auto, ctranslate2.")
+    ] = "torch",
+    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON instead of a table.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Train or load several models, and print one table: size, speed, loss, BLEU; with a picture of their curves.
+    """Train or load several models and print a table of size, speed, loss and BLEU; plot their validation curves.
 
-    What is trained already is not trained again; what was stopped goes on.
+    Finished runs in --out are reused, interrupted ones are resumed.
     """
-    check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
+    check_choice("--engine", engine, ENGINES)
     from regard.compare import (
         comparison_table,
         load_or_train,
@@ -43,24 +57,24 @@ def run(
         rows_as_dicts,
         sample_sentences,
     )
-    from regard.plotting import check_figure_path as check_picture
+    from regard.plotting import check_figure_path
     from regard.training.display import display_for
 
-    picture = plot or out / "compare.svg"
-    check_picture(picture, "--plot")
+    figure = plot or out / "compare.svg"
+    check_figure_path(figure, "--plot")
     with closing(display_for(sys.stderr, quiet)) as display:
-        models = load_or_train(given, settings or [], out, display)
-    rows = measure(models, sample_sentences(models, sentences), engine)  # type: ignore[arg-type]  # checked above
+        loaded = load_or_train(models, settings or [], out, display)
+    rows = measure(loaded, sample_sentences(loaded, sentences), engine)  # type: ignore[arg-type]  # checked above
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "compare.json", json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False) + "\n")
     write_text(out / "compare.md", markdown_table(rows))
-    drawn = plot_curves(rows, picture)
+    has_curves = plot_curves(rows, figure)
     if as_json:
         print(json.dumps(rows_as_dicts(rows), indent=2, ensure_ascii=False))
         return
     header, cells = comparison_table(rows)
-    shown = new_table(*header, words="network")
-    for line in cells:
-        shown.add_row(*line)
-    print_table(shown)
-    print(f"Curves: {picture}" if drawn else "No curves: none of these was trained here.")
+    table = new_table(*header, text="network")
+    for row in cells:
+        table.add_row(*row)
+    print_table(table)
+    print(f"Curves: {figure}" if has_curves else "No curves: none of these models was trained here.")

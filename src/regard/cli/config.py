@@ -1,11 +1,14 @@
-"""`regard config show`: every setting, and where it came from."""
+"""`regard config show`: print all settings and where each comes from."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Look at settings.")
+from regard.cli.options import OUTPUT, Settings, argument, examples, option
+
+EXAMPLES = examples("regard config show tiny --set model.layers=3", "regard config show runs/en-it")
+app = typer.Typer(no_args_is_help=True, help="Show settings.")
 
 
 @app.callback()
@@ -13,22 +16,20 @@ def _config() -> None:
     pass
 
 
-@app.command("show")
+@app.command("show", epilog=EXAMPLES)
 def show(
     source: Annotated[
-        str | None, typer.Argument(help="A preset, a TOML file or a run's folder; without it, the defaults.")
+        str | None, argument("Preset, TOML file or run folder; the defaults if omitted.", "[SOURCE]")
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting, such as model.layers=3; may be repeated.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, without origins.")] = False,
+    settings: Settings = None,
+    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON, without the origins of settings.")] = False,
 ) -> None:
-    """Print all settings as TOML, each with where it came from."""
+    """Print all settings as TOML, with the origin of each as a comment."""
     from regard.config import ConfigSource, load_sources, preset_names, to_toml, validate_sources
 
     folder = Path(source) if source and source not in preset_names() else None
     if folder is not None and (folder / "config.toml").is_file() and not settings:
-        print((folder / "config.toml").read_text("utf-8"), end="")  # it has its origins beside it
+        print((folder / "config.toml").read_text("utf-8"), end="")  # it has the origins of its run
         return
     if folder is not None and folder.is_dir():
         source = str(folder / "config.toml")

@@ -1,12 +1,13 @@
-"""`regard demo`: a translator from nothing in a few minutes, on the phrasebook that comes with the package."""
+"""`regard demo`: train a translator on the built-in phrasebook in a few minutes."""
 
 import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from regard.cli.options import OUTPUT, Quiet, examples, option
 
+EXAMPLES = examples("regard demo", "regard demo --out runs/my-demo")
 SENTENCES = [
     "I love you very much.",
     "Where is the station?",
@@ -18,12 +19,10 @@ SENTENCES = [
 
 
 def run(
-    out: Annotated[Path, typer.Option(help="The run's folder; a demo that was stopped goes on from there.")] = Path(
-        "runs/demo"
-    ),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing while training.")] = False,
+    out: Annotated[Path, option(OUTPUT, help="Run folder; an interrupted demo resumes from it.")] = Path("runs/demo"),
+    quiet: Quiet = False,
 ) -> None:
-    """Train an English-Italian translator on the built-in phrasebook, test it, and translate with it."""
+    """Train an English-Italian translator on the built-in phrasebook, test it, and translate a few sentences."""
     from regard.api import load
     from regard.cli.train import print_results
     from regard.config import ConfigSource, load_sources
@@ -31,22 +30,22 @@ def run(
     from regard.training.runner import run_training
     from regard.training.setup import TrainRequest
 
-    parts = {"train": "", "valid": "-dev", "test": "-test"}
-    files = {part: {"files": [f"builtin:phrasebook{suffix}"]} for part, suffix in parts.items()}
-    sources = [*load_sources("phrasebook"), ConfigSource("regard demo", {"data": files})]
-    order = TrainRequest(sources, out, resume=True, command=["regard", "demo", "--out", str(out)])
-    found = run_training(order, display_for(sys.stderr, quiet))
-    print_results(found)
-    model = load(found.folder)
+    suffixes = {"train": "", "valid": "-dev", "test": "-test"}
+    splits = {split: {"files": [f"builtin:phrasebook{suffix}"]} for split, suffix in suffixes.items()}
+    sources = [*load_sources("phrasebook"), ConfigSource("regard demo", {"data": splits})]
+    request = TrainRequest(sources, out, resume=True, command=["regard", "demo", "--out", str(out)])
+    finished = run_training(request, display_for(sys.stderr, quiet))
+    print_results(finished)
+    model = load(finished.folder)
     width = max(map(len, SENTENCES))
-    print("\nIt translates:")
-    for sentence, output in zip(SENTENCES, model.translate(SENTENCES), strict=True):
-        print(f"  {sentence.ljust(width)}  {output}")
-    folder = shlex.quote(str(found.folder))
+    print("\nTranslations:")
+    for sentence, translation in zip(SENTENCES, model.translate(SENTENCES), strict=True):
+        print(f"  {sentence.ljust(width)}  {translation}")
+    folder = shlex.quote(str(finished.folder))
     regard = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/regard") else "regard"
-    print("\nNext:")
-    print(f"  open {folder}/report.html in a browser: curves, scores, the best and the worst translations")
-    print(f"  {regard} look {folder} {shlex.quote(SENTENCES[0])}   every step of a translation, every number in it")
-    print(f"  {regard} model {folder}/best               its parts and what they cost")
+    print("\nNext steps:")
+    print(f"  open {folder}/report.html in a browser: curves, scores, best and worst translations")
+    print(f"  {regard} look {folder} {shlex.quote(SENTENCES[0])}   all steps and values of a translation")
+    print(f"  {regard} model {folder}/best               parameters, FLOPs and memory of the network")
     print(f"  {regard} train translation --source yours.en --target yours.it --out runs/yours")
     print(f"  {regard} train gpt --data builtin:python-docs --out runs/python-docs")

@@ -1,4 +1,4 @@
-"""`regard evaluate`: how good a model is on data that it has not seen."""
+"""`regard evaluate`: measure a model on test data."""
 
 import json
 import sys
@@ -8,20 +8,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
-from regard.cli.input import (
+from regard.cli.input import check_scorable, corpus_from_options, report_skipped, with_article
+from regard.cli.options import (
+    DATA,
+    DECODING,
+    OUTPUT,
     Files,
+    ModelFolder,
     Parses,
+    Quiet,
+    SkipInvalid,
     Source,
     Target,
-    check_scorable,
-    corpus_from_options,
-    files,
-    report_skipped,
-    with_article,
+    examples,
+    file_option,
+    option,
 )
-from regard.cli.options import ModelFolder
 from regard.cli.output import new_table, open_output, print_table, to_one_line
 from regard.errors import ConfigError, DataError
 
@@ -38,7 +40,11 @@ if TYPE_CHECKING:
     from regard.training.display import ProgressDisplay
     from regard.training.measuring import TextScores
 
-WIDEST = 12  # labels that a table of all against all has room for
+EXAMPLES = examples(
+    "regard evaluate runs/en-it --source test.en --target test.it --beam 5",
+    "regard evaluate runs/gpt --data test.txt --json",
+)
+MAX_CONFUSION_LABELS = 12  # with more labels, the confusion matrix is not printed
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Options:
     engine: str | None
     precision: str | None
     output: Path | None
-    tokenize: str | None
+    bleu_tokenizer: str | None
     references: str | None
 
 
@@ -61,47 +67,52 @@ def run(
     parses: Parses = None,
     data: Annotated[
         Files,
-        files("--data", help="Pairs as TSV or JSON Lines, or builtin:phrasebook-test; text; labelled texts."),
+        file_option(
+            "--data", help="Pairs (TSV, JSON Lines), text, labeled texts or tagged words; builtin:NAME. Repeatable."
+        ),
     ] = None,
-    beam: Annotated[int | None, typer.Option(help="Hypotheses that are followed: 4, or 1 for greedy.")] = None,
+    tag_column: Annotated[
+        int | None, option(DATA, min=1, help="Column of the tag, counted from 1, for a tagger; the last by default.")
+    ] = None,
+    context_length: Annotated[
+        int | None,
+        option(DATA, min=1, help="Context length of a language model; its number of positions, else 256, by default."),
+    ] = None,
+    skip_invalid: SkipInvalid = False,
+    beam: Annotated[int | None, option(DECODING, help="Beam width of a translator; 4 by default, 1 is greedy.")] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(help="α: how much longer sentences are forgiven; 0.6 unless said.")
+        float | None, option(DECODING, help="Exponent of the length penalty of a translator; 0.6 by default.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="auto, torch or ctranslate2; auto unless said.", metavar="NAME")
+        str | None, option(DECODING, help="Decoding engine: auto (default), torch or ctranslate2.", metavar="NAME")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Of ctranslate2: int8 or float32; int8 unless said.", metavar="NAME")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Write the translations here, whole or not at all; `.gz` is compressed.", metavar="FILE"),
-    ] = None,
-    tokenize: Annotated[
         str | None,
-        typer.Option(help="How BLEU finds words: 13a unless said, intl, char, zh, or none.", metavar="NAME"),
+        option(DECODING, help="Weights of the ctranslate2 engine: int8 (default) or float32.", metavar="NAME"),
+    ] = None,
+    bleu_tokenizer: Annotated[
+        str | None,
+        option(DECODING, help="Tokenizer of BLEU: 13a (default), intl, char, zh or none.", metavar="NAME"),
     ] = None,
     references: Annotated[
         str | None,
-        typer.Option(help="apart unless said; together: pairs of one source are its translations.", metavar="HOW"),
+        option(
+            DECODING,
+            help="separate (default), or grouped: pairs with the same source are several references.",
+            metavar="MODE",
+        ),
     ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tokens of a text that are read at once; as many as it has positions for, or 256."),
+    output: Annotated[
+        Path | None,
+        option(OUTPUT, help="File for the translations, written atomically. Writes .gz.", metavar="FILE"),
     ] = None,
-    column: Annotated[
-        int | None, typer.Option(min=1, help="For a tagger: which column has the tag; the last unless said.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Skip and count lines that cannot be used, rather than stop.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON instead of tables.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Measure a translator by BLEU, chrF, TER, loss and perplexity; a language model by loss and bits per byte.
+    """Evaluate a model on data: a translator by BLEU, chrF, TER and loss, a language model by loss and bits per byte.
 
-    A classifier or a tagger is measured by accuracy and macro-F1, and by which labels it takes for which; an encoder
-    that learns from text by the perplexity of what it predicts: hidden tokens, or for ELMo both directions.
+    Classifiers and taggers get accuracy, macro-F1 and a confusion matrix; masked and bidirectional language models
+    the perplexity of their predictions.
     """
     from regard.api import load
     from regard.config import LABEL_TASKS
@@ -111,26 +122,28 @@ def run(
 
     given = corpus_from_options(source, target, data, parses=parses)
     loaded, faults = load(model), InvalidLines(skip_invalid)
-    options = Options(beam, length_penalty, engine, precision, output, tokenize, references)
+    options = Options(beam, length_penalty, engine, precision, output, bleu_tokenizer, references)
     found: TranslationEvaluation | Likelihood | LabelScores | TextScores
     if loaded.config.model.task != "tagging":
         kind = "translator" if loaded.config.model.translates else "language model"
         named = loaded.config.model.family if loaded.config.model.task in MEASURED else kind
         named = "classifier" if loaded.config.model.task == "classification" else named
-        _refuse({"column": column}, loaded, named, "taggers")
+        _refuse({"tag_column": tag_column}, loaded, named, "taggers")
     with closing(display_for(sys.stderr, quiet)) as display:
         if loaded.config.model.task in LABEL_TASKS.values():
-            _refuse({**asdict(options), "context": context}, loaded, "classifier or tagger", "translators")
-            how, found = _labels(loaded, given, column, faults, display)
+            _refuse(
+                {**asdict(options), "context_length": context_length}, loaded, "classifier or tagger", "translators"
+            )
+            how, found = _labels(loaded, given, tag_column, faults, display)
         elif loaded.config.model.task in MEASURED:
             _refuse(asdict(options), loaded, loaded.config.model.family, "translators")
-            how, found = _predictions(loaded, given, context, faults, display)
+            how, found = _predictions(loaded, given, context_length, faults, display)
         elif check_scorable(loaded, given):
-            _refuse({"context": context}, loaded, "translator", "language models")
+            _refuse({"context_length": context_length}, loaded, "translator", "language models")
             how, found = _translations(loaded, given, options, faults, display)
         else:
             _refuse(asdict(options), loaded, "language model", "translators")
-            how, found = _text(loaded, given, context, faults, display)
+            how, found = _text(loaded, given, context_length, faults, display)
     report_skipped(faults)
     if as_json:
         about = {"model": str(loaded.folder), "data": list(given.file_names), **how, **found.as_dict()}
@@ -158,7 +171,7 @@ def _translations(
     from regard.evaluation.scoring import scorable_pairs
     from regard.evaluation.translation import evaluate_translations, reference_likelihood, translate_pairs
 
-    wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.tokenize)
+    wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.bleu_tokenizer)
     engine = cast("EngineName", options.engine or "auto")  # who chooses complains of another
     translator = model.translator(wish, engine=engine, precision=precision)
     name = ", ".join(given.file_names)
@@ -185,7 +198,7 @@ def _text(
 
     context = _context(model, context) or model.config.model.max_length or CONTEXT
     texts = read_documents(given.files, faults)
-    return {"context": context}, evaluate_language_model(
+    return {"context_length": context}, evaluate_language_model(
         model, texts, ", ".join(given.file_names), context, display.counting
     )
 
@@ -208,14 +221,14 @@ def _predictions(
         display.counting("reading", count, None)
 
     found = measure_text(model.network, config, model.tokenizer, given.files, faults, progress)
-    return {"context": context_of(config)}, found
+    return {"context_length": context_of(config)}, found
 
 
 def _context(model: "Model", said: int | None) -> int | None:
     """How many tokens are read at once, as the user says; a complaint if that is more than the network can."""
     learned = model.config.model.max_length
     if learned is not None and said is not None and said > learned:
-        raise ConfigError(f"--context {said}: this network learned {learned:,} positions; lower it.")
+        raise ConfigError(f"--context-length {said}: this network has {learned:,} positions; lower it.")
     return said
 
 
@@ -260,7 +273,7 @@ def _tokenize(said: str | None) -> str:
     from regard.config import BLEU_TOKENIZERS
 
     if said is not None and said not in BLEU_TOKENIZERS:
-        raise ConfigError(f"--tokenize {said}: BLEU divides text by {', '.join(BLEU_TOKENIZERS)}; say one of these.")
+        raise ConfigError(f"--bleu-tokenizer {said}: should be one of {', '.join(BLEU_TOKENIZERS)}.")
     return said or BLEU_TOKENIZERS[0]
 
 
@@ -272,7 +285,7 @@ def _asked(pairs: "Sequence[Pair]", said: str | None) -> "list[EvaluationSentenc
             return separate_references(pairs)
         case "grouped":
             return merge_references(pairs)
-    raise ConfigError(f"--references {said}: pairs of the same source are taken apart or together; say one of these.")
+    raise ConfigError(f"--references {said}: should be separate or grouped.")
 
 
 @contextmanager
@@ -316,7 +329,7 @@ def _show(found: "TranslationEvaluation | Likelihood | LabelScores | TextScores"
 
 def _show_confusion(found: "ConfusionMatrix") -> None:
     """How often each label was given, a row for each that is right; of many labels only their F1."""
-    columns = [str(label) for label in found.labels] if len(found.labels) <= WIDEST else []
+    columns = [str(label) for label in found.labels] if len(found.labels) <= MAX_CONFUSION_LABELS else []
     table = new_table("right ↓  given →", *columns, "F1")
     for label, row in zip(found.labels, found.counts.tolist(), strict=True):
         f1 = found.f1[label]

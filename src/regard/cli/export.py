@@ -1,31 +1,37 @@
-"""`regard export`: a model in the format of another program, which runs it without regard."""
+"""`regard export`: convert a model to the format of CTranslate2 or Hugging Face transformers."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from regard.cli.options import MODEL, OUTPUT, ModelFolder, examples, option
+
+EXAMPLES = examples(
+    "regard export runs/en-it --to ctranslate2 --out models/en-it", "regard export runs/gpt --to huggingface"
+)
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
-    to: Annotated[Literal["ctranslate2", "huggingface"], typer.Option("--to", help="Whose format.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write.")] = None,
+    model: ModelFolder,
+    to: Annotated[Literal["ctranslate2", "huggingface"], option(OUTPUT, "--to", help="Target format of the model.")],
+    out: Annotated[Path | None, option(OUTPUT, "--out", "-o", help="Folder to write; NAME-FORMAT by default.")] = None,
     quantization: Annotated[
         Literal["int8", "float32"] | None,
-        typer.Option(
-            "--quantization", help="Bits of a number, for ctranslate2: int8, a quarter of the size, or float32."
+        option(
+            MODEL,
+            "--quantization",
+            help="Weights of the ctranslate2 format: int8 (default, a quarter of the size) or float32.",
         ),
     ] = None,
 ) -> None:
-    """Write a model for CTranslate2 (fast on CPUs) or for Hugging Face's transformers (Marian, GPT-2, BERT)."""
+    """Convert a model for CTranslate2 (fast on CPUs) or for Hugging Face transformers (Marian, GPT-2, BERT)."""
     from regard.errors import ConfigError
 
     if quantization is not None and to != "ctranslate2":
-        raise ConfigError(f"--quantization {quantization}: is for --to ctranslate2; leave it out.")
+        raise ConfigError(f"--quantization {quantization}: is for --to ctranslate2; remove it.")
     from regard.models.folder_files import resolve_model_folder
 
     folder = resolve_model_folder(model)
-    out = out or Path(f"{_name(model)}-{to}")
+    out = out or Path(f"{_run_name(model)}-{to}")
     if to == "ctranslate2":
         _to_ctranslate2(folder, out, quantization or "int8")
     else:
@@ -38,7 +44,7 @@ def _to_ctranslate2(folder: Path, out: Path, precision: Literal["int8", "float32
     from regard.models.folder_files import read_config
 
     export_ctranslate2(folder, out, precision)
-    _tell(f"{out}: for CTranslate2, {precision}", ctranslate2_example(out, read_config(folder)))
+    _print_usage(f"{out}: for CTranslate2, {precision}", ctranslate2_example(out, read_config(folder)))
 
 
 def _to_huggingface(folder: Path, out: Path) -> None:
@@ -46,19 +52,19 @@ def _to_huggingface(folder: Path, out: Path) -> None:
     from regard.interop.hf_export import export_huggingface
     from regard.models.folder_files import read_config
 
-    exported = export_huggingface(folder, out)
-    for note in exported.notes:
+    report = export_huggingface(folder, out)
+    for note in report.notes:
         print(f"note: {note}")
-    _tell(f"{out}: for transformers, {exported.kind}", huggingface_example(out, read_config(folder)))
+    _print_usage(f"{out}: for transformers, {report.kind}", huggingface_example(out, read_config(folder)))
 
 
-def _tell(what: str, example: list[str]) -> None:
-    print(f"{what}. In Python:\n")
+def _print_usage(description: str, example: list[str]) -> None:
+    print(f"{description}. In Python:\n")
     for line in example:
         print(f"    {line}")
 
 
-def _name(model: Path) -> str:
-    """What to call an exported model: as its run, where its own folder has but a place there for a name."""
+def _run_name(model: Path) -> str:
+    """Return the name of a model: that of its run if the folder is called best or last."""
     path = model.resolve()
     return path.parent.name if path.name in ("best", "last") else path.name

@@ -1,39 +1,31 @@
-"""`regard fill`: lines with holes in, what may stand in the holes out."""
+"""`regard fill`: predict the masked tokens of texts."""
 
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from regard.cli.input import report_skipped
+from regard.cli.input import prompt_if_terminal, report_skipped
+from regard.cli.options import DECODING, OUTPUT, Ensemble, Input, ModelFolder, Output, SkipInvalid, examples, option
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
     from regard.decoding.fill_mask import FilledText, MaskFiller
 
-TOGETHER = 256  # lines that are filled at once where there are so many
+EXAMPLES = examples('echo "The man [MASK] a dinosaur." | regard fill runs/masked --top-k 3')
+LINES_PER_FILL = 256  # most lines that are filled at once
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
-    input: Annotated[str, typer.Option("--input", "-i", help="A file of lines; `.gz` too.", metavar="FILE")] = "-",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", metavar="FILE")
-    ] = None,
-    best: Annotated[int, typer.Option(min=1, help="Tokens shown for each hole, the most probable first.")] = 5,
-    ensemble: Annotated[
-        list[Path] | None, typer.Option(help="Another model that votes on every token; may be repeated.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Give an empty line for one that cannot be filled, rather than stop.")
-    ] = False,
+    model: ModelFolder,
+    input: Input = "-",
+    output: Output = None,
+    top_k: Annotated[int, option(DECODING, min=1, help="Number of most probable tokens to print for each mask.")] = 5,
+    ensemble: Ensemble = None,
+    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print one JSON object per line.")] = False,
+    skip_invalid: SkipInvalid = False,
 ) -> None:
-    """Fill the holes of lines such as "The man [MASK] a dinosaur.", one for one and in order.
+    """Fill the masks of lines such as "The man [MASK] a dinosaur.", in order.
 
-    A line comes back filled; after tabs, the most probable tokens of each hole with their probabilities.
+    Prints the filled line, then for each mask the most probable tokens with their probabilities, separated by tabs.
     """
     from regard.api import load
     from regard.cli.output import open_output
@@ -41,34 +33,39 @@ def run(
     from regard.data.prefetch import prefetch
 
     filler = load(model, *(ensemble or [])).filler()
-    if input == "-" and sys.stdin is not None and sys.stdin.isatty():
-        print("Type a sentence with [MASK] in it and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = InvalidLines(skip_invalid)
-    write = _as_json if as_json else _as_text
-    with open_output(output) as put:
-        for several in prefetch(read_lines(input, faults), TOGETHER):
-            fit = [line.text for line in several if _fits(filler, line, faults) and line.text is not None]
-            found = {filled.source: write(filled) for filled in filler.fill(fit, best)}
-            put(found.get(line.text or "", "") for line in several)
-    report_skipped(faults)
+    prompt_if_terminal("Type a sentence with [MASK] in it and press Enter; Ctrl-D ends.", input)
+    invalid = InvalidLines(skip_invalid)
+    format_text = _as_json if as_json else _as_columns
+    with open_output(output) as write:
+        for lines in prefetch(read_lines(input, invalid), LINES_PER_FILL):
+            texts = [line.text for line in lines if _is_fillable(filler, line, invalid) and line.text is not None]
+            filled = {text.source: format_text(text) for text in filler.fill(texts, top_k)}
+            write(filled.get(line.text or "", "") for line in lines)
+    report_skipped(invalid)
 
 
-def _fits(filler: "MaskFiller", line: "Line", faults: "InvalidLines") -> bool:
-    """Whether a line was read and can be filled; one that cannot is a fault."""
-    why = filler.why_not(line.text) if line.text is not None else None
-    if why is not None:
-        faults.add("cannot be filled", f"{line.location}: {why}")
-    return line.text is not None and why is None
+def _is_fillable(filler: "MaskFiller", line: "Line", invalid: "InvalidLines") -> bool:
+    """Return whether a line can be filled; one that cannot is recorded as invalid."""
+    problem = filler.why_not(line.text) if line.text is not None else None
+    if problem is not None:
+        invalid.add("cannot be filled", f"{line.location}: {problem}")
+    return line.text is not None and problem is None
 
 
-def _as_text(filled: "FilledText") -> str:
-    holes = [", ".join(f"{guess.text} {guess.probability:.3f}" for guess in ranked) for ranked in filled.holes]
-    return "\t".join([filled.text.replace("\n", " "), *holes])
+def _as_columns(filled: "FilledText") -> str:
+    masks = [
+        ", ".join(f"{candidate.text} {candidate.probability:.3f}" for candidate in candidates)
+        for candidates in filled.holes
+    ]
+    return "\t".join([filled.text.replace("\n", " "), *masks])
 
 
 def _as_json(filled: "FilledText") -> str:
-    holes = [
-        [{"text": one.text, "token": one.token, "probability": round(one.probability, 4)} for one in ranked]
-        for ranked in filled.holes
+    masks = [
+        [
+            {"text": candidate.text, "token": candidate.token, "probability": round(candidate.probability, 4)}
+            for candidate in candidates
+        ]
+        for candidates in filled.holes
     ]
-    return json.dumps({"source": filled.source, "text": filled.text, "holes": holes}, ensure_ascii=False)
+    return json.dumps({"source": filled.source, "text": filled.text, "masks": masks}, ensure_ascii=False)

@@ -1,22 +1,26 @@
-"""`regard import`: a Hugging Face folder becomes a model folder."""
+"""`regard import`: convert a Hugging Face folder to a model folder."""
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from regard.cli.options import OUTPUT, argument, examples, option
+
+EXAMPLES = examples("regard import downloads/gpt2 --out models/gpt2")
 
 
 def run(
-    source: Annotated[Path, typer.Argument(help="A local folder with config.json and model.safetensors.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The model folder to write.")] = None,
+    source: Annotated[Path, argument("Local folder with config.json and model.safetensors.", "SOURCE")],
+    out: Annotated[
+        Path | None, option(OUTPUT, "--out", "-o", help="Model folder to write; SOURCE-regard by default.")
+    ] = None,
 ) -> None:
-    """Turn a local Hugging Face folder (GPT-2, BERT, Marian) into a model folder."""
+    """Convert a local Hugging Face folder (GPT-2, BERT, Marian) to a model folder."""
     from regard.interop.hf_import import import_huggingface
 
     out = out or Path(f"{source.resolve().name}-regard")
-    imported = import_huggingface(source, out)
-    print(f"{imported.kind}: {imported.parameters:,} parameters from {source} to {imported.folder}")
-    for tensor, reason in imported.left_out:
-        print(f"left out: {tensor} ({reason})")
-    for note in imported.notes:
+    report = import_huggingface(source, out)
+    print(f"{report.kind}: {report.parameters:,} parameters from {source} to {report.folder}")
+    for tensor, reason in report.left_out:
+        print(f"skipped: {tensor} ({reason})")
+    for note in report.notes:
         print(f"note: {note}")

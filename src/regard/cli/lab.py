@@ -1,11 +1,10 @@
-"""`regard lab`: claims of the paper, each an experiment."""
+"""`regard lab`: experiments that test claims of the paper."""
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from regard.cli.options import OUTPUT, TRAINING, Quiet, argument, examples, option
 from regard.errors import ConfigError
 from regard.labs import LABS, all_labs
 
@@ -13,59 +12,58 @@ if TYPE_CHECKING:
     from regard.labs.lab import Effort
     from regard.labs.report import FinishedLab
 
+EXAMPLES = examples("regard lab", "regard lab scaling --quick", "regard lab all --resume")
 ALL = "all"
 
 
 def run(
-    name: Annotated[
-        str | None, typer.Argument(help="The lab to run, or all; without it, the labs are listed.", metavar="[NAME]")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="In seconds, for a first impression.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="As long as a better picture takes.")] = False,
-    out: Annotated[Path, typer.Option(help="Where each lab gets a folder.")] = Path("runs/labs"),
+    name: Annotated[str | None, argument("Lab to run, or all; lists the labs if omitted.", "[NAME]")] = None,
+    quick: Annotated[bool, option(TRAINING, "--quick", help="Run in seconds, with rough results.")] = False,
+    full: Annotated[bool, option(TRAINING, "--full", help="Train longer, for more precise results.")] = False,
+    out: Annotated[Path, option(OUTPUT, help="Folder in which each lab writes a folder.")] = Path("runs/labs"),
     resume: Annotated[
-        bool, typer.Option("--resume", help="Of all, run only those that are not there yet with this effort.")
+        bool, option(TRAINING, "--resume", help="With all: skip labs that have finished with this effort.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Put a claim of the paper to the test, on networks of our own; with figure, numbers and a page."""
+    """Test a claim of the paper by an experiment on small networks; writes a figure, numbers and a page."""
     if name is None:
         width = max(len(lab.name) for lab in all_labs())
         for lab in all_labs():
             print(f"{lab.name.ljust(width)}  {lab.claim}")
         return
     if name != ALL and name not in LABS:
-        from regard.config.errors import did_you_mean
+        from regard.config import did_you_mean
 
         known = [*(lab.name for lab in all_labs()), ALL]
         raise ConfigError(f"there is no lab {name!r}{did_you_mean(name, known)}; the labs are {', '.join(known)}.")
     if quick and full:
-        raise ConfigError("--quick and --full contradict each other; give one of them, or neither.")
+        raise ConfigError("--quick and --full exclude each other; pass one of them, or neither.")
     if resume and name != ALL:
-        raise ConfigError(f"--resume is for regard lab {ALL}, which goes on with its book; leave it out.")
+        raise ConfigError(f"--resume is for regard lab {ALL}, which skips finished labs; remove it.")
     from regard.labs.report import load_chapter, run_lab, write_book
 
-    def say(sentence: str) -> None:
+    def report(message: str) -> None:
         if not quiet:
-            print(sentence, file=sys.stderr, flush=True)
+            print(message, file=sys.stderr, flush=True)
 
     effort: Effort = "quick" if quick else "full" if full else "default"
     chapters = []
     for lab in all_labs() if name == ALL else [LABS[name]]:
         chapter = load_chapter(lab, effort, out) if resume else None
         if chapter is not None:
-            say(f"{lab.name}: is there already, in {out / lab.name}")
+            report(f"{lab.name}: finished already, in {out / lab.name}")
         else:
-            say(f"{lab.name}: {lab.claim}")
-            finished = run_lab(lab, effort, out, say)
-            _show(finished, out)
+            report(f"{lab.name}: {lab.claim}")
+            finished = run_lab(lab, effort, out, report)
+            _print_result(finished, out)
             chapter = finished.chapter
         chapters.append(chapter)
     if name == ALL:
-        print(f"The book: {write_book(chapters, out)}")
+        print(f"Book: {write_book(chapters, out)}")
 
 
-def _show(finished: "FinishedLab", out: Path) -> None:
+def _print_result(finished: "FinishedLab", out: Path) -> None:
     from regard.cli.output import new_table, print_table
     from regard.labs.lab import verdict
     from regard.labs.report import LAB_PAGE
@@ -73,11 +71,11 @@ def _show(finished: "FinishedLab", out: Path) -> None:
     result = finished.result
     if result.text:
         print(result.text, end="\n\n")
-    for table in result.tables:
-        print(table.title)
-        shown = new_table(*table.header)
-        for row in table.rows:
-            shown.add_row(*row)
-        print_table(shown)
+    for lab_table in result.tables:
+        print(lab_table.title)
+        table = new_table(*lab_table.header)
+        for row in lab_table.rows:
+            table.add_row(*row)
+        print_table(table)
     print(f"{verdict(result.holds)} {result.summary}")
     print(f"Page: {out / finished.chapter.lab.name / LAB_PAGE}\n")

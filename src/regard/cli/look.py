@@ -1,4 +1,4 @@
-"""`regard look`: every step between a text and what a model makes of it."""
+"""`regard look`: all steps between a text and a model's output."""
 
 import json
 import sys
@@ -6,9 +6,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from regard.cli.options import check_text
+from regard.cli.options import (
+    DECODING,
+    MODEL,
+    OUTPUT,
+    Beam,
+    LengthPenalty,
+    MaxGenerated,
+    ModelFolder,
+    TextParse,
+    argument,
+    check_text,
+    examples,
+    option,
+)
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,67 +28,76 @@ if TYPE_CHECKING:
     from regard.api import Model
     from regard.interpret.trace import Trace
 
-WIDE = 10_000  # columns of a pipe, where nothing is broken to fit a screen
+EXAMPLES = examples(
+    'regard look runs/en-it "Where is the station?" --html trace.html',
+    'regard look runs/en-it "I love you." --at "decoder.1.cross_attention.weights[2]"',
+    'regard look runs/en-it "I love you." --off "decoder.1.cross_attention[2]"',
+)
+PIPE_WIDTH = 10_000  # columns of a pipe, where no line is wrapped
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
-    text: Annotated[
-        str, typer.Argument(help="A sentence to translate, a prompt to continue, or a text to encode.", metavar="TEXT")
-    ],
-    parses: Annotated[
-        str | None,
-        typer.Option(help="The text's parse in CoNLL-U; a model with syntax positions needs it.", metavar="FILE"),
-    ] = None,
+    model: ModelFolder,
+    text: Annotated[str, argument("Sentence to translate, prompt to continue, or text to encode.", "TEXT")],
+    parses: TextParse = None,
     target: Annotated[
         str | None,
-        typer.Option(
-            help="Force this output instead of decoding one; of an encoder with a head, ask about this label."
-        ),
+        option(DECODING, help="Forced output text; for an encoder with a head, the expected label.", metavar="TEXT"),
     ] = None,
-    beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
-    length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,
+    beam: Beam = 4,
+    length_penalty: LengthPenalty = 0.6,
+    max_length: MaxGenerated = 20,
     at: Annotated[
         list[str] | None,
-        typer.Option(help="Print the numbers at an address, as decoder.1.cross_attention.weights[2]@3; repeatable."),
+        option(
+            OUTPUT,
+            help="Print the values at an address, such as decoder.1.cross_attention.weights[2]@3. Repeatable.",
+            metavar="ADDRESS",
+        ),
     ] = None,
     off: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Decode again with this off, as decoder.1.cross_attention[2] or encoder.0; or, with =even, =KEY or a "
-            "weight for each key (=0.5,0.5,0) behind it, with attention that looks there; repeatable."
+        option(
+            MODEL,
+            help="Decode again without a part, such as encoder.0 or decoder.1.cross_attention[2]; or override its "
+            "attention with =even, =KEY or one weight per key (=0.5,0.5,0). Repeatable.",
+            metavar="PART",
         ),
     ] = None,
     gradients: Annotated[
-        bool, typer.Option("--gradients", help="Print how strongly training on the output would pull each part.")
+        bool, option(OUTPUT, "--gradients", help="Print the gradient norm of each module for this output.")
     ] = False,
-    html: Annotated[Path | None, typer.Option(help="Write one page that needs no network.", metavar="FILE")] = None,
+    html: Annotated[
+        Path | None, option(OUTPUT, help="Write the trace as one self-contained HTML page.", metavar="FILE")
+    ] = None,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print JSON: the outline, the tree of the search, and the hidden units that are on."
-        ),
+        bool, option(OUTPUT, "--json", help="Print JSON: outline, search tree and active hidden units.")
     ] = False,
 ) -> None:
-    """Walk through a decode: tokens, every layer and head, every step, the search, the alignment."""
+    """Trace a forward pass: tokens, every layer and head, every decoding step, the search and the alignment."""
     from regard.api import load
 
-    asked = (("--at", at), ("--off", off), ("--gradients", gradients), ("--html", html))
-    several = [name for name, given in asked if given]
-    if len(several) > 1:
-        raise ConfigError(f"{' and '.join(several)} ask for different things; give one of them at a time.")
+    modes = (("--at", at), ("--off", off), ("--gradients", gradients), ("--html", html))
+    selected = [name for name, value in modes if value]
+    if len(selected) > 1:
+        raise ConfigError(f"{' and '.join(selected)} print different things; pass one of them at a time.")
     if html is not None and as_json:
-        raise ConfigError("--html and --json ask for different things; give one of them at a time.")
+        raise ConfigError("--html and --json print different things; pass one of them at a time.")
     check_text("TEXT", text, empty=True)
     check_text("--target", target or "", empty=True)
-    trace = traced(
-        load(model), text, beam=beam, length_penalty=length_penalty, length=length, target=target, parses=parses
+    trace = compute_trace(
+        load(model),
+        text,
+        beam=beam,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        target=target,
+        parses=parses,
     )
     if at:
-        _print_numbers(trace, at, as_json)
+        _print_tensors(trace, at, as_json)
     elif off:
-        _print_difference(trace, off, as_json)
+        _print_interventions(trace, off, as_json)
     elif gradients:
         _print_gradients(trace, as_json)
     elif html is not None:
@@ -90,17 +110,17 @@ def run(
         _print(render_trace(trace))
 
 
-def traced(
+def compute_trace(
     model: "Model",
     text: str,
     *,
     beam: int = 4,
     length_penalty: float = 0.6,
-    length: int = 20,
+    max_length: int = 20,
     target: str | None = None,
     parses: str | None = None,
 ) -> "Trace":
-    """A trace, decoded as these options say."""
+    """Return the trace of a text, decoded with these options."""
     from regard.decoding.options import (
         GenerationOptions,
         OutputConstraints,
@@ -109,44 +129,44 @@ def traced(
         TranslationOptions,
     )
 
-    wish: TranslationOptions | GenerationOptions | None = None
+    options: TranslationOptions | GenerationOptions | None = None
     if model.config.model.translates:
-        wish = TranslationOptions(SearchOptions(beam, length_penalty))
+        options = TranslationOptions(SearchOptions(beam, length_penalty))
     elif model.config.model.generates:
-        wish = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(longest=length)))
-    return model.look(text, wish, target=target, parses=parses)
+        options = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(longest=max_length)))
+    return model.look(text, options, target=target, parses=parses)
 
 
-def _print_numbers(trace: "Trace", addresses: list[str], as_json: bool) -> None:
-    found = [trace.tensor(address) for address in addresses]
+def _print_tensors(trace: "Trace", addresses: list[str], as_json: bool) -> None:
+    tensors = [trace.tensor(address) for address in addresses]
     if as_json:
-        print(json.dumps([numbers.as_dict() for numbers in found], ensure_ascii=False))
+        print(json.dumps([tensor.as_dict() for tensor in tensors], ensure_ascii=False))
         return
     from regard.interpret.render.tables import tensor_tables
 
-    _print(part for numbers in found for part in tensor_tables(numbers))
+    _print(part for tensor in tensors for part in tensor_tables(tensor))
 
 
-def _print_difference(trace: "Trace", changes: list[str], as_json: bool) -> None:
+def _print_interventions(trace: "Trace", parts: list[str], as_json: bool) -> None:
     from regard.interpret.interventions import Intervention
 
-    found = trace.intervene(*(Intervention.parse(change) for change in changes))
+    result = trace.intervene(*(Intervention.parse(part) for part in parts))
     if as_json:
-        print(json.dumps(found.as_dict(), ensure_ascii=False))
+        print(json.dumps(result.as_dict(), ensure_ascii=False))
         return
     from regard.interpret.render.tables import intervention_tables
 
-    _print(intervention_tables(found))
+    _print(intervention_tables(result))
 
 
 def _print_gradients(trace: "Trace", as_json: bool) -> None:
-    found = trace.gradient_norms()
+    norms = trace.gradient_norms()
     if as_json:
-        print(json.dumps(found.as_dict(), ensure_ascii=False))
+        print(json.dumps(norms.as_dict(), ensure_ascii=False))
         return
     from regard.interpret.render.tables import gradient_table
 
-    _print(gradient_table(found))
+    _print(gradient_table(norms))
 
 
 def _write_page(trace: "Trace", path: Path) -> None:
@@ -154,20 +174,21 @@ def _write_page(trace: "Trace", path: Path) -> None:
     from regard.interpret.render.page import trace_page
 
     content = trace_page(trace)
-    with open_output(path) as put:
-        put([content.rstrip("\n")])
-    print(f"{path} is one page that needs no network: open it in a browser.", file=sys.stderr)
+    with open_output(path) as write:
+        write([content.rstrip("\n")])
+    print(f"{path}: a self-contained page; open it in a browser.", file=sys.stderr)
 
 
 def _print(parts: "Iterable[RenderableType]") -> None:
-    """Print on standard output: sentences fit the terminal, tables are as wide as they must be."""
+    """Print to stdout: text wraps at the terminal width, tables are as wide as needed."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, markup=False, emoji=False)
-    usual = console.width if sys.stdout.isatty() else WIDE
+    default_width = console.width if sys.stdout.isatty() else PIPE_WIDTH
     for part in parts:
-        console.width = usual
+        console.width = default_width
         if isinstance(part, Table):
-            console.width = max(usual, console.measure(part, options=console.options.update(width=WIDE)).maximum)
+            wide = console.options.update(width=PIPE_WIDTH)
+            console.width = max(default_width, console.measure(part, options=wide).maximum)
         console.print(part)

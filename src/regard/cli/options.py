@@ -1,21 +1,98 @@
-"""Options that several commands share."""
+"""Options that several commands share, the panels of `--help`, and checks of option values."""
 
 import logging
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-ModelFolder = Annotated[str, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")]
-Engine = Annotated[
-    str, typer.Option(help="auto, torch or ctranslate2; auto takes the fastest that can do what is asked.")
+# Panels of `--help`
+DATA = "Data"
+MODEL = "Model"
+TRAINING = "Training"
+DECODING = "Decoding"
+OUTPUT = "Output"
+SERVER = "Server"
+LIMITS = "Limits"
+GLOBAL = "Global"
+
+ENGINES = ("auto", "torch", "ctranslate2")
+PRECISIONS = ("int8", "float32")
+
+
+def option(panel: str, *names: str, help: str, **settings: Any) -> Any:
+    """Return a typer option with a description in a panel of `--help`."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
+
+
+def argument(help: str, metavar: str) -> Any:
+    """Return a typer argument with a description."""
+    return typer.Argument(help=help, metavar=metavar)
+
+
+def examples(*commands: str) -> str:
+    """Return the end of a command's `--help`: command lines that show its use."""
+    return "\n".join(["Examples:" if len(commands) > 1 else "Example:", *(f"$ {command}" for command in commands)])
+
+
+def file_option(*names: str, help: str) -> Any:
+    """Return an option of the data panel that takes a file and can be repeated."""
+    return option(DATA, *names, help=help, metavar="FILE")
+
+
+Files = list[str] | None
+ModelFolder = Annotated[Path, argument("Model folder, or run folder for its best model.", "MODEL")]
+Source = Annotated[Files, file_option("--source", help="Source sentences, one per line. Repeatable.")]
+Target = Annotated[Files, file_option("--target", help="Translations, aligned with --source line by line. Repeatable.")]
+Parses = Annotated[
+    Files, file_option("--parses", help="Dependency parses of --source in CoNLL-U, for syntax positions. Repeatable.")
 ]
-Precision = Annotated[str, typer.Option(help="Numbers of the engine ctranslate2: int8 or float32.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say which engine is used, and why.")]
+TextParse = Annotated[
+    str | None,
+    option(
+        DATA, "--parses", help="Dependency parse in CoNLL-U, required by models with syntax positions.", metavar="FILE"
+    ),
+]
+Input = Annotated[
+    str, option(DATA, "--input", "-i", help="Input file, one text per line; - is stdin. Reads .gz.", metavar="FILE")
+]
+Output = Annotated[
+    Path | None,
+    option(
+        OUTPUT, "--output", "-o", help="Output file instead of stdout, written atomically. Writes .gz.", metavar="FILE"
+    ),
+]
+Ensemble = Annotated[
+    list[Path] | None,
+    option(MODEL, help="Another model to ensemble with: probabilities are averaged. Repeatable.", metavar="MODEL"),
+]
+Settings = Annotated[
+    list[str] | None,
+    option(MODEL, "--set", help="Override a setting, such as training.steps=5000. Repeatable.", metavar="KEY=VALUE"),
+]
+Beam = Annotated[int, option(DECODING, help="Beam width; 1 is greedy search.")]
+LengthPenalty = Annotated[
+    float, option(DECODING, help="Exponent of the length penalty; larger values favor longer output.")
+]
+Suppress = Annotated[
+    list[str] | None, option(DECODING, help="Word that must not occur in the output. Repeatable.", metavar="WORD")
+]
+MaxGenerated = Annotated[int, option(DECODING, min=1, help="Maximum number of tokens a language model generates.")]
+Engine = Annotated[
+    str,
+    option(DECODING, help="auto, torch or ctranslate2; auto is the fastest that supports all options.", metavar="NAME"),
+]
+Precision = Annotated[str, option(DECODING, help="Weights of the ctranslate2 engine: int8 or float32.", metavar="NAME")]
+SkipInvalid = Annotated[
+    bool, option(DATA, "--skip-invalid", help="Skip and count invalid lines instead of stopping at the first.")
+]
+Quiet = Annotated[bool, option(OUTPUT, "--quiet", "-q", help="Show no progress, only results and errors.")]
+Verbose = Annotated[bool, option(OUTPUT, "--verbose", "-v", help="Log which engine is used, and why.")]
 
 
 def log_engine_choice(verbose: bool) -> None:
-    """Show on stderr what the parts of regard have to say about their choices."""
+    """Log the package's decisions to stderr if `verbose`."""
     if verbose:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("regard: %(message)s"))
@@ -25,8 +102,8 @@ def log_engine_choice(verbose: bool) -> None:
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
-    """A value that is one of several."""
-    from regard.config.errors import did_you_mean
+    """Return the value of an option if it is one of the choices, else raise ConfigError."""
+    from regard.config import did_you_mean
     from regard.errors import ConfigError
 
     if value not in choices:
@@ -35,13 +112,19 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
+def check_engine(engine: str, precision: str = "int8") -> None:
+    """Raise ConfigError unless these are an engine and a precision."""
+    check_choice("--engine", engine, ENGINES)
+    check_choice("--precision", precision, PRECISIONS)
+
+
 def check_text(option: str, text: str, *, empty: bool = False) -> None:
-    """A text that can be looked for or written: Unicode, and not empty unless it may be."""
+    """Raise ConfigError if a text is not valid Unicode, or empty while `empty` is false."""
     from regard.errors import ConfigError
 
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise ConfigError(f"{option}: is not UTF-8; type it again, or set the terminal to UTF-8.") from None
-    if not text and not empty and option != "--prefix":
-        raise ConfigError(f"{option}: is empty; say which text is meant.")
+    if not text and not empty:
+        raise ConfigError(f"{option}: is empty; pass a text.")

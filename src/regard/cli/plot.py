@@ -1,48 +1,65 @@
-"""`regard plot`: what a model looks at, as a picture."""
+"""`regard plot`: plot attention weights, word alignments, or the importance of attention heads."""
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from regard.cli.options import check_choice, check_text
+from regard.cli.options import (
+    DECODING,
+    MODEL,
+    OUTPUT,
+    Beam,
+    MaxGenerated,
+    ModelFolder,
+    TextParse,
+    argument,
+    check_choice,
+    check_text,
+    examples,
+    option,
+)
 from regard.errors import ConfigError
 
-KINDS = ("attention", "alignment", "heads")
+EXAMPLES = examples(
+    'regard plot alignment runs/en-it "Where is the station?" --output alignment.svg',
+    'regard plot attention runs/en-it "I love you." --at "decoder.1.cross_attention[2]" -o attention.png',
+)
+PLOTS = ("attention", "alignment", "heads")
 
 
 def run(
-    what: Annotated[str, typer.Argument(help="attention, alignment or heads.", metavar="WHAT")],
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run's folder: then its best.", metavar="MODEL")],
-    text: Annotated[str, typer.Argument(help="The text to look at.", metavar="TEXT")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .png, .svg or .pdf file.", metavar="FILE")],
-    parses: Annotated[
-        str | None,
-        typer.Option(help="The text's parse in CoNLL-U; a model with syntax positions needs it.", metavar="FILE"),
+    plot: Annotated[str, argument("What to plot: attention, alignment or heads.", "PLOT")],
+    model: ModelFolder,
+    text: Annotated[str, argument("Input text of the model.", "TEXT")],
+    output: Annotated[
+        Path, option(OUTPUT, "--output", "-o", help="Image file to write: .png, .svg or .pdf.", metavar="FILE")
+    ],
+    parses: TextParse = None,
+    target: Annotated[
+        str | None, option(DECODING, help="Forced output text, instead of decoding one.", metavar="TEXT")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Force this output instead of decoding one.")] = None,
-    beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
-    length: Annotated[int, typer.Option(min=1, help="Tokens that a language model writes at most.")] = 20,
+    beam: Beam = 4,
+    max_length: MaxGenerated = 20,
     at: Annotated[
-        str | None, typer.Option(help="Which attention: decoder.1.cross_attention, or one head of it with [2].")
+        str | None,
+        option(
+            MODEL, help="Attention to plot: decoder.1.cross_attention, or one head of it with [2].", metavar="ADDRESS"
+        ),
     ] = None,
 ) -> None:
-    """Draw attention weights, the alignment of words, or what all heads are worth."""
+    """Plot attention weights, the alignment of words, or how much each attention head contributes."""
     from regard.api import load
-    from regard.cli.look import traced
+    from regard.cli.look import compute_trace
     from regard.interpret.render.plots import plot_alignment, plot_attention, plot_head_costs
     from regard.plotting import check_figure_path, save_figure
 
-    check_choice("WHAT", what, KINDS)
+    check_choice("PLOT", plot, PLOTS)
     check_text("TEXT", text, empty=True)
     check_figure_path(output, "--output")
-    if at is not None and what != "attention":
-        raise ConfigError(
-            f"--at {at}: says which attention to draw, and `regard plot {what}` draws none; leave it out."
-        )
-    trace = traced(load(model), text, beam=beam, length=length, target=target, parses=parses)
-    if what == "attention":
+    if at is not None and plot != "attention":
+        raise ConfigError(f"--at {at}: selects the attention of `regard plot attention`, not {plot}; remove it.")
+    trace = compute_trace(load(model), text, beam=beam, max_length=max_length, target=target, parses=parses)
+    if plot == "attention":
         figure = plot_attention(trace, at)
     else:
-        figure = plot_alignment(trace) if what == "alignment" else plot_head_costs(trace)
+        figure = plot_alignment(trace) if plot == "alignment" else plot_head_costs(trace)
     save_figure(figure, output)

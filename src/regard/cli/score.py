@@ -1,14 +1,23 @@
-"""`regard score`: how probable a model finds given translations or texts."""
+"""`regard score`: log-probabilities of translations or texts under a model."""
 
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from regard.cli.input import Files, Parses, Source, Target, check_scorable, corpus_from_options, files, report_skipped
-from regard.cli.options import ModelFolder
+from regard.cli.input import check_scorable, corpus_from_options, report_skipped
+from regard.cli.options import (
+    OUTPUT,
+    Files,
+    ModelFolder,
+    Parses,
+    SkipInvalid,
+    Source,
+    Target,
+    examples,
+    file_option,
+    option,
+)
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -16,7 +25,10 @@ if TYPE_CHECKING:
     from regard.data.lines import InvalidLines
     from regard.decoding.results import TextScore
 
-# Whatever would break a line or a column, as Python writes it.
+EXAMPLES = examples(
+    "regard score runs/en-it --source test.en --target test.it", "regard score runs/gpt --tokens < texts.txt"
+)
+# Escapes of characters that would break a line or a column, as Python writes them.
 ESCAPES = {n: f"\\x{n:02x}" for n in (*range(32), 127)} | str.maketrans(
     {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 )
@@ -29,70 +41,70 @@ def run(
     parses: Parses = None,
     data: Annotated[
         Files,
-        files("--data", help="Pairs as TSV or JSON Lines; for a language model, a text a line. - is standard input."),
+        file_option("--data", help="Pairs as TSV or JSON Lines; for a language model one text per line; - is stdin."),
     ] = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Add the tokens, each as token:score, after tabs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines, with texts and tokens.")] = False,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out and count lines that cannot be used, rather than stop.")
+    tokens: Annotated[
+        bool, option(OUTPUT, "--tokens", help="Add a column token:score for every token, separated by tabs.")
     ] = False,
+    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON Lines with texts, tokens and scores.")] = False,
+    skip_invalid: SkipInvalid = False,
 ) -> None:
-    """Print the log-probability of each translation, or of each line of text: natural logarithms, ends included.
+    """Print the log-probability (natural logarithm, end token included) of each translation or line of text.
 
-    Without files, standard input is read: pairs as TSV, or for a language model text. It may be endless.
+    Without files, stdin is read: pairs as TSV, or text for a language model.
     """
     from regard.api import load
     from regard.data.lines import InvalidLines
 
-    given = corpus_from_options(source, target, data, parses=parses, piped=True)
-    faults = InvalidLines(skip_invalid)
-    for several in _scored(load(model), given, faults):
-        lines = [_json(*one) if as_json else _line(one[1], tokens) for one in several]
-        print("\n".join(lines), flush=True)
-    report_skipped(faults)
+    corpus = corpus_from_options(source, target, data, parses=parses, piped=True)
+    invalid = InvalidLines(skip_invalid)
+    for batch in _scored_batches(load(model), corpus, invalid):
+        rows = [_json(texts, score) if as_json else _columns(score, tokens) for texts, score in batch]
+        print("\n".join(rows), flush=True)
+    report_skipped(invalid)
 
 
-def _scored(
-    model: "Model", given: "CorpusConfig", faults: "InvalidLines"
+def _scored_batches(
+    model: "Model", corpus: "CorpusConfig", invalid: "InvalidLines"
 ) -> "Iterator[Iterable[tuple[dict[str, str], TextScore]]]":
-    """The texts with their scores, as many at a time as are scored together."""
+    """Yield batches of texts with their scores."""
     from regard.data.prefetch import prefetch
     from regard.data.readers import read_pairs, read_texts
     from regard.data.store import chunked
     from regard.evaluation.scoring import SCORING_BATCH, scorable_pairs, score_pairs, score_texts
 
-    # Someone may wait for the score of a line before the next is written. Of files, the same lines are always scored
-    # together, so that the last digit of a score, too, is the same each time.
-    parted = prefetch if any(map(_arrives, given.file_names)) else chunked
-    if check_scorable(model, given):
-        for pairs in parted(
-            scorable_pairs(model, read_pairs(given, faults), ", ".join(given.file_names), faults), SCORING_BATCH
-        ):
-            named = [{"source": pair.source, "target": pair.target} for pair in pairs]
-            yield zip(named, score_pairs(model, pairs), strict=True)
+    # A stream is scored line by line as it arrives. Files are scored in fixed batches, so that repeated runs agree to
+    # the last digit.
+    batched = prefetch if any(map(_is_stream, corpus.file_names)) else chunked
+    if check_scorable(model, corpus):
+        pairs = scorable_pairs(model, read_pairs(corpus, invalid), ", ".join(corpus.file_names), invalid)
+        for batch in batched(pairs, SCORING_BATCH):
+            texts = [{"source": pair.source, "target": pair.target} for pair in batch]
+            yield zip(texts, score_pairs(model, batch), strict=True)
     else:
-        for several in parted(read_texts(given.files, faults), SCORING_BATCH):
-            yield zip([{"text": text} for text in several], score_texts(model, several), strict=True)
+        for lines in batched(read_texts(corpus.files, invalid), SCORING_BATCH):
+            yield zip([{"text": text} for text in lines], score_texts(model, lines), strict=True)
 
 
-def _arrives(name: str) -> bool:
-    """Whether what is read comes little by little: through a pipe, or from a terminal."""
+def _is_stream(name: str) -> bool:
+    """Return whether a file is read as it arrives: stdin, a named pipe or a terminal."""
     from regard.data.lines import STANDARD_INPUT
 
     return name == STANDARD_INPUT or Path(name).is_fifo() or Path(name).is_char_device()
 
 
-def _line(scored: "TextScore", tokens: bool) -> str:
-    each = zip(scored.tokens, scored.log_probabilities, strict=True) if tokens else ()
-    return "\t".join([f"{scored.total:.4f}", *(f"{token.translate(ESCAPES)}:{score:.4f}" for token, score in each)])
+def _columns(score: "TextScore", tokens: bool) -> str:
+    token_scores = zip(score.tokens, score.log_probabilities, strict=True) if tokens else ()
+    columns = (f"{token.translate(ESCAPES)}:{log_probability:.4f}" for token, log_probability in token_scores)
+    return "\t".join([f"{score.total:.4f}", *columns])
 
 
-def _json(texts: dict[str, str], scored: "TextScore") -> str:
-    about: dict[str, Any] = {
+def _json(texts: dict[str, str], score: "TextScore") -> str:
+    record: dict[str, Any] = {
         **texts,
-        "tokens": scored.tokens,
-        "scores": [round(score, 6) for score in scored.log_probabilities],
-        "total": round(scored.total, 6),
-        "mean": round(scored.mean, 6),
+        "tokens": score.tokens,
+        "scores": [round(log_probability, 6) for log_probability in score.log_probabilities],
+        "total": round(score.total, 6),
+        "mean": round(score.mean, 6),
     }
-    return json.dumps(about, ensure_ascii=False)
+    return json.dumps(record, ensure_ascii=False)

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Engine, Precision, check_choice
+from regard.cli.options import Engine, Precision, check_choice, examples
+
+EXAMPLES = examples("regard serve en-it=runs/en-it --port 8000")
 
 
 def run(

@@ -1,18 +1,38 @@
-"""`regard train`: from files to a trained, evaluated model."""
+"""`regard train`: train a model on files and evaluate it."""
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from regard.cli import word2vec
-from regard.cli.input import Files, files, split_files
+from regard.cli.input import split_files
+from regard.cli.options import (
+    MODEL,
+    OUTPUT,
+    TRAINING,
+    Files,
+    Parses,
+    Quiet,
+    Settings,
+    SkipInvalid,
+    Source,
+    Target,
+    argument,
+    examples,
+    file_option,
+    option,
+)
 
 if TYPE_CHECKING:
     from regard.config import ConfigSource
     from regard.training.run_folder import RunFolder
 
+EXAMPLES = examples(
+    "regard train translation --source train.en --target train.it --out runs/en-it",
+    "regard train gpt --data book.txt --set training.steps=5000",
+    "regard train recipes/multi30k/en-de.toml path/to/multi30k",
+    "regard train --resume --out runs/en-it",
+)
 NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
     "translation": {"kind": "encoder-decoder"},
     "gpt": {"kind": "decoder-only"},
@@ -25,40 +45,49 @@ TRAINED = (*NETWORKS, "word2vec")
 
 
 def run(
-    what: Annotated[str | None, typer.Argument(help=f"{', '.join(TRAINED)}, or a TOML file.", metavar="WHAT")] = None,
-    folder: Annotated[
-        Path | None, typer.Argument(help="Where the files are that a TOML file names.", metavar="[FOLDER]")
+    task: Annotated[str | None, argument(f"{', '.join(TRAINED)}, or a TOML file.", "[TASK]")] = None,
+    folder: Annotated[Path | None, argument("Folder of the data files that a TOML file names.", "[FOLDER]")] = None,
+    source: Source = None,
+    target: Target = None,
+    parses: Parses = None,
+    data: Annotated[
+        Files,
+        file_option(
+            "--data", help="Training data: pairs (TSV, JSON Lines), text, labeled texts, or tagged words. Repeatable."
+        ),
     ] = None,
-    source: Annotated[Files, files("--source", help="Sentences, one a line; may be repeated.")] = None,
-    target: Annotated[Files, files("--target", help="Their translations, line by line.")] = None,
-    parses: Annotated[Files, files("--parses", help="Parses of the source in CoNLL-U: places in the tree.")] = None,
-    data: Annotated[Files, files("--data", help="Pairs as TSV or JSON Lines; text; labelled texts.")] = None,
-    valid_source: Annotated[Files, files("--valid-source", help="The same, to measure progress on.")] = None,
-    valid_target: Annotated[Files, files("--valid-target", help="…")] = None,
-    valid_parses: Annotated[Files, files("--valid-parses", help="…")] = None,
-    valid: Annotated[Files, files("--valid", help="… without it, a part of the data is held out.")] = None,
-    test_source: Annotated[Files, files("--test-source", help="The same, to measure the result on.")] = None,
-    test_target: Annotated[Files, files("--test-target", help="…")] = None,
-    test_parses: Annotated[Files, files("--test-parses", help="…")] = None,
-    test: Annotated[Files, files("--test", help="…")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/WHAT without it.")] = None,
+    valid_source: Annotated[Files, file_option("--valid-source", help="Source sentences for validation.")] = None,
+    valid_target: Annotated[Files, file_option("--valid-target", help="Translations for validation.")] = None,
+    valid_parses: Annotated[
+        Files, file_option("--valid-parses", help="Dependency parses of --valid-source in CoNLL-U.")
+    ] = None,
+    valid: Annotated[
+        Files, file_option("--valid", help="Validation data, in the formats of --data; held out by default.")
+    ] = None,
+    test_source: Annotated[Files, file_option("--test-source", help="Source sentences of the final test.")] = None,
+    test_target: Annotated[Files, file_option("--test-target", help="Translations of the final test.")] = None,
+    test_parses: Annotated[
+        Files, file_option("--test-parses", help="Dependency parses of --test-source in CoNLL-U.")
+    ] = None,
+    test: Annotated[Files, file_option("--test", help="Data of the final test, in the formats of --data.")] = None,
+    skip_invalid: SkipInvalid = False,
+    preset: Annotated[
+        str | None, option(MODEL, help="Preset with settings to start with; `regard model` lists them.", metavar="NAME")
+    ] = None,
+    settings: Settings = None,
     start_from: Annotated[
         str | None,
-        typer.Option("--from", help="Start from a model: its network, weights and tokenizer.", metavar="MODEL"),
+        option(
+            MODEL, "--from", help="Model to fine-tune: its network, weights and tokenizer are used.", metavar="MODEL"
+        ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Settings to build on; `regard model` lists them.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting, such as training.steps=5000; may be repeated.")
-    ] = None,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Skip and count lines that cannot be used, rather than stop.")
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+    resume: Annotated[bool, option(TRAINING, "--resume", help="Resume the run in --out, if there is one.")] = False,
+    out: Annotated[Path | None, option(OUTPUT, help="Run folder; runs/TASK by default.")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Train a model on your own text.
+    """Train a model on your data.
 
-    With nothing but data, sizes and lengths are chosen to suit it, and you are told which and why.
+    Settings that you do not pass are chosen for the size of the data; each choice is printed with its reason.
     """
     from regard.training.display import display_for
     from regard.training.rank_zero import is_rank_zero, rank_zero_errors
@@ -74,7 +103,7 @@ def run(
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
         if skip_invalid:
             parts["skip_invalid"] = True
-        if what == "word2vec":
+        if task == "word2vec":
             others = {
                 "--valid": given["valid"],
                 "--test": given["test"],
@@ -86,9 +115,9 @@ def run(
             word2vec.run(parts, others, settings or [], out, quiet)
             return
         said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}
-        sources = _sources(what, folder, preset, said, settings or [], resume)
-        place = _place(what, out)
-        wanted = what if what in NETWORKS else None
+        sources = _sources(task, folder, preset, said, settings or [], resume)
+        place = _place(task, out)
+        wanted = task if task in NETWORKS else None
         request = TrainRequest(sources, place, resume=resume, task=wanted, command=["regard", *sys.argv[1:]])
         finished = run_training(request, display_for(sys.stderr, quiet))
     if is_rank_zero():

@@ -1,14 +1,34 @@
-"""`regard translate`: lines in, lines out."""
+"""`regard translate`: translate lines of text."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from regard.cli.options import Engine, Precision, Verbose, check_choice, check_text, log_engine_choice
+from regard.cli.input import prompt_if_terminal, report_skipped_lines
+from regard.cli.options import (
+    DATA,
+    DECODING,
+    OUTPUT,
+    Beam,
+    Engine,
+    Ensemble,
+    Input,
+    LengthPenalty,
+    ModelFolder,
+    Output,
+    Precision,
+    SkipInvalid,
+    Suppress,
+    TextParse,
+    Verbose,
+    check_engine,
+    check_text,
+    examples,
+    log_engine_choice,
+    option,
+)
 from regard.cli.output import to_one_line
 
 if TYPE_CHECKING:
@@ -16,65 +36,71 @@ if TYPE_CHECKING:
     from regard.data.syntax import Parse
     from regard.decoding.options import TranslationOptions
     from regard.decoding.results import Translation
+    from regard.decoding.translator import Translator
 
-TOGETHER = 2048  # lines that are translated at once where there are so many
+EXAMPLES = examples(
+    'echo "Where is the station?" | regard translate runs/en-it',
+    "regard translate runs/en-it --input test.en --output test.it --beam 5",
+)
+LINES_PER_BATCH = 2048  # most lines that are translated at once
 DIGITS = 4
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model folder, or a run folder for its best model.")],
-    input: Annotated[str, typer.Option("--input", "-i", help="A file of lines; `.gz` too.", metavar="FILE")] = "-",
-    parses: Annotated[
-        str | None,
-        typer.Option(help="Parses of the lines in CoNLL-U; a model with syntax positions needs them.", metavar="FILE"),
+    model: ModelFolder,
+    input: Input = "-",
+    parses: TextParse = None,
+    output: Output = None,
+    ensemble: Ensemble = None,
+    beam: Beam = 4,
+    length_penalty: LengthPenalty = 0.6,
+    coverage_penalty: Annotated[
+        float, option(DECODING, help="Penalty for source words that receive little attention.")
+    ] = 0.0,
+    patience: Annotated[
+        float | None, option(DECODING, help="Stop when this many times the beam width of hypotheses have finished.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Written whole or not at all; `.gz` too.", metavar="FILE")
+    n_best: Annotated[
+        int, option(DECODING, help="Translations per sentence, printed as number ||| text ||| score.")
+    ] = 1,
+    min_length: Annotated[int, option(DECODING, help="Minimum number of target tokens per sentence.")] = 1,
+    max_length: Annotated[
+        int | None, option(DECODING, help="Maximum number of target tokens; source length + 50 by default.")
     ] = None,
-    ensemble: Annotated[
-        list[Path] | None, typer.Option(help="Another model that votes on every token; may be repeated.")
-    ] = None,
-    beam: Annotated[int, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="How far longer sentences are favoured.")] = 0.6,
-    coverage_penalty: Annotated[float, typer.Option(help="What leaving source words unattended costs.")] = 0.0,
-    patience: Annotated[float | None, typer.Option(help="Stop after so many times the beam have ended.")] = None,
-    nbest: Annotated[int, typer.Option(help="Translations of each sentence, as `number ||| text ||| score`.")] = 1,
-    min_length: Annotated[int, typer.Option(help="Tokens of a sentence at least.")] = 1,
-    max_length: Annotated[int | None, typer.Option(help="Tokens at most; 50 more than the source without it.")] = None,
-    prefix: Annotated[str, typer.Option(help="How the translation of every line begins.")] = "",
-    suppress: Annotated[list[str] | None, typer.Option(help="A word not to be written; may be repeated.")] = None,
+    prefix: Annotated[str, option(DECODING, help="Text that every translation starts with.", metavar="TEXT")] = "",
+    suppress: Suppress = None,
     copy_unknown: Annotated[
-        bool, typer.Option("--copy-unknown", help="Put the source's word where the vocabulary has none.")
+        bool, option(DECODING, "--copy-unknown", help="Replace unknown tokens by the aligned source words.")
     ] = False,
-    split: Annotated[bool, typer.Option(help="Translate the sentences of a line one by one.")] = True,
-    longest: Annotated[int, typer.Option(min=1, help="Tokens past which a sentence is split at punctuation.")] = 250,
+    split: Annotated[bool, option(DATA, help="Split lines into sentences and translate them one by one.")] = True,
+    max_source_length: Annotated[
+        int, option(DATA, min=1, help="Longer sentences, in tokens, are split at punctuation.")
+    ] = 250,
     engine: Engine = "auto",
     precision: Precision = "int8",
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line: tokens, scores, alignments, alternatives.")
+        bool, option(OUTPUT, "--json", help="Print JSON Lines with tokens, scores, alignments and alternatives.")
     ] = False,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Give an empty line for one that is not UTF-8.")
-    ] = False,
+    skip_invalid: SkipInvalid = False,
     verbose: Verbose = False,
 ) -> None:
-    """Translate lines: standard input to standard output, or file to file, one for one and in order."""
+    """Translate the lines of stdin or a file, one output line per input line, in order."""
     from regard.api import load
     from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
     from regard.decoding.translator import check_parses
     from regard.errors import ConfigError
 
     log_engine_choice(verbose)
-    check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
-    check_choice("--precision", precision, ("int8", "float32"))
-    for option, text in (("--prefix", prefix), *(("--suppress", word) for word in suppress or [])):
-        check_text(option, text)
-    wish = TranslationOptions(
+    check_engine(engine, precision)
+    check_text("--prefix", prefix, empty=True)
+    for word in suppress or []:
+        check_text("--suppress", word)
+    options = TranslationOptions(
         SearchOptions(
-            beam, length_penalty, coverage_penalty, patience, nbest, OutputConstraints(min_length, max_length)
+            beam, length_penalty, coverage_penalty, patience, n_best, OutputConstraints(min_length, max_length)
         ),
         split,
-        longest,
+        max_source_length,
         prefix,
         tuple(suppress or ()),
         scored=as_json,
@@ -82,69 +108,67 @@ def run(
         copy_unknown=copy_unknown,
     )
     if parses == input == "-":
-        raise ConfigError("standard input (-) can be read only once; give the lines or their parses as a file.")
+        raise ConfigError("standard input (-) can be read only once; pass the lines or their parses as a file.")
     loaded = load(model, *(ensemble or []))
-    ready = loaded.translator(wish, engine=engine, precision=precision)  # type: ignore[arg-type]
+    translator = loaded.translator(options, engine=engine, precision=precision)  # type: ignore[arg-type]
     check_parses(loaded.config.model, given=parses is not None)
-    write = _as_json if as_json else _n_best if nbest > 1 else _as_text
-    translate_lines(ready, wish, input, output, write, skip_invalid=skip_invalid, parses=parses)
+    format_line = _as_json if as_json else _as_n_best if n_best > 1 else _as_text
+    _translate_lines(translator, options, input, output, format_line, skip_invalid=skip_invalid, parses=parses)
 
 
-def translate_lines(
-    ready: Any,
-    wish: "TranslationOptions",
+def _translate_lines(
+    translator: "Translator",
+    options: "TranslationOptions",
     input: str,
     output: Path | None,
-    write: Any,
+    format_line: "Callable[[Translation, int], str]",
     *,
     skip_invalid: bool,
     parses: str | None = None,
 ) -> None:
-    """Translate the lines of a file or of standard input, as many at a time as have come."""
+    """Translate the lines of a file or of stdin, in batches of the lines that have arrived."""
     from regard.cli.output import open_output, progress_bar
     from regard.data.lines import InvalidLines, read_lines
     from regard.data.prefetch import prefetch
 
-    if input == "-" and sys.stdin is not None and sys.stdin.isatty():
-        print("Type a sentence and Enter; Ctrl-D ends.", file=sys.stderr)
-    faults = InvalidLines(skip_invalid)
+    prompt_if_terminal("Type a sentence and press Enter; Ctrl-D ends.", input)
+    invalid = InvalidLines(skip_invalid)
     parts = 0
-    with open_output(output) as put, progress_bar(input, output) as went:
-        for rows in prefetch(_with_parses(read_lines(input, faults), parses, faults), TOGETHER):
-            several = [line for line, _ in rows]
+    with open_output(output) as write, progress_bar(input, output) as advance:
+        for rows in prefetch(_with_parses(read_lines(input, invalid), parses, invalid), LINES_PER_BATCH):
+            lines = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None
-            found: list[Translation] = ready.translate([line.text or "" for line in several], wish, trees)
-            put(write(translation, line.number) for translation, line in zip(found, several, strict=True))
-            parts += sum(translation.pieces for translation in found)
-            went(several)
-    for reason, count in faults.counts.items():
-        print(f"regard: {count:,} lines skipped: {reason}. {faults.examples[reason]}", file=sys.stderr)
+            translations = translator.translate([line.text or "" for line in lines], options, trees)
+            write(format_line(translation, line.number) for translation, line in zip(translations, lines, strict=True))
+            parts += sum(translation.pieces for translation in translations)
+            advance(lines)
+    report_skipped_lines(invalid)
     if parts:
         print(f"regard: sentences that were too long were translated in {parts:,} parts.", file=sys.stderr)
 
 
 def _with_parses(
-    lines: "Iterator[Line]", parses: str | None, faults: "InvalidLines"
+    lines: "Iterator[Line]", parses: str | None, invalid: "InvalidLines"
 ) -> "Iterator[tuple[Line, Parse | None]]":
-    """Lines, each with its parse where there are any."""
+    """Pair lines with their parses, or with None."""
     if parses is None:
         return ((line, None) for line in lines)
     from regard.data.readers.conllu import read_conllu
     from regard.data.readers.parses import zip_parses
 
-    return zip_parses(lines, lambda line: line, read_conllu([parses], faults), parses, faults)
+    return zip_parses(lines, lambda line: line, read_conllu([parses], invalid), parses, invalid)
 
 
 def _as_text(translation: "Translation", number: int) -> str:
     return to_one_line(translation.text)
 
 
-def _n_best(translation: "Translation", number: int) -> str:
-    """As Moses writes it; of a line with several sentences, the alternatives of each in turn."""
+def _as_n_best(translation: "Translation", number: int) -> str:
+    """Format alternatives as Moses does; of a line with several sentences, those of each sentence in turn."""
     rows = [
-        f"{number} ||| {to_one_line(one.text)} ||| {one.score:.{DIGITS}f}"
+        f"{number} ||| {to_one_line(alternative.text)} ||| {alternative.score:.{DIGITS}f}"
         for sentence in translation.sentences
-        for one in sentence.alternatives
+        for alternative in sentence.alternatives
     ]
     return "\n".join(rows) if rows else f"{number} |||  ||| 0"
 
