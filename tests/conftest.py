@@ -10,8 +10,14 @@ import torch
 from hypothesis import settings
 
 from random_models import translator, writer  # noqa: F401  # fixtures
-from served_encoders import encoders, reading  # noqa: F401  # fixtures
-from served_models import folders, models, recurrent, server  # noqa: F401  # fixtures
+from served_models import (  # noqa: F401  # fixtures
+    encoder_server,
+    loaded_encoders,
+    loaded_models,
+    model_folders,
+    recurrent_models,
+    server,
+)
 
 settings.register_profile("regard", deadline=None, derandomize=True, max_examples=25, database=None)
 settings.load_profile("regard")

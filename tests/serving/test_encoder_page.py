@@ -1,4 +1,4 @@
-"""The page with encoders: the first view is the thing itself, and the walk goes as far as an encoder does."""
+"""The page with loaded_encoders: the first view is the thing itself, and the walk goes as far as an encoder does."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,9 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from browsers import browser
-from pages import wait_for_view, walk_steps
+from pages import arrived, walk
 from regard.serving.loaded_models import LoadedModel
-from servers import Running
+from servers import RunningServer
 
 TEXT = "w16 w22 w17 w5"
 ATTENTION = "tokens embedding positions projection scores sum heads kinds residual feed_forward"
@@ -36,8 +36,8 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(chromium: Browser, reading: Running) -> Iterator[Page]:
-    context = chromium.new_context(base_url=reading.url, viewport={"width": 1280, "height": 900})
+def page(chromium: Browser, encoder_server: RunningServer) -> Iterator[Page]:
+    context = chromium.new_context(base_url=encoder_server.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE)
     found, failed, asked = context.new_page(), list[str](), list[str]()
     found.on("pageerror", lambda error: failed.append(str(error)))
@@ -47,21 +47,23 @@ def page(chromium: Browser, reading: Running) -> Iterator[Page]:
     context.close()
     assert failed == []
     assert asked, "the page was loaded"
-    assert all(url.startswith((f"{reading.url}/", "data:", "blob:")) for url in asked), "a request left the origin"
+    assert all(url.startswith((f"{encoder_server.url}/", "data:", "blob:")) for url in asked), (
+        "a request left the origin"
+    )
 
 
 def visit(page: Page, place: str, model: str, text: str | None = None) -> None:
     text = TEXTS.get(model, TEXT) if text is None else text
     page.goto("about:blank")
     page.goto(f"/#{place}?model={model}&text={quote(text)}")
-    wait_for_view(page)
+    arrived(page)
 
 
-def test_labels_appear_while_one_types(page: Page, encoders: dict[str, LoadedModel]) -> None:
+def test_labels_appear_while_one_types(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "mood", "")
     expect(page.locator("#target")).to_have_text("It knows 3 labels: bad, good, so-so.")
     page.locator("#source").press_sequentially(TEXT)
-    (theirs,) = encoders["mood"].model.classifications([TEXT])
+    (theirs,) = loaded_encoders["mood"].model.classifications([TEXT])
     expect(page.locator(".verdict-label")).to_have_text(theirs.label)
     shown = page.locator("[data-label]").evaluate_all(
         "all => all.map(one => [one.dataset.label, Number(one.dataset.probability)])"
@@ -70,24 +72,24 @@ def test_labels_appear_while_one_types(page: Page, encoders: dict[str, LoadedMod
     assert dict(shown) == pytest.approx(theirs.probabilities, abs=1e-5)
     page.locator("summary", has_text="A pair of texts").click()
     page.locator("#second").fill("w9")
-    (pair,) = encoders["mood"].model.classifications([(TEXT, "w9")])
+    (pair,) = loaded_encoders["mood"].model.classifications([(TEXT, "w9")])
     expect(page.locator(f'[data-label="{pair.label}"]')).to_have_attribute(
         "data-probability", str(round(pair.probability, 6))
     )
     assert quote(f"{TEXT}\tw9").replace("%20", "+") in page.url, "the link has both texts"
 
 
-def test_words_stand_with_their_tags(page: Page, encoders: dict[str, LoadedModel]) -> None:
+def test_words_stand_with_their_tags(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "names", "(w16 w22)")
     shown = page.locator("[data-tag]").evaluate_all("all => all.map(one => [one.textContent, one.dataset.tag])")
-    assert shown == [list(pair) for pair in encoders["names"].model.tag([["(", "w16", "w22", ")"]])[0]]
+    assert shown == [list(pair) for pair in loaded_encoders["names"].model.tag([["(", "w16", "w22", ")"]])[0]]
     page.locator("#apart").uncheck()
     expect(page.locator("[data-tag]")).to_have_count(2)
 
 
-def test_a_hole_gives_its_candidates_and_takes_one(page: Page, encoders: dict[str, LoadedModel]) -> None:
+def test_a_hole_gives_its_candidates_and_takes_one(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "holes")
-    theirs = encoders["holes"].model.fill(TEXTS["holes"], best=10)
+    theirs = loaded_encoders["holes"].model.fill(TEXTS["holes"], best=10)
     expect(page.locator(".filled")).to_have_text([hole[0].text for hole in theirs.holes])
     page.locator(".filled").nth(1).click()
     expect(page.locator(".detail code")).to_have_text([guess.text for guess in theirs.holes[1]])
@@ -99,9 +101,11 @@ def test_a_hole_gives_its_candidates_and_takes_one(page: Page, encoders: dict[st
 
 
 @pytest.mark.parametrize("model", ["vectors", "elmo"])
-def test_two_texts_are_as_near_as_their_vectors(page: Page, encoders: dict[str, LoadedModel], model: str) -> None:
+def test_two_texts_are_as_near_as_their_vectors(
+    page: Page, loaded_encoders: dict[str, LoadedModel], model: str
+) -> None:
     visit(page, "use", model)
-    one, other = encoders[model].model.embed(["w16 w22", "w17"], normalise=True)
+    one, other = loaded_encoders[model].model.embed(["w16 w22", "w17"], normalise=True)
     shown = float(page.locator("[data-cosine]").get_attribute("data-cosine") or "nan")
     assert shown == pytest.approx(float(np.dot(one, other)), abs=1e-5)
 
@@ -110,7 +114,7 @@ def test_two_texts_are_as_near_as_their_vectors(page: Page, encoders: dict[str, 
 def test_every_step_of_an_encoder_can_be_walked(page: Page, model: str) -> None:
     visit(page, "look", model)
     walked = []
-    for step in walk_steps(page):
+    for step in walk(page):
         walked.append(step)
         assert page.locator(".map").get_by_text("cross").count() == 0
         checked = page.locator(".sum[data-theirs]").count()
@@ -119,8 +123,10 @@ def test_every_step_of_an_encoder_can_be_walked(page: Page, model: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_stands_in_anyones_way(chromium: Browser, reading: Running, scheme: Any) -> None:
-    context = chromium.new_context(base_url=reading.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
+def test_nothing_serious_stands_in_anyones_way(chromium: Browser, encoder_server: RunningServer, scheme: Any) -> None:
+    context = chromium.new_context(
+        base_url=encoder_server.url, viewport={"width": 320, "height": 640}, color_scheme=scheme
+    )
     page, axe = context.new_page(), Axe()
     places = [
         *(("use", model) for model in STEPS),

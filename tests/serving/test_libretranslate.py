@@ -1,4 +1,4 @@
-"""LibreTranslate's protocol: its clients work, and what goes wrong is said in its words."""
+"""LibreTranslate's protocol: its client works, and errors have its messages."""
 
 import time
 from collections.abc import Awaitable
@@ -9,64 +9,71 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 from starlette.requests import Request
 
-from regard.serving.html_text import Page
-from regard.serving.languages import Detected
+from regard.serving.html_text import HtmlText
+from regard.serving.languages import LanguageGuess
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.routes import libretranslate
 from regard.serving.service import Service
-from regard.serving.streaming import wait_for_answer
-from servers import Echo, Running, running
+from regard.serving.streaming import wait_for_result
+from servers import RunningServer, UppercaseModel, run_server
 
 
-def asked(q: Any = "w4 w5", source: Any = "en", target: Any = "it", **more: Any) -> dict[str, Any]:
+def body(q: Any = "w4 w5", source: Any = "en", target: Any = "it", **more: Any) -> dict[str, Any]:
     return {"q": q, "source": source, "target": target, **more}
 
 
-def test_its_python_client_works(server: Running, models: list[LoadedModel]) -> None:
+def test_its_python_client_works(server: RunningServer, loaded_models: list[LoadedModel]) -> None:
     client = LibreTranslateAPI(server.url)
-    (alone,) = models[0].model.translate(["w4 w5 w6"])
-    assert client.translate("w4 w5 w6", "en", "it") == alone
+    (expected,) = loaded_models[0].model.translate(["w4 w5 w6"])
+    assert client.translate("w4 w5 w6", "en", "it") == expected
     assert client.languages() == [
         {"code": "en", "name": "English", "targets": ["it"]},
         {"code": "it", "name": "Italian", "targets": ["en"]},
     ]
-    assert {one["language"] for one in client.detect("w4 w5")} == {"en", "it"}
+    assert {guess["language"] for guess in client.detect("w4 w5")} == {"en", "it"}
 
 
-def test_json_and_forms_say_the_same(server: Running) -> None:
-    as_json = server.post("/translate", asked()).json()
-    assert as_json == server.post("/translate", data=asked()).json()
-    assert as_json == server.post("/translate", files={key: (None, value) for key, value in asked().items()}).json()
-    assert as_json == server.post("/translate", params=asked()).json()
+def test_json_forms_and_query_strings_are_equal(server: RunningServer) -> None:
+    as_json = server.post("/translate", body()).json()
+    assert as_json == server.post("/translate", data=body()).json()
+    assert as_json == server.post("/translate", files={key: (None, value) for key, value in body().items()}).json()
+    assert as_json == server.post("/translate", params=body()).json()
     assert list(as_json) == ["translatedText"]
 
 
-def test_a_list_is_answered_with_a_list(server: Running) -> None:
-    both = server.post("/translate", asked(["w4 w5", "w20"])).json()["translatedText"]
-    assert both == [server.post("/translate", asked(q)).json()["translatedText"] for q in ("w4 w5", "w20")]
+def test_files_of_a_multipart_form_are_ignored(server: RunningServer) -> None:
+    parts: dict[str, Any] = {key: (None, value) for key, value in body().items()}
+    parts["file"] = ("picture.png", b"\x89PNG\xff", "image/png")
+    assert server.post("/translate", files=parts).json() == server.post("/translate", body()).json()
 
 
-def test_each_pair_of_languages_has_its_model(server: Running, models: list[LoadedModel]) -> None:
-    for model in models[:2]:
-        (alone,) = model.model.translate(["w7 w8"])
-        found = server.post("/translate", asked("w7 w8", model.source, model.target)).json()
-        assert found["translatedText"] == alone
+def test_a_list_gets_a_list(server: RunningServer) -> None:
+    both = server.post("/translate", body(["w4 w5", "w20"])).json()["translatedText"]
+    assert both == [server.post("/translate", body(q)).json()["translatedText"] for q in ("w4 w5", "w20")]
 
 
-def test_lines_stay_lines(server: Running) -> None:
+def test_languages_select_the_model(server: RunningServer, loaded_models: list[LoadedModel]) -> None:
+    for model in loaded_models[:2]:
+        (expected,) = model.model.translate(["w7 w8"])
+        response = server.post("/translate", body("w7 w8", model.source_language, model.target_language)).json()
+        assert response["translatedText"] == expected
+
+
+def test_line_breaks_are_preserved(server: RunningServer) -> None:
     lines = ["w4 w5", "", "w20 w21", ""]
-    found = server.post("/translate", asked("\n".join(lines))).json()["translatedText"].split("\n")
-    alone = [server.post("/translate", asked(line)).json()["translatedText"] if line else "" for line in lines]
-    assert found == alone
+    translated = server.post("/translate", body("\n".join(lines))).json()["translatedText"].split("\n")
+    assert translated == [
+        server.post("/translate", body(line)).json()["translatedText"] if line else "" for line in lines
+    ]
 
 
-def test_tags_stay_and_text_cannot_become_one(server: Running) -> None:
+def test_html_tags_are_preserved_and_text_is_escaped(server: RunningServer) -> None:
     html = '<p class="a">w4 <b>w5</b> &amp; w6</p><script>let w7 = "w8";</script><!-- w9 -->\n'
-    found = server.post("/translate", asked(html, format="html")).json()["translatedText"]
-    assert found.startswith('<p class="a">')
-    assert found.endswith('</p><script>let w7 = "w8";</script><!-- w9 -->\n')
-    assert found.count("<b>") == found.count("</b>") == 1
+    translated = server.post("/translate", body(html, format="html")).json()["translatedText"]
+    assert translated.startswith('<p class="a">')
+    assert translated.endswith('</p><script>let w7 = "w8";</script><!-- w9 -->\n')
+    assert translated.count("<b>") == translated.count("</b>") == 1
 
 
 @pytest.mark.parametrize(
@@ -80,59 +87,61 @@ def test_tags_stay_and_text_cannot_become_one(server: Running) -> None:
         ("w4<!-- w5", ["w4"]),
     ],
 )
-def test_what_is_text_in_a_page_is_told_as_browsers_do(html: str, texts: list[str]) -> None:
-    page = Page(html)
-    assert page.texts == texts
-    assert unescape(page.filled(texts)) == html
+def test_html_is_parsed_as_in_browsers(html: str, texts: list[str]) -> None:
+    parsed = HtmlText(html)
+    assert parsed.texts == texts
+    assert unescape(parsed.replace(texts)) == html
 
 
 @pytest.mark.parametrize("piece", ["<!--", "<script>", "<pre", "<code></cod", "<a '\"'", '<a "', "<", "</script "])
-def test_no_page_keeps_the_server_busy(piece: str) -> None:
-    began = time.thread_time()
-    Page(piece * (200_000 // len(piece)))
-    assert time.thread_time() - began < 5  # where it took time that grows with the square, it was minutes
+def test_no_html_takes_quadratic_time(piece: str) -> None:
+    start = time.thread_time()
+    HtmlText(piece * (200_000 // len(piece)))
+    assert time.thread_time() - start < 5  # quadratic time would take minutes
 
 
-def test_all_models_of_a_request_share_its_deadline(models: list[LoadedModel], monkeypatch: pytest.MonkeyPatch) -> None:
-    german, english = Echo(models[0]), Echo(models[1])
-    german.source, english.source, english.target = "de", "en", "it"
-    given: list[float] = []
+def test_all_models_of_a_request_share_its_timeout(
+    loaded_models: list[LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    german, english = UppercaseModel(loaded_models[0]), UppercaseModel(loaded_models[1])
+    german.source_language, english.source_language, english.target_language = "de", "en", "it"
+    timeouts: list[float] = []
 
-    async def watched(request: Request, answer: Awaitable[Any], deadline: float, told: float) -> Any:
-        given.append(deadline)
-        assert told == 5
-        return await wait_for_answer(request, answer, deadline, told)
+    async def recorded(request: Request, result: Awaitable[Any], timeout: float, total_timeout: float) -> Any:
+        timeouts.append(timeout)
+        assert total_timeout == 5
+        return await wait_for_result(request, result, timeout, total_timeout)
 
-    monkeypatch.setattr(libretranslate, "wait_for_answer", watched)
-    monkeypatch.setattr(libretranslate, "detect", lambda text, _: [Detected(text[:2], 100.0)])
-    with running(Service([german, english], Limits(deadline=5))) as server:
-        found = server.post("/translate", asked(["de w4", "en w5"], "auto")).json()
-    assert found["translatedText"] == ["DE W4", "EN W5"]
-    assert 5 >= given[0] > given[1]
-
-
-def test_alternatives_are_other_texts(server: Running) -> None:
-    found = server.post("/translate", asked("w4 w5 w6", alternatives=3)).json()
-    assert 1 <= len(found["alternatives"]) <= 3
-    assert len({found["translatedText"], *found["alternatives"]}) == 1 + len(found["alternatives"])
-    several = server.post("/translate", asked(["w4", "w5"], alternatives="1")).json()
-    assert [isinstance(one, list) for one in several["alternatives"]] == [True, True]
+    monkeypatch.setattr(libretranslate, "wait_for_result", recorded)
+    monkeypatch.setattr(libretranslate, "detect_language", lambda text, _: [LanguageGuess(text[:2], 100.0)])
+    with run_server(Service([german, english], Limits(timeout=5))) as server:
+        response = server.post("/translate", body(["de w4", "en w5"], "auto")).json()
+    assert response["translatedText"] == ["DE W4", "EN W5"]
+    assert 5 >= timeouts[0] > timeouts[1]
 
 
-def test_auto_tells_what_it_took_the_text_for(server: Running) -> None:
-    found = server.post("/translate", asked(source="auto", target="it")).json()
-    assert found["detectedLanguage"]["language"] == "en"
-    assert 0 <= found["detectedLanguage"]["confidence"] <= 100
-    several = server.post("/translate", asked(["w4", "w5"], source="auto")).json()
-    assert len(several["detectedLanguage"]) == 2
+def test_alternatives_differ(server: RunningServer) -> None:
+    response = server.post("/translate", body("w4 w5 w6", alternatives=3)).json()
+    assert 1 <= len(response["alternatives"]) <= 3
+    assert len({response["translatedText"], *response["alternatives"]}) == 1 + len(response["alternatives"])
+    response = server.post("/translate", body(["w4", "w5"], alternatives="1")).json()
+    assert [isinstance(alternatives, list) for alternatives in response["alternatives"]] == [True, True]
 
 
-def test_unknown_words_are_doubted(server: Running) -> None:
+def test_auto_returns_the_detected_language(server: RunningServer) -> None:
+    response = server.post("/translate", body(source="auto", target="it")).json()
+    assert response["detectedLanguage"]["language"] == "en"
+    assert 0 <= response["detectedLanguage"]["confidence"] <= 100
+    response = server.post("/translate", body(["w4", "w5"], source="auto")).json()
+    assert len(response["detectedLanguage"]) == 2
+
+
+def test_unknown_words_lower_the_confidence(server: RunningServer) -> None:
     known, unknown = (server.post("/detect", {"q": q}).json()[0]["confidence"] for q in ("w4 w5", "w4 elsewhere"))
     assert unknown == known / 2
 
 
-def test_front_ends_are_told_what_they_need(server: Running) -> None:
+def test_front_ends_get_their_settings(server: RunningServer) -> None:
     assert server.get("/frontend/settings").json() == {
         "apiKeys": False,
         "charLimit": 20_000,
@@ -147,56 +156,58 @@ def test_front_ends_are_told_what_they_need(server: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("fields", "message"),
     [
         ({}, "Invalid request: missing q parameter"),
-        (asked(""), "Invalid request: missing q parameter"),
-        (asked([]), "Invalid request: missing q parameter"),
-        (asked(source=None), "Invalid request: missing source parameter"),
-        (asked(target=""), "Invalid request: missing target parameter"),
-        (asked(7), "Invalid request: q parameter is not a text or a list of texts"),
-        (asked(["w4", {"a": 1}]), "Invalid request: q parameter is not a text or a list of texts"),
-        (asked(source="tlh"), "tlh is not supported"),
-        (asked(target="tlh"), "tlh is not supported"),
-        (asked(target="en"), "English (en) is not available as a target language from English (en)"),
-        (asked(format="docx"), "docx format is not supported"),
-        (asked("w" * 20_001), "Invalid request: request (20001) exceeds text limit (20000)"),
-        (asked(["w4"] * 257), "Invalid request: request (257) exceeds text limit (256)"),
-        (asked(alternatives="many"), "Invalid request: alternatives parameter is not a number"),
-        (asked(alternatives=1e300), "Invalid request: alternatives parameter must be <= 15"),
-        (asked(alternatives=10**30), "Invalid request: alternatives parameter must be <= 15"),
+        (body(""), "Invalid request: missing q parameter"),
+        (body([]), "Invalid request: missing q parameter"),
+        (body(source=None), "Invalid request: missing source parameter"),
+        (body(target=""), "Invalid request: missing target parameter"),
+        ({"q": "w4", "target": "it"}, "Invalid request: missing source parameter"),
+        (body(7), "Invalid request: q parameter is not a text or a list of texts"),
+        (body(["w4", {"a": 1}]), "Invalid request: q parameter is not a text or a list of texts"),
+        (body(source="tlh"), "tlh is not supported"),
+        (body(target="tlh"), "tlh is not supported"),
+        (body(target="en"), "English (en) is not available as a target language from English (en)"),
+        (body(format="docx"), "docx format is not supported"),
+        (body("w" * 20_001), "Invalid request: request (20001) exceeds text limit (20000)"),
+        (body(["w4"] * 257), "Invalid request: request (257) exceeds text limit (256)"),
+        (body(alternatives="many"), "Invalid request: alternatives parameter is not a number"),
+        (body(alternatives=1e300), "Invalid request: alternatives parameter must be <= 15"),
+        (body(alternatives=10**30), "Invalid request: alternatives parameter must be <= 15"),
     ],
 )
-def test_what_is_wrong_is_said_in_its_words(server: Running, content: Any, sentence: str) -> None:
-    found = server.post("/translate", content)
-    assert (found.status_code, found.json()) == (400, {"error": sentence})
+def test_invalid_requests_get_its_messages(server: RunningServer, fields: Any, message: str) -> None:
+    response = server.post("/translate", fields)
+    assert (response.status_code, response.json()) == (400, {"error": message})
 
 
-def test_where_nothing_translates_no_language_is_supported(models: list[LoadedModel]) -> None:
-    with running(Service(models[2:])) as writing:
+def test_without_translators_no_language_is_supported(loaded_models: list[LoadedModel]) -> None:
+    with run_server(Service(loaded_models[2:])) as server:
         for source in ("auto", "en"):
-            found = writing.post("/translate", asked(source=source))
-            assert (found.status_code, found.json()) == (400, {"error": f"{source} is not supported"})
-        assert writing.post("/detect", {"q": "w4"}).json() == []
+            response = server.post("/translate", body(source=source))
+            assert (response.status_code, response.json()) == (400, {"error": f"{source} is not supported"})
+        assert server.post("/detect", {"q": "w4"}).json() == []
 
 
-def test_what_is_not_offered_is_said_in_its_words(server: Running) -> None:
-    for path, sentence in (
+def test_unsupported_routes_get_its_messages(server: RunningServer) -> None:
+    for path, message in (
         ("/translate_file", "Files translation are disabled on this server."),
         ("/suggest", "Suggestions are disabled on this server."),
     ):
-        found = server.post(path)
-        assert (found.status_code, found.json()) == (403, {"error": sentence})
+        response = server.post(path)
+        assert (response.status_code, response.json()) == (403, {"error": message})
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'{"q": "\\ud800"}', b'{"q": NaN}', b"[" * 100_000, b"\xff"])
-def test_what_is_no_json_object_is_refused(server: Running, body: bytes) -> None:
-    found = server.post("/translate", content=body, headers={"content-type": "application/json"})
-    assert (found.status_code, found.json()) == (400, {"error": "Invalid JSON format"})
+@pytest.mark.parametrize("content", [b"{", b"[]", b"null", b'{"q": "\\ud800"}', b'{"q": NaN}', b"[" * 100_000, b"\xff"])
+def test_invalid_json_is_rejected(server: RunningServer, content: bytes) -> None:
+    response = server.post("/translate", content=content, headers={"content-type": "application/json"})
+    assert (response.status_code, response.json()) == (400, {"error": "Invalid JSON format"})
 
 
-def test_a_form_that_is_not_utf8_is_refused(server: Running) -> None:
-    for body, kind in (
+@pytest.mark.parametrize(
+    ("content", "content_type"),
+    [
         (b"q=\xff", "application/x-www-form-urlencoded"),
         (b"q=%ff&source=en", "application/x-www-form-urlencoded"),
         (b"&".join(b"q=1" for _ in range(2000)), "application/x-www-form-urlencoded"),
@@ -204,7 +215,11 @@ def test_a_form_that_is_not_utf8_is_refused(server: Running) -> None:
             b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n\xff\r\n--x--\r\n',
             "multipart/form-data; boundary=x",
         ),
-    ):
-        found = server.post("/translate", content=body, headers={"content-type": kind})
-        sentence = "The form cannot be read; send it as UTF-8, or send JSON."
-        assert (found.status_code, found.json()) == (400, {"error": sentence})
+        (b"q=w4", "multipart/form-data"),
+        (b"--y\r\nnonsense", "multipart/form-data; boundary=x"),
+    ],
+)
+def test_forms_that_cannot_be_read_are_rejected(server: RunningServer, content: bytes, content_type: str) -> None:
+    response = server.post("/translate", content=content, headers={"content-type": content_type})
+    message = "The form cannot be read; send it as UTF-8, or send JSON."
+    assert (response.status_code, response.json()) == (400, {"error": message})

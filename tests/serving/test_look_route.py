@@ -1,4 +1,4 @@
-"""`/v1/look`: what a trace says in Python, it says over HTTP; and it says no more than can be looked at."""
+"""`/v1/look`: traces over HTTP equal those of the Python API; invalid requests get a message."""
 
 from typing import Any
 
@@ -11,184 +11,191 @@ from regard.interpret.trace import Trace
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
-from servers import Running, running
+from servers import RunningServer, run_server
 
 TEXT = "w5 w9 w12"
 
 
 @pytest.fixture(scope="module")
-def trace(models: list[LoadedModel]) -> Trace:
-    return models[0].model.look(TEXT, TranslationOptions(SearchOptions(width=4)))
+def trace(loaded_models: list[LoadedModel]) -> Trace:
+    return loaded_models[0].model.look(TEXT, TranslationOptions(SearchOptions(width=4)))
 
 
 @pytest.fixture(scope="module")
-def outline(server: Running) -> dict[str, Any]:
-    found: dict[str, Any] = server.post("/v1/look", {"text": TEXT}).json()
-    return found
+def outline(server: RunningServer) -> dict[str, Any]:
+    response: dict[str, Any] = server.post("/v1/look", {"text": TEXT}).json()
+    return response
 
 
-def asked(server: Running, outline: dict[str, Any], what: str, **fields: Any) -> Any:
-    found = server.post(f"/v1/look/{what}", {"trace": outline["id"], **fields})
-    assert found.is_success, found.text
-    return found.json()
+def read(server: RunningServer, outline: dict[str, Any], what: str, **fields: Any) -> Any:
+    """Read from the trace of an outline."""
+    response = server.post(f"/v1/look/{what}", {"trace": outline["id"], **fields})
+    assert response.is_success, response.text
+    return response.json()
 
 
-def test_the_outline_is_the_traces(outline: dict[str, Any], trace: Trace) -> None:
-    theirs = trace.outline()
+def test_the_outline_equals_the_traces(outline: dict[str, Any], trace: Trace) -> None:
+    expected = trace.outline()
     assert outline["output"] == trace.output
     assert [step["token"] for step in outline["steps"]] == [step.token for step in trace.steps]
-    assert outline["points"] == theirs["points"]
-    assert outline["model"]["name"] == "en-it", "a folder of the server is nobody's business"
+    assert outline["points"] == expected["points"]
+    assert outline["model"]["name"] == "en-it", "the served name, not the folder"
 
 
-def test_the_same_question_has_the_same_id(server: Running, outline: dict[str, Any]) -> None:
+def test_equal_requests_have_equal_ids(server: RunningServer, outline: dict[str, Any]) -> None:
     assert server.post("/v1/look", {"text": TEXT}).json()["id"] == outline["id"]
     assert server.post("/v1/look", {"text": TEXT, "beam": 1}).json()["id"] != outline["id"]
 
 
-def test_tensors_come_by_address(server: Running, outline: dict[str, Any], trace: Trace) -> None:
+def test_tensors_are_read_by_address(server: RunningServer, outline: dict[str, Any], trace: Trace) -> None:
     at = "decoder.1.cross_attention.weights[2]"
-    found = asked(server, outline, "tensor", at=at)
-    theirs = trace.tensor(at).as_dict()
-    assert found["labels"] == theirs["labels"]
-    assert np.allclose(found["values"], theirs["values"])
-    part = asked(server, outline, "tensor", at=at, rows=[0, 1], columns=[1, 3])
-    assert part["values"] == [found["values"][0][1:3]]
+    response = read(server, outline, "tensor", at=at)
+    expected = trace.tensor(at).as_dict()
+    assert response["labels"] == expected["labels"]
+    assert np.allclose(response["values"], expected["values"])
+    part = read(server, outline, "tensor", at=at, rows=[0, 1], columns=[1, 3])
+    assert part["values"] == [response["values"][0][1:3]]
 
 
-def test_what_may_not_be_looked_at_is_null(server: Running, outline: dict[str, Any]) -> None:
-    masked = asked(server, outline, "tensor", at="decoder.0.attention.masked[0]")["values"]
+def test_masked_values_are_null(server: RunningServer, outline: dict[str, Any]) -> None:
+    masked = read(server, outline, "tensor", at="decoder.0.attention.masked[0]")["values"]
     assert [masked[row][column] is None for row in range(2) for column in range(2)] == [False, True, False, False]
 
 
-def test_matrices_products_and_the_tree_are_the_traces(server: Running, outline: dict[str, Any], trace: Trace) -> None:
-    weight = asked(server, outline, "weight", name="encoder.0.attention.W_q", head=1, columns=[0, 2])
+def test_matrices_products_and_the_tree_equal_the_traces(
+    server: RunningServer, outline: dict[str, Any], trace: Trace
+) -> None:
+    weight = read(server, outline, "weight", name="encoder.0.attention.W_q", head=1, columns=[0, 2])
     assert weight["values"] == trace.weight("encoder.0.attention.W_q", head=1, columns=(0, 2)).as_dict()["values"]
-    product = asked(server, outline, "product", at="encoder.0.attention.q[1]", row=2, column=3)
+    product = read(server, outline, "product", at="encoder.0.attention.q[1]", row=2, column=3)
     assert sum(term["product"] for term in product["terms"]) == pytest.approx(product["value"], abs=1e-5)
-    tree = asked(server, outline, "tree")
+    tree = read(server, outline, "tree")
     assert trace.tree is not None
     assert [node["token_id"] for node in tree["nodes"]] == [node.token_id for node in trace.tree.nodes]
 
 
-def test_every_node_of_the_tree_can_be_looked_into(server: Running, outline: dict[str, Any], trace: Trace) -> None:
+def test_nodes_of_the_tree_have_tokens_and_attention(
+    server: RunningServer, outline: dict[str, Any], trace: Trace
+) -> None:
     assert trace.tree is not None
     for node in trace.tree.nodes[1:8]:
-        found = asked(server, outline, "node", node=node.number, at="decoder.1.cross_attention")
-        assert found["tokens"] == trace.model.target_tokenizer.ids_to_tokens(trace.tree.path(node))
-        assert [sum(row) for row in found["attention"]["values"]] == pytest.approx([1.0] * 4)
+        response = read(server, outline, "node", node=node.number, at="decoder.1.cross_attention")
+        assert response["tokens"] == trace.model.target_tokenizer.ids_to_tokens(trace.tree.path(node))
+        assert [sum(row) for row in response["attention"]["values"]] == pytest.approx([1.0] * 4)
     best = [node for node in trace.tree.nodes if node.on_best_path][2]
-    taken = asked(server, outline, "node", node=best.number, at="decoder.1.cross_attention")["attention"]["values"]
+    taken = read(server, outline, "node", node=best.number, at="decoder.1.cross_attention")["attention"]["values"]
     assert np.allclose(taken, trace.activation("decoder.1.cross_attention.weights")[:, 1], atol=1e-5)
 
 
-def test_hidden_units_that_are_on_are_counted(server: Running, outline: dict[str, Any], trace: Trace) -> None:
-    found = asked(server, outline, "units", layer="decoder.1")
+def test_active_hidden_units_are_counted(server: RunningServer, outline: dict[str, Any], trace: Trace) -> None:
+    response = read(server, outline, "units", layer="decoder.1")
     active = (trace.activation("decoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
-    assert found == {"layer": "decoder.1", "units": 20, "active": active}
+    assert response == {"layer": "decoder.1", "units": 20, "active": active}
 
 
-def test_heads_can_be_switched_off(server: Running, outline: dict[str, Any], trace: Trace) -> None:
-    found = asked(server, outline, "changed", changes=["decoder.1.cross_attention[2]", "encoder.0"])
-    theirs = trace.intervene(Intervention.parse("decoder.1.cross_attention[2]"), Intervention.parse("encoder.0"))
-    assert (found["before"], found["after"], found["first_difference"]) == (
-        theirs.before,
-        theirs.after,
-        theirs.first_difference,
+def test_heads_can_be_switched_off(server: RunningServer, outline: dict[str, Any], trace: Trace) -> None:
+    response = read(server, outline, "intervene", interventions=["decoder.1.cross_attention[2]", "encoder.0"])
+    expected = trace.intervene(Intervention.parse("decoder.1.cross_attention[2]"), Intervention.parse("encoder.0"))
+    assert (response["before"], response["after"], response["first_difference"]) == (
+        expected.before,
+        expected.after,
+        expected.first_difference,
     )
-    assert found["cost"] == pytest.approx(theirs.cost, abs=1e-4)
-    heads = asked(server, outline, "heads")
+    assert response["cost"] == pytest.approx(expected.cost, abs=1e-4)
+    heads = read(server, outline, "heads")
     assert len(heads) == len(trace.head_costs())
     assert heads[0]["name"] == "encoder.0.attention[0]"
 
 
-def test_attention_can_be_told_a_weight_for_each_key_of_a_long_text(server: Running, models: list[LoadedModel]) -> None:
+def test_attention_can_be_overridden_with_a_weight_for_each_key_of_a_long_text(
+    server: RunningServer, loaded_models: list[LoadedModel]
+) -> None:
     text = " ".join(f"w{4 + n % 25}" for n in range(59))
-    found = server.post("/v1/look", {"text": text, "target": "w20 w21"}).json()
-    weights = ",".join(["0.0166667"] * 60)  # of its words, and its end
+    response = server.post("/v1/look", {"text": text, "target": "w20 w21"}).json()
+    weights = ",".join(["0.0166667"] * 60)  # of its words and its end
     change = f"decoder.1.cross_attention={weights}"
     assert len(change) > 600
-    told = asked(server, found, "changed", changes=[change])
-    theirs = (
-        models[0]
+    result = read(server, response, "intervene", interventions=[change])
+    expected = (
+        loaded_models[0]
         .model.look(text, target="w20 w21")
         .intervene(Intervention("decoder", 1, "cross_attention", None, "even"))
     )
-    assert told["cost"] == pytest.approx(theirs.cost, abs=1e-3)
-    assert told["cost"] != 0
+    assert result["cost"] == pytest.approx(expected.cost, abs=1e-3)
+    assert result["cost"] != 0
 
 
-def test_gradients_are_the_traces(server: Running, outline: dict[str, Any], trace: Trace) -> None:
-    found, theirs = asked(server, outline, "gradients"), trace.gradient_norms()
-    assert [part["module"] for part in found["modules"]] == [part.module for part in theirs.modules]
-    assert [part["grad_norm"] for part in found["modules"]] == pytest.approx(
-        [part.grad_norm for part in theirs.modules], rel=1e-3
+def test_gradients_equal_the_traces(server: RunningServer, outline: dict[str, Any], trace: Trace) -> None:
+    response, expected = read(server, outline, "gradients"), trace.gradient_norms()
+    assert [part["module"] for part in response["modules"]] == [part.module for part in expected.modules]
+    assert [part["grad_norm"] for part in response["modules"]] == pytest.approx(
+        [part.grad_norm for part in expected.modules], rel=1e-3
     )
-    assert (found["loss"], found["grad_norm"]) == pytest.approx((theirs.loss, theirs.grad_norm), rel=1e-3)
+    assert (response["loss"], response["grad_norm"]) == pytest.approx((expected.loss, expected.grad_norm), rel=1e-3)
 
 
-def test_words_are_aligned(server: Running, outline: dict[str, Any], trace: Trace) -> None:
-    found = asked(server, outline, "alignment")
-    theirs = trace.alignment()
-    assert found["source"] == [word.text for word in theirs.source]
-    assert [(pair["target"], pair["source"]) for pair in found["pairs"]] == [pair[:2] for pair in theirs.pairs]
+def test_words_are_aligned(server: RunningServer, outline: dict[str, Any], trace: Trace) -> None:
+    response = read(server, outline, "alignment")
+    expected = trace.alignment()
+    assert response["source"] == [word.text for word in expected.source]
+    assert [(pair["target"], pair["source"]) for pair in response["pairs"]] == [pair[:2] for pair in expected.pairs]
 
 
-def test_a_target_can_be_forced(server: Running, models: list[LoadedModel]) -> None:
-    found = server.post("/v1/look", {"text": TEXT, "target": "w20 w21"}).json()
-    assert (found["forced"], found["forced_target"]) == (True, "w20 w21")
-    assert found["target"]["tokens"] == ["w20", "w21", "[EOS]"]
-    assert asked(server, found, "tree") is None
-    refused = server.post("/v1/look/node", {"trace": found["id"], "node": 1})
-    sentence = "This trace has no search tree; trace a translation without a forced target."
-    assert (refused.status_code, refused.json()) == (400, {"error": sentence})
+def test_a_target_can_be_forced(server: RunningServer, loaded_models: list[LoadedModel]) -> None:
+    response = server.post("/v1/look", {"text": TEXT, "target": "w20 w21"}).json()
+    assert (response["forced"], response["forced_target"]) == (True, "w20 w21")
+    assert response["target"]["tokens"] == ["w20", "w21", "[EOS]"]
+    assert read(server, response, "tree") is None
+    refused = server.post("/v1/look/node", {"trace": response["id"], "node": 1})
+    message = "This trace has no search tree; trace a translation without a forced target."
+    assert (refused.status_code, refused.json()) == (400, {"error": message})
 
 
-def test_a_writer_can_be_looked_into(server: Running) -> None:
-    found = server.post("/v1/look", {"text": "w4 w5", "model": "writer", "max_length": 3}).json()
-    assert found["kind"] == "continuation"
-    assert asked(server, found, "tree") is None
-    refused = server.post("/v1/look/alignment", {"trace": found["id"]})
-    sentence = "This network has no cross-attention, so there is nothing to align."
-    assert (refused.status_code, refused.json()) == (400, {"error": sentence})
+def test_a_language_model_can_be_traced(server: RunningServer) -> None:
+    response = server.post("/v1/look", {"text": "w4 w5", "model": "writer", "max_length": 3}).json()
+    assert response["kind"] == "continuation"
+    assert read(server, response, "tree") is None
+    refused = server.post("/v1/look/alignment", {"trace": response["id"]})
+    message = "This network has no cross-attention, so there is nothing to align."
+    assert (refused.status_code, refused.json()) == (400, {"error": message})
 
 
-def test_few_traces_are_kept(models: list[LoadedModel]) -> None:
-    with running(Service(models[:1], Limits(traces=2))) as small:
+def test_the_least_recently_used_trace_is_dropped(loaded_models: list[LoadedModel]) -> None:
+    with run_server(Service(loaded_models[:1], Limits(max_traces=2))) as small:
         ids = [small.post("/v1/look", {"text": text}).json()["id"] for text in ("w4", "w5", "w4", "w6")]
         assert ids[0] == ids[2]
-        assert small.post("/v1/look/tree", {"trace": ids[0]}).is_success, "it was asked again in between"
-        found = small.post("/v1/look/tree", {"trace": ids[1]})
-        sentence = f"The trace {ids[1]!r} is not kept here; ask /v1/look for it again."
-        assert (found.status_code, found.json()) == (404, {"error": sentence})
+        assert small.post("/v1/look/tree", {"trace": ids[0]}).is_success, "it was used in between"
+        response = small.post("/v1/look/tree", {"trace": ids[1]})
+        message = f"The trace {ids[1]!r} is no longer stored; request it again from /v1/look."
+        assert (response.status_code, response.json()) == (404, {"error": message})
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("fields", "message"),
     [
         ({}, "text is missing."),
         ({"text": ""}, "The text is empty; give at least one word."),
         ({"text": "w4", "target": " "}, "The target is empty; give at least one word."),
-        ({"text": "w" * 601}, "characters: 601 is more than this server's limit of 600; ask for less."),
+        ({"text": "w" * 601}, "characters: 601 exceeds this server's limit of 600; reduce it."),
         (
             {"text": "w4", "target": "w" * 601},
-            "characters: 601 is more than this server's limit of 600; ask for less.",
+            "characters: 601 exceeds this server's limit of 600; reduce it.",
         ),
         (
             {"text": "w4", "max_length": 1001},
-            "max_length: 1,001 is more than this server's limit of 1,000; ask for less.",
+            "max_length: 1,001 exceeds this server's limit of 1,000; reduce it.",
         ),
-        ({"text": "w4", "beam": 17}, "beam: 17 is more than this server's limit of 16; ask for less."),
-        ({"text": "w4", "beem": 1}, "beem is not known here (did you mean beam?)."),
+        ({"text": "w4", "beam": 17}, "beam: 17 exceeds this server's limit of 16; reduce it."),
+        ({"text": "w4", "beem": 1}, "Unknown field beem (did you mean beam?)."),
     ],
 )
-def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any, sentence: str) -> None:
-    found = server.post("/v1/look", fields)
-    assert (found.status_code, found.json()) == (400, {"error": sentence})
+def test_texts_that_cannot_be_traced_get_a_message(server: RunningServer, fields: Any, message: str) -> None:
+    response = server.post("/v1/look", fields)
+    assert (response.status_code, response.json()) == (400, {"error": message})
 
 
 @pytest.mark.parametrize(
-    ("what", "fields", "sentence"),
+    ("what", "fields", "message"),
     [
         ("tensor", {"at": "encoder.0"}, "There is no point 'encoder.0' in this network"),
         (
@@ -203,41 +210,45 @@ def test_what_cannot_be_looked_into_gets_a_sentence(server: Running, fields: Any
         (
             "units",
             {"layer": "encoder.7"},
-            "encoder.7: has no hidden units; the layers that have are encoder.0, encoder.1, decoder.0, decoder.1.",
+            "encoder.7: has no hidden units; layers with hidden units are encoder.0, encoder.1, decoder.0, decoder.1.",
         ),
         ("node", {"node": 0}, "There is no node 0; the nodes after the root are 1 to"),
-        ("changed", {"changes": ["everything"]}, "There is no everything to change"),
-        ("changed", {"changes": ["decoder.1.cross_attention=99"]}, "decoder.1.cross_attention=99: there is no key 99"),
-        ("changed", {"changes": []}, "changes = [] List should have at least 1 item"),
+        ("intervene", {"interventions": ["everything"]}, "There is no everything to change"),
         (
-            "changed",
-            {"changes": [f"encoder.0.attention={'0,' * 3989}00"]},  # 8,000 characters
+            "intervene",
+            {"interventions": ["decoder.1.cross_attention=99"]},
+            "decoder.1.cross_attention=99: there is no key 99",
+        ),
+        ("intervene", {"interventions": []}, "interventions = [] List should have at least 1 item"),
+        (
+            "intervene",
+            {"interventions": [f"encoder.0.attention={'0,' * 3989}00"]},  # 8,000 characters
             f"encoder.0.attention={'0,' * 49}0…: has 3990 weights for 4 keys; give one weight for each key.",
         ),
         (
-            "changed",
-            {"changes": [f"encoder.0.attention={'x' * 400}"]},
+            "intervene",
+            {"interventions": [f"encoder.0.attention={'x' * 400}"]},
             f"'encoder.0.attention={'x' * 99}…' names no part to change; write",
         ),
         (
-            "changed",
-            {"changes": [f"encoder.0.attention={'0,' * 3990}0"]},
-            f'changes.0 = "encoder.0.attention={"0," * 19}… String should have at most 8000 characters.',
+            "intervene",
+            {"interventions": [f"encoder.0.attention={'0,' * 3990}0"]},
+            f'interventions.0 = "encoder.0.attention={"0," * 19}… String should have at most 8000 characters.',
         ),
     ],
 )
-def test_what_is_not_there_gets_a_sentence(
-    server: Running, outline: dict[str, Any], what: str, fields: Any, sentence: str
+def test_invalid_reads_get_a_message(
+    server: RunningServer, outline: dict[str, Any], what: str, fields: Any, message: str
 ) -> None:
-    found = server.post(f"/v1/look/{what}", {"trace": outline["id"], **fields})
-    assert found.status_code == 400
-    assert found.json()["error"].startswith(sentence)
+    response = server.post(f"/v1/look/{what}", {"trace": outline["id"], **fields})
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(message)
 
 
-def test_what_is_served_is_told_with_its_card(server: Running) -> None:
-    found = server.get("/v1/about").json()
-    assert [model["name"] for model in found["models"]] == ["en-it", "it-en", "writer"]
-    first = found["models"][0]
+def test_models_are_described_with_their_cards(server: RunningServer) -> None:
+    response = server.get("/v1/about").json()
+    assert [model["name"] for model in response["models"]] == ["en-it", "it-en", "writer"]
+    first = response["models"][0]
     assert (first["source"]["name"], first["target"]["name"]) == ("English", "Italian")
     assert "Encoder-decoder" in first["card"]
     assert first["settings"]["width"] == 24

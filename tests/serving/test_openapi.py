@@ -1,4 +1,4 @@
-"""Whatever is sent to the API, by its own description or against it, nothing breaks; and the description is kept."""
+"""Random requests, valid and invalid, never break the server, and responses match the OpenAPI document."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,22 +17,24 @@ from schemathesis.specs.openapi.checks import (
 
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
-from servers import PATIENCE, Running, running
+from servers import TEST_TIMEOUT, RunningServer, run_server
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-QUIET = settings(max_examples=30, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-BRIEF = settings(QUIET, max_examples=12)
-ABOUT_TRACES = ["tensor", "weight", "product", "units", "tree", "node", "alignment", "heads", "changed"]
-Known = st.SearchStrategy[dict[str, Any]]
+MANY = settings(max_examples=30, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+FEW = settings(MANY, max_examples=12)
+TRACE_ROUTES = ["tensor", "weight", "product", "units", "tree", "node", "alignment", "heads", "intervene", "gradients"]
+Fields = st.SearchStrategy[dict[str, Any]]
+
+
+def operation(server: RunningServer, route: str, method: str = "POST") -> Any:
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")[route][method]
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("route", ["/translate", "/v1/translate", "/v1/completions", "/detect", "/v1/look"])
-def test_nothing_that_is_sent_breaks_the_server(server: Running, route: str, mode: GenerationMode) -> None:
-    operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")[route]["POST"]
-
-    @QUIET
-    @given(case=operation.as_strategy(generation_mode=mode))
+def test_random_requests(server: RunningServer, route: str, mode: GenerationMode) -> None:
+    @MANY
+    @given(case=operation(server, route).as_strategy(generation_mode=mode))
     def send(case: "Case[Any]") -> None:
         case.call_and_validate(checks=CHECKS)
 
@@ -41,74 +43,73 @@ def test_nothing_that_is_sent_breaks_the_server(server: Running, route: str, mod
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("route", ["/v1/classify", "/v1/tag", "/v1/fill", "/v1/embeddings", "/v1/look"])
-def test_nothing_that_is_sent_breaks_encoders(reading: Running, route: str, mode: GenerationMode) -> None:
-    operation = schemathesis.openapi.from_url(f"{reading.url}/openapi.json")[route]["POST"]
-
-    @QUIET
-    @given(case=operation.as_strategy(generation_mode=mode))
+def test_random_requests_to_encoders(encoder_server: RunningServer, route: str, mode: GenerationMode) -> None:
+    @MANY
+    @given(case=operation(encoder_server, route).as_strategy(generation_mode=mode))
     def send(case: "Case[Any]") -> None:
-        answer = case.call()
-        late = answer.status_code == 504  # a deadline of its own choice has passed, which is no failure
-        case.validate_response(answer, checks=CHECKS[1:] if late else CHECKS)
+        response = case.call()
+        timed_out = response.status_code == 504  # the request's own timeout, which is not a failure
+        case.validate_response(response, checks=CHECKS[1:] if timed_out else CHECKS)
 
     send()
 
 
 @pytest.fixture(scope="module")
-def looking(
-    models: list[LoadedModel], recurrent: dict[str, LoadedModel], encoders: dict[str, LoadedModel]
-) -> Iterator[tuple[Running, Known]]:
-    """A server that keeps a trace of every kind of model, and what can be asked about them."""
-    kinds = [models[0], models[2], *recurrent.values(), *(encoders[name] for name in ("mood", "names", "elmo"))]
-    with running(Service(kinds)) as found:
-        asked = [{"text": "w5 w9 w12", "model": model.name, "max_length": 4} for model in kinds]
-        asked.append({"text": "w5 w9", "target": "w7"})
-        yield found, st.one_of(*(known(found.post("/v1/look", fields).json()) for fields in asked))
+def traces(
+    loaded_models: list[LoadedModel],
+    recurrent_models: dict[str, LoadedModel],
+    loaded_encoders: dict[str, LoadedModel],
+) -> Iterator[tuple[RunningServer, Fields]]:
+    """A server that stores a trace of every kind of model, and valid fields for requests about them."""
+    encoders = [loaded_encoders[name] for name in ("mood", "names", "elmo")]
+    models = [loaded_models[0], loaded_models[2], *recurrent_models.values(), *encoders]
+    with run_server(Service(models)) as server:
+        bodies = [{"text": "w5 w9 w12", "model": model.name, "max_length": 4} for model in models]
+        bodies.append({"text": "w5 w9", "target": "w7"})
+        yield server, st.one_of(*(trace_fields(server.post("/v1/look", body).json()) for body in bodies))
 
 
-def known(outline: dict[str, Any]) -> Known:
-    """Fields that mean something about a trace, most of the time."""
+def trace_fields(outline: dict[str, Any]) -> Fields:
+    """Fields that are mostly valid for a trace."""
     points = [point["name"] for point in outline["points"]]
-    places = st.sampled_from([*points, *sorted({name.rpartition(".")[0] for name in points})])
+    modules = st.sampled_from([*points, *sorted({name.rpartition(".")[0] for name in points})])
     heads, number = st.sampled_from(["", "[0]", "[3]"]), st.integers(0, 4)
     span = st.tuples(number, number).map(list)
-    change = st.builds("{}{}{}".format, places, heads, st.sampled_from(["", "=even", "=1"]))
+    intervention = st.builds("{}{}{}".format, modules, heads, st.sampled_from(["", "=even", "=1"]))
     fields = {
         "trace": st.just(outline["id"]),
-        "at": st.builds("{}{}{}".format, places, heads, st.sampled_from(["", "@0", "@2"])),
+        "at": st.builds("{}{}{}".format, modules, heads, st.sampled_from(["", "@0", "@2"])),
         "layer": st.sampled_from(sorted({f"{point['stack']}.{point['layer']}" for point in outline["points"]})),
         "name": st.sampled_from([matrix["name"] for matrix in outline["matrices"]]),
-        "changes": st.lists(change, min_size=1, max_size=2),
+        "interventions": st.lists(intervention, min_size=1, max_size=2),
     }
     numbers = {"row": number, "column": number, "node": number, "head": number, "rows": span, "columns": span}
     return st.fixed_dictionaries(fields, optional=numbers)
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-@pytest.mark.parametrize("what", ABOUT_TRACES)
-def test_nothing_that_is_asked_about_a_trace_breaks_it(
-    looking: tuple[Running, Known], what: str, mode: GenerationMode
-) -> None:
-    server, questions = looking
-    operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")[f"/v1/look/{what}"]["POST"]
+@pytest.mark.parametrize("name", TRACE_ROUTES)
+def test_random_requests_about_traces(traces: tuple[RunningServer, Fields], name: str, mode: GenerationMode) -> None:
+    server, valid_fields = traces
+    cases = operation(server, f"/v1/look/{name}").as_strategy(generation_mode=mode)
 
-    @BRIEF
-    @given(case=operation.as_strategy(generation_mode=mode), fields=st.just({}) | questions)
+    @FEW
+    @given(case=cases, fields=st.just({}) | valid_fields)
     def send(case: "Case[Any]", fields: dict[str, Any]) -> None:
         if isinstance(case.body, dict):
             case.body |= {name: value for name, value in fields.items() if name in case.body}
-        case.call_and_validate(checks=CHECKS, timeout=PATIENCE)
+        case.call_and_validate(checks=CHECKS, timeout=TEST_TIMEOUT)
 
     send()
 
 
-def test_any_name_of_a_model_may_be_asked_for(server: Running) -> None:
-    operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")["/v1/models/{name}"]["GET"]
+def test_random_model_names(server: RunningServer) -> None:
+    cases = operation(server, "/v1/models/{name}", "GET").as_strategy(generation_mode=GenerationMode.POSITIVE)
 
-    @BRIEF
-    @given(case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE), own=st.booleans())
-    def send(case: "Case[Any]", own: bool) -> None:
-        if own:
+    @FEW
+    @given(case=cases, is_known=st.booleans())
+    def send(case: "Case[Any]", is_known: bool) -> None:
+        if is_known:
             case.path_parameters = {"name": "writer"}
         case.call_and_validate(checks=CHECKS)
 
@@ -119,6 +120,33 @@ def test_any_name_of_a_model_may_be_asked_for(server: Running) -> None:
     "route",
     ["/languages", "/frontend/settings", "/v1/about", "/v1/models", "/health", "/healthz", "/readyz", "/metrics"],
 )
-def test_plain_questions_are_answered_as_described(server: Running, route: str) -> None:
-    operation = schemathesis.openapi.from_url(f"{server.url}/openapi.json")[route]["GET"]
-    operation.Case().call_and_validate(checks=CHECKS)
+def test_get_routes(server: RunningServer, route: str) -> None:
+    operation(server, route, "GET").Case().call_and_validate(checks=CHECKS)
+
+
+def test_every_operation_is_documented(server: RunningServer) -> None:
+    document = server.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, details in operations.items():
+            assert details["summary"], path
+            assert details["description"], path
+            assert "422" not in details["responses"], "invalid requests get 400"
+            content = details["responses"]["200"]["content"]
+            assert all(kind["schema"] for kind in content.values()), path
+            assert ("requestBody" in details) == (method == "post"), path
+
+
+def test_served_models_and_languages_are_choices(encoder_server: RunningServer) -> None:
+    document = encoder_server.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+
+    def choices(field: dict[str, Any]) -> list[str]:
+        return next(choice["enum"] for choice in field.get("anyOf", [field]) if "enum" in choice)
+
+    assert choices(schemas["TranslateRequest"]["properties"]["model"]) == ["en-it"]
+    assert choices(schemas["ClassifyRequest"]["properties"]["model"]) == ["mood"]
+    assert choices(schemas["EmbeddingsRequest"]["properties"]["model"]) == ["mood", "names", "holes", "vectors", "elmo"]
+    contents = document["paths"]["/translate"]["post"]["requestBody"]["content"]
+    assert set(contents) == {"application/json", "application/x-www-form-urlencoded"}
+    for content in contents.values():
+        assert choices(content["schema"]["properties"]["source"]) == ["auto", "en", "it"]

@@ -20,7 +20,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from browsers import browser
-from pages import computed_values, wait_for_view, walk_steps
+from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoderConfig, RecurrentEncoderDecoderConfig
 from regard.decoding.options import SearchOptions, TranslationOptions
@@ -30,10 +30,10 @@ from regard.labs import LABS
 from regard.models.components import ACTIVATIONS
 from regard.models.initialization import initialize
 from regard.serving.access import AccessPolicy
-from regard.serving.app import PAGE
+from regard.serving.app import WEB
 from regard.serving.loaded_models import LoadedModel, load_models
 from regard.serving.service import Service
-from servers import Running, running
+from servers import RunningServer, run_server
 
 TEXT = "w16 w28 w17 w5"  # which the translator below answers with four tokens and the end
 STEPS = {
@@ -60,11 +60,11 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def site(
-    translator: LoadedModel, models: list[LoadedModel], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+    translator: LoadedModel, loaded_models: list[LoadedModel], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("recurrent") / "rnn"
     saved(folder, RecurrentEncoderDecoderConfig(vocab_size=VOCABULARY, width=16, layers=2, cell="gru"))
-    with running(Service([translator, models[2], *load_models([f"rnn[en-it]={folder}"])])) as found:
+    with run_server(Service([translator, loaded_models[2], *load_models([f"rnn[en-it]={folder}"])])) as found:
         yield found
 
 
@@ -75,7 +75,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(chromium: Browser, site: Running) -> Iterator[Page]:
+def page(chromium: Browser, site: RunningServer) -> Iterator[Page]:
     context = chromium.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE)
     found = context.new_page()
@@ -110,7 +110,7 @@ def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
     query = "&".join(f"{name}={quote(str(value))}" for name, value in {"model": model, "text": TEXT, **more}.items())
     page.goto("about:blank")
     page.goto(f"/#{place}?{query}")
-    wait_for_view(page)
+    arrived(page)
 
 
 def table(figure: Locator) -> list[list[str]]:
@@ -157,7 +157,7 @@ def test_a_text_is_gone_on_with_and_every_token_can_be_asked(page: Page) -> None
 @pytest.mark.parametrize("model", STEPS)
 def test_every_step_can_be_walked_and_its_numbers_are_the_models(page: Page, model: str) -> None:
     visit(page, "look", model)
-    assert list(walk_steps(page)) == STEPS[model].split()
+    assert list(walk(page)) == STEPS[model].split()
 
 
 def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
@@ -168,11 +168,9 @@ def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
         assert [len(row) for row in shown] == [len(row) for row in expected]
         for ours, theirs in zip(shown, expected, strict=True):
             assert ours == pytest.approx(theirs, abs=1e-4)
-    names = [name for name, _, _ in computed_values(page)]
+    names = [name for name, _, _ in sums(page)]
     assert names == ["q · k", "÷ √d_k", "mask", "softmax"]
-    assert computed_values(page)[3][2] == pytest.approx(
-        float(trace.activation("decoder.1.attention.weights")[2, 1, 0]), abs=1e-5
-    )
+    assert sums(page)[3][2] == pytest.approx(float(trace.activation("decoder.1.attention.weights")[2, 1, 0]), abs=1e-5)
 
 
 def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace: Trace) -> None:
@@ -181,14 +179,14 @@ def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".sum b")).to_have_text("q[1, 1]")
-    assert computed_values(page)[0][2] == pytest.approx(trace.product("encoder.1.attention.q[1]", 1, 1).value, abs=1e-5)
+    assert sums(page)[0][2] == pytest.approx(trace.product("encoder.1.attention.q[1]", 1, 1).value, abs=1e-5)
     address = page.url
     assert "row=1" in address
     assert "column=1" in address
     page.goto("about:blank")
     page.goto(address)
-    wait_for_view(page)
-    assert computed_values(page)[0][0] == "q[1, 1]", "the link leads back to the cell"
+    arrived(page)
+    assert sums(page)[0][0] == "q[1, 1]", "the link leads back to the cell"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +279,7 @@ def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trac
     assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(found.cost, abs=1e-3)
     page.goto(page.url)
     page.reload()
-    wait_for_view(page)
+    arrived(page)
     expect(switch).to_have_attribute("aria-pressed", "false")
     expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
     page.get_by_role("button", name="All on").click()
@@ -344,7 +342,7 @@ def again(page: Page) -> None:
     address = page.url
     page.goto("about:blank")
     page.goto(address)
-    wait_for_view(page)
+    arrived(page)
 
 
 def test_the_link_to_a_node_of_the_tree_leads_back_to_it(page: Page, trace: Trace) -> None:
@@ -418,7 +416,7 @@ def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Tr
     expect(page.locator(".written")).to_have_text(trace.steps[2].token)
 
 
-def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: LoadedModel, site: Running) -> None:
+def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: LoadedModel, site: RunningServer) -> None:
     visit(page, "use")
     search = SearchOptions(width=max(site.service.beam, 3), hypotheses=3)
     (line,) = translator.translate([TEXT], TranslationOptions(search, scored=True))
@@ -468,7 +466,7 @@ def test_a_step_leads_to_the_lab_that_puts_it_to_the_test(page: Page) -> None:
 
 
 def test_every_lab_is_named_by_a_step() -> None:
-    named = re.findall(r'"([a-z-]+)"[,\]]', (PAGE / "labs.js").read_text("utf-8").partition("};")[0])
+    named = re.findall(r'"([a-z-]+)"[,\]]', (WEB / "labs.js").read_text("utf-8").partition("};")[0])
     assert named
     assert set(LABS) <= set(named)
 
@@ -490,7 +488,7 @@ def test_a_word_that_comes_twice_is_explained_where_it_was_chosen(page: Page, tr
             const tokens = 'w7 w9 w7'.split(' ');
             const best = { text: 'w7 w9 w7', tokens, token_scores: [-1, -2, -3], log_probability: -6 };
             const sentences = [{ source: 'w16 w28', alternatives: [best] }];
-            return new Response(JSON.stringify({ translations: [{ sentences }], timings: { worked_ms: 1 } }));
+            return new Response(JSON.stringify({ translations: [{ sentences }], timings: { compute_ms: 1 } }));
           };
         }"""
     )
@@ -513,11 +511,11 @@ def test_tokens_in_bytes_are_shown_as_text(page: Page) -> None:
     assert page.evaluate(spell, ["▁", "<0xC3>", "<0xA8>"]) == [" ", "", "è"]
 
 
-def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, models: list[LoadedModel]) -> None:
+def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, loaded_models: list[LoadedModel]) -> None:
     page = chromium.new_page()
-    with running(Service(models[:1])) as soon_gone:
+    with run_server(Service(loaded_models[:1])) as soon_gone:
         page.goto(f"{soon_gone.url}/#look/projection?text=w5+w6")
-        wait_for_view(page)
+        arrived(page)
         page.locator("svg.matrix").first.focus()
     page.keyboard.press("ArrowDown")
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
@@ -585,7 +583,7 @@ EVERYWHERE = ["use", "hand", "card", *(f"look/{step}" for step in STEPS["en-it"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: Running, scheme: Any) -> None:
+def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: RunningServer, scheme: Any) -> None:
     """What axe-core finds serious or critical, at the width of a small telephone; and nothing is wider than that."""
     context = chromium.new_context(base_url=site.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
     page, axe = context.new_page(), Axe()
@@ -600,9 +598,9 @@ def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: Running,
     context.close()
 
 
-def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, models: list[LoadedModel]) -> None:
+def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, loaded_models: list[LoadedModel]) -> None:
     key = "a key that nobody guesses"
-    with running(Service(models[:1], access=AccessPolicy(key.encode()))) as locked:
+    with run_server(Service(loaded_models[:1], access=AccessPolicy(key.encode()))) as locked:
         page = chromium.new_page()
         page.goto(locked.url)
         page.get_by_label("This server asks for an API key").fill(key)
@@ -613,12 +611,12 @@ def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, models: list[Lo
 
 def test_what_cannot_be_looked_into_is_said(page: Page) -> None:
     visit(page, "look", text=" ".join(["w5"] * 400))
-    expect(page.get_by_role("alert")).to_contain_text("characters: 1,199 is more than this server's limit of 600")
+    expect(page.get_by_role("alert")).to_contain_text("characters: 1,199 exceeds this server's limit of 600")
 
 
 def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Browser, tmp_path: Path) -> None:
     saved(tmp_path / "seer", EncoderDecoderConfig(**SMALL, causal_mask=False))
-    with running(Service(load_models([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
+    with run_server(Service(load_models([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
         page = chromium.new_page()
         page.goto(f"{site.url}/#look?text=w5+w6")
         expect(page.get_by_role("alert")).to_contain_text(
@@ -628,7 +626,7 @@ def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Br
 
 
 def test_the_page_is_small_and_all_our_own() -> None:
-    files = [path for path in PAGE.rglob("*") if path.is_file()]
+    files = [path for path in WEB.rglob("*") if path.is_file()]
     size = sum(len(gzip.compress(path.read_bytes())) for path in files)
     assert size <= 150_000
     said = re.search(r"about\s(\d+) KB in all with every file gzipped", DOCS.read_text("utf-8"))
@@ -649,7 +647,7 @@ def test_the_types_are_right(tmp_path: Path) -> None:
     options = {"checkJs": True, "allowJs": True, "noEmit": True, "strict": True, "target": "es2022", "types": []}
     modules = {"module": "es2022", "moduleResolution": "bundler", "lib": ["es2023", "dom", "dom.iterable"]}
     project = tmp_path / "jsconfig.json"
-    project.write_text(json.dumps({"compilerOptions": options | modules, "include": [f"{PAGE}/**/*.js"]}))
+    project.write_text(json.dumps({"compilerOptions": options | modules, "include": [f"{WEB}/**/*.js"]}))
     found = subprocess.run(
         [str(tmp_path / "node_modules/.bin/tsc"), "-p", str(project)], capture_output=True, text=True, check=False
     )

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browsers import browser
-from pages import computed_values, wait_for_view, walk_steps
+from pages import arrived, sums, walk
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import (
     AlibiPositionsConfig,
@@ -25,7 +25,7 @@ from regard.config import (
 )
 from regard.serving.loaded_models import load_models
 from regard.serving.service import Service
-from servers import Running, running
+from servers import RunningServer, run_server
 
 MARKUP = "<img/src=x/onerror=struck=1>"  # which stands for w5 in every vocabulary here
 TEXT = f"w16 {MARKUP} w17"
@@ -52,18 +52,20 @@ IN_WORDS = {"tokens", "positions", "output"}  # steps that may have no picture b
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     home = tmp_path_factory.mktemp("family")
     for name, config in NETWORKS.items():
         saved(home / name, config, seed=SEEDS.get(name, 0))
         words = home / name / "tokenizer.json"
         words.write_text(words.read_text("utf-8").replace('"w5"', json.dumps(MARKUP)), "utf-8")
-    with running(Service(load_models([f"{name}[en-it]={home / name}" for name in NETWORKS], engine="torch"))) as found:
+    with run_server(
+        Service(load_models([f"{name}[en-it]={home / name}" for name in NETWORKS], engine="torch"))
+    ) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def page(site: Running) -> Iterator[Page]:
+def page(site: RunningServer) -> Iterator[Page]:
     with browser() as chromium:
         found = chromium.new_page(base_url=site.url, viewport={"width": 1280, "height": 900})
         found.set_default_timeout(PATIENCE)
@@ -76,14 +78,14 @@ def test_every_step_of_a_network_is_shown_without_a_difference(page: Page, name:
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.goto("about:blank")
     page.goto(f"/#look?model={name}&text={quote(TEXT)}")
-    wait_for_view(page)
-    for step in walk_steps(page):
+    arrived(page)
+    for step in walk(page):
         assert page.locator(".apart").count() == 0, step
         if step not in IN_WORDS:
             assert page.locator(".step figure").count() > 0, step
         if step == "feed_forward":
             activation = getattr(NETWORKS[name], "activation", None)
-            assert activation in [told for told, _, _ in computed_values(page)]
+            assert activation in [told for told, _, _ in sums(page)]
         _only_text(page)
     assert failed == []
 
@@ -91,7 +93,7 @@ def test_every_step_of_a_network_is_shown_without_a_difference(page: Page, name:
 def test_markup_that_is_typed_stays_text(page: Page) -> None:
     page.goto("about:blank")
     page.goto("/#use?model=lstm")
-    wait_for_view(page)
+    arrived(page)
     page.locator("#source").fill(TEXT)
     expect(page.locator(".said")).to_have_text([MARKUP])  # it is the translation too
     page.locator(".said").click()

@@ -1,4 +1,4 @@
-"""Requests that share the work get what they would have got alone, in time, and nobody is forgotten."""
+"""Batched requests get the outputs that they would get alone, in order, and none is lost."""
 
 import asyncio
 import threading
@@ -12,277 +12,263 @@ from hypothesis import strategies as st
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Translation
 from regard.serving import batching
-from regard.serving.batching import Batcher as AnyBatcher
-from regard.serving.batching import BatchResult as AnyDone
+from regard.serving.batching import Batcher, BatchResult
 from regard.serving.errors import ApiError
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.metrics import Metrics
 
-Batcher = AnyBatcher[str, TranslationOptions, Translation]
-BatchResult = AnyDone[Translation]
+TextBatcher = Batcher[str, TranslationOptions, Translation]
+TextResult = BatchResult[Translation]
 FOREVER = 1e6  # seconds
-GREEDY, BEAM = TranslationOptions(SearchOptions(width=1)), TranslationOptions(SearchOptions(width=4))
+GREEDY, BEAM = TranslationOptions(SearchOptions(1)), TranslationOptions(SearchOptions(4))
 
 
-class Shouting:
-    """Translates into capitals, and keeps what it was given; it works only while its gate is open."""
+class Uppercase:
+    """Translator into upper case that records its batches and works only while its gate is open."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[list[str], TranslationOptions]] = []
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, texts: Sequence[str], wish: TranslationOptions) -> list[Translation]:
-        self.batches.append((list(texts), wish))
+    def __call__(self, texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
+        self.batches.append((list(texts), options))
         assert self.gate.wait(20)
         if "bad" in texts:
             raise ValueError("bad")
         return [Translation(text, text.upper(), []) for text in texts]
 
 
-def batcher(carry_out: Any, *, workers: int = 1, queue: int = 100, budget: int = 10_000) -> Batcher:
-    return Batcher("model", carry_out, Metrics(), workers=workers, queue=queue, budget=budget)
+@pytest.fixture
+def uppercase() -> Uppercase:
+    return Uppercase()
 
 
-def texts(done: BatchResult) -> list[str]:
-    return [translation.text for translation in done.answers]
+@pytest.fixture
+def blocked(uppercase: Uppercase) -> Uppercase:
+    uppercase.gate.clear()
+    return uppercase
 
 
-def test_a_lone_request_is_begun_at_once() -> None:
-    shouting = Shouting()
-
-    async def scene() -> BatchResult:
-        return await batcher(shouting).submit(["a", "b"], GREEDY)
-
-    done = asyncio.run(scene())
-    assert texts(done) == ["A", "B"]
-    assert done.together == 2
-    assert shouting.batches == [(["a", "b"], GREEDY)]
+def make_batcher(process: Any, *, workers: int = 1, max_queue: int = 100, max_cost: int = 10_000) -> TextBatcher:
+    return Batcher("model", process, Metrics(), workers=workers, max_queue=max_queue, max_cost=max_cost)
 
 
-def test_what_arrives_while_all_are_busy_is_translated_together() -> None:
-    shouting = Shouting()
-    shouting.gate.clear()
-
-    async def scene() -> list[BatchResult]:
-        one = batcher(shouting)
-        waiting = [one.submit([text], GREEDY) for text in "abcde"]
-        shouting.gate.set()
-        return await asyncio.gather(*waiting)
-
-    found = asyncio.run(scene())
-    assert [texts(done) for done in found] == [["A"], ["B"], ["C"], ["D"], ["E"]]
-    assert [batch for batch, _ in shouting.batches] == [["a"], ["b", "c", "d", "e"]]
-    assert [done.together for done in found] == [1, 4, 4, 4, 4]
+def texts(result: TextResult) -> list[str]:
+    return [translation.text for translation in result.outputs]
 
 
-class TestGrace:
-    """A few milliseconds are waited where the last batch was shared, and nowhere else."""
+def test_a_single_request_starts_at_once(uppercase: Uppercase) -> None:
+    async def scene() -> TextResult:
+        return await make_batcher(uppercase).submit(["a", "b"], GREEDY)
 
-    def test_a_shared_batch_is_followed_by_one_that_waits_for_company(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(batching, "GRACE", FOREVER)
-        shouting = Shouting()
-        shouting.gate.clear()
+    result = asyncio.run(scene())
+    assert texts(result) == ["A", "B"]
+    assert result.batch_size == 2
+    assert uppercase.batches == [(["a", "b"], GREEDY)]
 
-        async def scene() -> list[BatchResult]:
-            one = batcher(shouting, budget=10)
-            waiting = [one.submit([text], GREEDY) for text in "abc"]
-            shouting.gate.set()
-            await asyncio.gather(*waiting)
-            waiting = [one.submit(["d"], GREEDY)]
-            assert one._running == 0, "it waits, though the worker is free"
-            waiting.append(one.submit(["e" * 36], GREEDY))  # 1 token and 10 of them: more company would not fit
-            return await asyncio.gather(*waiting)
 
-        found = asyncio.run(scene())
-        assert [texts(done) for done in found] == [["D"], ["E" * 36]]
-        assert [batch for batch, _ in shouting.batches] == [["a"], ["b", "c"], ["d"], ["e" * 36]]
+def test_requests_that_arrive_while_workers_are_busy_share_a_batch(blocked: Uppercase) -> None:
+    async def scene() -> list[TextResult]:
+        batcher = make_batcher(blocked)
+        futures = [batcher.submit([text], GREEDY) for text in "abcde"]
+        blocked.gate.set()
+        return await asyncio.gather(*futures)
 
-    def test_of_several_workers_another_one_must_be_busy(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(batching, "GRACE", FOREVER)
-        shouting = Shouting()
-        shouting.gate.clear()
+    results = asyncio.run(scene())
+    assert [texts(result) for result in results] == [["A"], ["B"], ["C"], ["D"], ["E"]]
+    assert [batch for batch, _ in blocked.batches] == [["a"], ["b", "c", "d", "e"]]
+    assert [result.batch_size for result in results] == [1, 4, 4, 4, 4]
 
-        async def scene() -> list[BatchResult]:
-            one = batcher(shouting, workers=2)
-            one._shared = True
-            waiting = [one.submit(["a"], GREEDY)]
-            assert one._running == 1, "all were free, so it is begun at once"
-            waiting.append(one.submit(["b"], GREEDY))
-            assert one._running == 1, "it waits for company"
-            shouting.gate.set()
-            return await asyncio.gather(*waiting)
 
-        assert [texts(done) for done in asyncio.run(scene())] == [["A"], ["B"]]
+class TestBatchWait:
+    """A batch waits a few milliseconds after a shared batch, and at no other time."""
 
-    def test_who_waits_alone_does_not_wait_for_long(self) -> None:
-        shouting = Shouting()
-        shouting.gate.clear()
+    def test_the_batch_after_a_shared_one_waits_for_more_texts(
+        self, blocked: Uppercase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(batching, "BATCH_WAIT_SECONDS", FOREVER)
 
-        async def scene() -> BatchResult:
-            one = batcher(shouting)
-            waiting = [one.submit([text], GREEDY) for text in "abc"]
-            shouting.gate.set()
-            await asyncio.gather(*waiting)
-            return await one.submit(["d"], GREEDY)
+        async def scene() -> list[TextResult]:
+            batcher = make_batcher(blocked, max_cost=10)
+            futures = [batcher.submit([text], GREEDY) for text in "abc"]
+            blocked.gate.set()
+            await asyncio.gather(*futures)
+            futures = [batcher.submit(["d"], GREEDY)]
+            assert batcher._running == 0, "it waits, although the worker is idle"
+            futures.append(batcher.submit(["e" * 36], GREEDY))  # 1 and 10 tokens: the batch is full
+            return await asyncio.gather(*futures)
+
+        results = asyncio.run(scene())
+        assert [texts(result) for result in results] == [["D"], ["E" * 36]]
+        assert [batch for batch, _ in blocked.batches] == [["a"], ["b", "c"], ["d"], ["e" * 36]]
+
+    def test_with_several_workers_another_one_must_be_busy(
+        self, blocked: Uppercase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(batching, "BATCH_WAIT_SECONDS", FOREVER)
+
+        async def scene() -> list[TextResult]:
+            batcher = make_batcher(blocked, workers=2)
+            batcher._last_was_shared = True
+            futures = [batcher.submit(["a"], GREEDY)]
+            assert batcher._running == 1, "all workers were idle, so it starts at once"
+            futures.append(batcher.submit(["b"], GREEDY))
+            assert batcher._running == 1, "it waits for more texts"
+            blocked.gate.set()
+            return await asyncio.gather(*futures)
+
+        assert [texts(result) for result in asyncio.run(scene())] == [["A"], ["B"]]
+
+    def test_the_wait_ends_without_more_texts(self, blocked: Uppercase) -> None:
+        async def scene() -> TextResult:
+            batcher = make_batcher(blocked)
+            futures = [batcher.submit([text], GREEDY) for text in "abc"]
+            blocked.gate.set()
+            await asyncio.gather(*futures)
+            return await batcher.submit(["d"], GREEDY)
 
         assert texts(asyncio.run(scene())) == ["D"]
 
-    def test_without_load_nobody_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(batching, "GRACE", FOREVER)
-        shouting = Shouting()
+    def test_without_load_no_batch_waits(self, uppercase: Uppercase, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(batching, "BATCH_WAIT_SECONDS", FOREVER)
 
         async def scene() -> None:
-            one = batcher(shouting)
+            batcher = make_batcher(uppercase)
             for text in "abc":
-                waiting = one.submit([text, text], GREEDY)
-                assert one._running == 1
-                await waiting
+                future = batcher.submit([text, text], GREEDY)
+                assert batcher._running == 1
+                await future
 
         asyncio.run(scene())
-        assert [batch for batch, _ in shouting.batches] == [["a", "a"], ["b", "b"], ["c", "c"]]
+        assert [batch for batch, _ in uppercase.batches] == [["a", "a"], ["b", "b"], ["c", "c"]]
 
 
-def test_only_equal_wishes_go_together_and_the_oldest_goes_first() -> None:
-    shouting = Shouting()
-    shouting.gate.clear()
-
+def test_only_equal_jobs_share_a_batch_and_the_oldest_is_first(blocked: Uppercase) -> None:
     async def scene() -> None:
-        one = batcher(shouting)
-        asked = [("a", GREEDY), ("b", BEAM), ("c", GREEDY), ("d", BEAM)]
-        waiting = [one.submit([text], wish) for text, wish in asked]
-        shouting.gate.set()
-        await asyncio.gather(*waiting)
+        batcher = make_batcher(blocked)
+        requests = [("a", GREEDY), ("b", BEAM), ("c", GREEDY), ("d", BEAM)]
+        futures = [batcher.submit([text], options) for text, options in requests]
+        blocked.gate.set()
+        await asyncio.gather(*futures)
 
     asyncio.run(scene())
-    assert shouting.batches == [(["a"], GREEDY), (["b", "d"], BEAM), (["c"], GREEDY)]
+    assert blocked.batches == [(["a"], GREEDY), (["b", "d"], BEAM), (["c"], GREEDY)]
 
 
-def test_a_batch_holds_about_its_budget_and_at_least_one_text() -> None:
-    shouting = Shouting()
-
-    async def scene() -> BatchResult:
-        # by the rough count a token has four characters: these are 2, 2, 2, 26 and 2 tokens
-        return await batcher(shouting, budget=4).submit(["aaaa", "bbbb", "cccc", "d" * 100, "eeee"], GREEDY)
+def test_a_batch_has_about_its_maximum_cost_and_at_least_one_text(uppercase: Uppercase) -> None:
+    async def scene() -> TextResult:
+        # with four characters per token, these are 2, 2, 2, 26 and 2 tokens
+        batcher = make_batcher(uppercase, max_cost=4)
+        return await batcher.submit(["aaaa", "bbbb", "cccc", "d" * 100, "eeee"], GREEDY)
 
     assert texts(asyncio.run(scene())) == ["AAAA", "BBBB", "CCCC", "D" * 100, "EEEE"]
-    assert [batch for batch, _ in shouting.batches] == [["aaaa", "bbbb"], ["cccc"], ["d" * 100], ["eeee"]]
+    assert [batch for batch, _ in uppercase.batches] == [["aaaa", "bbbb"], ["cccc"], ["d" * 100], ["eeee"]]
 
 
-def test_no_texts_are_answered_with_none() -> None:
-    async def scene() -> BatchResult:
-        return await batcher(Shouting()).submit([], GREEDY)
+def test_a_minimum_length_counts_as_cost(uppercase: Uppercase) -> None:
+    options = TranslationOptions(SearchOptions(1, bounds=OutputConstraints(60)))
+
+    async def scene() -> TextResult:
+        return await make_batcher(uppercase, max_cost=100).submit(["a", "b"], options)
+
+    assert texts(asyncio.run(scene())) == ["A", "B"]
+    assert [batch for batch, _ in uppercase.batches] == [["a"], ["b"]]
+
+
+def test_no_texts_have_no_outputs(uppercase: Uppercase) -> None:
+    async def scene() -> TextResult:
+        return await make_batcher(uppercase).submit([], GREEDY)
 
     assert texts(asyncio.run(scene())) == []
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
-    shouting = Shouting()
-    shouting.gate.clear()
-
+def test_a_full_queue_rejects_requests_and_says_when_to_retry(blocked: Uppercase) -> None:
     async def scene() -> ApiError:
-        one = batcher(shouting, queue=2)
-        waiting = [one.submit([text], GREEDY) for text in "ab"]
-        assert one.full
-        with pytest.raises(ApiError) as refusal:
-            one.submit(["c"], GREEDY)
-        shouting.gate.set()
-        await asyncio.gather(*waiting)
-        one.submit([], GREEDY)  # there is room again
-        return refusal.value
+        batcher = make_batcher(blocked, max_queue=2)
+        futures = [batcher.submit([text], GREEDY) for text in "ab"]
+        assert batcher.is_full
+        with pytest.raises(ApiError) as rejected:
+            batcher.submit(["c"], GREEDY)
+        blocked.gate.set()
+        await asyncio.gather(*futures)
+        batcher.submit([], GREEDY)  # the queue is empty again
+        return rejected.value
 
-    refusal = asyncio.run(scene())
-    assert (refusal.status, refusal.headers) == (429, {"retry-after": "1"})
-    assert refusal.sentence == "Slowdown: 2 requests are waiting already; try again in 1 s."
+    error = asyncio.run(scene())
+    assert (error.status_code, error.headers) == (429, {"retry-after": "1"})
+    assert error.message == "Slowdown: 2 requests are already queued; retry in 1 s."
 
 
-def test_what_nobody_waits_for_any_more_is_not_translated() -> None:
-    shouting = Shouting()
-    shouting.gate.clear()
-
+def test_cancelled_requests_are_not_processed(blocked: Uppercase) -> None:
     async def scene() -> None:
-        one = batcher(shouting, queue=3)
-        first, gone, last = (one.submit([text], GREEDY) for text in "abc")
-        gone.cancel()
-        await asyncio.sleep(0)  # for the loop to tell
-        assert not one.full
-        shouting.gate.set()
+        batcher = make_batcher(blocked, max_queue=3)
+        first, cancelled, last = (batcher.submit([text], GREEDY) for text in "abc")
+        cancelled.cancel()
+        await asyncio.sleep(0)  # so that callbacks run
+        assert not batcher.is_full
+        blocked.gate.set()
         assert texts(await last) == ["C"]
         assert texts(await first) == ["A"]
-        await one.close()
+        await batcher.close()
 
     asyncio.run(scene())
-    assert [batch for batch, _ in shouting.batches] == [["a"], ["c"]]
+    assert [batch for batch, _ in blocked.batches] == [["a"], ["c"]]
 
 
-def test_one_bad_request_fails_alone() -> None:
-    shouting = Shouting()
-    shouting.gate.clear()
-
+def test_only_the_request_that_causes_an_error_fails(blocked: Uppercase) -> None:
     async def scene() -> list[Any]:
-        one = batcher(shouting)
-        waiting = [one.submit(list(group), GREEDY) for group in (["a"], ["b", "c"], ["d", "bad"], ["e"])]
-        shouting.gate.set()
-        return await asyncio.gather(*waiting, return_exceptions=True)
+        batcher = make_batcher(blocked)
+        futures = [batcher.submit(list(group), GREEDY) for group in (["a"], ["b", "c"], ["d", "bad"], ["e"])]
+        blocked.gate.set()
+        return await asyncio.gather(*futures, return_exceptions=True)
 
     first, second, bad, last = asyncio.run(scene())
     assert [texts(first), texts(second), texts(last)] == [["A"], ["B", "C"], ["E"]]
     assert isinstance(bad, ValueError)
 
 
-def test_closing_finishes_what_was_accepted() -> None:
-    shouting = Shouting()
-    shouting.gate.clear()
-
-    async def scene() -> BatchResult:
-        one = batcher(shouting)
-        waiting = [one.submit([text], GREEDY) for text in "abc"]
-        closing = asyncio.ensure_future(one.close())
+def test_closing_finishes_accepted_requests(blocked: Uppercase) -> None:
+    async def scene() -> TextResult:
+        batcher = make_batcher(blocked)
+        futures = [batcher.submit([text], GREEDY) for text in "abc"]
+        closing = asyncio.ensure_future(batcher.close())
         await asyncio.sleep(0.02)
         assert not closing.done()
-        shouting.gate.set()
+        blocked.gate.set()
         await closing
-        return waiting[-1].result()
+        return futures[-1].result()
 
     assert texts(asyncio.run(scene())) == ["C"]
 
 
-WORDS = st.lists(st.integers(4, 28).map("w{}".format), min_size=0, max_size=7).map(" ".join)
-WISHES = st.sampled_from([GREEDY, BEAM, TranslationOptions(SearchOptions(width=3, hypotheses=2), scored=True)])
-REQUESTS = st.lists(st.tuples(st.lists(WORDS, max_size=4), WISHES), min_size=1, max_size=8)
+TEXTS = st.lists(st.integers(4, 28).map("w{}".format), min_size=0, max_size=7).map(" ".join)
+OPTIONS = st.sampled_from([GREEDY, BEAM, TranslationOptions(SearchOptions(3, hypotheses=2), scored=True)])
+REQUESTS = st.lists(st.tuples(st.lists(TEXTS, max_size=4), OPTIONS), min_size=1, max_size=8)
 
 
 @settings(max_examples=20)
-@given(requests=REQUESTS, budget=st.integers(1, 200), workers=st.integers(1, 2))
-def test_a_batched_answer_equals_the_solo_answer(
-    models: list[LoadedModel], requests: list[tuple[list[str], TranslationOptions]], budget: int, workers: int
+@given(requests=REQUESTS, max_cost=st.integers(1, 200), workers=st.integers(1, 2))
+def test_a_batched_output_equals_the_single_one(
+    loaded_models: list[LoadedModel],
+    requests: list[tuple[list[str], TranslationOptions]],
+    max_cost: int,
+    workers: int,
 ) -> None:
-    model = models[0]
+    model = loaded_models[0]
 
-    async def scene() -> list[BatchResult]:
-        one = batcher(model.translate, budget=budget, workers=workers)
-        found = await asyncio.gather(*(one.submit(texts, wish) for texts, wish in requests))
-        await one.close()
-        return found
+    async def scene() -> list[TextResult]:
+        batcher = make_batcher(model.translate, max_cost=max_cost, workers=workers)
+        results = await asyncio.gather(*(batcher.submit(texts, options) for texts, options in requests))
+        await batcher.close()
+        return results
 
-    for (asked, wish), done in zip(requests, asyncio.run(scene()), strict=True):
-        solo = [model.translate([text], wish)[0] for text in asked]
-        assert texts(done) == [one.text for one in solo]
-        for ours, alone in zip(done.answers, solo, strict=True):
-            for mine, single in zip(ours.sentences, alone.sentences, strict=True):
-                assert [one.tokens for one in mine.alternatives] == [one.tokens for one in single.alternatives]
-                assert [one.score for one in mine.alternatives] == pytest.approx(
-                    [one.score for one in single.alternatives], abs=1e-4
-                )
-
-
-def test_who_wants_long_answers_to_short_texts_is_not_taken_for_modest() -> None:
-    shouting = Shouting()
-
-    async def scene() -> BatchResult:
-        return await batcher(shouting, budget=100).submit(
-            ["a", "b"], TranslationOptions(SearchOptions(1, bounds=OutputConstraints(shortest=60)))
-        )
-
-    assert texts(asyncio.run(scene())) == ["A", "B"]
-    assert [batch for batch, _ in shouting.batches] == [["a"], ["b"]]
+    for (request_texts, options), result in zip(requests, asyncio.run(scene()), strict=True):
+        expected = [model.translate([text], options)[0] for text in request_texts]
+        assert texts(result) == [translation.text for translation in expected]
+        for batched, single in zip(result.outputs, expected, strict=True):
+            for batched_sentence, single_sentence in zip(batched.sentences, single.sentences, strict=True):
+                pairs = list(zip(batched_sentence.alternatives, single_sentence.alternatives, strict=True))
+                for ours, theirs in pairs:
+                    assert ours.tokens == theirs.tokens
+                    assert ours.score == pytest.approx(theirs.score, abs=1e-4)

@@ -4,13 +4,16 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import Engine, Precision, check_choice, examples
 
 EXAMPLES = examples("regard serve en-it=runs/en-it --port 8000")
+
+if TYPE_CHECKING:
+    from regard.serving.loaded_models import LoadedModel
 
 
 def run(
@@ -24,7 +27,7 @@ def run(
     api_key_file: Annotated[
         Path | None, typer.Option(help="A file with the key that clients must know; else REGARD_API_KEY.")
     ] = None,
-    open_to_all: Annotated[
+    no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Let others ask without a key, if --host lets them in.")
     ] = False,
     allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this server; may be repeated.")] = None,
@@ -35,10 +38,8 @@ def run(
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses, where a request does not say.")] = 4,
     engine: Engine = "auto",
     precision: Precision = "int8",
-    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait for each model.")] = 256,
-    deadline: Annotated[
-        float, typer.Option(min=0.1, max=86_400, help="Seconds after which a request is given up.")
-    ] = 30.0,
+    max_queue: Annotated[int, typer.Option(min=1, help="Queued requests per model.")] = 256,
+    timeout: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds until a request is aborted.")] = 30.0,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1_000_000,
     max_characters: Annotated[int, typer.Option(min=1, help="Characters of the texts of a request.")] = 20_000,
     max_texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 256,
@@ -62,37 +63,35 @@ def run(
     if beam > max_beam:
         raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; raise that, or lower this.")
     key = read_api_key(api_key_file, os.environ.get("REGARD_API_KEY"))
-    access = resolve_access(
-        host, key=key, open_to_all=open_to_all, names=tuple(allow_host or ()), origins=tuple(cors or ())
-    )
+    access = resolve_access(host, key=key, no_auth=no_auth, names=tuple(allow_host or ()), origins=tuple(cors or ()))
     limits = Limits(
-        body=max_body,
-        characters=max_characters,
-        texts=max_texts,
-        beam=max_beam,
-        tokens=max_tokens,
-        queue=queue,
-        deadline=deadline,
+        max_body_bytes=max_body,
+        max_characters=max_characters,
+        max_texts=max_texts,
+        max_beam=max_beam,
+        max_tokens=max_tokens,
+        max_queue=max_queue,
+        timeout=timeout,
     )
-    served = load_models(
+    loaded = load_models(
         models,
-        pair=(source_language, target_language),
+        languages=(source_language, target_language),
         engine=engine,  # type: ignore[arg-type]  # checked above
         precision=precision,  # type: ignore[arg-type]
     )
-    taken = bind_socket(host, port)
-    names = ", ".join(_described(model.name, model.source, model.target, model.translates) for model in served)
+    bound = bind_socket(host, port)
+    names = ", ".join(_describe(model) for model in loaded)
 
-    def say(url: str) -> None:
+    def report_url(url: str) -> None:
         if not quiet:
             print(f"regard: {names} at {url} (Ctrl-C stops)", file=sys.stderr, flush=True)
 
-    _log(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING)
-    serve(Service(served, limits, access, beam), taken, say)
+    _log_to_stderr(logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING)
+    serve(Service(loaded, limits, access, beam), bound, report_url)
 
 
-def _log(level: int) -> None:
-    """What the server has to say goes to stderr, with the time."""
+def _log_to_stderr(level: int) -> None:
+    """Write the log of the package to stderr, with the time."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger = logging.getLogger("regard")
@@ -100,5 +99,5 @@ def _log(level: int) -> None:
     logger.setLevel(level)
 
 
-def _described(name: str, source: str, target: str, translates: bool) -> str:
-    return f"{name} ({source}-{target})" if translates else name
+def _describe(model: "LoadedModel") -> str:
+    return f"{model.name} ({model.source_language}-{model.target_language})" if model.translates else model.name

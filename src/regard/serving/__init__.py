@@ -1,6 +1,7 @@
-"""The HTTP API: LibreTranslate's protocol, OpenAI's completions and embeddings, and our own, for one model or several.
+"""HTTP server: LibreTranslate's protocol, OpenAI's completions and embeddings, and regard's own routes.
 
     regard serve runs/en-it
 
-`app.py` puts it together, `routes/` has a file for each part of the API, `batcher.py` lets requests share the work.
+`app.py` builds the FastAPI application, `routes/` has one module per protocol or ability, `batching.py` processes the
+texts of several requests together.
 """

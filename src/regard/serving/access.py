@@ -1,4 +1,4 @@
-"""Who may ask: which names of this machine are good, which keys, and which other pages."""
+"""Access control: allowed host names, origins and the API key, and the middleware around every request."""
 
 import hmac
 import logging
@@ -6,47 +6,63 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from fastapi import Depends
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.errors import ConfigError, DataError, InputError
-from regard.serving.errors import ApiError, is_openai_path
+from regard.errors import ConfigError, DataError
+from regard.serving.errors import JSON_TYPE, ApiError
 from regard.serving.metrics import Metrics
-from regard.serving.streaming import ClientDisconnectedError
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
-SHORTEST = 16  # characters of a key
+MIN_KEY_LENGTH = 16
+CONTENT_SECURITY_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d*)?")  # a name or an address, and a port
+RawHeaders = list[tuple[bytes, bytes]]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """The conditions under which a request is heard."""
+    """Conditions that a request must meet."""
 
     key: bytes | None = None
-    """What a client must know; without it, whoever can reach the server may ask."""
+    """API key that clients must send; None allows every client that reaches the server."""
     hosts: frozenset[str] = LOOPBACK_NAMES
-    """Names under which the server may be addressed; addresses are always good."""
+    """Host names of the server; IP addresses are always allowed."""
     origins: frozenset[str] = frozenset()
-    """Pages from elsewhere that may ask, as `https://example.org`; `*` is all of them."""
+    """Origins of other sites' pages that may send requests, as `https://example.org`; `*` allows all."""
 
-    def knows(self, key: str | None) -> bool:
-        """Whether a client has the key, compared in constant time; without a key, everyone does."""
-        return self.key is None or (key is not None and hmac.compare_digest(key.encode("utf-8", "replace"), self.key))
+    def accepts_key(self, key: str | bytes | None) -> bool:
+        """Return whether a client's key is right, compared in constant time; a server without a key accepts all."""
+        if self.key is None:
+            return True
+        if key is None:
+            return False
+        return hmac.compare_digest(key.encode("utf-8", "replace") if isinstance(key, str) else key, self.key)
 
-    def addresses(self, host: str) -> bool:
-        """Whether a Host header means this server.
+    def allows_host(self, host: str) -> bool:
+        """Return whether a Host header names this server.
 
-        A page from elsewhere can let its own name lead to this machine (DNS rebinding), but it cannot take another
-        name: who uses an address, or a name that the server knows, means the server.
+        A page of another site can make its own name resolve to this machine (DNS rebinding), but it cannot send a
+        different name. A request with an address, or with a known name, is therefore meant for this server.
 
-        >>> Access().addresses("127.0.0.1:8000"), Access().addresses("[::1]"), Access().addresses("evil.example:8000")
+        >>> policy = AccessPolicy()
+        >>> policy.allows_host("127.0.0.1:8000"), policy.allows_host("[::1]"), policy.allows_host("evil.example:8000")
         (True, True, False)
         """
         match = _HOST.fullmatch(host)
@@ -55,8 +71,8 @@ class AccessPolicy:
         name = match[1].lower().rstrip(".")
         return name in self.hosts or _is_address(name.removeprefix("[").removesuffix("]"))
 
-    def allows(self, origin: str) -> bool:
-        """Whether a page from elsewhere may ask."""
+    def allows_origin(self, origin: str) -> bool:
+        """Return whether a page of another site may send requests."""
         return "*" in self.origins or origin in self.origins
 
 
@@ -64,26 +80,27 @@ def resolve_access(
     host: str,
     *,
     key: bytes | None,
-    open_to_all: bool = False,
+    no_auth: bool = False,
     names: tuple[str, ...] = (),
     origins: tuple[str, ...] = (),
 ) -> AccessPolicy:
-    """What applies to a server at an address: beyond this machine, a key, or that everyone was said to be welcome."""
-    if key is None and not open_to_all and not is_loopback(host):
+    """Return the policy of a server at an address; one that other machines reach needs a key or `no_auth`."""
+    if key is None and not no_auth and not is_loopback(host):
         raise ConfigError(
-            f"--host {host}: others can reach this address; give --api-key-file or REGARD_API_KEY, or say --no-auth."
+            f"--host {host}: other machines can reach this address; set --api-key-file or REGARD_API_KEY, "
+            "or pass --no-auth."
         )
     for origin in origins:
         if origin != "*" and ("://" not in origin or origin.count("/") != 2):
-            raise ConfigError(f"--cors {origin}: should be a page's origin such as https://example.org, or *.")
-    known = {host.lower(), *(name.lower() for name in names)}
+            raise ConfigError(f"--cors {origin}: should be an origin such as https://example.org, or *.")
+    hosts = {host.lower(), *(name.lower() for name in names)}
     if not is_loopback(host):
-        known.add(socket.gethostname().lower())  # no more: whoever asks for its full name may wait for long
-    return AccessPolicy(key, LOOPBACK_NAMES | known, frozenset(origins))
+        hosts.add(socket.gethostname().lower())  # not the full name: looking it up can take long
+    return AccessPolicy(key, LOOPBACK_NAMES | hosts, frozenset(origins))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address.
+    """Return whether only this machine reaches an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -94,7 +111,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() in LOOPBACK_NAMES
 
 
-@lru_cache(64)  # most clients go on under the name that they began with
+@lru_cache(64)  # most clients send the same name with every request
 def _is_address(host: str) -> bool:
     try:
         ip_address(host)
@@ -103,187 +120,179 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def read_api_key(path: Path | None, given: str | None) -> bytes | None:
-    """The key in a file, else the one in the environment."""
-    where, key = "REGARD_API_KEY", given
+def read_api_key(path: Path | None, environment_value: str | None) -> bytes | None:
+    """Return the API key in a file, else the one of the environment variable."""
+    location, key = "REGARD_API_KEY", environment_value
     if path is not None:
-        where = str(path)
+        location = str(path)
         try:
             key = path.read_text("utf-8-sig")
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}); give the path of a file with a key.") from None
+            raise DataError(f"{path}: cannot be read ({error.strerror}); pass the path of a file with a key.") from None
         except UnicodeDecodeError:
-            raise DataError(f"{path}: is not UTF-8 text; give the path of a file with a key.") from None
+            raise DataError(f"{path}: is not UTF-8 text; pass the path of a file with a key.") from None
     if key is None:
         return None
     key = key.strip()
     if not key:
-        raise ConfigError(f"{where}: holds no key; put one of {SHORTEST} characters or more there.")
+        raise ConfigError(f"{location}: has no key; add one of {MIN_KEY_LENGTH} characters or more.")
     if not key.isprintable():
-        raise ConfigError(f"{where}: a key is one line of characters that can be typed; take out the others.")
-    if len(key) < SHORTEST:
-        raise ConfigError(f"{where}: a key of {len(key)} characters is easily guessed; take {SHORTEST} or more.")
+        raise ConfigError(f"{location}: a key is one line of printable characters; remove the others.")
+    if len(key) < MIN_KEY_LENGTH:
+        raise ConfigError(
+            f"{location}: a key of {len(key)} characters is easily guessed; use {MIN_KEY_LENGTH} or more."
+        )
     return key.encode()
 
 
-POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-]
-KEYED = ("/v1/", "/metrics")  # `/translate` and `/detect` check by themselves: their clients put the key into the body
-LEFT = 499  # what is counted for a client that left; nobody reads it
-ASKS_FOR_KEY = "This server asks for an API key; send it as Authorization: Bearer KEY."
-OTHER_KEY = "The API key is not this server's; ask who runs it for the right one."
-log = logging.getLogger(__name__)
+bearer_scheme = HTTPBearer(auto_error=False, description="API key of the server, where it has one.")
+
+
+async def require_api_key(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
+) -> None:
+    """Dependency of routes that need the API key in the Authorization header."""
+    policy: AccessPolicy = request.app.state.service.access
+    key = None if credentials is None else credentials.credentials.strip().encode("latin-1")
+    if policy.accepts_key(key):
+        return
+    message = (
+        "This server requires an API key; send it as Authorization: Bearer KEY."
+        if key is None
+        else "The API key is wrong; ask the server's operator for the right one."
+    )
+    raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
 
 class AccessMiddleware:
-    """ASGI middleware around everything."""
+    """ASGI middleware around every request: host and origin check, security headers, metrics, log, failures."""
 
-    def __init__(self, app: ASGIApp, access: AccessPolicy, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, policy: AccessPolicy, metrics: Metrics) -> None:
         self._app = app
-        self._access = access
+        self._policy = policy
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Carry out one request."""
+        """Process one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        began, answer = time.perf_counter(), _Answer(send, self._access, bare=scope["method"] == "HEAD")
-        if answer.bare:
-            scope = {**scope, "method": "GET"}  # a copy: the server has to remember what was asked
-        told = False
+        start = time.perf_counter()
+        response = _Response(send, self._policy, headers_only=scope["method"] == "HEAD")
+        if response.headers_only:
+            scope = {**scope, "method": "GET"}  # a copy: uvicorn needs the original method
+        failed = False
         try:
-            given = _Given(scope["headers"])
-            answer.origin = given.origin
-            if not self._check(scope, given):
-                await answer.permit(given.announced)
+            host, response.origin, requested_headers = _access_headers(scope["headers"])
+            is_preflight = self._check(scope["method"], host, response.origin)
+            if is_preflight:
+                await response.allow(requested_headers)
             else:
-                await self._app(scope, receive, answer.send)
-        except ClientDisconnectedError:
-            answer.status = LEFT
-        except ApiError as refusal:
-            await answer.refuse(scope["path"], refusal)
-        except (ConfigError, InputError) as error:  # a wish that cannot be granted; its sentence says why
-            await answer.refuse(scope["path"], ApiError(400, str(error)))
+                await self._app(scope, receive, response.send)
+        except ApiError as error:
+            await response.send_error(error, scope["path"])
         except Exception:
-            number = secrets.token_hex(4)
+            failed, number = True, secrets.token_hex(4)
             log.exception("request %s failed", number)
-            told = True
-            await answer.refuse(scope["path"], ApiError(500, _failure(scope["path"], number)))
-        route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
-        self._metrics.requests.add(route=route, status=str(answer.status))
-        self._metrics.seconds.add(seconds, route=route)
-        if not told:
-            _note(scope, answer.status, seconds)
+            await response.send_error(ApiError(500, _failure_message(scope["path"], number)), scope["path"])
+        route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
+        self._metrics.requests.labels(route, str(response.status)).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
+        if not failed:
+            _log_request(scope, response.status, seconds)
 
-    def _check(self, scope: Scope, given: "_Given") -> bool:
-        """Whether a request goes on to its route; else it only asked whether it may."""
-        access, path, method = self._access, scope["path"], scope["method"]
-        if not access.addresses(given.host):
-            raise ApiError(421, "This server does not go by that name; use its address, or start it with --allow-host.")
-        foreign = bool(given.origin) and not _same(given.origin, given.host)
-        if foreign and method not in ("GET", "HEAD") and not access.allows(given.origin):
-            raise ApiError(403, "Other pages may not ask this server; start it with --cors ORIGIN to allow it.")
-        if foreign and method == "OPTIONS":
-            return False
-        if path.startswith(KEYED) and not access.knows(given.key):
-            sentence = ASKS_FOR_KEY if given.key is None else OTHER_KEY
-            raise ApiError(401, sentence, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-        return True
+    def _check(self, method: str, host: str, origin: str) -> bool:
+        """Raise an error for a request that is not allowed; return whether it is a CORS preflight request."""
+        if not self._policy.allows_host(host):
+            raise ApiError(
+                421, "The Host header does not name this server; use its address, or start it with --allow-host."
+            )
+        is_foreign = bool(origin) and not _is_same_origin(origin, host)
+        if is_foreign and method not in ("GET", "HEAD") and not self._policy.allows_origin(origin):
+            raise ApiError(
+                403, "Pages of other sites may not use this server; start it with --cors ORIGIN to allow one."
+            )
+        return is_foreign and method == "OPTIONS"
 
 
-class _Given:
-    """The headers that matter here."""
-
-    __slots__ = ("announced", "host", "key", "origin")
-
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self.host = self.origin = ""
-        self.announced = b""
-        self.key: str | None = None
-        for name, value in headers:
-            if name == b"host":
-                self.host = value.decode("latin-1") if not self.host else ","  # two names mean nobody
-            elif name == b"origin":
-                self.origin = value.decode("latin-1")
-            elif name == b"authorization" and value[:7].lower() == b"bearer ":
-                self.key = value[7:].strip().decode("utf-8", "replace")
-            elif name == b"access-control-request-headers":
-                self.announced = value
+def _access_headers(headers: RawHeaders) -> tuple[str, str, bytes]:
+    """Return Host, Origin and Access-Control-Request-Headers of a request."""
+    host = origin = ""
+    requested_headers = b""
+    for name, value in headers:
+        if name == b"host":
+            host = value.decode("latin-1") if not host else ","  # two Host headers name no server
+        elif name == b"origin":
+            origin = value.decode("latin-1")
+        elif name == b"access-control-request-headers":
+            requested_headers = value
+    return host, origin, requested_headers
 
 
-class _Answer:
-    """The answer to one request, as it goes out."""
+class _Response:
+    """Response of one request as it is sent, with the headers that every response has."""
 
-    def __init__(self, send: Send, access: AccessPolicy, *, bare: bool = False) -> None:
+    def __init__(self, send: Send, policy: AccessPolicy, *, headers_only: bool) -> None:
         self._send = send
-        self._access = access
-        self.bare = bare
-        """Whether only the headers were asked for."""
+        self._policy = policy
+        self.headers_only = headers_only
         self.origin = ""
         self.status = 0
 
     async def send(self, message: Message) -> None:
-        """Send on what a route sends, with headers of our own."""
+        """Send a message of the application."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message["headers"], *HEADERS, *self._cors()]
+            headers = [*message["headers"], *SECURITY_HEADERS, *self._cors_headers()]
             if not any(name == b"content-security-policy" for name, _ in headers):
-                headers.append((b"content-security-policy", POLICY))
+                headers.append((b"content-security-policy", CONTENT_SECURITY_POLICY))
             message["headers"] = headers
-        elif self.bare:
+        elif self.headers_only:
             message = {**message, "body": b""}
         await self._send(message)
 
-    async def refuse(self, path: str, refusal: ApiError) -> None:
-        """Send a refusal; where the answer has begun already, it can only be broken off."""
+    async def send_error(self, error: ApiError, path: str) -> None:
+        """Send an error; a response that has started can only be aborted."""
         if self.status:
-            raise ConnectionAbortedError("the answer had begun")
-        body = refusal.body(path)
-        headers = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
-        await self._whole(refusal.status, [(b"content-type", b"application/json"), *headers], body)
+            raise ConnectionAbortedError("the response had started")
+        headers = [(name.encode(), value.encode()) for name, value in (error.headers or {}).items()]
+        await self._send_all(error.status_code, [(b"content-type", JSON_TYPE.encode()), *headers], error.body(path))
 
-    async def permit(self, announced: bytes) -> None:
-        """Tell a page from elsewhere that it may ask, with the headers that it announced: clients have their own."""
-        allowed = [
+    async def allow(self, requested_headers: bytes) -> None:
+        """Answer a CORS preflight request: GET and POST with the requested headers, which differ between clients."""
+        headers = [
             (b"access-control-allow-methods", b"GET, POST"),
-            (b"access-control-allow-headers", announced or b"Authorization, Content-Type"),
+            (b"access-control-allow-headers", requested_headers or b"Authorization, Content-Type"),
             (b"access-control-max-age", b"600"),
         ]
-        await self._whole(204, allowed, b"")
+        await self._send_all(204, headers, None)
 
-    async def _whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        length: Any = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
+    async def _send_all(self, status: int, headers: RawHeaders, body: bytes | None) -> None:
+        length = [] if body is None else [(b"content-length", str(len(body)).encode())]
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
-        await self.send({"type": "http.response.body", "body": body})
+        await self.send({"type": "http.response.body", "body": body or b""})
 
-    def _cors(self) -> list[tuple[bytes, bytes]]:
-        if not self.origin or not self._access.allows(self.origin):
+    def _cors_headers(self) -> RawHeaders:
+        if not self.origin or not self._policy.allows_origin(self.origin):
             return []
         return [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
 
 
-def _note(scope: Scope, status: int, seconds: float) -> None:
-    """A line in the log: that the server had too much to do always, all else where it is asked for; never a text."""
+def _log_request(scope: Scope, status: int, seconds: float) -> None:
+    """Log a request without its texts: overload and failures as warnings, all others as info."""
     level = logging.WARNING if status == 429 or status >= 500 else logging.INFO
     if log.isEnabledFor(level):
         client, path = (scope.get("client") or ("-",))[0], scope.get("raw_path", b"").decode("latin-1")[:100]
         log.log(level, "%s %s %s %d, %.0f ms", client, scope["method"], path, status, 1000 * seconds)
 
 
-def _same(origin: str, host: str) -> bool:
-    """Whether a page that asks came from this very server."""
+def _is_same_origin(origin: str, host: str) -> bool:
+    """Return whether the page that sends a request was served by this server."""
     return origin.partition("://")[2].lower() == host.lower()
 
 
-def _failure(path: str, number: str) -> str:
-    """What is said when something broke: LibreTranslate's words where its clients read them."""
-    told = f"something failed here; the server's log has it under {number}."
-    return f"Cannot translate text: {told}" if not is_openai_path(path) and path == "/translate" else told.capitalize()
+def _failure_message(path: str, number: str) -> str:
+    """Return the message of an internal failure, with LibreTranslate's prefix where its clients read it."""
+    text = f"internal error; the server's log has the details under {number}."
+    return f"Cannot translate text: {text}" if path == "/translate" else text.capitalize()

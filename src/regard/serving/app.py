@@ -1,27 +1,33 @@
-"""The application: routes, the guard before them, and the page."""
+"""The FastAPI application: routes, middleware, error handlers, the OpenAPI document and the files of the page."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from regard.serving.access import AccessMiddleware
-from regard.serving.errors import ApiError
-from regard.serving.routes import ROUTERS
+from regard.errors import ConfigError, InputError
+from regard.serving.access import AccessMiddleware, require_api_key
+from regard.serving.errors import ERROR_RESPONSES, handle_http_error, handle_input_error, handle_validation_error
+from regard.serving.limits import BodyLimitMiddleware
+from regard.serving.routes import collect_routers
 from regard.serving.service import Service
-from regard.serving.shortcut import Shortcut
 from regard.version import __version__
 
-PAGE = Path(__file__).parent / "web"  # files for browsers, where there are any
+WEB = Path(__file__).parent / "web"  # files for browsers
+GZIP_MIN_BYTES = 1_000
+GZIP_LEVEL = 4  # responses are local or small; higher levels cost more time than they save
 
 
-def build_app(service: Service, page: Path = PAGE) -> FastAPI:
-    """The ASGI application for a service."""
+def build_app(service: Service, web: Path = WEB) -> FastAPI:
+    """Return the ASGI application of a service."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -31,46 +37,83 @@ def build_app(service: Service, page: Path = PAGE) -> FastAPI:
     app = FastAPI(
         title="regard",
         version=__version__,
-        description="Models of your own: they translate, go on with texts, label them, and give vectors.",
-        docs_url=None,  # they load scripts from elsewhere; `routes/docs.py` does not
+        description="Translate, generate, classify, tag, fill masks and embed with your own models.",
+        docs_url=None,  # FastAPI's pages load scripts from other servers; see `routes/docs.py`
         redoc_url=None,
         lifespan=lifespan,
+        responses=ERROR_RESPONSES,
     )
-    routers = [router(service) for router in ROUTERS]
-    for one in routers:
-        app.include_router(one)
-    app.add_middleware(Shortcut, routes=[route for one in routers for route in one.routes])
-    app.add_middleware(AccessMiddleware, access=service.access, metrics=service.metrics)
-    app.add_exception_handler(HTTPException, _refused)
-    if (page / "index.html").is_file():
-        _show(app, page)
+    app.state.service = service
+    for collected in collect_routers():
+        app.include_router(collected.router, dependencies=[] if collected.is_public else [Depends(require_api_key)])
+    app.add_middleware(BodyLimitMiddleware, limits=service.limits)
+    app.add_middleware(GZipMiddleware, minimum_size=GZIP_MIN_BYTES, compresslevel=GZIP_LEVEL)
+    app.add_middleware(AccessMiddleware, policy=service.access, metrics=service.metrics)
+    app.add_exception_handler(HTTPException, handle_http_error)
+    app.add_exception_handler(RequestValidationError, handle_validation_error)
+    for error in (ConfigError, InputError):
+        app.add_exception_handler(error, handle_input_error)
+    if (web / "index.html").is_file():
+        _add_files(app, web)
     else:
         app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
+    _describe_choices(app, service)
     return app
 
 
-def _show(app: FastAPI, page: Path) -> None:
-    """A route for each file of the page, and no more: a mount at the root would answer for every other path too."""
-    files = StaticFiles(directory=page)
+def _add_files(app: FastAPI, web: Path) -> None:
+    """Add a route for each file of the page; a mount at the root would match every other path, too."""
+    files = StaticFiles(directory=web)
 
-    def answer(name: str) -> Callable[[Request], Awaitable[Response]]:
-        async def route(request: Request) -> Response:
+    def serve_file(name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
             return await files.get_response(name, request.scope)
 
-        return route
+        return respond
 
-    for name in sorted(path.relative_to(page).as_posix() for path in page.rglob("*") if path.is_file()):
-        app.add_route(f"/{name}", answer(name), include_in_schema=False)
-    app.add_route("/", answer("index.html"), include_in_schema=False)
+    for name in sorted(path.relative_to(web).as_posix() for path in web.rglob("*") if path.is_file()):
+        app.add_route(f"/{name}", serve_file(name), include_in_schema=False)
+    app.add_route("/", serve_file("index.html"), include_in_schema=False)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    """What the router refuses by itself: paths and methods that are not there."""
-    assert isinstance(error, HTTPException)
-    path, method = request.url.path[:100], request.method
-    sentence = {
-        404: f"There is nothing at {path}; see /docs.",
-        405: f"{method} is not for {path}; see /docs.",
-    }.get(error.status_code, f"{error.detail}.")
-    content = ApiError(error.status_code, sentence).body(path)
-    return Response(content, error.status_code, dict(error.headers or {}), "application/json")
+def _describe_choices(app: FastAPI, service: Service) -> None:
+    """Complete the generated OpenAPI document: names of the served models and languages as choices, no status 422.
+
+    Request models name the ability that their `model` field needs as `x-ability`. Invalid requests get 400.
+    """
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        is_new = app.openapi_schema is None
+        document = generate()
+        if is_new:
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+                    for content in operation.get("requestBody", {}).get("content", {}).values():
+                        _add_choices(content["schema"], service)
+            for schema in document["components"]["schemas"].values():
+                _add_choices(schema, service)
+            for name in ("HTTPValidationError", "ValidationError"):
+                document["components"]["schemas"].pop(name, None)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _add_choices(schema: dict[str, Any], service: Service) -> None:
+    """Add the choices of `model`, `source` and `target` to the schema of a request."""
+    ability = schema.pop("x-ability", None)
+    if ability is None:
+        return
+    models = service.with_ability(None if ability == "any" else ability)
+    if "model" in schema["properties"]:
+        choices = {"model": [model.name for model in models]}
+    else:
+        languages = service.languages
+        choices = {"source": ["auto", *languages], "target": languages}
+    for name, values in choices.items():
+        field = schema["properties"][name]
+        text = next(choice for choice in field.get("anyOf", [field]) if choice["type"] == "string")
+        if values:
+            text["enum"] = values

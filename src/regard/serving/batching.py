@@ -1,11 +1,11 @@
-"""Requests share the work: texts that wait at the same time are translated, or read, together.
+"""Request batching: texts that are queued at the same time are processed together.
 
-Nothing waits while a worker is free. While all are busy, what arrives piles up, and becomes the next batch; after a
-batch that was shared, the next one waits a few milliseconds for those who have just been answered to ask again, as long
-as another worker has something to do or there is none. Only texts with the same wish go together, the oldest first, so
-that nothing starves; a batch holds about `budget` tokens.
+A request starts at once while a worker is idle. While all workers are busy, arriving texts queue up and form the next
+batch. After a batch with texts of several requests, the next batch waits a few milliseconds, so that clients that have
+just received a response can join it; with several workers only while another one is busy. Only texts with equal jobs
+share a batch, the oldest first, so that no request starves. A batch has about `max_cost` tokens.
 
-All of this lives on the event loop; only `carry_out` runs in threads.
+Everything runs on the event loop; only `process` runs in threads.
 """
 
 import asyncio
@@ -18,221 +18,220 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Generic, TypeVar
 
-from regard.serving.errors import ApiError
+from regard.serving.errors import ApiError, queue_full_error
 from regard.serving.metrics import Metrics
 
-GRACE = 0.003  # seconds that a batch waits for company, under load only
-CHARACTERS = 4  # of a token, roughly
-Text = TypeVar("Text")  # a text, a pair of them, or the words of a sentence
-Wish = TypeVar("Wish")  # what is to be done with it; those that are equal go together
-Found = TypeVar("Found")
+BATCH_WAIT_SECONDS = 0.003  # how long a batch waits for more texts, under load only
+CHARACTERS_PER_TOKEN = 4  # approximately
+MAX_RETRY_SECONDS = 60
+Text = TypeVar("Text")  # a text, a pair of texts, or the words of a sentence
+Job = TypeVar("Job")  # options of the work; texts with equal jobs share batches
+Output = TypeVar("Output")
 
 
-def search_cost(text: str, wish: Any) -> int:
-    """Roughly how many tokens a search follows, in all hypotheses."""
-    return int(max(len(text) // CHARACTERS + 1, wish.search.bounds.shortest) * wish.search.width)
+def search_cost(text: str, options: Any) -> int:
+    """Return the approximate number of tokens that a beam search follows, over all hypotheses."""
+    tokens = max(len(text) // CHARACTERS_PER_TOKEN + 1, options.search.bounds.shortest)
+    return int(tokens * options.search.width)
 
 
 @dataclass(frozen=True)
-class BatchResult(Generic[Found]):
-    """What was found for the texts of a request, and how that came about."""
+class BatchResult(Generic[Output]):
+    """Outputs for the texts of a request, and how long they took."""
 
-    answers: list[Found]
-    waited: float
-    """Seconds until work on the last of its texts began."""
-    worked: float
-    """Seconds that the batch with the last of its texts took."""
-    together: int
-    """Texts in that batch, those of others included."""
+    outputs: list[Output]
+    queue_seconds: float
+    """Seconds until the batch with the last text of the request started."""
+    compute_seconds: float
+    """Seconds that this batch took."""
+    batch_size: int
+    """Texts in this batch, including those of other requests."""
 
     @property
     def timings(self) -> dict[str, float]:
-        """As answers tell them."""
+        """Fields of `schemas.Timings`."""
         return {
-            "waited_ms": round(1000 * self.waited, 2),
-            "worked_ms": round(1000 * self.worked, 2),
-            "together": self.together,
+            "queue_ms": round(1000 * self.queue_seconds, 2),
+            "compute_ms": round(1000 * self.compute_seconds, 2),
+            "batch_size": self.batch_size,
         }
 
 
 @dataclass(eq=False)
-class _Request(Generic[Wish, Found]):
-    wish: Wish
-    answer: "asyncio.Future[BatchResult[Found]]"
-    found: dict[int, Found]
+class _QueuedRequest(Generic[Job, Output]):
+    job: Job
+    result: "asyncio.Future[BatchResult[Output]]"
+    outputs: dict[int, Output]  # by the index of the text
     missing: int
     arrived: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True, slots=True)
-class _Text(Generic[Text, Wish, Found]):
-    """One text of a request, and its place in it."""
-
-    request: _Request[Wish, Found]
-    place: int
+class _QueuedText(Generic[Text, Job, Output]):
+    request: _QueuedRequest[Job, Output]
+    index: int
     text: Text
     cost: int
 
 
-class Batcher(Generic[Text, Wish, Found]):
-    """Collects the texts of requests, and hands them in batches to `workers` threads."""
+@dataclass(frozen=True)
+class _ProcessedBatch(Generic[Output]):
+    outputs: list[Output | Exception]
+    start: float
+    end: float
+
+
+class Batcher(Generic[Text, Job, Output]):
+    """Queue of the texts of all requests to a model, processed in batches by `workers` threads."""
 
     def __init__(
         self,
         name: str,
-        carry_out: Callable[[Sequence[Text], Wish], list[Found]],
+        process: Callable[[Sequence[Text], Job], list[Output]],
         metrics: Metrics,
         *,
         cost: Callable[[Any, Any], int] = search_cost,
         workers: int = 2,
-        queue: int,
-        budget: int,
+        max_queue: int,
+        max_cost: int,
     ) -> None:
         self._name = name
-        self._carry_out = carry_out
+        self._process = process
         self._metrics = metrics
         self._cost_of = cost
         self._workers = workers
-        self._queue = queue
-        self._budget = budget
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"batches-{name}")
-        self._waiting: dict[Wish, deque[_Text[Text, Wish, Found]]] = {}
-        self._requests = 0  # that wait, or are worked on
-        self._cost = 0  # of what waits
-        self._speed = 0.0  # cost a second, as of late
-        self._running = 0
-        self._shared = False  # whether the last batch was
+        self._max_queue = max_queue
+        self._max_cost = max_cost
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix=f"batches-{name}")
+        self._queues: dict[Job, deque[_QueuedText[Text, Job, Output]]] = {}
+        self._requests = 0  # queued or running
+        self._cost = 0  # of the queued texts
+        self._cost_per_second = 0.0  # moving average
+        self._running = 0  # batches
+        self._last_was_shared = False  # whether the last batch had texts of several requests
         self._timer: asyncio.TimerHandle | None = None
-        metrics.waiting.ask(lambda: self._requests, model=name)
+        metrics.queued.labels(name).set_function(lambda: self._requests)
 
     @property
-    def full(self) -> bool:
-        """Whether the next request would be refused."""
-        return self._requests >= self._queue
+    def is_full(self) -> bool:
+        """Whether the next request would be rejected."""
+        return self._requests >= self._max_queue
 
-    def submit(self, texts: Sequence[Text], wish: Wish) -> "asyncio.Future[BatchResult[Found]]":
-        """What will be found for texts; whoever no longer wants it cancels it."""
-        if self.full:
-            self._metrics.refused.add(model=self._name)
-            raise self._later()
-        answer: asyncio.Future[BatchResult[Found]] = asyncio.get_running_loop().create_future()
-        request = _Request(wish, answer, {}, len(texts))
+    def submit(self, texts: Sequence[Text], job: Job) -> "asyncio.Future[BatchResult[Output]]":
+        """Queue the texts of a request; cancelling the future drops those that have not started."""
+        if self.is_full:
+            self._metrics.rejected.labels(self._name).inc()
+            raise self._queue_full()
+        result: asyncio.Future[BatchResult[Output]] = asyncio.get_running_loop().create_future()
+        request = _QueuedRequest(job, result, {}, len(texts))
         if not texts:
-            request.answer.set_result(BatchResult([], 0.0, 0.0, 0))
-            return request.answer
+            result.set_result(BatchResult([], 0.0, 0.0, 0))
+            return result
         self._requests += 1
-        request.answer.add_done_callback(self._leave)
-        line = self._waiting.setdefault(wish, deque())
-        for place, text in enumerate(texts):
-            cost = self._cost_of(text, wish)
-            line.append(_Text(request, place, text, cost))
+        result.add_done_callback(self._leave)
+        queue = self._queues.setdefault(job, deque())
+        for index, text in enumerate(texts):
+            cost = self._cost_of(text, job)
+            queue.append(_QueuedText(request, index, text, cost))
             self._cost += cost
-        self._begin()
-        return request.answer
+        self._start_batches()
+        return result
 
     async def close(self) -> None:
-        """Finish what was accepted, and end the threads."""
+        """Finish the accepted requests and stop the threads."""
         while self._requests:
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._threads.shutdown)
 
-    def _leave(self, answer: "asyncio.Future[BatchResult[Found]]") -> None:
+    def _leave(self, result: "asyncio.Future[BatchResult[Output]]") -> None:
         self._requests -= 1
-        if answer.cancelled():
-            self._metrics.cancelled.add(model=self._name)
+        if result.cancelled():
+            self._metrics.cancelled.labels(self._name).inc()
 
-    def _later(self) -> ApiError:
-        seconds = min(60, max(1, math.ceil(self._cost / self._speed))) if self._speed else 1
-        return ApiError(
-            429,
-            f"Slowdown: {self._queue:,} requests are waiting already; try again in {seconds} s.",
-            code="rate_limit_exceeded",
-            headers={"retry-after": str(seconds)},
-        )
+    def _queue_full(self) -> ApiError:
+        seconds = math.ceil(self._cost / self._cost_per_second) if self._cost_per_second else 1
+        return queue_full_error(self._max_queue, min(MAX_RETRY_SECONDS, max(1, seconds)))
 
-    def _begin(self) -> None:
-        """Start batches while a worker is free; under load, after a moment."""
-        while self._waiting and self._running < self._workers:
-            if self._shared and self._cost < self._budget and (self._running or self._workers == 1):
+    def _start_batches(self) -> None:
+        """Start batches while workers are idle; under load, wait a moment for more texts."""
+        while self._queues and self._running < self._workers:
+            is_under_load = self._last_was_shared and (self._running or self._workers == 1)
+            if is_under_load and self._cost < self._max_cost:
                 if self._timer is None:
-                    self._timer = asyncio.get_running_loop().call_later(GRACE, self._begin_now)
+                    loop = asyncio.get_running_loop()
+                    self._timer = loop.call_later(BATCH_WAIT_SECONDS, self._start_after_wait)
                 return
-            self._begin_one()
+            self._start_batch()
 
-    def _begin_now(self) -> None:
-        self._timer, self._shared = None, False
-        self._begin()
+    def _start_after_wait(self) -> None:
+        self._timer, self._last_was_shared = None, False
+        self._start_batches()
 
-    def _begin_one(self) -> None:
-        batch = self._next()
+    def _start_batch(self) -> None:
+        batch = self._next_batch()
         if not batch:
             return
         self._running += 1
-        self._pool.submit(self._work, batch, asyncio.get_running_loop())
+        self._threads.submit(self._run, batch, asyncio.get_running_loop())
 
-    def _next(self) -> list[_Text[Text, Wish, Found]]:
-        """The oldest text that someone still waits for, and those with the same wish behind it."""
-        wish = min(self._waiting, key=lambda wish: self._waiting[wish][0].request.arrived)
-        line, batch, cost = self._waiting[wish], list[_Text[Text, Wish, Found]](), 0
-        while line and (not batch or cost + line[0].cost <= self._budget):
-            text = line.popleft()
+    def _next_batch(self) -> list[_QueuedText[Text, Job, Output]]:
+        """Take the oldest text and the following ones with the same job; skip those of cancelled requests."""
+        job = min(self._queues, key=lambda job: self._queues[job][0].request.arrived)
+        queue, batch, cost = self._queues[job], list[_QueuedText[Text, Job, Output]](), 0
+        while queue and (not batch or cost + queue[0].cost <= self._max_cost):
+            text = queue.popleft()
             self._cost -= text.cost
-            if not text.request.answer.done():
+            if not text.request.result.done():
                 batch.append(text)
                 cost += text.cost
-        if not line:
-            del self._waiting[wish]
+        if not queue:
+            del self._queues[job]
         return batch
 
-    def _work(self, batch: list[_Text[Text, Wish, Found]], loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: carry out a batch; where it fails, each request alone, so that only the culprit's does."""
-        began = time.perf_counter()
-        found: list[Found | Exception] = []
+    def _run(self, batch: list[_QueuedText[Text, Job, Output]], loop: asyncio.AbstractEventLoop) -> None:
+        """Process a batch, in a thread. If it fails, process each request alone, so that only the cause fails."""
+        start = time.perf_counter()
+        outputs: list[Output | Exception] = []
         try:
-            found += self._carry_out([text.text for text in batch], batch[0].request.wish)
+            outputs += self._process([text.text for text in batch], batch[0].request.job)
         except Exception as error:
             requests = {id(text.request): text.request for text in batch}
             if len(requests) == 1:
-                found = [error] * len(batch)
+                outputs = [error] * len(batch)
             else:
-                alone = {key: self._alone(batch, request) for key, request in requests.items()}
-                found = [next(alone[id(text.request)]) for text in batch]
-        loop.call_soon_threadsafe(self._finish, batch, _Outcome(found, began, time.perf_counter()))
+                by_request = {key: self._run_alone(batch, request) for key, request in requests.items()}
+                outputs = [next(by_request[id(text.request)]) for text in batch]
+        processed = _ProcessedBatch(outputs, start, time.perf_counter())
+        loop.call_soon_threadsafe(self._finish, batch, processed)
 
-    def _alone(
-        self, batch: list[_Text[Text, Wish, Found]], request: _Request[Wish, Found]
-    ) -> Iterator[Found | Exception]:
+    def _run_alone(
+        self, batch: list[_QueuedText[Text, Job, Output]], request: _QueuedRequest[Job, Output]
+    ) -> Iterator[Output | Exception]:
         texts = [text.text for text in batch if text.request is request]
         try:
-            return iter(self._carry_out(texts, request.wish))
+            return iter(self._process(texts, request.job))
         except Exception as error:
             return repeat(error)
 
-    def _finish(self, batch: list[_Text[Text, Wish, Found]], outcome: "_Outcome[Found]") -> None:
+    def _finish(self, batch: list[_QueuedText[Text, Job, Output]], processed: _ProcessedBatch[Output]) -> None:
         self._running -= 1
-        self._shared = len({id(text.request) for text in batch}) > 1
-        worked = outcome.ended - outcome.began
-        speed = sum(text.cost for text in batch) / max(worked, 1e-6)
-        self._speed = speed if not self._speed else 0.8 * self._speed + 0.2 * speed
-        self._metrics.batches.add(len(batch), model=self._name)
-        self._metrics.texts.add(len(batch), model=self._name)
-        for text, found in zip(batch, outcome.found, strict=True):
+        self._last_was_shared = len({id(text.request) for text in batch}) > 1
+        seconds = processed.end - processed.start
+        speed = sum(text.cost for text in batch) / max(seconds, 1e-6)
+        self._cost_per_second = speed if not self._cost_per_second else 0.8 * self._cost_per_second + 0.2 * speed
+        self._metrics.batch_texts.labels(self._name).observe(len(batch))
+        self._metrics.texts.labels(self._name).inc(len(batch))
+        for text, output in zip(batch, processed.outputs, strict=True):
             request = text.request
-            if request.answer.done():
+            if request.result.done():
                 continue
-            if isinstance(found, Exception):
-                request.answer.set_exception(found)
+            if isinstance(output, Exception):
+                request.result.set_exception(output)
                 continue
-            request.found[text.place] = found
+            request.outputs[text.index] = output
             request.missing -= 1
             if not request.missing:
-                answers = [request.found[place] for place in range(len(request.found))]
-                request.answer.set_result(BatchResult(answers, outcome.began - request.arrived, worked, len(batch)))
-        self._begin()
-
-
-@dataclass(frozen=True)
-class _Outcome(Generic[Found]):
-    found: list[Found | Exception]
-    began: float
-    ended: float
+                outputs = [request.outputs[index] for index in range(len(request.outputs))]
+                waited = processed.start - request.arrived
+                request.result.set_result(BatchResult(outputs, waited, seconds, len(batch)))
+        self._start_batches()

@@ -1,10 +1,10 @@
-"""A completion that a client of OpenAI's protocol asks for: what is read and written for it, and how it is told."""
+"""Completions in OpenAI's protocol: request, response, log-probabilities, and the generation behind them."""
 
 import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,100 +12,53 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.generator import DETOKENIZER_CONTEXT, REPLACEMENT_CHARACTER, IncrementalDetokenizer, prompt_ids
 from regard.decoding.options import MIN_REPETITION_PENALTY, GenerationOptions, OutputConstraints, SamplingOptions
 from regard.decoding.results import Generation, ScoredToken, TextChunk
-from regard.serving.asked import check_limits
 from regard.serving.errors import ApiError
-from regard.serving.limits import Limits
+from regard.serving.limits import Limits, check_limits
 from regard.serving.loaded_models import LoadedModel
+from regard.serving.schemas import RequestModel
 
-MOST = 5  # candidates that may be asked for, as at OpenAI
-LEAST = -9999.0  # stands for −∞, which JSON lacks
-DIGITS = 6
-
-
-class Logprobs:
-    """The tokens of one text in their order, given out as far as the text has come."""
-
-    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = (), offset: int = 0) -> None:
-        self._tokenizer = tokenizer
-        self._before = deque(before, DETOKENIZER_CONTEXT)
-        self._spelling = IncrementalDetokenizer(tokenizer, before, ())
-        self._offset = offset
-        self._waiting: deque[tuple[int, str, ScoredToken, dict[str, float] | None]] = deque()
-        self._added = 0
-
-    def add(self, scored: Sequence[ScoredToken]) -> None:
-        """Take in those of a text's tokens that are new."""
-        for one in scored[self._added :]:
-            name = self._name(one.token)
-            self._waiting.append((self._offset, name, one, self._candidates(name, one)))
-            self._offset += len(self._spelling.add(one.token))
-            self._before.append(one.token)
-            self._added += 1
-
-    def until(self, end: int | None = None) -> dict[str, list[Any]]:
-        """Those that begin before this place in the text; without one, all that are left."""
-        found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        while self._waiting and (end is None or self._waiting[0][0] < end):
-            offset, name, one, candidates = self._waiting.popleft()
-            for key, value in zip(found, (name, _finite(one.log_probability), candidates, offset), strict=True):
-                found[key].append(value)
-        return found
-
-    def _candidates(self, name: str, one: ScoredToken) -> dict[str, float] | None:
-        """The most probable by their text, and the token that stands there, wherever it ranks."""
-        if one.log_probability is None:
-            return None
-        named: dict[str, Any] = {}
-        for token, log_probability in one.candidates:
-            named.setdefault(self._name(token), _finite(log_probability))
-        return {name: _finite(one.log_probability)} | named
-
-    def _name(self, token: int) -> str:
-        """A token as text after what came before; a part of a character, as the vocabulary spells it."""
-        before, now = (self._tokenizer.decode(ids) for ids in (list(self._before), [*self._before, token]))
-        text = now[len(before) :]
-        whole = bool(text) and now.startswith(before) and REPLACEMENT_CHARACTER not in text
-        return text if whole else self._tokenizer.ids_to_tokens([token])[0]
+DEFAULT_TOKENS = 16  # as at OpenAI
+MAX_LOGPROBS = 5  # as at OpenAI
+MIN_LOGPROB = -9999.0  # in place of minus infinity, which JSON lacks
+LOGPROB_DIGITS = 6
+SEED_BOUND = 2**63
+UNSUPPORTED_FIELDS = ("suffix", "logit_bias", "presence_penalty", "frequency_penalty")
 
 
-def joined(parts: Iterable[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Several stretches of a text as one."""
-    first, *rest = parts
-    return {key: sum((part[key] for part in rest), first[key]) for key in first}
+class OpenAIRequest(RequestModel):
+    """Base class of OpenAI's requests, whose clients send fields that are ignored here."""
+
+    model_config = ConfigDict(extra="ignore", strict=False)
 
 
-def _finite(value: float | None) -> float | None:
-    return None if value is None else round(max(value, LEAST), DIGITS)
+class CompletionRequest(OpenAIRequest):
+    """Fields of OpenAI's completions, and `top_k`, `min_p` and `repetition_penalty`."""
 
-
-LENGTH = 16  # tokens where a request does not say, as at OpenAI
-UNSUPPORTED = ("suffix", "logit_bias", "presence_penalty", "frequency_penalty")
-SEEDS = 2**63
-
-
-class Asked(BaseModel):
-    """What is asked, as OpenAI names it, with `top_k`, `min_p` and `repetition_penalty` besides."""
-
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(json_schema_extra={"x-ability": "generate"})
 
     model: str
-    prompt: str | list[str] = ""
+    prompt: str | list[str] = Field("", examples=["Once upon a time"])
+    """A prompt or a list of prompts."""
     max_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Without it, 16; with 0, nothing is written."""
+    """Generated tokens, 16 by default; with 0 nothing is generated."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """Sampling temperature, 1 by default; 0 takes the most probable token."""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
+    """Completions per prompt."""
     best_of: Annotated[int, Field(ge=1)] | None = None
-    """So many are written for each prompt, and the `n` most probable of them told."""
+    """Completions that are generated per prompt; the `n` most probable are returned."""
     stop: str | Annotated[list[str], Field(max_length=16)] | None = None
-    seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS)] | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MOST, strict=True)] | None = None
-    """How many of the most probable tokens are told for each place, with their log-probabilities."""
+    """Texts that end a completion."""
+    seed: Annotated[int, Field(ge=-SEED_BOUND, lt=SEED_BOUND)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS, strict=True)] | None = None
+    """Number of the most probable tokens that are returned for each position, with their log-probabilities."""
     echo: bool | None = None
-    """Whether the prompt is told too."""
+    """Whether to return the prompt, too."""
     stream: bool | None = None
+    """Whether to stream the completion as server-sent events."""
     stream_options: dict[str, Any] | None = None
-    """With `include_usage`, the last event but one counts tokens."""
+    """With `include_usage`, the last event before the end counts tokens."""
     top_k: Annotated[int, Field(ge=1, le=10**6)] | None = None
     min_p: Annotated[float, Field(gt=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(ge=MIN_REPETITION_PENALTY, le=100)] | None = None
@@ -114,147 +67,253 @@ class Asked(BaseModel):
     presence_penalty: Any = None
     frequency_penalty: Any = None
 
+    @property
+    def prompts(self) -> list[str]:
+        """The prompts as a list."""
+        return self.prompt if isinstance(self.prompt, list) else [self.prompt]
+
+
+class CompletionLogprobs(BaseModel):
+    """Log-probabilities of the tokens of a completion."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(BaseModel):
+    """One completion, or a chunk of it."""
+
+    text: str
+    index: int
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class CompletionUsage(BaseModel):
+    """Token counts of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class CompletionResponse(BaseModel):
+    """All completions of a request; without `usage`, an event of a stream."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: CompletionUsage | None = None
+
+
+class LogprobsBuilder:
+    """Collects the scored tokens of one text and returns them up to a position in the text."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = (), offset: int = 0) -> None:
+        self._tokenizer = tokenizer
+        self._context = deque(prompt, DETOKENIZER_CONTEXT)
+        self._detokenizer = IncrementalDetokenizer(tokenizer, prompt, ())
+        self._offset = offset
+        self._pending: deque[tuple[int, str, ScoredToken, dict[str, float] | None]] = deque()
+        self._added = 0
+
+    def add(self, scored: Sequence[ScoredToken]) -> None:
+        """Add the new tokens among all scored tokens of the text."""
+        for token in scored[self._added :]:
+            name = self._name(token.token)
+            self._pending.append((self._offset, name, token, self._candidates(name, token)))
+            self._offset += len(self._detokenizer.add(token.token))
+            self._context.append(token.token)
+            self._added += 1
+
+    def take(self, end: int | None = None) -> dict[str, list[Any]]:
+        """Return the tokens that start before a position in the text; all remaining ones without a position."""
+        taken: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        while self._pending and (end is None or self._pending[0][0] < end):
+            offset, name, token, candidates = self._pending.popleft()
+            for key, value in zip(taken, (name, _round(token.log_probability), candidates, offset), strict=True):
+                taken[key].append(value)
+        return taken
+
+    def _candidates(self, name: str, token: ScoredToken) -> dict[str, float] | None:
+        """Return the most probable tokens by their text, and the chosen token at any rank."""
+        if token.log_probability is None:
+            return None
+        candidates: dict[str, Any] = {}
+        for candidate, log_probability in token.candidates:
+            candidates.setdefault(self._name(candidate), _round(log_probability))
+        return {name: _round(token.log_probability)} | candidates
+
+    def _name(self, token: int) -> str:
+        """Return the text that a token adds; for a part of a character, the token as in the vocabulary."""
+        before, after = (self._tokenizer.decode(ids) for ids in (list(self._context), [*self._context, token]))
+        text = after[len(before) :]
+        is_complete = bool(text) and after.startswith(before) and REPLACEMENT_CHARACTER not in text
+        return text if is_complete else self._tokenizer.ids_to_tokens([token])[0]
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(max(value, MIN_LOGPROB), LOGPROB_DIGITS)
+
 
 class Completion:
-    """A request that is carried out."""
+    """Generation for one request, and its response as a whole or in chunks."""
 
-    def __init__(self, asked: Asked, model: LoadedModel, limits: Limits) -> None:
-        self.asked = asked
-        self.prompts = asked.prompt if isinstance(asked.prompt, list) else [asked.prompt]
-        self.samples = asked.best_of or asked.n or 1
-        self.found: list[Generation] = []
-        self._read: list[list[ScoredToken]] = []  # the tokens of each prompt, where they are told
+    def __init__(self, request: CompletionRequest, model: LoadedModel, limits: Limits) -> None:
+        self.request = request
+        self.samples = request.best_of or request.n or 1
+        self.generations: list[Generation] = []
+        self._scored_prompts: list[list[ScoredToken]] = []  # if requested
         self._model = model
         self._id, self._created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
         self._check(limits)
-        self._length = LENGTH if asked.max_tokens is None else asked.max_tokens
+        self._max_tokens = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
         sampling = SamplingOptions(
-            1.0 if asked.temperature is None else asked.temperature,
-            asked.top_k,
-            asked.top_p,
-            asked.min_p,
-            1.0 if asked.repetition_penalty is None else asked.repetition_penalty,
-            seed=secrets.randbelow(2**31) if asked.seed is None else asked.seed % 2**31,
-            bounds=OutputConstraints(longest=max(1, self._length)),
-            candidates=asked.logprobs,
+            1.0 if request.temperature is None else request.temperature,
+            request.top_k,
+            request.top_p,
+            request.min_p,
+            1.0 if request.repetition_penalty is None else request.repetition_penalty,
+            seed=secrets.randbelow(2**31) if request.seed is None else request.seed % 2**31,
+            bounds=OutputConstraints(longest=max(1, self._max_tokens)),
+            candidates=request.logprobs,
         )
-        stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
-        self._wish = GenerationOptions(sampling, self.samples, tuple(text for text in stop if text))
+        stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+        self._options = GenerationOptions(sampling, self.samples, tuple(text for text in stop if text))
+
+    @property
+    def num_texts(self) -> int:
+        """Number of generated texts."""
+        return len(self.request.prompts) * self.samples
 
     def _check(self, limits: Limits) -> None:
-        asked, n = self.asked, self.asked.n or 1
-        for name in UNSUPPORTED:
-            if getattr(asked, name):
-                raise ApiError(400, f"{name} is not supported here; leave it out.")
+        request, n = self.request, self.request.n or 1
+        for name in UNSUPPORTED_FIELDS:
+            if getattr(request, name):
+                raise ApiError(400, f"{name} is not supported; remove it.")
         if self.samples < n:
-            raise ApiError(400, f"best_of: of {self.samples}, no {n} can be told; raise it, or lower n.")
-        if self.samples > n and asked.stream:
-            raise ApiError(400, "best_of: which are the best is known only at the end; leave out best_of, or stream.")
+            raise ApiError(400, f"best_of: {self.samples} is less than n, {n}; raise it, or lower n.")
+        if self.samples > n and request.stream:
+            raise ApiError(400, "best_of: cannot be streamed, as the best are known only at the end; remove one.")
         check_limits(
-            (f"prompts times {'best_of' if self.samples > n else 'n'}", len(self.prompts) * self.samples, limits.texts),
-            ("characters of the prompt", sum(map(len, self.prompts)), limits.characters),
-            ("max_tokens", asked.max_tokens or 0, limits.tokens),
+            (f"prompts times {'best_of' if self.samples > n else 'n'}", self.num_texts, limits.max_texts),
+            ("characters of the prompt", sum(map(len, request.prompts)), limits.max_characters),
+            ("max_tokens", request.max_tokens or 0, limits.max_tokens),
         )
 
-    def write(self) -> Iterator[TextChunk]:
-        """In a thread: read and write what is asked for."""
-        if self.asked.echo and self.asked.logprobs is not None:
-            self._read = self._model.score_prompts(self.prompts, self.asked.logprobs)
-        if self._length:
-            seeded = self.asked.seed is not None
-            yield from self._model.write(self.prompts, self._wish, self.found, seeded)
+    def generate(self) -> Iterator[TextChunk]:
+        """Score the prompts if requested, and generate; runs in a thread."""
+        prompts = self.request.prompts
+        if self.request.echo and self.request.logprobs is not None:
+            self._scored_prompts = self._model.score_prompts(prompts, self.request.logprobs)
+        if self._max_tokens:
+            seeded = self.request.seed is not None
+            yield from self._model.generate(prompts, self._options, self.generations, seeded)
         else:
-            self.found += [Generation(prompt, n) for prompt in self.prompts for n in range(self.samples)]
+            self.generations += [Generation(prompt, n) for prompt in prompts for n in range(self.samples)]
 
     def head(self) -> dict[str, Any]:
-        """What every part of the answer begins with."""
+        """Return the fields that every part of the response starts with."""
         return {"id": self._id, "object": "text_completion", "created": self._created, "model": self._model.name}
 
-    def events(self) -> "list[Telling]":
-        """Every text, to be told as it is written; once something is."""
-        return [Telling(self, row) for row in range(len(self.found))]
+    def choices(self) -> "list[ChoiceStream]":
+        """Return one stream per text; call it after the first chunk has been generated."""
+        return [ChoiceStream(self, row) for row in range(len(self.generations))]
 
-    def whole(self) -> dict[str, Any]:
-        """The answer at once."""
+    def response(self) -> dict[str, Any]:
+        """Return the whole response."""
         choices: list[dict[str, Any]] = []
-        for row in self._best():
-            telling, found = Telling(self, row), self.found[row]
-            told = [telling.prompt()] if self.asked.echo else []
-            told += [telling.more(found.text), telling.end()]
-            choices.append(_as_one(told, len(choices)))
+        for row in self._best_rows():
+            stream, generation = ChoiceStream(self, row), self.generations[row]
+            chunks = [stream.prompt()] if self.request.echo else []
+            chunks += [stream.chunk(generation.text), stream.end()]
+            choices.append(_join_chunks(chunks, len(choices)))
         return {**self.head(), "choices": choices, "usage": self.usage()}
 
     def usage(self) -> dict[str, int]:
-        """Tokens that were read and written."""
-        read = sum(len(ids) for ids in self._model.model.tokenizer.encode_batch(self.prompts))
-        wrote = sum(len(found.tokens) for found in self.found)
-        return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+        """Return the fields of `CompletionUsage`."""
+        prompt = sum(len(ids) for ids in self._model.model.tokenizer.encode_batch(self.request.prompts))
+        generated = sum(len(generation.tokens) for generation in self.generations)
+        return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
-    def _best(self) -> Iterator[int]:
-        """The rows that are told: of each prompt's samples the most probable, by the mean over their tokens."""
-        n = self.asked.n or 1
-        for first in range(0, len(self.found), self.samples):
+    def _best_rows(self) -> Iterator[int]:
+        """Yield the rows that are returned: with `best_of`, those with the highest mean log-probability."""
+        n = self.request.n or 1
+        for first in range(0, len(self.generations), self.samples):
             rows = list(range(first, first + self.samples))
-            yield from rows if self.samples == n else sorted(rows, key=lambda row: -_mean(self.found[row]))[:n]
+            if self.samples > n:
+                rows = sorted(rows, key=lambda row: -_mean_log_probability(self.generations[row]))[:n]
+            yield from rows
 
-    def prompt_scores(self, row: int) -> Logprobs:
-        """What is known of the tokens of a row's prompt."""
-        scores = Logprobs(self._model.model.tokenizer)
-        scores.add(self._read[row // self.samples])
-        return scores
+    def prompt_logprobs(self, row: int) -> dict[str, list[Any]]:
+        """Return the log-probabilities of the prompt of a row."""
+        builder = LogprobsBuilder(self._model.model.tokenizer)
+        builder.add(self._scored_prompts[row // self.samples])
+        return builder.take()
 
-    def scores(self, row: int, offset: int) -> Logprobs:
-        """What becomes known of a row's own tokens, the first of which stands at this place."""
+    def logprobs_builder(self, row: int, offset: int) -> LogprobsBuilder:
+        """Return a builder for the generated tokens of a row, the first of which starts at `offset`."""
         config, tokenizer = self._model.model.config, self._model.model.tokenizer
-        return Logprobs(tokenizer, prompt_ids(self.found[row].prompt, config, tokenizer), offset)
+        return LogprobsBuilder(tokenizer, prompt_ids(self.generations[row].prompt, config, tokenizer), offset)
 
 
-class Telling:
-    """One text of a completion, told piece by piece."""
+class ChoiceStream:
+    """One text of a completion as a series of choices."""
 
-    def __init__(self, work: Completion, row: int) -> None:
-        self._work = work
+    def __init__(self, completion: Completion, row: int) -> None:
+        request = completion.request
+        self._completion = completion
         self._row = row
-        self._found = work.found[row]
-        self._end = len(self._found.prompt) if work.asked.echo else 0  # of what was told
-        self._scores = work.scores(row, self._end) if work.asked.logprobs is not None else None
+        self._generation = completion.generations[row]
+        self._end = len(self._generation.prompt) if request.echo else 0  # of the text so far
+        self._logprobs = None if request.logprobs is None else completion.logprobs_builder(row, self._end)
 
     def prompt(self) -> dict[str, Any]:
-        """What it goes on from."""
-        told = None if self._scores is None else self._work.prompt_scores(self._row).until()
-        return self._choice(self._found.prompt, told)
+        """Return the prompt."""
+        logprobs = None if self._logprobs is None else self._completion.prompt_logprobs(self._row)
+        return self._choice(self._generation.prompt, logprobs)
 
-    def more(self, text: str) -> dict[str, Any]:
-        """Some more of it."""
+    def chunk(self, text: str) -> dict[str, Any]:
+        """Return a chunk of the generated text."""
         self._end += len(text)
-        return self._choice(text, self._told(self._end))
+        return self._choice(text, self._take_logprobs(self._end))
 
     def end(self) -> dict[str, Any]:
-        """How it ended. Of a text that was stopped, what comes behind its end is not told."""
-        stopped = self._found.ended and bool(self._work.asked.stop)
-        return self._choice("", self._told(self._end if stopped else None), "stop" if self._found.ended else "length")
+        """Return the finish reason; tokens after a stop text are left out."""
+        stopped = self._generation.ended and bool(self._completion.request.stop)
+        reason = "stop" if self._generation.ended else "length"
+        return self._choice("", self._take_logprobs(self._end if stopped else None), reason)
 
-    def _told(self, end: int | None) -> dict[str, list[Any]] | None:
-        if self._scores is None:
+    def _take_logprobs(self, end: int | None) -> dict[str, list[Any]] | None:
+        if self._logprobs is None:
             return None
-        self._scores.add(self._found.scored)
-        return self._scores.until(end)
+        self._logprobs.add(self._generation.scored)
+        return self._logprobs.take(end)
 
     def _choice(self, text: str, logprobs: dict[str, list[Any]] | None, reason: str | None = None) -> dict[str, Any]:
         return {"text": text, "index": self._row, "logprobs": logprobs, "finish_reason": reason}
 
 
-def _as_one(told: list[dict[str, Any]], index: int) -> dict[str, Any]:
-    """The pieces of a text in one."""
-    logprobs = [piece["logprobs"] for piece in told]
+def _join_chunks(chunks: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:
+    """Join the chunks of a text into one choice."""
+    logprobs = [chunk["logprobs"] for chunk in chunks]
     return {
-        "text": "".join(piece["text"] for piece in told),
+        "text": "".join(chunk["text"] for chunk in chunks),
         "index": index,
-        "logprobs": None if logprobs[0] is None else joined(logprobs),
-        "finish_reason": told[-1]["finish_reason"],
+        "logprobs": None if logprobs[0] is None else _join_logprobs(logprobs),
+        "finish_reason": chunks[-1]["finish_reason"],
     }
 
 
-def _mean(found: Generation) -> float:
-    """The log-probability of a token, its end included, on average."""
-    return found.log_probability / max(1, len(found.tokens) + found.ended)
+def _join_logprobs(parts: Iterable[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    first, *rest = parts
+    return {key: sum((part[key] for part in rest), first[key]) for key in first}
+
+
+def _mean_log_probability(generation: Generation) -> float:
+    """Return the mean log-probability of the tokens, including the end."""
+    return generation.log_probability / max(1, len(generation.tokens) + generation.ended)

@@ -1,6 +1,6 @@
-"""What an encoder does with the texts of a batch: an errand each, whose answers are those of its texts by themselves.
+"""Encoder jobs: what the texts of a batch are used for. Each text gets the output that it would get alone.
 
-Errands that are equal share batches, so an errand holds what must be the same for all of them.
+Texts with equal jobs share batches, so a job has everything that must be the same for all of them.
 """
 
 from collections.abc import Sequence
@@ -15,25 +15,25 @@ from regard.data.passages import NUM_SPECIAL_TOKENS
 from regard.decoding.fill_mask import FilledText
 from regard.decoding.labeling import Classification, classify, tag_probabilities
 from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair, embed_framed, labels_of_head
-from regard.serving.batching import CHARACTERS
+from regard.serving.batching import CHARACTERS_PER_TOKEN
 
-MAX_READ_TOKENS = (
-    2_048  # tokens of a text that are read, where the network itself has no bound: attention grows with their square
-)
+MAX_READ_TOKENS = 2_048  # of a text, where the network has no limit: attention cost grows with the square
 
 
 @dataclass(frozen=True)
 class TextVector:
-    """A text as one vector."""
+    """Embedding of a text."""
 
     values: NDArray[np.float32]  # (C,)
-    tokens: int  # that were read, start and end not counted
-    cut: bool  # whether the text has more
+    tokens: int
+    """Tokens of the text that were read, without start and end token."""
+    truncated: bool
+    """Whether the text was longer than the network reads."""
 
 
 @dataclass(frozen=True)
 class TagPrediction:
-    """A word's tag."""
+    """Tag of a word."""
 
     tag: str
     probability: float
@@ -41,50 +41,50 @@ class TagPrediction:
 
 @dataclass(frozen=True)
 class ClassifyJob:
-    """The labels of texts, or of pairs of them."""
+    """Labels of texts or pairs of texts."""
 
     def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[Classification]:
-        """Label them."""
+        """Classify a batch."""
         return classify(limited_encoder(model), texts)
 
 
 @dataclass(frozen=True)
 class TagJob:
-    """The tags of sentences, which are given as their words."""
+    """Tags of sentences that are split into words."""
 
     def __call__(self, model: Model, sentences: Sequence[Sequence[str]]) -> list[list[TagPrediction]]:
-        """Tag them."""
-        who = limited_encoder(model)
-        labels = labels_of_head(who, TagHeadConfig, "the model")
+        """Tag a batch."""
+        encoder = limited_encoder(model)
+        labels = labels_of_head(encoder, TagHeadConfig, "the model")
         return [
             [TagPrediction(labels[int(row.argmax())], float(row.max())) for row in rows]
-            for rows in tag_probabilities(who, sentences)
+            for rows in tag_probabilities(encoder, sentences)
         ]
 
 
 @dataclass(frozen=True)
 class FillJob:
-    """What may stand in the holes of texts."""
+    """Candidates for the mask tokens of texts."""
 
-    best: int
+    top_k: int
 
     def __call__(self, model: Model, texts: Sequence[str]) -> list[FilledText]:
-        """Fill them."""
-        return model.filler().fill(texts, self.best)
+        """Fill the masks of a batch."""
+        return model.filler().fill(texts, self.top_k)
 
 
 @dataclass(frozen=True)
 class EmbedJob:
-    """The vectors of texts."""
+    """Embeddings of texts."""
 
     pooling: Pooling | None = None
-    normalise: bool = True
+    normalize: bool = True
 
     def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[TextVector]:
-        """Read them."""
-        who = limited_encoder(model)
-        rows = who.framed(texts)
-        vectors = embed_framed(who, rows, self.pooling, normalise=self.normalise)
+        """Embed a batch."""
+        encoder = limited_encoder(model)
+        rows = encoder.framed(texts)
+        vectors = embed_framed(encoder, rows, self.pooling, normalise=self.normalize)
         return [
             TextVector(vector, len(row.ids) - NUM_SPECIAL_TOKENS, row.truncated)
             for vector, row in zip(vectors, rows, strict=True)
@@ -95,15 +95,15 @@ EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
 
 
 def limited_encoder(model: Model) -> TextEncoder:
-    """The reader of an encoder, which reads no more of a text than a server can bear."""
+    """Return a model's text encoder with the server's limit on the tokens of a text."""
     return replace(model.reader, most=MAX_READ_TOKENS)
 
 
-def encoder_cost(text: TextOrPair | Sequence[str], _errand: EncoderJob) -> int:
-    """Roughly how many tokens a text has, or a pair of texts, or the words of a sentence.
+def encoder_cost(text: TextOrPair | Sequence[str], _job: EncoderJob) -> int:
+    """Return the approximate number of tokens of a text, of a pair of texts, or of the words of a sentence.
 
-    >>> cost_of_reading("a short text", Classifying()), cost_of_reading(("a short", "text"), Classifying())
+    >>> encoder_cost("a short text", ClassifyJob()), encoder_cost(("a short", "text"), ClassifyJob())
     (4, 3)
     """
-    size = len(text) if isinstance(text, str) else sum(map(len, text))
-    return size // CHARACTERS + 1
+    characters = len(text) if isinstance(text, str) else sum(map(len, text))
+    return characters // CHARACTERS_PER_TOKEN + 1

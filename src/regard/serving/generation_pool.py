@@ -1,4 +1,4 @@
-"""Where texts are gone on with: a few at a time, each in a thread that hands over what it writes, part by part."""
+"""Thread pool that streams generated text to the event loop, with a bounded queue."""
 
 import asyncio
 import threading
@@ -6,81 +6,80 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from regard.decoding.results import TextChunk
-from regard.serving.errors import ApiError
+from regard.serving.errors import queue_full_error
 from regard.serving.metrics import Metrics
 
-Write = Callable[[], Iterator[TextChunk]]
-"""Goes on with prompts, and gives out parts."""
+Generate = Callable[[], Iterator[TextChunk]]
+"""Function that generates text, chunk by chunk; it runs in a thread."""
 
 
 class GenerationPool:
-    """Lets `seats` requests write at a time; up to `queue` more wait."""
+    """Runs `workers` requests at a time; up to `max_queue` more wait."""
 
-    def __init__(self, name: str, metrics: Metrics, *, seats: int, queue: int) -> None:
+    def __init__(self, name: str, metrics: Metrics, *, workers: int, max_queue: int) -> None:
         self._name = name
         self._metrics = metrics
-        self._queue = queue + seats
-        self._requests = 0
-        self._pool = ThreadPoolExecutor(seats, thread_name_prefix=f"write-{name}")
-        metrics.waiting.ask(lambda: self._requests, model=name)
+        self._max_requests = max_queue + workers
+        self._requests = 0  # queued or running
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix=f"generate-{name}")
+        metrics.queued.labels(name).set_function(lambda: self._requests)
 
     @property
-    def full(self) -> bool:
-        """Whether the next request would be refused."""
-        return self._requests >= self._queue
+    def is_full(self) -> bool:
+        """Whether the next request would be rejected."""
+        return self._requests >= self._max_requests
 
-    async def write(self, write: Write, texts: int) -> AsyncIterator[TextChunk]:
-        """Parts of so many texts as they are written. Whoever stops reading, or is cancelled, stops the writing too."""
-        if self.full:
-            self._metrics.refused.add(model=self._name)
-            sentence = f"Slowdown: {self._queue:,} requests are waiting already; try again in 1 s."
-            raise ApiError(429, sentence, code="rate_limit_exceeded", headers={"retry-after": "1"})
+    async def stream(self, generate: Generate, texts: int) -> AsyncIterator[TextChunk]:
+        """Yield the chunks of `texts` texts as they are generated; closing the iterator stops the generation."""
+        if self.is_full:
+            self._metrics.rejected.labels(self._name).inc()
+            raise queue_full_error(self._max_requests)
         self._requests += 1
-        writing = _Writing(asyncio.get_running_loop())
-        done = self._pool.submit(writing.run, write)
-        done.add_done_callback(lambda _: writing.loop.call_soon_threadsafe(self._leave))
+        queue = _ChunkQueue(asyncio.get_running_loop())
+        future = self._threads.submit(queue.run, generate)
+        future.add_done_callback(lambda _: queue.loop.call_soon_threadsafe(self._leave))
         try:
-            while (part := await writing.parts.get()) is not None:
-                if isinstance(part, Exception):
-                    raise part
-                yield part
-            self._metrics.texts.add(texts, model=self._name)
+            while (chunk := await queue.chunks.get()) is not None:
+                if isinstance(chunk, Exception):
+                    raise chunk
+                yield chunk
+            self._metrics.texts.labels(self._name).inc(texts)
         except BaseException:
-            self._metrics.cancelled.add(model=self._name)
+            self._metrics.cancelled.labels(self._name).inc()
             raise
         finally:
-            writing.stopped.set()
-            done.cancel()  # if its turn has not come
+            queue.stopped.set()
+            future.cancel()  # if it has not started
 
     async def close(self) -> None:
-        """Finish what was accepted, and end the threads."""
-        await asyncio.to_thread(self._pool.shutdown)
+        """Finish the accepted requests and stop the threads."""
+        await asyncio.to_thread(self._threads.shutdown)
 
     def _leave(self) -> None:
         self._requests -= 1
 
 
-class _Writing:
-    """What a thread writes, and a loop reads."""
+class _ChunkQueue:
+    """Queue between the thread that generates and the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.parts: asyncio.Queue[TextChunk | Exception | None] = asyncio.Queue()
+        self.chunks: asyncio.Queue[TextChunk | Exception | None] = asyncio.Queue()
         self.stopped = threading.Event()
 
-    def run(self, begin: Write) -> None:
-        """In a thread: write until the end, or until nobody reads any more."""
+    def run(self, generate: Generate) -> None:
+        """Generate until the end, or until the reader stops; runs in a thread."""
         try:
-            parts = begin()
-            for part in parts:
+            chunks = generate()
+            for chunk in chunks:
                 if self.stopped.is_set():
                     break
-                self._give(part)
-            if hasattr(parts, "close"):
-                parts.close()
-            self._give(None)
+                self._put(chunk)
+            if hasattr(chunks, "close"):
+                chunks.close()
+            self._put(None)
         except Exception as error:
-            self._give(error)
+            self._put(error)
 
-    def _give(self, part: TextChunk | Exception | None) -> None:
-        self.loop.call_soon_threadsafe(self.parts.put_nowait, part)
+    def _put(self, chunk: TextChunk | Exception | None) -> None:
+        self.loop.call_soon_threadsafe(self.chunks.put_nowait, chunk)

@@ -1,109 +1,105 @@
-"""How much one request, and all of them together, may ask for."""
+"""Limits of one request and of all requests together, and the middleware that bounds request bodies."""
 
 import asyncio
 from dataclasses import dataclass
-from email.parser import BytesParser
-from email.policy import HTTP
-from typing import Any
-from urllib.parse import parse_qsl
 
-from pydantic_core import from_json
-from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.serving.errors import ApiError
-from regard.serving.streaming import ClientDisconnectedError
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What keeps one client from taking everything."""
+    """Limits that keep one client from taking all resources."""
 
-    body: int = 1_000_000
-    """Bytes of a request."""
-    characters: int = 20_000
-    """Characters of all the texts of a request."""
-    texts: int = 256
+    max_body_bytes: int = 1_000_000
+    """Bytes of a request body."""
+    max_characters: int = 20_000
+    """Characters of all texts of a request."""
+    max_texts: int = 256
     """Texts, or prompts times samples, of a request."""
-    beam: int = 16
-    """Hypotheses that are followed at a time."""
-    tokens: int = 1_000
-    """Tokens that are written for a text."""
-    queue: int = 256
-    """Requests that wait for each model; the next is told to come back later."""
-    deadline: float = 30.0
-    """Seconds after which a request is given up."""
-    budget: int = 1_024
-    """Tokens of all hypotheses in a batch, by a rough count."""
-    look: int = 600
-    """Characters of a text that is looked into: a trace has numbers for every pair of its tokens."""
-    traces: int = 8
-    """Traces that are kept; the one that was asked least recently makes room for the next."""
+    max_beam: int = 16
+    """Beam width."""
+    max_tokens: int = 1_000
+    """Generated tokens per text."""
+    max_queue: int = 256
+    """Queued requests per model; further requests get 429."""
+    timeout: float = 30.0
+    """Seconds until a request is aborted."""
+    batch_tokens: int = 1_024
+    """Approximate tokens of all hypotheses in a batch."""
+    max_trace_characters: int = 600
+    """Characters of a traced text: a trace has values for every pair of its tokens."""
+    max_traces: int = 8
+    """Stored traces; the least recently used one is dropped for the next."""
 
 
-FIELDS = 1000  # of a form
-BAD_JSON = "Invalid JSON format"  # as LibreTranslate says it
+def check_limits(*counts: tuple[str, int, int]) -> None:
+    """Raise an error for the first (name, requested value, limit) whose value is over its limit."""
+    for name, requested, limit in counts:
+        if requested > limit:
+            raise ApiError(400, f"{name}: {requested:,} exceeds this server's limit of {limit:,}; reduce it.")
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The whole body of a request."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and (len(announced) > 15 or int(announced) > limits.body):
-        raise _too_large(limits)
-    parts, size = list[bytes](), 0
-    try:
-        async with asyncio.timeout(limits.deadline):
-            async for part in request.stream():
-                size += len(part)
-                if size > limits.body:
-                    raise _too_large(limits)
-                parts.append(part)
-    except ClientDisconnect:
-        raise ClientDisconnectedError from None
-    except TimeoutError:
-        raise ApiError(408, "The request did not come to its end in time; send it again.") from None
-    return b"".join(parts)
+class ClientDisconnectedError(ApiError):
+    """The client closed its connection; the response only counts in the metrics."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "The client closed its connection.")
 
 
-async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
-    """The fields of a request: JSON, or a form as browsers and curl send it; else those in the address."""
-    body = await read_body(request, limits)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
-        return read_json(body, BAD_JSON)
-    try:
-        if kind == "multipart/form-data":
-            return _parts(request.headers["content-type"], body)
-        text = body.decode("utf-8") or request.url.query
-        return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS))
-    except (ValueError, LookupError):
-        raise ApiError(400, "The form cannot be read; send it as UTF-8, or send JSON.") from None
+class BodyLimitMiddleware:
+    """ASGI middleware that bounds the size of request bodies and the time until they are complete."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process one request."""
+        if scope["type"] == "http":
+            receive = _BoundedBody(scope, receive, self._limits)
+        await self._app(scope, receive, send)
 
 
-def read_json(body: bytes, sentence: str | None = None) -> dict[str, Any]:
-    """A JSON object: no lone surrogates, no NaN, no bottomless nesting; else a sentence, our own if none is given."""
-    try:
-        found = from_json(body, allow_inf_nan=False, cache_strings="none")
-    except ValueError as error:
-        raise ApiError(400, sentence or f"The body is not JSON: {error}.") from None
-    if not isinstance(found, dict):
-        raise ApiError(400, sentence or "The body is JSON, but no object; put the fields into braces.")
-    return found
+class _BoundedBody:
+    """`receive` of a request that counts the bytes of its body."""
 
+    def __init__(self, scope: Scope, receive: Receive, limits: Limits) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._limits = limits
+        self._bytes = 0
+        self._deadline: float | None = None
+        self._complete = False
 
-def _parts(content_type: str, body: bytes) -> dict[str, str]:
-    """The fields of a form in parts; files are not taken."""
-    message = BytesParser(policy=HTTP).parsebytes(
-        b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n" + body
-    )
-    found = {}
-    for part in message.iter_parts() if message.is_multipart() else ():
-        name = part.get_param("name", header="content-disposition")
-        content = part.get_payload(decode=True)
-        if isinstance(name, str) and isinstance(content, bytes) and part.get_filename() is None:
-            found[name] = content.decode("utf-8")
-    return found
+    async def __call__(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        if self._deadline is None:
+            self._check_announced_size()
+            self._deadline = asyncio.get_running_loop().time() + self._limits.timeout
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise ApiError(408, "The request body did not arrive in time; send it again.") from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnectedError
+        self._bytes += len(message.get("body", b""))
+        if self._bytes > self._limits.max_body_bytes:
+            raise self._too_large()
+        self._complete = not message.get("more_body", False)
+        return message
 
+    def _check_announced_size(self) -> None:
+        announced = next((value for name, value in self._scope["headers"] if name == b"content-length"), b"")
+        if announced.isdigit() and (len(announced) > 15 or int(announced) > self._limits.max_body_bytes):
+            raise self._too_large()
 
-def _too_large(limits: Limits) -> ApiError:
-    headers = {"connection": "close"}  # what is left of the body is not read
-    return ApiError(413, f"The request is larger than {limits.body:,} bytes; send less at a time.", headers=headers)
+    def _too_large(self) -> ApiError:
+        return ApiError(
+            413,
+            f"The request is larger than {self._limits.max_body_bytes:,} bytes; send less at a time.",
+            headers={"connection": "close"},  # the rest of the body is not read
+        )

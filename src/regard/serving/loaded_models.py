@@ -1,6 +1,6 @@
-"""A model that is served: its name, its languages, and who carries out what is asked of it.
+"""Models that are loaded for serving: name, languages, abilities, and the calls that worker threads make.
 
-On the command line it is `folder`, `name=folder` or `name[en-it]=folder`.
+On the command line a model is `folder`, `name=folder` or `name[en-it]=folder`.
 """
 
 import re
@@ -16,149 +16,147 @@ from regard.decoding.engines.engine import EngineName, Precision
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
-from regard.serving import languages
 from regard.serving.encoder_jobs import EmbedJob, EncoderJob
+from regard.serving.languages import guess_languages
 
-Ability = Literal["translates", "continues", "classifies", "tags", "fills", "embeds"]
+Ability = Literal["translate", "generate", "classify", "tag", "fill", "embed"]
 ABILITY_PHRASES: dict[Ability, str] = {
-    "translates": "translates",
-    "continues": "continues text",
-    "classifies": "labels texts",
-    "tags": "labels words",
-    "fills": "fills holes",
-    "embeds": "gives vectors",
+    "translate": "translate",
+    "generate": "generate text",
+    "classify": "classify texts",
+    "tag": "tag words",
+    "fill": "fill masks",
+    "embed": "embed texts",
 }
-
-
-def abilities(config: Config) -> tuple[Ability, ...]:
-    """What a model can do, the thing that it was trained for first.
-
-    >>> from regard.config import EncoderOnly
-    >>> abilities(Config(model=EncoderOnly(vocabulary=300, head=ClassHead(labels=("bad", "good")))))
-    ('classifies', 'embeds')
-    """
-    model = config.model
-    if model.translates:
-        return ("translates",)
-    if model.generates:
-        return ("continues",)
-    if not isinstance(model, EncoderConfig):
-        return ()
-    if isinstance(model.head, ClassHeadConfig):
-        return ("classifies", "embeds")
-    if isinstance(model.head, TagHeadConfig):
-        return ("tags", "embeds")
-    if model.task == "masked" and config.tokens.mask is not None:
-        return ("fills", "embeds")
-    return ("embeds",)
-
-
-def describe_abilities(some: Sequence[Ability]) -> str:
-    """Abilities in a sentence.
-
-    >>> told(("classifies", "embeds"))
-    'labels texts and gives vectors'
-    """
-    return " and ".join(ABILITY_PHRASES[ability] for ability in some)
-
-
-_WRITTEN = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
+_ARGUMENT = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
 _NAME = re.compile(r"[\w.@:-]{1,100}")
 
 
+def abilities(config: Config) -> tuple[Ability, ...]:
+    """Return what a model can be used for, the ability that it was trained for first.
+
+    >>> from regard.config import EncoderOnlyConfig
+    >>> abilities(Config(model=EncoderOnlyConfig(vocab_size=300, head=ClassHeadConfig(labels=("bad", "good")))))
+    ('classify', 'embed')
+    """
+    model = config.model
+    if model.translates:
+        return ("translate",)
+    if model.generates:
+        return ("generate",)
+    if not isinstance(model, EncoderConfig):
+        return ()
+    if isinstance(model.head, ClassHeadConfig):
+        return ("classify", "embed")
+    if isinstance(model.head, TagHeadConfig):
+        return ("tag", "embed")
+    if model.task == "masked" and config.tokens.mask is not None:
+        return ("fill", "embed")
+    return ("embed",)
+
+
+def describe_abilities(names: Sequence[Ability]) -> str:
+    """Return abilities as a phrase.
+
+    >>> describe_abilities(("classify", "embed"))
+    'classify texts and embed texts'
+    """
+    return " and ".join(ABILITY_PHRASES[name] for name in names)
+
+
 class ModelArgument(NamedTuple):
-    """A model as the command line names it."""
+    """Model as the command line names it."""
 
     name: str
     folder: Path
-    pair: tuple[str, str] | None
+    languages: tuple[str, str] | None
 
 
 def parse_model_argument(text: str) -> ModelArgument:
-    """Read `folder`, `name=folder` or `name[en-it]=folder`; `[zh-Hans:en]` where a code has a hyphen.
+    """Parse `folder`, `name=folder` or `name[en-it]=folder`; `[zh-Hans:en]` where a language code has a hyphen.
 
-    >>> parse("mine[en-it]=runs/demo")
-    Asked(name='mine', folder=PosixPath('runs/demo'), pair=('en', 'it'))
+    >>> parse_model_argument("mine[en-it]=runs/demo")
+    ModelArgument(name='mine', folder=PosixPath('runs/demo'), languages=('en', 'it'))
     """
-    match = None if Path(text).is_dir() else _WRITTEN.fullmatch(text)
+    match = None if Path(text).is_dir() else _ARGUMENT.fullmatch(text)
     if match is None and "]=" in text and not Path(text).exists():
-        raise ConfigError(f"{text}: two languages should stand in the brackets, as in mine[en-it]=folder.")
+        raise ConfigError(f"{text}: put two languages into the brackets, as in mine[en-it]=folder.")
     if match is None:
         return ModelArgument(Path(text).resolve().name, Path(text), None)
     folder = Path(match["folder"])
-    pair = (match["source"], match["target"]) if match["source"] else None
-    return ModelArgument(match["name"] or folder.resolve().name, folder, pair)
+    languages = (match["source"], match["target"]) if match["source"] else None
+    return ModelArgument(match["name"] or folder.resolve().name, folder, languages)
 
 
 class LoadedModel:
-    """A model with a name; for a translator, its languages too."""
+    """Model with a name and, for a translator, its languages; its methods may be called from several threads."""
 
     def __init__(
-        self, name: str, model: Model, pair: tuple[str, str], engine: EngineName = "auto", precision: Precision = "int8"
+        self,
+        name: str,
+        model: Model,
+        languages: tuple[str, str],
+        engine: EngineName = "auto",
+        precision: Precision = "int8",
     ) -> None:
-        kind = model.config.model
-        if kind.needs_parses:
+        if model.config.model.needs_parses:
             raise ConfigError(
-                f"{model.folder}: has syntax positions and reads a parse with every sentence, which no request brings; "
-                "it is not served: use regard translate with --parses."
+                f"{model.folder}: has syntax positions, which need a parse of every sentence; requests have none, so "
+                "it cannot be served. Use regard translate with --parses."
             )
         self.name = name
         self.model = model
-        self.source, self.target = pair
+        self.abilities = abilities(model.config)
+        self.source_language, self.target_language = languages
         self.engine = engine
         self.precision = precision
-        self.torch = threading.Lock()
-        """Whoever runs the torch network, or opens its taps, holds this: taps see everything that passes."""
+        self.torch_lock = threading.Lock()
+        """Held while the PyTorch network runs or is traced, because a trace records every forward pass."""
         self._loading = threading.Lock()
 
     @property
-    def does(self) -> tuple[Ability, ...]:
-        """What it can be asked for."""
-        return abilities(self.model.config)
-
-    @property
     def translates(self) -> bool:
-        """Whether it is a translator."""
-        return self.model.config.model.translates
+        """Whether the model is a translator."""
+        return "translate" in self.abilities
 
     @property
     def encodes(self) -> bool:
-        """Whether it is an encoder, which reads and writes nothing; it always runs in torch."""
-        return "embeds" in self.does
+        """Whether the model is an encoder, which always runs in PyTorch."""
+        return "embed" in self.abilities
 
-    def translate(self, texts: Sequence[str], wish: TranslationOptions) -> list[Translation]:
-        """Translate texts; may be called from several threads at once."""
+    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[Translation]:
+        """Translate a batch."""
         with self._loading:
-            ready = self.model.translator(wish, engine=self.engine, precision=self.precision)
-        with self.held(ready.engine.name):
-            return ready.translate(texts, wish)
+            translator = self.model.translator(options, engine=self.engine, precision=self.precision)
+        with self.locked(translator.engine.name):
+            return translator.translate(texts, options)
 
-    def read(self, texts: Sequence[Any], errand: EncoderJob) -> list[Any]:
-        """What an encoder makes of texts; several threads may ask, and take turns."""
-        with self.torch:
-            return errand(self.model, texts)
+    def run_encoder(self, texts: Sequence[Any], job: EncoderJob) -> list[Any]:
+        """Run an encoder job on a batch."""
+        with self.torch_lock:
+            return job(self.model, texts)
 
-    def write(
-        self, prompts: Sequence[str], wish: GenerationOptions, into: list[Generation], seeded: bool
+    def generate(
+        self, prompts: Sequence[str], options: GenerationOptions, results: list[Generation], seeded: bool
     ) -> Iterator[TextChunk]:
-        """Go on with prompts, part by part; several threads may do so at once, and take turns at the torch network."""
+        """Continue prompts chunk by chunk; `results` receives one generation per text before the first chunk."""
         with self._loading:
-            options: dict[str, Any] = {"engine": self.engine, "seeded": seeded}
-            engine = self.model.writing_engine(prompts, wish, **options)
-            parts = self.model.stream(prompts, wish, into, precision=self.precision, **options)
+            choices: dict[str, Any] = {"engine": self.engine, "seeded": seeded}
+            engine = self.model.writing_engine(prompts, options, **choices)
+            chunks = self.model.stream(prompts, options, results, precision=self.precision, **choices)
         try:
             while True:
-                with self.held(engine):
-                    part = next(parts, None)
-                if part is None:
+                with self.locked(engine):
+                    chunk = next(chunks, None)
+                if chunk is None:
                     return
-                yield part
+                yield chunk
         finally:
-            parts.close()  # type: ignore[attr-defined]  # it is a generator
+            chunks.close()  # type: ignore[attr-defined]  # it is a generator
 
     def score_prompts(self, prompts: Sequence[str], candidates: int) -> list[list[ScoredToken]]:
-        """How probable the tokens of prompts are, and what else is; at the torch network, when it is free."""
-        with self.held("torch"):
+        """Return the log-probability of each token of prompts, with the most probable candidates."""
+        with self.locked("torch"):
             return self.model.score_prompts(prompts, candidates)
 
     def warm_up(self) -> None:
@@ -167,39 +165,41 @@ class LoadedModel:
             self.translate(["."], TranslationOptions())
             return
         if self.encodes:
-            self.read(["."], EmbedJob())
+            self.run_encoder(["."], EmbedJob())
             return
         sampling = SamplingOptions(temperature=0.0, bounds=OutputConstraints(longest=1))
-        for _ in self.write([""], GenerationOptions(sampling), [], True):
+        for _ in self.generate([""], GenerationOptions(sampling), [], True):
             pass
 
     @contextmanager
-    def held(self, engine: str) -> Iterator[None]:
-        """While it lasts, an engine may run: the torch network for one caller at a time, CTranslate2 for all."""
+    def locked(self, engine: str) -> Iterator[None]:
+        """Hold the lock of the PyTorch network if the engine uses it; CTranslate2 needs none."""
         if engine != "torch":
             yield
             return
-        with self.torch:
+        with self.torch_lock:
             yield
 
 
 def load_models(
-    asked: Iterable[str],
+    arguments: Iterable[str],
     *,
-    pair: tuple[str | None, str | None] = (None, None),
+    languages: tuple[str | None, str | None] = (None, None),
     engine: EngineName = "auto",
     precision: Precision = "int8",
 ) -> list[LoadedModel]:
-    """The models that a command line names; `pair` is the languages of those that say none."""
-    found: dict[str, LoadedModel] = {}
-    for text in asked:
+    """Load the models of a command line; `languages` are source and target of translators that name none."""
+    models: dict[str, LoadedModel] = {}
+    for text in arguments:
         name, folder, own = parse_model_argument(text)
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{text}: {name!r} is no name for a model; give one, as in en-it={folder}.")
-        if name in found:
-            raise ConfigError(f"{text}: there is a model called {name} already; give it another, as in other={folder}.")
+            raise ConfigError(f"{text}: {name!r} is not a valid model name; choose one, as in en-it={folder}.")
+        if name in models:
+            raise ConfigError(
+                f"{text}: there is already a model named {name}; choose another name, as in other={folder}."
+            )
         model = load(folder)
-        guessed = own or languages.guess(folder)
-        languages_ = own or (pair[0] or guessed[0], pair[1] or guessed[1])
-        found[name] = LoadedModel(name, model, languages_, engine, precision)
-    return list(found.values())
+        guessed = own or guess_languages(folder)
+        pair = own or (languages[0] or guessed[0], languages[1] or guessed[1])
+        models[name] = LoadedModel(name, model, pair, engine, precision)
+    return list(models.values())

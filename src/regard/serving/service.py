@@ -1,90 +1,140 @@
-"""What the routes share: the models by name and by language, who works for each, and the limits."""
+"""What the routes share: loaded models, their queues, stored traces, limits and metrics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import Request
 
 from regard.config.errors import did_you_mean
 from regard.decoding.engines.ctranslate2_models import available_cores
 from regard.serving.access import AccessPolicy
-from regard.serving.batching import Batcher
+from regard.serving.batching import Batcher, BatchResult
 from regard.serving.encoder_jobs import encoder_cost
 from regard.serving.errors import ApiError
 from regard.serving.generation_pool import GenerationPool
+from regard.serving.languages import LanguageVocabulary
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import ABILITY_PHRASES, Ability, LoadedModel, describe_abilities
 from regard.serving.metrics import Metrics
+from regard.serving.streaming import wait_for_result
 from regard.serving.trace_store import TraceStore
 
+DEFAULT_BEAM = 4
 
-@dataclass(frozen=True)
+
 class Service:
-    """Models, and everyone who works for them."""
+    """Loaded models with a queue for each: a batcher for translators and encoders, a pool for language models."""
 
-    models: Sequence[LoadedModel]
-    limits: Limits = field(default_factory=Limits)
-    access: AccessPolicy = field(default_factory=AccessPolicy)
-    beam: int = 4
-    """Hypotheses that are followed where a request does not say."""
-    metrics: Metrics = field(default_factory=Metrics)
-    batchers: dict[str, Batcher[Any, Any, Any]] = field(default_factory=dict)
-    desks: dict[str, GenerationPool] = field(default_factory=dict)
-    traces: TraceStore = field(init=False)
-
-    def __post_init__(self) -> None:
-        queue = self.limits.queue
-        object.__setattr__(self, "traces", TraceStore(self.limits.traces, queue))
-        for model in self.models:
-            if model.translates:
-                self.batchers[model.name] = Batcher(
-                    model.name, model.translate, self.metrics, queue=queue, budget=self.limits.budget
-                )
-            elif model.encodes:
-                self.batchers[model.name] = Batcher(
-                    model.name,
-                    model.read,
-                    self.metrics,
-                    cost=encoder_cost,
-                    workers=1,  # who reads holds the network
-                    queue=queue,
-                    budget=self.limits.budget,
-                )
+    def __init__(
+        self,
+        models: Sequence[LoadedModel],
+        limits: Limits | None = None,
+        access: AccessPolicy | None = None,
+        beam: int = DEFAULT_BEAM,
+    ) -> None:
+        self.models = models
+        self.limits = Limits() if limits is None else limits
+        self.access = AccessPolicy() if access is None else access
+        self.beam = beam
+        """Beam width of requests that set none."""
+        self.metrics = Metrics()
+        self.traces = TraceStore(self.limits.max_traces, self.limits.max_queue)
+        self.batchers: dict[str, Batcher[Any, Any, Any]] = {}
+        self.generation_pools: dict[str, GenerationPool] = {}
+        for model in models:
+            if model.translates or model.encodes:
+                self.batchers[model.name] = self._batcher(model)
             else:
-                self.desks[model.name] = GenerationPool(model.name, self.metrics, seats=available_cores(), queue=queue)
+                self.generation_pools[model.name] = GenerationPool(
+                    model.name, self.metrics, workers=available_cores(), max_queue=self.limits.max_queue
+                )
 
-    @property
+    def _batcher(self, model: LoadedModel) -> Batcher[Any, Any, Any]:
+        max_queue, max_cost = self.limits.max_queue, self.limits.batch_tokens
+        if model.translates:
+            return Batcher(model.name, model.translate, self.metrics, max_queue=max_queue, max_cost=max_cost)
+        return Batcher(
+            model.name,
+            model.run_encoder,
+            self.metrics,
+            cost=encoder_cost,
+            workers=1,  # an encoder holds the lock of its network
+            max_queue=max_queue,
+            max_cost=max_cost,
+        )
+
+    @cached_property
     def translators(self) -> list[LoadedModel]:
-        """The models that translate."""
-        return self.able("translates")
+        """Models that translate."""
+        return self.with_ability("translate")
 
-    def able(self, ability: Ability | None) -> list[LoadedModel]:
-        """The models that can do something."""
-        return [model for model in self.models if ability is None or ability in model.does]
+    @cached_property
+    def languages(self) -> list[str]:
+        """Codes of the source and target languages of all translators."""
+        codes = (code for model in self.translators for code in (model.source_language, model.target_language))
+        return list(dict.fromkeys(codes))
 
-    def named(self, name: str | None, ability: Ability | None = None) -> LoadedModel:
-        """The model of this name; without one, the first that can do what is asked."""
-        able = self.able(ability)
-        does = "is served" if ability is None else ABILITY_PHRASES[ability]
-        if name is None and able:
-            return able[0]
-        found = next((model for model in self.models if model.name == name), None)
-        if found is None:
-            hint = did_you_mean(name or "", [model.name for model in able])
-            what = f"There is no model {name!r} here{hint}." if name is not None else f"No model here {does}."
-            raise ApiError(404, what, code="model_not_found")
-        if found not in able:
-            which = f", which {describe_abilities(found.does)}" if found.encodes else ""
-            kind = f"{found.model.config.model.family}{which}"
-            raise ApiError(400, f"The model {name} is of the kind {kind}: none that {does}.")
-        return found
+    def targets_of(self, source: str) -> set[str]:
+        """Return the languages that a language can be translated to."""
+        return {model.target_language for model in self.translators if model.source_language == source}
+
+    @cached_property
+    def vocabularies(self) -> list[LanguageVocabulary]:
+        """Source languages of the translators with their tokenizers."""
+        return [
+            LanguageVocabulary(model.source_language, model.model.tokenizer, model.model.config.tokens.unknown)
+            for model in self.translators
+        ]
 
     @property
-    def workers(self) -> dict[str, Batcher[Any, Any, Any] | GenerationPool]:
-        """Who works for each model."""
-        return {**self.batchers, **self.desks}
+    def queues(self) -> dict[str, Batcher[Any, Any, Any] | GenerationPool]:
+        """Queue of each model."""
+        return {**self.batchers, **self.generation_pools}
+
+    def with_ability(self, ability: Ability | None) -> list[LoadedModel]:
+        """Return the models with an ability; None returns all models."""
+        return [model for model in self.models if ability is None or ability in model.abilities]
+
+    def model(self, name: str | None, ability: Ability | None = None) -> LoadedModel:
+        """Return the model of a name; without a name, the first one with the ability."""
+        candidates = self.with_ability(ability)
+        if name is None and candidates:
+            return candidates[0]
+        model = next((model for model in self.models if model.name == name), None)
+        if model is None:
+            hint = did_you_mean(name or "", [model.name for model in candidates])
+            message = f"There is no model {name!r}{hint}."
+            if name is None:
+                message = "No model is served." if ability is None else f"No model can {ABILITY_PHRASES[ability]}."
+            raise ApiError(404, message, code="model_not_found")
+        if ability is not None and ability not in model.abilities:
+            kind, can = model.model.config.model.family, describe_abilities(model.abilities)
+            raise ApiError(
+                400, f"The model {name} cannot {ABILITY_PHRASES[ability]}; it is of kind {kind} and can {can}."
+            )
+        return model
+
+    async def run_batch(
+        self, request: Request, model: LoadedModel, texts: Sequence[Any], job: Any, timeout: float | None = None
+    ) -> BatchResult[Any]:
+        """Process texts in batches with those of other requests, within the server's timeout."""
+        result = self.batchers[model.name].submit(texts, job)
+        limit = self.limits.timeout
+        return await wait_for_result(request, result, limit if timeout is None else min(timeout, limit))
 
     async def close(self) -> None:
-        """Finish what was accepted."""
-        for worker in self.workers.values():
-            await worker.close()
+        """Finish the accepted requests and stop all threads."""
+        for queue in self.queues.values():
+            await queue.close()
         await self.traces.close()
+
+
+async def get_service(request: Request) -> Service:
+    """Dependency: the service of the application."""
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceDependency = Annotated[Service, Depends(get_service)]

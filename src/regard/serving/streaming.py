@@ -1,4 +1,4 @@
-"""An asynchronous stream of parts whose first can be looked at before the rest is wanted, and that can be closed."""
+"""Waiting for results while the client is connected, and streams that can be peeked at and closed."""
 
 import asyncio
 import time
@@ -8,85 +8,81 @@ from typing import Generic, TypeVar
 from starlette.requests import Request
 
 from regard.serving.errors import ApiError
+from regard.serving.limits import ClientDisconnectedError
 
+Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 
-class Stream(Generic[Item]):
-    """Parts as they come."""
+async def wait_for_result(
+    request: Request, result: Awaitable[Result], timeout: float, total_timeout: float | None = None
+) -> Result:
+    """Await a result; cancel it when the client disconnects or the timeout passes.
 
-    def __init__(self, parts: AsyncIterator[Item]) -> None:
-        self._parts = parts
-        self._peeked: list[Item] = []
-
-    async def peek(self) -> None:
-        """Wait for the first part; it stays in the stream."""
-        async for part in self._parts:
-            self._peeked.append(part)
-            return
-
-    async def exhaust(self) -> None:
-        """Wait for the last part."""
-        async for _ in self._parts:
-            pass
-
-    async def until(self, deadline: float) -> AsyncIterator[Item]:
-        """The parts, up to a moment of the monotonic clock."""
-        began = time.monotonic()
-        while self._peeked:
-            yield self._peeked.pop(0)
-        while True:
-            try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    part = await anext(self._parts)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise timeout_error(deadline - began) from None
-            yield part
-
-    async def close(self) -> None:
-        """Want no more; whoever makes the parts is told."""
-        closing = getattr(self._parts, "aclose", None)
-        if closing is not None:
-            await closing()
-
-
-Answer = TypeVar("Answer")
-
-
-class ClientDisconnectedError(Exception):  # nothing went wrong here
-    """Nobody waits for the answer any more."""
-
-
-async def wait_for_answer(
-    request: Request, answer: Awaitable[Answer], deadline: float, told: float | None = None
-) -> Answer:
-    """An answer, which is cancelled if the client leaves or the deadline passes. The request's body was read before.
-
-    `told` is the deadline that the client is told of, where a part of it has passed already.
+    The request's body must have been read. `total_timeout` is the timeout in the error message, if a part of it has
+    already passed.
     """
-    work = asyncio.ensure_future(answer)
-    left = asyncio.ensure_future(_left(request))
+    work = asyncio.ensure_future(result)
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait((work, left), timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work, disconnect), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        if left.done():
+        if disconnect.done():
             raise ClientDisconnectedError
-        raise timeout_error(deadline if told is None else told)
+        raise timeout_error(timeout if total_timeout is None else total_timeout)
     finally:
-        left.cancel()
+        disconnect.cancel()
         if not work.done():
             work.cancel()
             await asyncio.wait((work,))
 
 
-def timeout_error(deadline: float) -> ApiError:
-    """The answer to a request whose deadline has passed."""
-    return ApiError(504, f"The answer was not ready within {deadline:g} s; ask for less, or try again later.")
-
-
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def timeout_error(seconds: float) -> ApiError:
+    """Return the error of a request that timed out."""
+    return ApiError(504, f"The request timed out after {seconds:g} s; send less text, or retry later.")
+
+
+class PeekableStream(Generic[Item]):
+    """Asynchronous stream whose first item can be awaited before the response starts."""
+
+    def __init__(self, items: AsyncIterator[Item]) -> None:
+        self._items = items
+        self._peeked: list[Item] = []
+
+    async def peek(self) -> None:
+        """Wait for the first item, which stays in the stream."""
+        async for item in self._items:
+            self._peeked.append(item)
+            return
+
+    async def drain(self) -> None:
+        """Wait for the last item and discard all of them."""
+        async for _ in self._items:
+            pass
+
+    async def until(self, deadline: float) -> AsyncIterator[Item]:
+        """Iterate until a time of the monotonic clock; then raise the timeout error."""
+        start = time.monotonic()
+        while self._peeked:
+            yield self._peeked.pop(0)
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    item = await anext(self._items)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise timeout_error(deadline - start) from None
+            yield item
+
+    async def close(self) -> None:
+        """Close the stream and its producer."""
+        close = getattr(self._items, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,6 +1,6 @@
-"""Traces that clients look into: a few are kept, by an id that says what was asked, so that asking again finds them.
+"""Store of the most recent traces, by an id that is derived from the request.
 
-One thread does all of it: a trace is looked into by one request at a time, and translating goes on beside it.
+One thread creates and reads all traces, one request at a time; translation continues in other threads.
 """
 
 import asyncio
@@ -21,102 +21,100 @@ from regard.decoding.options import (
 )
 from regard.interpret.decode import DEFAULT_LENGTH, TracedModel
 from regard.interpret.trace import Trace, look
-from regard.serving.errors import ApiError
+from regard.serving.errors import ApiError, queue_full_error
 from regard.serving.loaded_models import LoadedModel
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """What makes one trace another than the next."""
+    """Everything that a trace depends on."""
 
     model: str
     text: str
     target: str | None
     beam: int
     length_penalty: float
-    longest: int | None
+    max_length: int | None
 
     @property
     def id(self) -> str:
-        """The same for the same question, so that a link to a trace outlives it."""
+        """Id of the trace: equal requests have equal ids, so that links to a trace stay valid."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
 class StoredTrace:
-    """A trace, and whose it is."""
+    """Trace and the model that it belongs to."""
 
     model: LoadedModel
     trace: Trace
 
 
 class TraceStore:
-    """At most `most` traces; up to `queue` requests wait."""
+    """At most `max_traces` traces, least recently used first out; up to `max_queue` requests wait."""
 
-    def __init__(self, most: int, queue: int) -> None:
-        self._most = most
-        self._queue = queue
-        self._kept: OrderedDict[str, StoredTrace] = OrderedDict()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="look")
+    def __init__(self, max_traces: int, max_queue: int) -> None:
+        self._max_traces = max_traces
+        self._max_queue = max_queue
+        self._traces: OrderedDict[str, StoredTrace] = OrderedDict()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="traces")
         self._requests = 0
 
-    def make(
-        self, question: TraceRequest, model: LoadedModel, what: Callable[[Trace], Found]
-    ) -> "asyncio.Future[Found]":
-        """Something about the trace that answers a question, which may be kept from before."""
-        return self._in_turn(lambda: self._made(question, model, what))
+    def create(
+        self, request: TraceRequest, model: LoadedModel, read: Callable[[Trace], Answer]
+    ) -> "asyncio.Future[Answer]":
+        """Create the trace of a request, unless it is stored, and read something from it."""
+        return self._submit(lambda: self._create(request, model, read))
 
-    def ask(self, id_: str, what: Callable[[Trace], Found]) -> "asyncio.Future[Found]":
-        """Something about a trace that is kept."""
-        return self._in_turn(lambda: self._asked(id_, what))
+    def read(self, trace_id: str, read: Callable[[Trace], Answer]) -> "asyncio.Future[Answer]":
+        """Read something from a stored trace."""
+        return self._submit(lambda: self._read(trace_id, read))
 
     async def close(self) -> None:
-        """Finish what was accepted, and end the thread."""
-        await asyncio.to_thread(self._pool.shutdown)
+        """Finish the accepted requests and stop the thread."""
+        await asyncio.to_thread(self._thread.shutdown)
 
-    def _in_turn(self, work: Callable[[], Found]) -> "asyncio.Future[Found]":
-        if self._requests >= self._queue:
-            sentence = f"Slowdown: {self._queue:,} requests are waiting already; try again in 1 s."
-            raise ApiError(429, sentence, headers={"retry-after": "1"})
-        loop, done = asyncio.get_running_loop(), self._pool.submit(work)
+    def _submit(self, work: Callable[[], Answer]) -> "asyncio.Future[Answer]":
+        if self._requests >= self._max_queue:
+            raise queue_full_error(self._max_queue)
+        loop, future = asyncio.get_running_loop(), self._thread.submit(work)
         self._requests += 1
-        done.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
-        return asyncio.wrap_future(done)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
+        return asyncio.wrap_future(future)
 
     def _leave(self) -> None:
         self._requests -= 1
 
-    def _made(self, question: TraceRequest, model: LoadedModel, what: Callable[[Trace], Found]) -> Found:
-        if question.id not in self._kept:
-            with model.torch:
-                self._kept[question.id] = StoredTrace(model, _looked(question, model))
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return self._asked(question.id, what)
+    def _create(self, request: TraceRequest, model: LoadedModel, read: Callable[[Trace], Answer]) -> Answer:
+        if request.id not in self._traces:
+            with model.torch_lock:
+                self._traces[request.id] = StoredTrace(model, _trace(request, model))
+            while len(self._traces) > self._max_traces:
+                self._traces.popitem(last=False)
+        return self._read(request.id, read)
 
-    def _asked(self, id_: str, what: Callable[[Trace], Found]) -> Found:
-        if id_ not in self._kept:
-            raise ApiError(404, f"The trace {id_[:24]!r} is not kept here; ask /v1/look for it again.")
-        self._kept.move_to_end(id_)
-        kept = self._kept[id_]
-        with kept.model.torch:
-            return what(kept.trace)
+    def _read(self, trace_id: str, read: Callable[[Trace], Answer]) -> Answer:
+        if trace_id not in self._traces:
+            raise ApiError(404, f"The trace {trace_id[:24]!r} is no longer stored; request it again from /v1/look.")
+        self._traces.move_to_end(trace_id)
+        stored = self._traces[trace_id]
+        with stored.model.torch_lock:
+            return read(stored.trace)
 
 
-def _looked(question: TraceRequest, served: LoadedModel) -> Trace:
-    """Decode and keep the way to every number; the trace is called as the model is here, not by its folder."""
-    model = served.model
-    subject = TracedModel(model.network, model.config, model.tokenizer, model.target_tokenizer, served.name)
-    wish: TranslationOptions | GenerationOptions | None
-    if served.encodes:
-        wish = None
-    elif served.translates:
-        bounds = OutputConstraints(1, question.longest)  # as `translate` does: an answer is never empty
-        wish = TranslationOptions(SearchOptions(question.beam, question.length_penalty, bounds=bounds))
+def _trace(request: TraceRequest, loaded: LoadedModel) -> Trace:
+    """Decode a text and record the computation; the trace has the model's served name, not its folder."""
+    model = loaded.model
+    traced = TracedModel(model.network, model.config, model.tokenizer, model.target_tokenizer, loaded.name)
+    options: TranslationOptions | GenerationOptions | None
+    if loaded.encodes:
+        options = None
+    elif loaded.translates:
+        constraints = OutputConstraints(1, request.max_length)  # as in `translate`: an output is never empty
+        options = TranslationOptions(SearchOptions(request.beam, request.length_penalty, bounds=constraints))
     else:
-        wish = GenerationOptions(
-            SamplingOptions(temperature=0, bounds=OutputConstraints(longest=question.longest or DEFAULT_LENGTH))
-        )
-    return look(subject, question.text, wish, question.target)
+        constraints = OutputConstraints(longest=request.max_length or DEFAULT_LENGTH)
+        options = GenerationOptions(SamplingOptions(temperature=0, bounds=constraints))
+    return look(traced, request.text, options, request.target)

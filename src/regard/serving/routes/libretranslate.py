@@ -1,280 +1,378 @@
-"""LibreTranslate's protocol, in its own words, so that its clients work: `/translate`, `/languages`, `/detect`, …"""
+"""LibreTranslate's protocol with its error messages, for its clients: `/translate`, `/detect`, `/languages`."""
 
+import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+from python_multipart import parse_form
+from python_multipart.exceptions import FormParserError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.data.sentence_splitting import join_sentences
 from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.decoding.results import Translation
-from regard.serving.answer import as_json
 from regard.serving.errors import ApiError
-from regard.serving.html_text import Page
-from regard.serving.languages import Detected, detect, name_of
-from regard.serving.limits import read_fields
+from regard.serving.html_text import HtmlText
+from regard.serving.languages import LanguageGuess, detect_language, language_name
+from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel
-from regard.serving.schema import TEXT, TEXTS, WHOLE, answers, listed, obj, takes
-from regard.serving.service import Service
-from regard.serving.streaming import wait_for_answer
+from regard.serving.routes.operations import LanguageItem, StatusResponse
+from regard.serving.schemas import json_response, parse_json_object
+from regard.serving.service import Service, ServiceDependency
+from regard.serving.streaming import wait_for_result
 
-DETECTED = obj("confidence", "language", confidence={"type": "number"}, language=TEXT)
-ASKED = obj(
-    *("q", "source", "target"),
-    q={**TEXTS, "description": "The text, or several."},
-    source=TEXT,
-    target=TEXT,
-    format={**TEXT, "enum": ["text", "html"]},
-    alternatives={**WHOLE, "minimum": 0},
-    api_key=TEXT,
+MAX_FORM_FIELDS = 1000
+FORM_TYPE = "application/x-www-form-urlencoded"
+public_router = APIRouter(tags=["LibreTranslate"])
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
+def _required(name: str) -> BeforeValidator:
+    """Validator with LibreTranslate's message for an empty parameter."""
+
+    def check(value: Any) -> Any:
+        if not value:
+            raise PydanticCustomError("libretranslate", "Invalid request: missing {name} parameter", {"name": name})
+        return value if name == "q" else str(value)
+
+    return BeforeValidator(check)
+
+
+def _check_texts(value: Any) -> Any:
+    if all(isinstance(text, str) for text in (value if isinstance(value, list) else [value])):
+        return value
+    raise PydanticCustomError("libretranslate", "Invalid request: q parameter is not a text or a list of texts")
+
+
+def _check_format(value: Any) -> Any:
+    if (value or "text") not in ("text", "html"):
+        raise PydanticCustomError("libretranslate", "{format} format is not supported", {"format": str(value)[:60]})
+    return value or "text"
+
+
+def _check_alternatives(value: Any) -> int:
+    try:
+        return max(0, int(value or 0))
+    except (TypeError, ValueError, OverflowError):
+        raise PydanticCustomError("libretranslate", "Invalid request: alternatives parameter is not a number") from None
+
+
+Texts = Annotated[str | list[str], BeforeValidator(_check_texts), _required("q")]
+ApiKey = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
+
+
+class DetectRequest(BaseModel):
+    """Text whose language is detected."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    q: Texts
+    """A text or a list of texts."""
+    api_key: ApiKey = None
+
+
+class LibreTranslateRequest(DetectRequest):
+    """Texts to translate."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-ability": "translate",
+            "examples": [{"q": "Good day.", "source": "en", "target": "it", "alternatives": 2}],
+        }
+    )
+
+    source: Annotated[str, _required("source")]
+    """Language code, or `auto` to detect the language."""
+    target: Annotated[str, _required("target")]
+    """Language code."""
+    format: Annotated[Literal["text", "html"], BeforeValidator(_check_format)] = "text"
+    alternatives: Annotated[int, Field(ge=0), BeforeValidator(_check_alternatives)] = 0
+    """Number of alternative translations."""
+
+
+class DetectedLanguage(BaseModel):
+    """Language of a text; the confidence is in percent."""
+
+    confidence: float
+    language: str
+
+
+class LibreTranslateResponse(BaseModel):
+    """Translation of each text; lists if `q` is a list."""
+
+    translatedText: str | list[str]  # noqa: N815  # the protocol's name
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+class SupportedLanguage(LanguageItem):
+    """Language, and the languages that it can be translated to."""
+
+    targets: list[str]
+
+
+class FrontendSettings(BaseModel):
+    """Settings that front ends of LibreTranslate read."""
+
+    apiKeys: bool  # noqa: N815
+    charLimit: int  # noqa: N815
+    filesTranslation: bool = False  # noqa: N815
+    frontendTimeout: int = 500  # noqa: N815
+    keyRequired: bool  # noqa: N815
+    language: dict[Literal["source", "target"], LanguageItem]
+    suggestions: bool = False
+    supportedFilesFormat: list[str] = []  # noqa: N815
+
+
+def _json_or_form(model: type[BaseModel]) -> dict[str, Any]:
+    """OpenAPI of a request body that is JSON or a form, from its model."""
+    schema = model.model_json_schema()
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {kind: {"schema": schema} for kind in ("application/json", FORM_TYPE)},
+        }
+    }
+
+
+@public_router.post(
+    "/translate",
+    response_model=LibreTranslateResponse,
+    openapi_extra=_json_or_form(LibreTranslateRequest),
+    summary="Translate",
 )
-ANSWER = obj(
-    "translatedText",
-    translatedText=TEXTS,
-    detectedLanguage={"anyOf": [DETECTED, listed(DETECTED)]},
-    alternatives={"type": "array"},
+async def translate(request: Request, service: ServiceDependency) -> Response:
+    """Translate texts or HTML."""
+    fields = await _read_fields(request)
+    _check_key(fields, request, service)
+    job = _translation_job(_validate(LibreTranslateRequest, fields), service)
+    by_model: dict[str, list[_Document]] = {}
+    for model, document in zip(job.models, job.documents, strict=True):
+        by_model.setdefault(model.name, []).append(document)
+    timeout = service.limits.timeout
+    deadline = time.monotonic() + timeout
+    for name, documents in by_model.items():
+        lines = [line for document in documents for line in document.lines]
+        remaining = max(0.0, deadline - time.monotonic())  # the models of a request share its timeout
+        result = service.batchers[name].submit(lines, job.options)
+        translations = iter((await wait_for_result(request, result, remaining, timeout)).outputs)
+        for document in documents:
+            document.take(translations)
+    return json_response(job.response())
+
+
+@public_router.post(
+    "/detect",
+    response_model=list[DetectedLanguage],
+    openapi_extra=_json_or_form(DetectRequest),
+    summary="Detect the language of a text",
 )
+async def detect(request: Request, service: ServiceDependency) -> Response:
+    """Return the source languages of the models, the most probable first."""
+    fields = await _read_fields(request)
+    _check_key(fields, request, service)
+    texts = _texts(_validate(DetectRequest, fields), service.limits)
+    return json_response([guess._asdict() for guess in detect_language(" ".join(texts), service.vocabularies)])
 
 
-def router(service: Service) -> APIRouter:
-    """The routes of the protocol."""
-    routes = APIRouter(tags=["LibreTranslate"])
-    limits, beam = service.limits, service.beam
-    plain = TranslationOptions(SearchOptions(width=beam))
+@public_router.get("/languages", summary="List the languages")
+async def languages(service: ServiceDependency) -> list[SupportedLanguage]:
+    """Return the languages, and what each can be translated to."""
+    return [
+        SupportedLanguage(code=code, name=language_name(code), targets=sorted(service.targets_of(code)))
+        for code in service.languages
+    ]
 
-    codes = _codes(service)
 
-    @routes.post(
-        "/translate",
-        summary="Translate",
-        responses=answers(ANSWER),
-        openapi_extra=takes(ASKED, form=True, choices={"source": ["auto", *codes], "target": codes}),
+@public_router.get("/frontend/settings", summary="Settings for front ends")
+async def frontend_settings(service: ServiceDependency) -> FrontendSettings:
+    """Return the limits, and the languages of the first translator."""
+    first = next(iter(service.translators), None)
+    source, target = (first.source_language, first.target_language) if first is not None else ("", "")
+    has_key = service.access.key is not None
+    return FrontendSettings(
+        apiKeys=has_key,
+        charLimit=service.limits.max_characters,
+        keyRequired=has_key,
+        language={
+            "source": LanguageItem(code=source, name=language_name(source)),
+            "target": LanguageItem(code=target, name=language_name(target)),
+        },
     )
-    async def translate(request: Request) -> Response:
-        asked = await read_fields(request, limits)
-        _check_key(asked, request, service)
-        order = _order(asked, service)
-        wish = plain
-        if order.alternatives:
-            width = max(beam, order.alternatives + 1)
-            wish = TranslationOptions(SearchOptions(width=width, hypotheses=order.alternatives + 1))
-        works = [_Work(text, html=order.html) for text in order.texts]
-        by_model: dict[str, list[_Work]] = {}
-        for model, work in zip(order.models, works, strict=True):
-            by_model.setdefault(model.name, []).append(work)
-        end = time.monotonic() + limits.deadline
-        for name, those in by_model.items():
-            lines = [line for work in those for line in work.lines]
-            left = max(0.0, end - time.monotonic())  # of the time that all models have together
-            done = await wait_for_answer(request, service.batchers[name].submit(lines, wish), left, limits.deadline)
-            found = iter(done.answers)
-            for work in those:
-                work.take(found)
-        return as_json(_answer(works, order))
 
-    @routes.post(
-        "/detect",
-        summary="Tell the language of a text",
-        responses=answers(listed(DETECTED)),
-        openapi_extra=takes(obj("q", q=TEXTS, api_key=TEXT), form=True),
-    )
-    async def detect_language(request: Request) -> Response:
-        asked = await read_fields(request, limits)
-        _check_key(asked, request, service)
-        (text, *more), _ = _texts(asked, service)
-        return as_json([one._asdict() for one in detect(" ".join([text, *more]), service.translators)])
 
-    @routes.get(
-        "/languages",
-        summary="List the languages",
-        responses=answers(listed(obj("code", "name", "targets", code=TEXT, name=TEXT, targets=listed(TEXT)))),
-    )
-    async def languages() -> Response:
-        return as_json(
-            [{"code": code, "name": name_of(code), "targets": sorted(set(_targets(code, service)))} for code in codes]
-        )
+@public_router.get("/health", summary="Whether the server is alive")
+async def health() -> StatusResponse:
+    """Liveness check of LibreTranslate's clients."""
+    return StatusResponse(status="ok")
 
-    @routes.get(
-        "/frontend/settings",
-        summary="What a front end needs to know",
-        responses=answers(obj("charLimit", "language", charLimit=WHOLE, language={"type": "object"})),
-    )
-    async def settings() -> Response:
-        source, target = next(((one.source, one.target) for one in service.translators), ("", ""))
-        return as_json(
-            {
-                "apiKeys": service.access.key is not None,
-                "charLimit": limits.characters,
-                "filesTranslation": False,
-                "frontendTimeout": 500,
-                "keyRequired": service.access.key is not None,
-                "language": {
-                    "source": {"code": source, "name": name_of(source)},
-                    "target": {"code": target, "name": name_of(target)},
-                },
-                "suggestions": False,
-                "supportedFilesFormat": [],
-            }
-        )
 
-    @routes.get("/health", summary="Whether the server lives", responses=answers(obj("status", status=TEXT)))
-    async def health() -> Response:
-        return as_json({"status": "ok"})
+@public_router.post("/translate_file", include_in_schema=False)
+async def translate_file() -> Response:
+    """Reject files."""
+    raise ApiError(403, "Files translation are disabled on this server.")
 
-    @routes.post("/translate_file", include_in_schema=False)
-    async def translate_file() -> Response:
-        raise ApiError(403, "Files translation are disabled on this server.")
 
-    @routes.post("/suggest", include_in_schema=False)
-    async def suggest() -> Response:
-        raise ApiError(403, "Suggestions are disabled on this server.")
+@public_router.post("/suggest", include_in_schema=False)
+async def suggest() -> Response:
+    """Reject suggestions."""
+    raise ApiError(403, "Suggestions are disabled on this server.")
 
-    return routes
+
+async def _read_fields(request: Request) -> dict[str, Any]:
+    """Return the fields of a request: from JSON, from a form, or from the query string."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            return parse_json_object(body)
+        except PydanticCustomError:
+            raise ApiError(400, "Invalid JSON format") from None
+    try:
+        if kind == "multipart/form-data":
+            return _multipart_fields(request.headers["content-type"], body)
+        text = body.decode("utf-8") or request.url.query
+        return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS))
+    except (ValueError, FormParserError):
+        raise ApiError(400, "The form cannot be read; send it as UTF-8, or send JSON.") from None
+
+
+def _multipart_fields(content_type: str, body: bytes) -> dict[str, str]:
+    """Return the text fields of a multipart form; files are ignored."""
+    fields = {}
+
+    def add(field: Any) -> None:
+        fields[field.field_name.decode("utf-8")] = (field.value or b"").decode("utf-8")
+
+    parse_form({"Content-Type": content_type.encode("latin-1")}, io.BytesIO(body), add, lambda file: file.close())
+    return fields
+
+
+def _check_key(fields: dict[str, Any], request: Request, service: Service) -> None:
+    """Check the API key, which LibreTranslate's clients send as a field."""
+    if service.access.key is None:
+        return
+    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+    key = fields.get("api_key") or request.query_params.get("api_key") or (bearer if scheme.lower() == "bearer" else "")
+    if not key:
+        raise ApiError(400, "Please contact the server operator to get an API key")
+    if not isinstance(key, str) or not service.access.accepts_key(key.strip()):
+        raise ApiError(403, "Invalid API key")
+
+
+def _validate(model: type[Fields], fields: dict[str, Any]) -> Fields:
+    """Validate fields; the first error is raised in LibreTranslate's words."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        missing = f"Invalid request: missing {first['loc'][0]} parameter"
+        raise ApiError(400, missing if first["type"] == "missing" else first["msg"]) from None
+
+
+def _texts(body: DetectRequest, limits: Limits) -> list[str]:
+    """Return the texts of a request within the limits."""
+    texts = body.q if isinstance(body.q, list) else [body.q]
+    for size, limit in ((len(texts), limits.max_texts), (sum(map(len, texts)), limits.max_characters)):
+        if size > limit:
+            raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
+    return texts
 
 
 @dataclass(frozen=True)
-class _Order:
-    """What a request asks for."""
+class _TranslationJob:
+    """Documents of a request with the model of each."""
 
-    texts: list[str]
-    several: bool
-    """Whether they came as a list, and the answer is one."""
+    documents: "list[_Document]"
+    is_list: bool
     models: list[LoadedModel]
-    detected: list[Detected] | None
-    html: bool
+    detected: list[LanguageGuess] | None
     alternatives: int
+    options: TranslationOptions
+
+    def response(self) -> dict[str, Any]:
+        """Return the fields of `LibreTranslateResponse`."""
+        response = {"translatedText": self._shape([document.text() for document in self.documents])}
+        if self.detected is not None:
+            response["detectedLanguage"] = self._shape([guess._asdict() for guess in self.detected])
+        if self.alternatives:
+            response["alternatives"] = self._shape(
+                [document.alternatives(self.alternatives) for document in self.documents]
+            )
+        return response
+
+    def _shape(self, values: list[Any]) -> Any:
+        return values if self.is_list else values[0]
 
 
-def _order(asked: dict[str, Any], service: Service) -> _Order:
-    texts, several = _texts(asked, service)
-    source, target = (_code(asked, name) for name in ("source", "target"))
-    detected = [_detected(text, service) for text in texts] if source == "auto" else None
-    sources = [one.language for one in detected] if detected is not None else [source] * len(texts)
-    codes = _codes(service)
-    for code in (*sources, target):
-        if code not in codes:
+def _translation_job(body: LibreTranslateRequest, service: Service) -> _TranslationJob:
+    texts = _texts(body, service.limits)
+    detected = [_detect(text, service) for text in texts] if body.source == "auto" else None
+    sources = [body.source] * len(texts) if detected is None else [guess.language for guess in detected]
+    for code in (*sources, body.target):
+        if code not in service.languages:
             raise ApiError(400, f"{code[:60]} is not supported")
-    kind = asked.get("format") or "text"
-    if kind not in ("text", "html"):
-        raise ApiError(400, f"{str(kind)[:60]} format is not supported")
-    models = [_model(source, target, service) for source in sources]
-    return _Order(texts, several, models, detected, kind == "html", _alternatives(asked, service))
+    models = [_model(source, body.target, service) for source in sources]
+    max_alternatives, count = service.limits.max_beam - 1, body.alternatives
+    if count > max_alternatives:
+        raise ApiError(400, f"Invalid request: alternatives parameter must be <= {max_alternatives}")
+    beam = max(service.beam, count + 1)
+    options = TranslationOptions(SearchOptions(width=beam, hypotheses=count + 1))
+    documents = [_Document(text, is_html=body.format == "html") for text in texts]
+    return _TranslationJob(documents, isinstance(body.q, list), models, detected, count, options)
 
 
-def _texts(asked: dict[str, Any], service: Service) -> tuple[list[str], bool]:
-    """The texts of a request, and whether there were brackets around them."""
-    q, limits = asked.get("q"), service.limits
-    if not q:
-        raise ApiError(400, "Invalid request: missing q parameter")
-    several = isinstance(q, list)
-    texts = q if isinstance(q, list) else [q]
-    if not all(isinstance(text, str) for text in texts):
-        raise ApiError(400, "Invalid request: q parameter is not a text or a list of texts")
-    for size, limit in ((len(texts), limits.texts), (sum(map(len, texts)), limits.characters)):
-        if size > limit:
-            raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
-    return texts, several
-
-
-def _code(asked: dict[str, Any], name: str) -> str:
-    code = asked.get(name)
-    if not code:
-        raise ApiError(400, f"Invalid request: missing {name} parameter")
-    return str(code)
-
-
-def _alternatives(asked: dict[str, Any], service: Service) -> int:
-    given, most = asked.get("alternatives") or 0, service.limits.beam - 1
-    try:
-        number = int(given)
-    except (TypeError, ValueError, OverflowError):
-        raise ApiError(400, "Invalid request: alternatives parameter is not a number") from None
-    if number > most:
-        raise ApiError(400, f"Invalid request: alternatives parameter must be <= {most}")
-    return max(0, number)
-
-
-def _detected(text: str, service: Service) -> Detected:
-    found = detect(text, service.translators)
-    if not found:
+def _detect(text: str, service: Service) -> LanguageGuess:
+    guesses = detect_language(text, service.vocabularies)
+    if not guesses:
         raise ApiError(400, "auto is not supported")
-    return found[0]
+    return guesses[0]
 
 
 def _model(source: str, target: str, service: Service) -> LoadedModel:
     for model in service.translators:
-        if (model.source, model.target) == (source, target):
+        if (model.source_language, model.target_language) == (source, target):
             return model
-    to, of = (f"{name_of(code)} ({code})" for code in (target, source))
-    raise ApiError(400, f"{to} is not available as a target language from {of}")
+    target_name, source_name = (f"{language_name(code)} ({code})" for code in (target, source))
+    raise ApiError(400, f"{target_name} is not available as a target language from {source_name}")
 
 
-def _codes(service: Service) -> list[str]:
-    return list(dict.fromkeys(code for model in service.translators for code in (model.source, model.target)))
+class _Document:
+    """Text or HTML of a request: its lines, and their translations."""
 
+    def __init__(self, text: str, *, is_html: bool) -> None:
+        self._html = HtmlText(text) if is_html else None
+        texts = [text] if self._html is None else self._html.texts
+        self._lines_of_texts = [text.split("\n") for text in texts]
+        self.lines = [line for lines in self._lines_of_texts for line in lines]
+        self._translations: list[Translation] = []
 
-def _targets(code: str, service: Service) -> Iterator[str]:
-    yield from (model.target for model in service.translators if model.source == code)
-
-
-def _check_key(asked: dict[str, Any], request: Request, service: Service) -> None:
-    if service.access.key is None:
-        return
-    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-    given = (
-        asked.get("api_key") or request.query_params.get("api_key") or (bearer if scheme.lower() == "bearer" else "")
-    )
-    if not given:
-        raise ApiError(400, "Please contact the server operator to get an API key")
-    if not isinstance(given, str) or not service.access.knows(given.strip()):
-        raise ApiError(403, "Invalid API key")
-
-
-class _Work:
-    """A text on its way: the lines that are translated, and what they become."""
-
-    def __init__(self, text: str, *, html: bool) -> None:
-        self._page = Page(text) if html else None
-        self._texts = self._page.texts if self._page is not None else [text]
-        self._split = [text.split("\n") for text in self._texts]
-        self.lines = [line for lines in self._split for line in lines]
-        self._found: list[Translation] = []
-
-    def take(self, found: Iterator[Translation]) -> None:
-        """Take as many translations as there are lines."""
-        self._found = [next(found) for _ in self.lines]
+    def take(self, translations: Iterator[Translation]) -> None:
+        """Take the translations of the lines."""
+        self._translations = [next(translations) for _ in self.lines]
 
     def text(self, rank: int = 0) -> str:
-        """The translation, or its alternative of this rank."""
-        lines = iter(self._found)
-        texts = ["\n".join(_of_rank(next(lines), rank) for _ in split) for split in self._split]
-        return self._page.filled(texts) if self._page is not None else texts[0]
+        """Return the translation, or its alternative of a rank."""
+        translations = iter(self._translations)
+        texts = ["\n".join(_alternative(next(translations), rank) for _ in lines) for lines in self._lines_of_texts]
+        return texts[0] if self._html is None else self._html.replace(texts)
 
     def alternatives(self, count: int) -> list[str]:
-        """The next best texts, each only once."""
+        """Return the next best texts without duplicates."""
         best = self.text()
         others = dict.fromkeys(self.text(rank) for rank in range(1, count + 1))
         return [text for text in others if text != best]
 
 
-def _of_rank(translation: Translation, rank: int) -> str:
-    """A line's translation in which every sentence is its alternative of this rank, or its last."""
+def _alternative(translation: Translation, rank: int) -> str:
+    """Return the translation of a line in which every sentence is its alternative of a rank, or its last one."""
     if not rank:
         return translation.text
     return join_sentences([sentence.alternatives[: rank + 1][-1].text for sentence in translation.sentences])
-
-
-def _answer(works: Sequence[_Work], order: _Order) -> dict[str, Any]:
-    def shape(values: list[Any]) -> Any:
-        return values if order.several else values[0]
-
-    answer = {"translatedText": shape([work.text() for work in works])}
-    if order.detected is not None:
-        answer["detectedLanguage"] = shape([one._asdict() for one in order.detected])
-    if order.alternatives:
-        answer["alternatives"] = shape([work.alternatives(order.alternatives) for work in works])
-    return answer

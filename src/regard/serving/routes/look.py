@@ -1,13 +1,10 @@
-"""Our own `/v1/look`: everything between a text and what a model makes of it, for the page and for programs.
-
-`/v1/look` decodes and gives the outline and an id; what is asked about a trace names it by that id.
-"""
+"""`/v1/look`: traces of a computation. `/v1/look` returns the outline and id of a trace, other routes read from it."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,222 +12,279 @@ from regard.errors import InputError
 from regard.interpret.interventions import Intervention
 from regard.interpret.slices import json_numbers
 from regard.interpret.trace import Trace
-from regard.serving.answer import as_json
-from regard.serving.asked import STRICT, Fields, check_limits, read_asked
-from regard.serving.schema import NUMBER, TEXT, WHOLE, Schema, answers, listed, obj, takes
-from regard.serving.service import Service
-from regard.serving.streaming import wait_for_answer
+from regard.serving.errors import JSON_TYPE
+from regard.serving.limits import check_limits
+from regard.serving.schemas import JsonRoute, RequestModel, json_bytes
+from regard.serving.service import Service, ServiceDependency
+from regard.serving.streaming import wait_for_result
 from regard.serving.trace_store import TraceRequest
 
 Index = Annotated[int, Field(ge=0, lt=2**31)]
-Span = Annotated[list[Index], Field(min_length=2, max_length=2)]
-Short = Annotated[str, Field(max_length=200)]
-Weighted = Annotated[str, Field(max_length=8_000)]  # room for a weight for each of 512 keys, the most of a trace
+Slice = Annotated[list[Index], Field(min_length=2, max_length=2)]
+Name = Annotated[str, Field(max_length=200)]
+InterventionText = Annotated[str, Field(max_length=8_000)]  # enough for one weight for each of 512 keys
+Json = dict[str, Any]
+router = APIRouter(tags=["look"], route_class=JsonRoute)
 
 
-class Asked(BaseModel):
-    """What to look into."""
+class LookRequest(RequestModel):
+    """Text to trace."""
 
-    model_config = STRICT
+    model_config = ConfigDict(json_schema_extra={"x-ability": "any", "examples": [{"text": "I love you.", "beam": 4}]})
 
     text: str
     """One sentence, or a prompt."""
     model: str | None = None
-    """Without it, the first."""
+    """Name of the model; by default the first one."""
     target: str | None = None
-    """A text to force, instead of decoding one; of an encoder, a label, a tag for each token, or what fills holes."""
+    """Output to force instead of decoding; for an encoder a label, a tag for each token, or the tokens of masks."""
     beam: Annotated[int, Field(ge=1)] | None = None
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     max_length: Annotated[int, Field(ge=1)] | None = None
-    """Tokens that are written at most."""
+    """Maximum generated tokens."""
 
 
-class Of(BaseModel):
-    """A question about a trace."""
+class TraceReadRequest(RequestModel):
+    """Request about a trace."""
 
-    model_config = STRICT
-
-    trace: Short
-    """The id that `/v1/look` gave."""
+    trace: Name
+    """Id from `/v1/look`."""
 
 
-class AskedTensor(Of):
-    """Numbers at an address."""
+class TensorRequest(TraceReadRequest):
+    """Values at an address."""
 
-    at: Short
-    """As `decoder.1.cross_attention.weights[2]@3`."""
-    rows: Span | None = None
-    """From, and up to but not with."""
-    columns: Span | None = None
+    at: Name = Field(examples=["decoder.1.cross_attention.weights[2]@3"])
+    """Address of the values."""
+    rows: Slice | None = None
+    """First row, and the row after the last one."""
+    columns: Slice | None = None
+    """First column, and the column after the last one."""
 
 
-class AskedWeight(Of):
-    """A learned matrix."""
+class WeightRequest(TraceReadRequest):
+    """Learned matrix."""
 
-    name: Short
-    """As `encoder.0.attention.W_q`."""
+    name: Name = Field(examples=["encoder.0.attention.W_q"])
     head: Index | None = None
-    rows: Span | None = None
-    columns: Span | None = None
+    rows: Slice | None = None
+    columns: Slice | None = None
 
 
-class AskedUnits(Of):
+class UnitsRequest(TraceReadRequest):
     """Hidden units of a layer."""
 
-    layer: Short
-    """As `encoder.0`."""
+    layer: Name = Field(examples=["encoder.0"])
 
 
-class AskedProduct(Of):
-    """One cell of a product."""
+class ProductRequest(TraceReadRequest):
+    """Cell of a matrix product."""
 
-    at: Short
+    at: Name
     row: Index
     column: Index
 
 
-class AskedNode(Of):
-    """A node of the tree."""
+class NodeRequest(TraceReadRequest):
+    """Node of the search tree."""
 
     node: Index
-    at: Short | None = None
-    """Where it is wanted what it looked at, as `decoder.1.cross_attention`."""
+    at: Name | None = Field(None, examples=["decoder.1.cross_attention"])
+    """Attention to return for the node."""
 
 
-class AskedChange(Of):
-    """What to switch off, or to tell where to look."""
+class InterveneRequest(TraceReadRequest):
+    """Interventions: modules to switch off, and attention to override."""
 
-    changes: Annotated[list[Weighted], Field(min_length=1, max_length=256)]
+    interventions: Annotated[list[InterventionText], Field(min_length=1, max_length=256)]
     """As `decoder.1.cross_attention[2]`, `encoder.0` or `decoder.0.attention[1]=even`; or with a weight for each key,
     as `decoder.0.attention[1]=0.5,0.25,0.25`."""
 
 
-THING: Schema = {"type": "object"}
-NUMBERS = obj("address", "axes", "shape", "slices", "labels", "values", address=TEXT, values={"type": "array"})
-UNITS = obj("layer", "units", "active", layer=TEXT, units=WHOLE, active=listed(WHOLE))
-GRADIENTS = obj("loss", "grad_norm", "modules", loss=NUMBER, grad_norm=NUMBER, modules=listed(THING))
-OUTLINE = obj("id", "kind", "forced_target", "text", "output", "model", "steps", "points", "matrices", id=TEXT,
-              kind=TEXT, forced_target={"type": ["string", "null"]}, text=TEXT)  # fmt: skip
+class OutlineResponse(BaseModel):
+    """Outline of a trace: everything but its tensors."""
+
+    id: str
+    kind: str
+    forced_target: str | None
+    text: str
+    output: str
+    model: Json
+    steps: list[Json]
+    points: list[Json]
+    matrices: list[Json]
 
 
-def router(service: Service) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(tags=["look"])
-    limits = service.limits
+class TensorResponse(BaseModel):
+    """Values with their axes and labels; masked values are null."""
 
-    @routes.post(
-        "/v1/look",
-        summary="Decode, and open up what happened: the outline of a trace, and its id",
-        responses=answers(OUTLINE),
-        openapi_extra=takes(Asked, choices={"model": [model.name for model in service.models]}),
+    address: str
+    axes: list[str]
+    shape: list[int]
+    slices: list[list[int]]
+    labels: list[list[str] | None]
+    values: list[Any]
+
+
+class UnitsResponse(BaseModel):
+    """Number of active hidden units at each token."""
+
+    layer: str
+    units: int
+    active: list[int]
+
+
+class GradientsResponse(BaseModel):
+    """Loss, and the gradient norm per module."""
+
+    loss: float | None
+    grad_norm: float | None
+    modules: list[Json]
+
+
+@router.post("/v1/look", response_model=OutlineResponse, summary="Trace the computation of a text")
+async def look(body: LookRequest, request: Request, service: ServiceDependency) -> Response:
+    """Decode a text, record the computation, and return the outline and id of the trace."""
+    model = service.model(body.model)
+    trace_request = _trace_request(body, model.name, service)
+    outline = service.traces.create(
+        trace_request, model, lambda trace: _encode({"id": trace_request.id, **trace.outline()})
     )
-    async def look(request: Request) -> Response:
-        asked = await read_asked(Asked, request, limits)
-        model = service.named(asked.model)
-        question = _question(asked, model.name, service)
-        found = service.traces.make(question, model, lambda trace: finite({"id": question.id, **trace.outline()}))
-        return as_json(await wait_for_answer(request, found, limits.deadline))
+    return Response(await wait_for_result(request, outline, service.limits.timeout), media_type=JSON_TYPE)
 
-    def about(
-        path: str, summary: str, body: type[Fields], schema: Schema, tell: Callable[[Trace, Fields], Any]
-    ) -> None:
-        """A route that asks a trace something."""
 
-        async def route(request: Request) -> Response:
-            asked = await read_asked(body, request, limits)
-            id_ = asked.trace  # type: ignore[attr-defined]  # every body about a trace has it
-            found = service.traces.ask(id_, lambda trace: finite(tell(trace, asked)))
-            return as_json(await wait_for_answer(request, found, limits.deadline))
-
-        route.__name__ = path.rpartition("/")[2]
-        routes.post(path, summary=summary, responses=answers(schema), openapi_extra=takes(body))(route)
-
-    about("/v1/look/tensor", "Numbers by their address, 65,536 at most", AskedTensor, NUMBERS, _tensor)
-    about("/v1/look/weight", "A learned matrix, or a part of it", AskedWeight, NUMBERS, _weight)
-    about("/v1/look/product", "One cell of a product as its multiply-add list", AskedProduct, THING, _product)
-    about("/v1/look/units", "How many hidden units of a layer are on at each token", AskedUnits, UNITS, _units)
-    about("/v1/look/tree", "The tree of the search", Of, {"type": ["object", "null"]}, _tree)
-    about("/v1/look/node", "What a node of the tree says, and where it looked", AskedNode, THING, _node)
-    about("/v1/look/alignment", "Which words go together", Of, THING, lambda trace, _: trace.alignment().as_dict())
-    about("/v1/look/heads", "How spread each head is, and what it costs to lose it", Of, listed(THING), _heads)
-    about("/v1/look/changed", "Decode again with something off", AskedChange, THING, _changed)
-    about(
-        "/v1/look/gradients",
-        "How strongly each part is pulled",
-        Of,
-        GRADIENTS,
-        lambda trace, _: trace.gradient_norms().as_dict(),
+@router.post("/v1/look/tensor", response_model=TensorResponse, summary="Values at an address, at most 65,536")
+async def tensor(body: TensorRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return recorded values, or a part of them."""
+    rows, columns = _slice(body.rows), _slice(body.columns)
+    return await _read(
+        body, request, service, lambda trace: trace.tensor(body.at, rows=rows, columns=columns).as_dict()
     )
-    return routes
 
 
-def finite(value: Any) -> Any:
-    """Plain values as JSON can hold them: −∞ is null."""
+@router.post("/v1/look/weight", response_model=TensorResponse, summary="Learned matrix")
+async def weight(body: WeightRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return a learned matrix, or a part of it."""
+    rows, columns = _slice(body.rows), _slice(body.columns)
+    return await _read(
+        body,
+        request,
+        service,
+        lambda trace: trace.weight(body.name, head=body.head, rows=rows, columns=columns).as_dict(),
+    )
+
+
+@router.post("/v1/look/product", response_model=Json, summary="Cell of a matrix product as its terms")
+async def product(body: ProductRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return the terms whose sum is one cell of a matrix product."""
+    return await _read(body, request, service, lambda trace: trace.product(body.at, body.row, body.column).as_dict())
+
+
+@router.post("/v1/look/units", response_model=UnitsResponse, summary="Number of active hidden units")
+async def units(body: UnitsRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return how many hidden units of a layer are active at each token."""
+    return await _read(body, request, service, lambda trace: _units(trace, body.layer))
+
+
+@router.post("/v1/look/tree", response_model=Json | None, summary="Search tree")
+async def tree(body: TraceReadRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return the tree of the beam search; null if the output was forced or sampled."""
+    return await _read(body, request, service, _tree)
+
+
+@router.post("/v1/look/node", response_model=Json, summary="Node of the search tree")
+async def node(body: NodeRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return the text of a node of the search tree, and its attention."""
+    return await _read(body, request, service, lambda trace: _node(trace, body))
+
+
+@router.post("/v1/look/alignment", response_model=Json, summary="Word alignment")
+async def alignment(body: TraceReadRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return the alignment of source and target words."""
+    return await _read(body, request, service, lambda trace: trace.alignment().as_dict())
+
+
+@router.post("/v1/look/heads", response_model=list[Json], summary="Entropy and cost of each attention head")
+async def heads(body: TraceReadRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return the entropy of each head, and the loss that switching it off adds."""
+    return await _read(body, request, service, lambda trace: [head.as_dict() for head in trace.head_costs()])
+
+
+@router.post("/v1/look/intervene", response_model=Json, summary="Decode with interventions")
+async def intervene(body: InterveneRequest, request: Request, service: ServiceDependency) -> Response:
+    """Decode again with modules switched off or attention overridden, and compare."""
+    return await _read(
+        body,
+        request,
+        service,
+        lambda trace: trace.intervene(*(Intervention.parse(text) for text in body.interventions)).as_dict(),
+    )
+
+
+@router.post("/v1/look/gradients", response_model=GradientsResponse, summary="Gradient norm per module")
+async def gradients(body: TraceReadRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return the gradient norm of each module for the traced output."""
+    return await _read(body, request, service, lambda trace: trace.gradient_norms().as_dict())
+
+
+async def _read(body: TraceReadRequest, request: Request, service: Service, read: Callable[[Trace], Any]) -> Response:
+    """Read from a stored trace; its thread also encodes the response, which may be large."""
+    content = service.traces.read(body.trace, lambda trace: _encode(read(trace)))
+    return Response(await wait_for_result(request, content, service.limits.timeout), media_type=JSON_TYPE)
+
+
+def _encode(value: Any) -> bytes:
+    return json_bytes(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    """Return values as JSON can represent them: minus infinity is null."""
     if isinstance(value, Mapping):
-        return {key: finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
+        return [_finite(item) for item in value]
     return json_numbers(value)
 
 
-def _tensor(trace: Trace, asked: AskedTensor) -> Any:
-    return trace.tensor(asked.at, rows=_span(asked.rows), columns=_span(asked.columns)).as_dict()
+def _units(trace: Trace, layer: str) -> Any:
+    active = trace.active_units(layer)
+    if active is None:
+        layers = [
+            point.group for point in trace.points.values() if point.part == "feed_forward" and point.point == "hidden"
+        ]
+        hint = f"; layers with hidden units are {', '.join(layers)}." if layers else "; this network has none."
+        raise InputError(f"{layer}: has no hidden units{hint}")
+    return active.as_dict()
 
 
-def _weight(trace: Trace, asked: AskedWeight) -> Any:
-    rows, columns = _span(asked.rows), _span(asked.columns)
-    return trace.weight(asked.name, head=asked.head, rows=rows, columns=columns).as_dict()
-
-
-def _product(trace: Trace, asked: AskedProduct) -> Any:
-    return trace.product(asked.at, asked.row, asked.column).as_dict()
-
-
-def _units(trace: Trace, asked: AskedUnits) -> Any:
-    found = trace.active_units(asked.layer)
-    if found is None:
-        some = [one.group for one in trace.points.values() if one.part == "feed_forward" and one.point == "hidden"]
-        there = f"; the layers that have are {', '.join(some)}." if some else "; nor has any other of this network."
-        raise InputError(f"{asked.layer}: has no hidden units{there}")
-    return found.as_dict()
-
-
-def _tree(trace: Trace, _: Of) -> Any:
+def _tree(trace: Trace) -> Any:
     return None if trace.tree is None else trace.tree.as_dict(trace.model.target_tokenizer)
 
 
-def _node(trace: Trace, asked: AskedNode) -> Any:
-    found = trace.branch(asked.node)
+def _node(trace: Trace, body: NodeRequest) -> Any:
+    node_trace = trace.branch(body.node)
     attention = None
-    if asked.at is not None:
-        weights = found.tensor(f"{asked.at}.weights@{len(found.decoder_input) - 1}")  # (H, 1, S)
+    if body.at is not None:
+        weights = node_trace.tensor(f"{body.at}.weights@{len(node_trace.decoder_input) - 1}")  # (H, 1, S)
         attention = {"labels": weights.labels[-1], "values": weights.values[:, 0].tolist()}
     return {
-        "text": found.forced_target,
-        "tokens": found.model.target_tokenizer.ids_to_tokens(found.decoded.target_ids),
-        "step": found.steps[-1].as_dict(),
-        "log_probability": found.log_probability,
+        "text": node_trace.forced_target,
+        "tokens": node_trace.model.target_tokenizer.ids_to_tokens(node_trace.decoded.target_ids),
+        "step": node_trace.steps[-1].as_dict(),
+        "log_probability": node_trace.log_probability,
         "attention": attention,
     }
 
 
-def _heads(trace: Trace, _: Of) -> Any:
-    return [head.as_dict() for head in trace.head_costs()]
+def _slice(bounds: list[int] | None) -> tuple[int, int] | None:
+    return None if bounds is None else (bounds[0], bounds[1])
 
 
-def _changed(trace: Trace, asked: AskedChange) -> Any:
-    return trace.intervene(*(Intervention.parse(change) for change in asked.changes)).as_dict()
-
-
-def _span(given: list[int] | None) -> tuple[int, int] | None:
-    return None if given is None else (given[0], given[1])
-
-
-def _question(asked: Asked, model: str, service: Service) -> TraceRequest:
-    limits, beam = service.limits, asked.beam or service.beam
+def _trace_request(body: LookRequest, model: str, service: Service) -> TraceRequest:
+    limits, beam = service.limits, body.beam or service.beam
     check_limits(
-        ("characters", max(len(asked.text), len(asked.target or "")), limits.look),
-        ("beam", beam, limits.beam),
-        ("max_length", asked.max_length or 0, limits.tokens),
+        ("characters", max(len(body.text), len(body.target or "")), limits.max_trace_characters),
+        ("beam", beam, limits.max_beam),
+        ("max_length", body.max_length or 0, limits.max_tokens),
     )
-    return TraceRequest(model, asked.text, asked.target, beam, asked.length_penalty, asked.max_length)
+    return TraceRequest(model, body.text, body.target, beam, body.length_penalty, body.max_length)

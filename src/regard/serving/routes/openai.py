@@ -1,129 +1,212 @@
-"""OpenAI's `/v1/completions` and `/v1/models` for language models, streamed or whole, so that its clients work."""
+"""OpenAI's protocol: `/v1/completions` for language models, `/v1/embeddings` for encoders, and `/v1/models`."""
 
 import asyncio
+import base64
 import logging
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from regard.decoding.results import TextChunk
 from regard.errors import ConfigError, InputError
-from regard.serving.answer import as_json, written
-from regard.serving.asked import read_asked
-from regard.serving.completions import Asked, Completion
-from regard.serving.errors import ApiError
+from regard.serving.completions import Completion, CompletionRequest, CompletionResponse, OpenAIRequest
+from regard.serving.encoder_jobs import EmbedJob, TextVector
+from regard.serving.errors import OPENAI_ERROR_RESPONSES, ApiError, Responses
 from regard.serving.loaded_models import LoadedModel
-from regard.serving.schema import NUMBER, OPENAI_ERROR, TEXT, WHOLE, answers, listed, obj, takes
-from regard.serving.service import Service
-from regard.serving.streaming import Stream, wait_for_answer
+from regard.serving.schemas import JsonRoute, check_text_limits, json_bytes, json_response
+from regard.serving.service import ServiceDependency
+from regard.serving.streaming import PeekableStream, wait_for_result
 
 STARTED = int(time.time())
+EVENT_STREAM = "text/event-stream"
+_STREAM_DOCUMENTATION: Responses = {
+    200: {
+        "description": "The completions; with `stream`, chunks of them as server-sent events.",
+        "content": {EVENT_STREAM: {"schema": {"type": "object", "properties": {"data": {"type": "string"}}}}},
+    }
+}
+router = APIRouter(tags=["OpenAI"], route_class=JsonRoute, responses=OPENAI_ERROR_RESPONSES)
 log = logging.getLogger(__name__)
-LOGPROBS = obj(
-    *("tokens", "token_logprobs", "top_logprobs", "text_offset"),
-    tokens=listed(TEXT),
-    token_logprobs=listed(NUMBER),
-    top_logprobs=listed({"type": ["object", "null"]}),
-    text_offset=listed(WHOLE),
+
+
+@router.post(
+    "/v1/completions", response_model=CompletionResponse, responses=_STREAM_DOCUMENTATION, summary="Continue texts"
 )
-CHOICE = obj(
-    *("text", "index", "logprobs", "finish_reason"), text=TEXT, index=WHOLE,
-    logprobs={"anyOf": [LOGPROBS, {"type": "null"}]}, finish_reason={"type": ["string", "null"]},
-)  # fmt: skip
-USAGE = obj("prompt_tokens", "completion_tokens", "total_tokens", prompt_tokens=WHOLE, completion_tokens=WHOLE)
-ANSWER = obj(
-    *("id", "object", "created", "model", "choices"), id=TEXT, object=TEXT, created=WHOLE, model=TEXT,
-    choices=listed(CHOICE), usage=USAGE,
-)  # fmt: skip
-MODEL = obj("id", "object", "created", "owned_by", id=TEXT, object=TEXT, created=NUMBER, owned_by=TEXT)
-
-
-def router(service: Service) -> APIRouter:
-    """The routes of the protocol."""
-    routes = APIRouter(tags=["OpenAI"])
-    limits = service.limits
-
-    @routes.post(
-        "/v1/completions",
-        summary="Go on with a text",
-        responses=_with_stream(answers(ANSWER, error=OPENAI_ERROR)),
-        openapi_extra=takes(Asked, choices={"model": list(service.desks)}),
-    )
-    async def completions(request: Request) -> Response:
-        asked = await read_asked(Asked, request, limits)
-        model = service.named(asked.model, "continues")
-        work = Completion(asked, model, limits)
-        deadline = time.monotonic() + limits.deadline
-        parts = Stream(service.desks[model.name].write(work.write, len(work.prompts) * work.samples))
-        if not asked.stream:
-            try:
-                await wait_for_answer(request, parts.exhaust(), limits.deadline)
-            finally:
-                await parts.close()
-            return as_json(await asyncio.to_thread(work.whole))
-        # whatever can be refused is refused with the first part, while the status can still say so
+async def completions(body: CompletionRequest, request: Request, service: ServiceDependency) -> Response:
+    """Generate completions of prompts, streamed or as a whole."""
+    model, limits = service.model(body.model, "generate"), service.limits
+    completion = Completion(body, model, limits)
+    deadline = time.monotonic() + limits.timeout
+    pool = service.generation_pools[model.name]
+    chunks = PeekableStream(pool.stream(completion.generate, completion.num_texts))
+    if not body.stream:
         try:
-            await wait_for_answer(request, parts.peek(), limits.deadline)
-        except BaseException:
-            await parts.close()
-            raise
-        return StreamingResponse(_events(work, parts, deadline), media_type="text/event-stream")
-
-    @routes.get(
-        "/v1/models",
-        summary="List the models",
-        responses=answers(obj("object", "data", object=TEXT, data=listed(MODEL)), error=OPENAI_ERROR),
-    )
-    async def models() -> Response:
-        return as_json({"object": "list", "data": [_about(model) for model in service.models]})
-
-    @routes.get("/v1/models/{name}", summary="One model", responses=answers(MODEL, error=OPENAI_ERROR))
-    async def one_model(name: str) -> Response:
-        found = next((model for model in service.models if model.name == name), None)
-        if found is None:
-            raise ApiError(404, f"There is no model {name[:60]!r} here.", code="model_not_found")
-        return as_json(_about(found))
-
-    return routes
-
-
-async def _events(work: Completion, parts: Stream[TextChunk], deadline: float) -> AsyncIterator[bytes]:
-    """The answer as it is written; a failure on the way is its last event."""
+            await wait_for_result(request, chunks.drain(), limits.timeout)
+        finally:
+            await chunks.close()
+        return json_response(await asyncio.to_thread(completion.response))
+    # errors of the request show up with the first chunk, while the status can still be set
     try:
-        texts = work.events()
-        if work.asked.echo:
-            for text in texts:
-                yield _event(work, text.prompt())
-        async for part in parts.until(deadline):
-            yield _event(work, texts[part.row].more(part.text))
-        for text in texts:
-            yield _event(work, text.end())
-        if (work.asked.stream_options or {}).get("include_usage"):
-            yield b"data: " + written({**work.head(), "choices": [], "usage": work.usage()}) + b"\n\n"
-        yield b"data: [DONE]\n\n"
-    except Exception as error:
-        known = isinstance(error, ApiError | ConfigError | InputError)
-        if not known:
-            log.exception("a stream failed")
-        refusal = ApiError(500, str(error) if known else "Something failed here; the server's log has it.")
-        yield b"data: " + refusal.body("/v1/completions") + b"\n\n"
+        await wait_for_result(request, chunks.peek(), limits.timeout)
+    except BaseException:
+        await chunks.close()
+        raise
+    return StreamingResponse(_events(completion, chunks, deadline), media_type=EVENT_STREAM)
+
+
+async def _events(completion: Completion, chunks: PeekableStream[TextChunk], deadline: float) -> AsyncIterator[bytes]:
+    """Yield the completion as server-sent events; an error is the last event."""
+    try:
+        choices = completion.choices()
+        if completion.request.echo:
+            for choice in choices:
+                yield _choice_event(completion, choice.prompt())
+        async for chunk in chunks.until(deadline):
+            yield _choice_event(completion, choices[chunk.row].chunk(chunk.text))
+        for choice in choices:
+            yield _choice_event(completion, choice.end())
+        if (completion.request.stream_options or {}).get("include_usage"):
+            yield _event(json_bytes({**completion.head(), "choices": [], "usage": completion.usage()}))
+        yield _event(b"[DONE]")
+    except (ApiError, ConfigError, InputError) as error:
+        message = error.message if isinstance(error, ApiError) else str(error)
+        yield _event(ApiError(500, message).body("/v1/completions"))
+    except Exception:
+        log.exception("a stream failed")
+        yield _event(ApiError(500, "Internal error; the server's log has the details.").body("/v1/completions"))
     finally:
-        await parts.close()
+        await chunks.close()
 
 
-def _event(work: Completion, choice: dict[str, Any]) -> bytes:
-    return b"data: " + written({**work.head(), "choices": [choice]}) + b"\n\n"
+def _choice_event(completion: Completion, choice: dict[str, Any]) -> bytes:
+    return _event(json_bytes({**completion.head(), "choices": [choice]}))
 
 
-def _about(model: LoadedModel) -> dict[str, Any]:
-    return {"id": model.name, "object": "model", "created": STARTED, "owned_by": "regard"}
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"
 
 
-def _with_stream(found: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
-    """Answers of a route that also streams."""
-    found[200]["content"]["text/event-stream"] = {"schema": obj("data", data=TEXT)}  # of each event
-    return found
+class EmbeddingsRequest(OpenAIRequest):
+    """Fields of OpenAI's embeddings, and `pooling` and `normalize`."""
+
+    model_config = ConfigDict(json_schema_extra={"x-ability": "embed"})
+
+    model: str
+    input: str | list[str] = Field(examples=["A text."])
+    """A text or a list of texts."""
+    encoding_format: Literal["float", "base64"] | None = None
+    """Vectors as numbers, or as base64 of little-endian 32-bit floats."""
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    """Width of the model's vectors; others are not supported."""
+    pooling: Literal["mean", "first", "first-dense"] | None = None
+    """By default the model's own."""
+    normalize: bool = True
+    """Whether to scale vectors to length 1, so that their dot product is the cosine similarity."""
+
+
+class EmbeddingItem(BaseModel):
+    """Embedding of a text."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+    truncated: bool | None = None
+    """Set if the text was longer than the model reads."""
+
+
+class EmbeddingsUsage(BaseModel):
+    """Token counts of a request."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(BaseModel):
+    """Embedding of each text."""
+
+    object: Literal["list"]
+    data: list[EmbeddingItem]
+    model: str
+    usage: EmbeddingsUsage
+
+
+@router.post("/v1/embeddings", response_model=EmbeddingsResponse, summary="Embed texts")
+async def embeddings(body: EmbeddingsRequest, request: Request, service: ServiceDependency) -> Response:
+    """Return a vector for each text."""
+    model = service.model(body.model, "embed")
+    texts = body.input if isinstance(body.input, list) else [body.input]
+    check_text_limits(service.limits, texts, input=len(texts))
+    _check_embeddings(body, texts, model)
+    result = await service.run_batch(request, model, texts, EmbedJob(body.pooling, body.normalize))
+    return await asyncio.to_thread(_embeddings_response, result.outputs, body, model.name)  # many numbers
+
+
+def _check_embeddings(body: EmbeddingsRequest, texts: list[str], loaded: LoadedModel) -> None:
+    config: Any = loaded.model.config.model
+    if not texts:
+        raise ApiError(400, "input is empty; send a text or a list of texts.")
+    if body.dimensions not in (None, config.width):
+        raise ApiError(
+            400, f"dimensions = {body.dimensions:,}: the vectors of {loaded.name} have {config.width:,}; remove it."
+        )
+    if body.pooling == "first-dense" != config.pooling:
+        raise ApiError(400, f"pooling = first-dense: {loaded.name} has no dense pooling layer; use mean or first.")
+
+
+def _embeddings_response(vectors: list[TextVector], body: EmbeddingsRequest, name: str) -> Response:
+    tokens = sum(vector.tokens for vector in vectors)
+    data = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _encode_vector(vector, body.encoding_format),
+            **({"truncated": True} if vector.truncated else {}),
+        }
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json_response({"object": "list", "data": data, "model": name, "usage": usage})
+
+
+def _encode_vector(vector: TextVector, encoding: str | None) -> list[float] | str:
+    if encoding == "base64":
+        return base64.b64encode(vector.values.astype("<f4").tobytes()).decode()
+    numbers: list[float] = vector.values.tolist()
+    return numbers
+
+
+class ModelItem(BaseModel):
+    """Served model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = STARTED
+    owned_by: str = "regard"
+
+
+class ModelsResponse(BaseModel):
+    """All served models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelItem]
+
+
+@router.get("/v1/models", summary="List the models")
+async def list_models(service: ServiceDependency) -> ModelsResponse:
+    """Return the names of all models."""
+    return ModelsResponse(data=[ModelItem(id=model.name) for model in service.models])
+
+
+@router.get("/v1/models/{name}", summary="Get a model")
+async def get_model(name: str, service: ServiceDependency) -> ModelItem:
+    """Return a model by its name."""
+    if all(model.name != name for model in service.models):
+        raise ApiError(404, f"There is no model {name[:60]!r}.", code="model_not_found")
+    return ModelItem(id=name)

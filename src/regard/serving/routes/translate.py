@@ -1,119 +1,128 @@
-"""Our own `/v1/translate`: everything that is known about a translation, and how long it took."""
+"""`/v1/translate`: translations with tokens, scores, alignments, alternatives and timings."""
 
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import described
-from regard.serving.answer import as_json
-from regard.serving.asked import STRICT, check_limits, read_asked
 from regard.serving.errors import ApiError
-from regard.serving.schema import BOOLEAN, NUMBER, TEXT, WHOLE, answers, listed, obj, takes
-from regard.serving.service import Service
-from regard.serving.streaming import wait_for_answer
+from regard.serving.limits import check_limits
+from regard.serving.schemas import JsonRoute, TextsRequest, TextsResponse, json_response
+from regard.serving.service import Service, ServiceDependency
 
-Count = Annotated[int, Field(ge=0, le=10**6)]
+router = APIRouter(tags=["regard"], route_class=JsonRoute)
 
 
-class Asked(BaseModel):
-    """What is asked; the names are those of the options of `regard translate`."""
+class TranslateRequest(TextsRequest):
+    """Texts to translate; the options are those of `regard translate`."""
 
-    model_config = STRICT
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-ability": "translate",
+            "examples": [{"text": "I love you.", "n_best": 3, "token_scores": True, "alignment": True}],
+        }
+    )
 
-    text: str | list[str]
-    """A text, or several."""
-    model: str | None = None
-    """Without it, the first translator."""
     beam: Annotated[int, Field(ge=1)] | None = None
-    nbest: Annotated[int, Field(ge=1)] = 1
+    """Beam width; 1 is greedy search. By default the server's."""
+    n_best: Annotated[int, Field(ge=1)] = 1
+    """Alternatives per sentence."""
     length_penalty: Annotated[float, Field(ge=0, le=10)] = 0.6
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
     patience: Annotated[float, Field(ge=0.001, le=100)] | None = None
-    min_length: Count = 1
+    """Stop the search when this multiple of the beam has finished."""
+    min_length: Annotated[int, Field(ge=0, le=10**6)] = 1
+    """Minimum tokens per sentence."""
     max_length: Annotated[int, Field(ge=1)] | None = None
+    """Maximum tokens per sentence."""
     prefix: str = ""
-    forbid: Annotated[list[str], Field(max_length=100)] = []
+    """Text that every translation starts with."""
+    suppress: Annotated[list[str], Field(max_length=100, default_factory=list)]
+    """Words that translations must not contain."""
     copy_unknown: bool = False
-    split: bool = True
-    longest: Annotated[int, Field(ge=1, le=MAX_SOURCE_TOKENS)] = MAX_SOURCE_TOKENS
-    scores: bool = False
-    """Whether the log-probability of each token is wanted."""
+    """Whether to copy the aligned source word in place of unknown tokens."""
+    split_sentences: bool = True
+    """Whether to translate the sentences of a text one by one."""
+    max_source_tokens: Annotated[int, Field(ge=1, le=MAX_SOURCE_TOKENS)] = MAX_SOURCE_TOKENS
+    """Tokens above which a sentence is split at punctuation."""
+    token_scores: bool = False
+    """Whether to return the log-probability of each token."""
     alignment: bool = False
-    """Whether it is wanted what each token looked at."""
-    deadline: Annotated[float, Field(gt=0)] | None = None
-    """Seconds after which the answer is of no use; at most the server's own deadline."""
+    """Whether to return the attention of each token to the source."""
 
 
-ALTERNATIVE = obj(
-    *("text", "tokens", "score", "log_probability", "token_scores", "ended", "alignment", "attention"),
-    text=TEXT,
-    tokens=listed(TEXT),
-    score=NUMBER,
-    log_probability=NUMBER,
-    token_scores=listed(NUMBER),
-    ended=BOOLEAN,
-    alignment=listed(WHOLE),
-    attention=listed(listed(NUMBER)),
-)
-SENTENCE = obj("source", "tokens", "alternatives", source=TEXT, tokens=listed(TEXT), alternatives=listed(ALTERNATIVE))
-TRANSLATION = obj("source", "translation", "sentences", source=TEXT, translation=TEXT, sentences=listed(SENTENCE))
-MILLISECONDS = {"type": "number"}
-TIMINGS = obj(*("waited_ms", "worked_ms", "together"), waited_ms=MILLISECONDS, worked_ms=MILLISECONDS, together=WHOLE)
-ANSWER = obj("model", "translations", "timings", model=TEXT, translations=listed(TRANSLATION), timings=TIMINGS)
+class AlternativeItem(BaseModel):
+    """One translation of a sentence."""
+
+    text: str
+    tokens: list[str]
+    score: float | None
+    log_probability: float | None
+    token_scores: list[float | None]
+    ended: bool
+    alignment: list[int]
+    attention: list[list[float | None]]
 
 
-def router(service: Service) -> APIRouter:
-    """The route."""
-    routes = APIRouter(tags=["regard"])
-    limits = service.limits
+class SentenceItem(BaseModel):
+    """Translations of a sentence, the best first."""
 
-    @routes.post(
-        "/v1/translate",
-        summary="Translate, with tokens, scores, alignments and alternatives",
-        responses=answers(ANSWER),
-        openapi_extra=takes(Asked, choices={"model": [model.name for model in service.translators]}),
-    )
-    async def translate(request: Request) -> Response:
-        asked = await read_asked(Asked, request, limits)
-        model = service.named(asked.model, "translates")
-        texts = asked.text if isinstance(asked.text, list) else [asked.text]
-        wish = _wish(asked, texts, service)
-        deadline = min(asked.deadline or limits.deadline, limits.deadline)
-        done = await wait_for_answer(request, service.batchers[model.name].submit(texts, wish), deadline)
-        found = [described(translation) for translation in done.answers]
-        return as_json({"model": model.name, "translations": found, "timings": done.timings})
-
-    return routes
+    source: str
+    tokens: list[str]
+    alternatives: list[AlternativeItem]
 
 
-def _wish(asked: Asked, texts: list[str], service: Service) -> TranslationOptions:
-    limits, beam = service.limits, asked.beam or max(service.beam, asked.nbest)
+class TranslationItem(BaseModel):
+    """Translation of a text."""
+
+    source: str
+    translation: str
+    sentences: list[SentenceItem]
+
+
+class TranslateResponse(TextsResponse):
+    """Translation of each text."""
+
+    translations: list[TranslationItem]
+
+
+@router.post("/v1/translate", response_model=TranslateResponse, summary="Translate texts, with scores and alignments")
+async def translate(body: TranslateRequest, request: Request, service: ServiceDependency) -> Response:
+    """Translate texts and return tokens, scores, alternatives and timings."""
+    model = service.model(body.model, "translate")
+    result = await service.run_batch(request, model, body.texts, _options(body, service), body.timeout)
+    translations = [described(translation) for translation in result.outputs]
+    return json_response({"model": model.name, "translations": translations, "timings": result.timings})
+
+
+def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
+    limits, beam = service.limits, body.beam or max(service.beam, body.n_best)
     check_limits(
-        ("text", len(texts), limits.texts),
-        ("characters", sum(map(len, (*texts, asked.prefix, *asked.forbid))), limits.characters),
-        ("nbest", asked.nbest, limits.beam),
-        ("beam", beam, limits.beam),
-        ("max_length", asked.max_length or 0, limits.tokens),
-        ("min_length", asked.min_length, limits.tokens),
+        ("text", len(body.texts), limits.max_texts),
+        ("characters", sum(map(len, (*body.texts, body.prefix, *body.suppress))), limits.max_characters),
+        ("n_best", body.n_best, limits.max_beam),
+        ("beam", beam, limits.max_beam),
+        ("max_length", body.max_length or 0, limits.max_tokens),
+        ("min_length", body.min_length, limits.max_tokens),
     )
-    if asked.patience is not None and asked.nbest > int(beam * asked.patience):
+    if body.patience is not None and body.n_best > int(beam * body.patience):
         raise ApiError(
             400,
-            f"patience: {asked.patience:g} times a beam of {beam} ends the search before nbest = {asked.nbest} are "
-            "found; raise it.",
+            f"patience: {body.patience:g} times a beam of {beam} ends the search before n_best = {body.n_best} "
+            "hypotheses are finished; raise it.",
         )
-    bounds = OutputConstraints(asked.min_length, asked.max_length)
+    constraints = OutputConstraints(body.min_length, body.max_length)
     return TranslationOptions(
-        SearchOptions(beam, asked.length_penalty, asked.coverage_penalty, asked.patience, asked.nbest, bounds),
-        asked.split,
-        asked.longest,
-        asked.prefix,
-        tuple(word for word in asked.forbid if word),
-        scored=asked.scores,
-        watched=asked.alignment,
-        copy_unknown=asked.copy_unknown,
+        SearchOptions(beam, body.length_penalty, body.coverage_penalty, body.patience, body.n_best, constraints),
+        body.split_sentences,
+        body.max_source_tokens,
+        body.prefix,
+        tuple(word for word in body.suppress if word),
+        scored=body.token_scores,
+        watched=body.alignment,
+        copy_unknown=body.copy_unknown,
     )

@@ -13,7 +13,7 @@ const SHOWN = 15; // labels; the others are behind a fold
 export async function showClassify(root, app, state) {
   const { about } = app;
   const [first, second] = halves(state.text);
-  const limits = { maxlength: app.limits.characters };
+  const limits = { maxlength: app.limits.max_characters };
   const one = writing("source", "Text", { ...limits, placeholder: "Type here", value: first });
   const { field: beside } = writing("second", "", { ...limits, rows: 2, placeholder: "Type here", value: second });
   const pair = h(
@@ -62,7 +62,7 @@ function told(found) {
     h("ol", { class: "candidates labels" }, bars.slice(0, SHOWN)),
     rest.length > 0 &&
       h("details", {}, h("summary", {}, `${rest.length} more`), h("ol", { class: "candidates labels" }, rest)),
-    found.cut && h("p", { class: "note" }, "The text is longer than the model reads; its end was left out."),
+    found.truncated && h("p", { class: "note" }, "The text is longer than the model reads; its end was left out."),
   ].filter(Boolean);
 }
 

@@ -15,7 +15,7 @@ const UNITS = 64; // of the vectors that are drawn
 export async function showCompare(root, app, state) {
   const { about } = app;
   const [first, second] = halves(state.text);
-  const limits = { maxlength: Math.floor(app.limits.characters / 2), placeholder: "Type here" };
+  const limits = { maxlength: Math.floor(app.limits.max_characters / 2), placeholder: "Type here" };
   const one = writing("source", "One text", { ...limits, value: first });
   const other = writing("second", "Another", { ...limits, value: second });
   const { out, latency, inside, pane } = answering("How alike they are");
@@ -61,7 +61,7 @@ function told(data) {
       values: vectors.map((vector) => vector.slice(0, least)),
       rows: ["one", "other"],
     }).element,
-    data.some((one) => one.cut) &&
+    data.some((one) => one.truncated) &&
       h("p", { class: "note" }, "A text is longer than the model reads; its end was left out."),
   ].filter(Boolean);
 }

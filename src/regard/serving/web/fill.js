@@ -16,7 +16,7 @@ const BEST = 10; // guesses for a hole
 export async function showFill(root, app, state) {
   const { about } = app;
   const one = writing("source", "Text", {
-    maxlength: app.limits.characters,
+    maxlength: app.limits.max_characters,
     placeholder: `Type here, with ${MASK} where a word is missing`,
     value: state.text,
   });
@@ -41,7 +41,7 @@ export async function showFill(root, app, state) {
       inside.href = link({ view: "look" });
       replace(detail);
       if (!text.includes(MASK)) return null;
-      return ask("/v1/fill", { text, model: about.name, best: BEST }, signal);
+      return ask("/v1/fill", { text, model: about.name, top_k: BEST }, signal);
     },
     show: (found) => {
       if (!found)
@@ -53,20 +53,20 @@ export async function showFill(root, app, state) {
             field.value.trim() ? `There is no ${MASK} in this text yet.` : "Nothing to fill yet.",
           ),
         );
-      const [filled] = found.filled;
+      const [filled] = found.results;
       const parts = filled.source.split(MASK);
-      if (parts.length - 1 !== filled.holes.length) return replace(out, h("p", {}, filled.text)); // it has holes of another name too
+      if (parts.length - 1 !== filled.masks.length) return replace(out, h("p", {}, filled.text)); // it has holes of another name too
       replace(
         out,
         h(
           "p",
           {},
           parts.flatMap((/** @type {string} */ part, /** @type {number} */ n) =>
-            n < filled.holes.length ? [part, guess(filled.holes[n], n)] : [part],
+            n < filled.masks.length ? [part, guess(filled.masks[n], n)] : [part],
           ),
         ),
       );
-      choose(filled.holes[0], 0);
+      choose(filled.masks[0], 0);
     },
   });
   const guess = (/** @type {any[]} */ guesses, /** @type {number} */ n) =>

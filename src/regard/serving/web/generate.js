@@ -14,7 +14,7 @@ export async function showGenerate(root, app, state) {
   const prompt = h("textarea", {
     id: "source",
     rows: 4,
-    maxlength: app.limits.look,
+    maxlength: app.limits.max_trace_characters,
     placeholder: "Begin a text",
     value: state.text,
   });

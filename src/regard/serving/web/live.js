@@ -25,7 +25,7 @@ export function live({ fields, ask, show, out, latency }) {
     try {
       const found = await ask(mine.signal);
       if (latest !== mine) return;
-      replace(latency, found && time(performance.now() - began, found.timings?.worked_ms));
+      replace(latency, found && time(performance.now() - began, found.timings?.compute_ms));
       show(found);
     } catch (error) {
       if (error instanceof DOMException) return; // a newer text is on its way

@@ -42,7 +42,7 @@ export function exampleFor(about) {
 
 /** The text to look into; an encoder is shown the first of two. @param {any} about @param {import("./state.js").State} state */
 function textOf(about, state) {
-  const text = about.does.includes("embeds") ? halves(state.text)[0] : state.text;
+  const text = about.abilities.includes("embed") ? halves(state.text)[0] : state.text;
   return text || exampleFor(about);
 }
 
@@ -53,8 +53,8 @@ export async function showLook(root, app, state) {
     id: "look-text",
     type: "text",
     value: textOf(about, state),
-    maxlength: app.limits.look,
-    "aria-label": about.does.includes("continues") ? "Prompt to look into" : "Sentence to look into",
+    maxlength: app.limits.max_trace_characters,
+    "aria-label": about.abilities.includes("generate") ? "Prompt to look into" : "Sentence to look into",
     autocomplete: "off",
   });
   const form = h(

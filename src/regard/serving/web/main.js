@@ -136,14 +136,14 @@ function drawHeader(about, state) {
           h(
             "option",
             { value: one.name, selected: one === about },
-            one.translates ? `${one.name} (${one.source.name} → ${one.target.name})` : one.name,
+            one.abilities.includes("translate") ? `${one.name} (${one.source.name} → ${one.target.name})` : one.name,
           ),
         ),
       ),
     );
   const only =
     !choice &&
-    h("span", { class: "languages" }, about.translates ? `${about.source.name} → ${about.target.name}` : about.name);
+    h("span", { class: "languages" }, about.abilities.includes("translate") ? `${about.source.name} → ${about.target.name}` : about.name);
   const tabs = Object.keys(TITLES).map((view) =>
     h("a", { href: link({ view }), "aria-current": view === state.view ? "page" : null }, title(view, about)),
   );

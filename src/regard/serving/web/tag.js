@@ -16,7 +16,7 @@ const OUTSIDE = "O"; // the tag of words that are in no span
 export async function showTag(root, app, state) {
   const { about } = app;
   const one = writing("source", "Sentence", {
-    maxlength: app.limits.characters,
+    maxlength: app.limits.max_characters,
     placeholder: "Type here",
     value: state.text,
   });
@@ -35,7 +35,7 @@ export async function showTag(root, app, state) {
       note({ text });
       inside.href = link({ view: "look" });
       if (!text.trim()) return null;
-      const fields = { text: text.split("\n"), model: about.name, split_signs: apart.checked };
+      const fields = { text: text.split("\n"), model: about.name, split_punctuation: apart.checked };
       return ask("/v1/tag", fields, signal);
     },
     show: (found) =>
@@ -75,7 +75,7 @@ function tagged({ words, tags, probabilities, spans }, kinds) {
       ),
     );
     const plain = tags[n] === OUTSIDE;
-    const kind = span?.kind ?? kindOf(tags[n]);
+    const kind = span?.label ?? kindOf(tags[n]);
     parts.push(
       plain
         ? h("span", { class: "word outside" }, inside)

@@ -17,7 +17,7 @@ export async function showTranslate(root, app, state) {
     rows: 5,
     spellcheck: "true",
     lang: about.source.code,
-    maxlength: app.limits.characters,
+    maxlength: app.limits.max_characters,
     placeholder: "Type here",
     value: state.text,
   });
@@ -65,12 +65,12 @@ export async function showTranslate(root, app, state) {
     try {
       const found = await ask(
         "/v1/translate",
-        { text: text.split("\n"), model: about.name, nbest: Math.min(3, app.limits.beam), scores: true },
+        { text: text.split("\n"), model: about.name, n_best: Math.min(3, app.limits.max_beam), token_scores: true },
         latest.signal,
       );
       replace(
         latency,
-        `${Math.round(performance.now() - began)} ms, of which ${found.timings.worked_ms < 10 ? found.timings.worked_ms.toFixed(1) : Math.round(found.timings.worked_ms)} ms in the model`,
+        `${Math.round(performance.now() - began)} ms, of which ${found.timings.compute_ms < 10 ? found.timings.compute_ms.toFixed(1) : Math.round(found.timings.compute_ms)} ms in the model`,
       );
       show(found.translations);
     } catch (error) {

@@ -19,37 +19,37 @@ const GREETING = "I would like two coffees, please.";
 
 /** By the first thing that the server says of a model. @type {Record<string, Use>} */
 const USES = {
-  translates: {
+  translate: {
     title: "Translate",
     show: showTranslate,
     says: ({ source, target }) => `Translates ${source.name} to ${target.name}.`,
     example: GREETING,
   },
-  continues: { title: "Go on", show: showGenerate, says: () => "Goes on with texts.", example: "Once upon a time" },
-  classifies: {
+  generate: { title: "Go on", show: showGenerate, says: () => "Goes on with texts.", example: "Once upon a time" },
+  classify: {
     title: "Classify",
     show: showClassify,
     says: ({ settings }) =>
       `Gives texts one of ${settings.head.labels.length} labels: ${settings.head.labels.join(", ")}.`,
     example: GREETING,
   },
-  tags: {
+  tag: {
     title: "Tag",
     show: showTag,
     says: ({ settings }) =>
       `Gives words one of ${settings.head.labels.length} tags: ${settings.head.labels.join(", ")}.`,
     example: "Ada Lovelace lived in London .",
   },
-  fills: {
+  fill: {
     title: "Fill in",
     show: showFill,
     says: () => "Guesses words that are hidden.",
     example: "I would like two [MASK], please.",
   },
-  embeds: { title: "Compare", show: showCompare, says: () => "Gives vectors for texts.", example: GREETING },
+  embed: { title: "Compare", show: showCompare, says: () => "Gives vectors for texts.", example: GREETING },
 };
 
 /** @param {any} about @returns {Use} */
 export function useOf(about) {
-  return USES[about.does[0]];
+  return USES[about.abilities[0]];
 }

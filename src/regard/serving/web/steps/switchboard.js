@@ -41,7 +41,7 @@ export const switchboard = {
       }
       result.setAttribute("aria-busy", "true");
       try {
-        const found = await trace.ask("changed", { changes: [...off] });
+        const found = await trace.ask("intervene", { interventions: [...off] });
         if (turn === latest) replace(result, ...difference(found), all);
       } finally {
         if (turn === latest) result.removeAttribute("aria-busy");

@@ -1,0 +1,140 @@
+"""Base classes of request bodies, fields that several routes share, and JSON responses."""
+
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError, from_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from regard.config.errors import did_you_mean
+from regard.serving.errors import JSON_TYPE, shorten_value
+from regard.serving.limits import Limits, check_limits
+
+PROBABILITY_DIGITS = 6
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Timeout = Annotated[float, Field(gt=0)]
+
+
+class UnparsedRequest(Request):
+    """Request that passes its body on as bytes, which the request model parses.
+
+    FastAPI parses JSON before it runs the dependencies of a route. This way the API key is checked first, there is one
+    strict parser, and the content type does not matter.
+    """
+
+    async def json(self) -> bytes:
+        """Return the body unparsed."""
+        return await self.body()
+
+
+class JsonRoute(APIRoute):
+    """Route whose request model is a `RequestModel`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, which gets the body unparsed."""
+        handle = super().get_route_handler()
+
+        async def handle_unparsed(request: Request) -> Response:
+            return await handle(UnparsedRequest(request.scope, request.receive))
+
+        return handle_unparsed
+
+
+class RequestModel(BaseModel):
+    """Base class of JSON request bodies: unknown fields and other types are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, content: Any) -> Any:
+        if isinstance(content, bytes):
+            content = parse_json_object(content)
+        if isinstance(content, dict) and cls.model_config.get("extra") == "forbid":
+            for name in content:
+                if name not in cls.model_fields:
+                    hint = did_you_mean(name, list(cls.model_fields))
+                    raise PydanticCustomError(
+                        "unknown_field", "{message}", {"message": f"Unknown field {shorten_value(name)}{hint}."}
+                    )
+        return content
+
+
+def parse_json_object(body: bytes) -> dict[str, Any]:
+    """Parse a JSON object; NaN, lone surrogates and very deep nesting are errors."""
+    try:
+        content = from_json(body, allow_inf_nan=False, cache_strings="none")
+    except ValueError as error:
+        raise PydanticCustomError(
+            "invalid_json", "{message}", {"message": f"The request body is not JSON: {error}."}
+        ) from None
+    if not isinstance(content, dict):
+        message = "The request body is JSON, but not an object; put the fields into braces."
+        raise PydanticCustomError("invalid_json", "{message}", {"message": message})
+    return content
+
+
+class TextsRequest(RequestModel):
+    """Request with one text or a list of texts for a model."""
+
+    text: str | list[str]
+    """A text or a list of texts."""
+    model: str | None = None
+    """Name of the model; by default the first one with this ability."""
+    timeout: Timeout | None = None
+    """Seconds until the request is aborted; at most the server's own timeout."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts as a list."""
+        return self.text if isinstance(self.text, list) else [self.text]
+
+
+class Timings(BaseModel):
+    """Time that a request took."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    queue_ms: float
+    """Milliseconds until the batch with the last text started."""
+    compute_ms: float
+    """Milliseconds that this batch took."""
+    batch_size: int
+    """Texts in this batch, including those of other requests."""
+
+
+class TextsResponse(BaseModel):
+    """Fields of every response about texts."""
+
+    model: str
+    """Name of the model."""
+    timings: Timings
+
+
+def check_text_limits(limits: Limits, texts: Sequence[str], **counts: int) -> None:
+    """Raise an error for too many characters, or for a named count over the limit of texts."""
+    check_limits(
+        *((name, count, limits.max_texts) for name, count in counts.items()),
+        ("characters", sum(map(len, texts)), limits.max_characters),
+    )
+
+
+def round_probability(probability: float) -> float:
+    """Return a probability with its significant digits."""
+    return round(probability, PROBABILITY_DIGITS)
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return compact JSON in UTF-8; NaN and infinity are errors."""
+    return _JSON.encode(content).encode()
+
+
+def json_response(content: Any) -> Response:
+    """Return a JSON response that is not validated again: for large or frequent responses."""
+    return Response(json_bytes(content), media_type=JSON_TYPE)
