@@ -81,8 +81,10 @@ def load_plugins(modules: list[str] | None) -> None:
         folder = str(Path.cwd())
         sys.path.insert(0, folder)
         try:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise ImportError("not a module name")
             import_module(name)
-        except (ImportError, ValueError) as error:
+        except ImportError as error:
             raise ConfigError(
                 f"--plugin {name}: cannot be imported ({error}); "
                 "pass the name of an installed module, or of a .py file in this folder without its suffix."

@@ -1,0 +1,118 @@
+"""`--help` of every command: descriptions, panels and examples; and `--plugin`."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from command_line import ENVIRONMENT
+from commands import regard
+from regard.cli import app
+
+MIN_HELP_LENGTH = 15
+GROUP = typer.main.get_command(app)
+
+
+def commands(group: typer.core.TyperGroup, *path: str) -> dict[tuple[str, ...], typer.core.TyperCommand]:
+    """All commands by their path, those of groups such as `config` included."""
+    found: dict[tuple[str, ...], typer.core.TyperCommand] = {}
+    for name, command in group.commands.items():
+        if isinstance(command, typer.core.TyperGroup):
+            found |= commands(command, *path, name)
+        else:
+            assert isinstance(command, typer.core.TyperCommand)
+            found[*path, name] = command
+    return found
+
+
+assert isinstance(GROUP, typer.core.TyperGroup)
+COMMANDS = commands(GROUP)
+
+
+def example_commands(command: typer.core.TyperCommand) -> list[str]:
+    """The command lines of the examples, without what comes before or after a pipe."""
+    lines = [line.removeprefix("$ ") for line in (command.epilog or "").splitlines() if line.startswith("$ ")]
+    return ["regard" + line.partition("regard")[2] for line in lines]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_option_has_a_description_and_a_panel(path: tuple[str, ...]) -> None:
+    for parameter in COMMANDS[path].params:
+        assert len(getattr(parameter, "help", None) or "") >= MIN_HELP_LENGTH, parameter.name
+        if isinstance(parameter, typer.core.TyperOption):
+            assert parameter.rich_help_panel, parameter.name
+
+
+def test_global_options_have_a_description_and_a_panel() -> None:
+    assert isinstance(GROUP, typer.core.TyperGroup)
+    for parameter in GROUP.params:
+        assert isinstance(parameter, typer.core.TyperOption)
+        assert len(parameter.help or "") >= MIN_HELP_LENGTH, parameter.name
+        assert parameter.rich_help_panel, parameter.name
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_examples_with_existing_options(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    assert example_commands(command)
+    for line in example_commands(command):
+        arguments = shlex.split(line.partition("<")[0], comments=True)
+        assert arguments[: 1 + len(path)] == ["regard", *path]
+        with command.make_context("regard", arguments[1 + len(path) :]) as context:
+            assert context.params
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_shows_panels_and_examples(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = regard(*path, "--help").out
+    for parameter in COMMANDS[path].params:
+        if isinstance(parameter, typer.core.TyperOption):
+            assert f"─ {parameter.rich_help_panel} ─" in text
+    assert "Example" in text
+    assert f"$ regard {' '.join(path)}" in text or f"| regard {' '.join(path)}" in text
+
+
+PLUGIN = '''
+from typing import ClassVar, Literal
+from regard.config import POSITIONS, PositionsConfig
+
+@POSITIONS.register("constant")
+class ConstantPositionsConfig(PositionsConfig):
+    """Adds one learned vector to every embedding."""
+    builder: ClassVar = "my_positions:build"
+    kind: Literal["constant"] = "constant"
+
+def build(config, model, *, encoder):
+    from regard.nn import LearnedPositions
+    return LearnedPositions(7, model.width)
+'''
+
+
+def run_command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a folder, in a process of its own."""
+    command = [sys.executable, "-c", "from regard.cli import main; main()", *arguments]
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+
+
+def test_a_plugin_adds_a_position_scheme(tmp_path: Path) -> None:
+    (tmp_path / "my_positions.py").write_text(PLUGIN)
+    arguments = ["model", "tiny", "--set", "model.positions=constant"]
+    without = run_command(tmp_path, *arguments)
+    assert without.returncode == 2
+    assert "model.positions.kind = 'constant' should be 'alibi', " in without.stderr
+    done = run_command(tmp_path, "--plugin", "my_positions", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("tiny: encoder-decoder Transformer")
+
+
+@pytest.mark.parametrize("name", ["no_such_module", ".relative", ""])
+def test_a_plugin_that_cannot_be_imported_is_an_error(name: str) -> None:
+    done = regard("--plugin", name, "model", "tiny")
+    assert done.code == 2
+    assert done.err.startswith(f"regard: --plugin {name}: cannot be imported (")
+    assert done.err.count("\n") == 1
