@@ -1,55 +1,58 @@
-"""What tests of the page share: waiting for a view, walking its steps, and the numbers that the browser worked out."""
+"""Helpers for browser tests of the web page: wait for a view, step through it, read the computed values."""
 
 from collections.abc import Iterator
 
 from playwright.sync_api import Locator, Page
 
-CLOSE = 2e-3  # what two ways to add the same numbers may differ by
+RELATIVE_TOLERANCE = 2e-3  # between sums in different order
 
 
-PICTURES = """() => {
-  const shown = '#main svg, #main canvas, .gallery, .board, .stage';
-  const bare = [...document.querySelectorAll(shown)].filter(one => !one.closest('figure'));
+INCOMPLETE_FIGURES = """() => {
+  const graphics = '#main svg, #main canvas, .gallery, .board, .stage';
+  const bare = [...document.querySelectorAll(graphics)].filter(element => !element.closest('figure'));
   const parts = ['details.behind > summary', '[aria-label$="as SVG"]', '[aria-label$="as PNG"]'];
-  const poor = [...document.querySelectorAll('figure')].filter(one => !parts.every(part => one.querySelector(part)));
-  return [...bare, ...poor].map(one => one.outerHTML.slice(0, 120));
+  const figures = [...document.querySelectorAll('figure')];
+  const incomplete = figures.filter(figure => !parts.every(part => figure.querySelector(part)));
+  return [...bare, ...incomplete].map(element => element.outerHTML.slice(0, 120));
 }"""
 
 
-def arrived(page: Page) -> None:
-    """The view is there, with all that it asked for."""
+def wait_for_view(page: Page) -> None:
+    """Wait until the view is shown and all its requests are answered."""
     page.wait_for_selector("#main[data-shown]", state="attached")
     page.wait_for_selector("[aria-busy=true]", state="detached")
 
 
-def on_to(page: Page, link: Locator) -> None:
+def follow(page: Page, link: Locator) -> None:
+    """Click a link to another view and wait for it."""
     page.evaluate("delete document.getElementById('main').dataset.shown")
     link.click()
-    arrived(page)
+    wait_for_view(page)
 
 
-def sums(page: Page) -> list[tuple[str, float, float]]:
-    """Every number that the browser worked out, and the model's."""
-    found = page.locator(".sum[data-theirs]").evaluate_all(
-        "all => all.map(one => [one.dataset.name, one.dataset.mine, one.dataset.theirs])"
+def computed_values(page: Page) -> list[tuple[str, float, float]]:
+    """Every value that the browser computed, with its name and the model's value."""
+    rows = page.locator(".sum[data-theirs]").evaluate_all(
+        "elements => elements.map(element => [element.dataset.name, element.dataset.mine, element.dataset.theirs])"
     )
-    return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in found]
+    return [(name, *(float("-inf") if value == "null" else float(value) for value in pair)) for name, *pair in rows]
 
 
-def walk(page: Page) -> Iterator[str]:
-    """From step to step up to the last.
+def walk_steps(page: Page) -> Iterator[str]:
+    """Step through the view to the last step, and check each one.
 
-    Nothing is refused, what is worked out is what the model has, and every picture has its table and its files.
+    No request is refused, computed values equal the model's, and every figure has its table and its download links.
     """
     while True:
         step = page.locator(".workbench").get_attribute("data-ready") or ""
-        for name, mine, theirs in sums(page):
-            assert mine == theirs or abs(mine - theirs) <= CLOSE * max(1, abs(theirs)), (step, name)
+        for name, computed, expected in computed_values(page):
+            close = abs(computed - expected) <= RELATIVE_TOLERANCE * max(1, abs(expected))
+            assert computed == expected or close, (step, name)
         assert page.locator(".refused").count() == 0, step
         assert page.locator(".map .here").count() >= 1, step
-        assert page.evaluate(PICTURES) == [], step
+        assert page.evaluate(INCOMPLETE_FIGURES) == [], step
         yield step
-        following = page.locator(".around [rel=next]")
-        if not following.count():
+        next_link = page.locator(".around [rel=next]")
+        if not next_link.count():
             return
-        on_to(page, following)
+        follow(page, next_link)

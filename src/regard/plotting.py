@@ -104,7 +104,7 @@ def check_figure_path(path: Path, option: str) -> None:
 def save_figure(figure: "Figure", path: Path) -> None:
     """Write a figure atomically, in the format of the path's extension."""
     content = figure_bytes(figure, path.suffix.lower()[1:])
-    with explain_write_errors(path, remedy="choose another path"):
+    with explain_write_errors(path):
         write_bytes(path, content)
 
 

@@ -303,4 +303,4 @@ def test_invalid_plots_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "x.png"
     with pytest.raises(DataError) as data_error:
         save_figure(plot_head_costs(make_trace("encoder-decoder")), path)
-    assert str(data_error.value) == f"{path}: cannot be written (No such file or directory); choose another path."
+    assert str(data_error.value) == f"{path}: cannot be written (No such file or directory); choose another place."

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from browsers import browser
-from pages import arrived, walk
+from pages import wait_for_view, walk_steps
 from regard.serving.loaded_models import LoadedModel
 from servers import RunningServer
 
@@ -56,7 +56,7 @@ def visit(page: Page, place: str, model: str, text: str | None = None) -> None:
     text = TEXTS.get(model, TEXT) if text is None else text
     page.goto("about:blank")
     page.goto(f"/#{place}?model={model}&text={quote(text)}")
-    arrived(page)
+    wait_for_view(page)
 
 
 def test_labels_appear_while_one_types(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
@@ -114,7 +114,7 @@ def test_two_texts_are_as_near_as_their_vectors(
 def test_every_step_of_an_encoder_can_be_walked(page: Page, model: str) -> None:
     visit(page, "look", model)
     walked = []
-    for step in walk(page):
+    for step in walk_steps(page):
         walked.append(step)
         assert page.locator(".map").get_by_text("cross").count() == 0
         checked = page.locator(".sum[data-theirs]").count()

@@ -20,7 +20,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from browsers import browser
-from pages import arrived, sums, walk
+from pages import computed_values, wait_for_view, walk_steps
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import EncoderDecoderConfig, RecurrentEncoderDecoderConfig
 from regard.decoding.options import SearchOptions, TranslationOptions
@@ -110,7 +110,7 @@ def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
     query = "&".join(f"{name}={quote(str(value))}" for name, value in {"model": model, "text": TEXT, **more}.items())
     page.goto("about:blank")
     page.goto(f"/#{place}?{query}")
-    arrived(page)
+    wait_for_view(page)
 
 
 def table(figure: Locator) -> list[list[str]]:
@@ -157,7 +157,7 @@ def test_a_text_is_gone_on_with_and_every_token_can_be_asked(page: Page) -> None
 @pytest.mark.parametrize("model", STEPS)
 def test_every_step_can_be_walked_and_its_numbers_are_the_models(page: Page, model: str) -> None:
     visit(page, "look", model)
-    assert list(walk(page)) == STEPS[model].split()
+    assert list(walk_steps(page)) == STEPS[model].split()
 
 
 def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
@@ -168,9 +168,11 @@ def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
         assert [len(row) for row in shown] == [len(row) for row in expected]
         for ours, theirs in zip(shown, expected, strict=True):
             assert ours == pytest.approx(theirs, abs=1e-4)
-    names = [name for name, _, _ in sums(page)]
+    names = [name for name, _, _ in computed_values(page)]
     assert names == ["q · k", "÷ √d_k", "mask", "softmax"]
-    assert sums(page)[3][2] == pytest.approx(float(trace.activation("decoder.1.attention.weights")[2, 1, 0]), abs=1e-5)
+    assert computed_values(page)[3][2] == pytest.approx(
+        float(trace.activation("decoder.1.attention.weights")[2, 1, 0]), abs=1e-5
+    )
 
 
 def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace: Trace) -> None:
@@ -179,14 +181,14 @@ def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".sum b")).to_have_text("q[1, 1]")
-    assert sums(page)[0][2] == pytest.approx(trace.product("encoder.1.attention.q[1]", 1, 1).value, abs=1e-5)
+    assert computed_values(page)[0][2] == pytest.approx(trace.product("encoder.1.attention.q[1]", 1, 1).value, abs=1e-5)
     address = page.url
     assert "row=1" in address
     assert "column=1" in address
     page.goto("about:blank")
     page.goto(address)
-    arrived(page)
-    assert sums(page)[0][0] == "q[1, 1]", "the link leads back to the cell"
+    wait_for_view(page)
+    assert computed_values(page)[0][0] == "q[1, 1]", "the link leads back to the cell"
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trac
     assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(found.cost, abs=1e-3)
     page.goto(page.url)
     page.reload()
-    arrived(page)
+    wait_for_view(page)
     expect(switch).to_have_attribute("aria-pressed", "false")
     expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
     page.get_by_role("button", name="All on").click()
@@ -342,7 +344,7 @@ def again(page: Page) -> None:
     address = page.url
     page.goto("about:blank")
     page.goto(address)
-    arrived(page)
+    wait_for_view(page)
 
 
 def test_the_link_to_a_node_of_the_tree_leads_back_to_it(page: Page, trace: Trace) -> None:
@@ -515,7 +517,7 @@ def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, loaded_m
     page = chromium.new_page()
     with run_server(Service(loaded_models[:1])) as soon_gone:
         page.goto(f"{soon_gone.url}/#look/projection?text=w5+w6")
-        arrived(page)
+        wait_for_view(page)
         page.locator("svg.matrix").first.focus()
     page.keyboard.press("ArrowDown")
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browsers import browser
-from pages import arrived, sums, walk
+from pages import computed_values, wait_for_view, walk_steps
 from random_models import SMALL, VOCABULARY, saved
 from regard.config import (
     AlibiPositionsConfig,
@@ -78,14 +78,14 @@ def test_every_step_of_a_network_is_shown_without_a_difference(page: Page, name:
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.goto("about:blank")
     page.goto(f"/#look?model={name}&text={quote(TEXT)}")
-    arrived(page)
-    for step in walk(page):
+    wait_for_view(page)
+    for step in walk_steps(page):
         assert page.locator(".apart").count() == 0, step
         if step not in IN_WORDS:
             assert page.locator(".step figure").count() > 0, step
         if step == "feed_forward":
             activation = getattr(NETWORKS[name], "activation", None)
-            assert activation in [told for told, _, _ in sums(page)]
+            assert activation in [told for told, _, _ in computed_values(page)]
         _only_text(page)
     assert failed == []
 
@@ -93,7 +93,7 @@ def test_every_step_of_a_network_is_shown_without_a_difference(page: Page, name:
 def test_markup_that_is_typed_stays_text(page: Page) -> None:
     page.goto("about:blank")
     page.goto("/#use?model=lstm")
-    arrived(page)
+    wait_for_view(page)
     page.locator("#source").fill(TEXT)
     expect(page.locator(".said")).to_have_text([MARKUP])  # it is the translation too
     page.locator(".said").click()
