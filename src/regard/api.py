@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from regard.decoding.fill_mask import FilledText, MaskFiller
-    from regard.decoding.labeling import Classification
+    from regard.decoding.fill_mask import MaskFiller
+    from regard.decoding.results import Classification, FilledText
     from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair
     from regard.interpret.trace import Trace
     from regard.models import Network
@@ -137,7 +137,7 @@ class Model:
         if not self.config.model.translates:
             raise ConfigError(f"{self.folder}: is of the kind {self.config.model.family}, which does not translate.")
         ensemble = len(self.folders) > 1
-        hindrance = unsupported_search(wish, ensemble=ensemble)
+        hindrance = unsupported_search(wish, is_ensemble=ensemble)
         name = choose_engine(engine, self.config, hindrance)
         return Translator(self._engine(name, precision), self.config, self.tokenizer, self.target_tokenizer)
 
@@ -215,7 +215,9 @@ class Model:
     ) -> Literal["torch", "ctranslate2"]:
         """What continues such prompts."""
         room = self._has_room(prompts, wish.sampling)
-        hindrance = unsupported_sampling(wish.sampling, seeded=seeded, ensemble=len(self.folders) > 1, room=room)
+        hindrance = unsupported_sampling(
+            wish.sampling, is_seeded=seeded, is_ensemble=len(self.folders) > 1, fits_window=room
+        )
         return choose_engine(engine, self.config, hindrance)
 
     def score(
@@ -233,7 +235,7 @@ class Model:
         )
         if targets is not None and len(targets) != len(texts):
             raise InputError(f"score: {len(texts):,} texts have {len(targets):,} targets; give one for each.")
-        check_parses(self.config.model, given=parses is not None)
+        check_parses(self.config.model, has_parses=parses is not None)
         tokens, longest = self.config.tokens, self.config.model.max_length or MAX_POSITIONS
         if targets is None:
             return text_log_probabilities(self.networks, self.tokenizer.encode_batch(texts), tokens, longest)
@@ -278,7 +280,7 @@ class Model:
 
         if len(self.folders) > 1:
             raise ConfigError("a trace is of one network, and several vote here; load one of them to look at it.")
-        check_parses(self.config.model, given=parses is not None)
+        check_parses(self.config.model, has_parses=parses is not None)
         parse = None
         if parses is not None:
             ((_, parse),) = attach_parses([text], parses)
@@ -295,7 +297,7 @@ class Model:
         """What gives vectors and labels to texts, where the model is an encoder."""
         from regard.decoding.text_encoder import TextEncoder
 
-        return TextEncoder.of(self.network, self.config, self.tokenizer, str(self.folder))
+        return TextEncoder.for_network(self.network, self.config, self.tokenizer, str(self.folder))
 
     def classify(self, texts: "TextOrPair | Sequence[TextOrPair]") -> Any:
         """The label of a text, or of each of several; a pair of texts is a tuple of two."""
@@ -314,9 +316,8 @@ class Model:
         from regard.decoding.labeling import tag
 
         words = [one.split() if isinstance(one, str) else list(one) for one in sentences]
-        return [
-            list(zip(*both, strict=True)) for both in zip(words, tag(self.reader, words, str(self.folder)), strict=True)
-        ]
+        tagged = tag(self.reader, words, str(self.folder))
+        return [[(word.text, word.tag) for word in sentence] for sentence in tagged]
 
     def embed(
         self, texts: "TextOrPair | Sequence[TextOrPair]", *, pooling: "Pooling | None" = None, normalise: bool = False
@@ -325,7 +326,7 @@ class Model:
         from regard.decoding.text_encoder import embed
 
         one = isinstance(texts, str | tuple)
-        found = embed(self.reader, [texts] if one else texts, pooling, normalise=normalise).vectors  # type: ignore[list-item]
+        found = embed(self.reader, [texts] if one else texts, pooling, normalize=normalise).vectors  # type: ignore[list-item]
         return found[0] if one else found
 
     def _translate_stream(
@@ -367,14 +368,14 @@ class Model:
     ) -> GenerationSession:
         from regard.decoding.sampling import Sampler
 
-        spelling = self.tokenizer.token_strings() if sampling.bounds.words else ()
+        spelling = self.tokenizer.token_strings() if sampling.constraints.suppressed_words else ()
         tokens, window = self.config.tokens, self.config.context_window
         return Sampler(self.networks, prompts, streams, tokens, sampling, window, spelling)
 
     def _has_room(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
         window = self.config.context_window or MAX_POSITIONS
         longest = max((len(ids) for ids in self.tokenizer.encode_batch(prompts)), default=0)
-        return longest + 1 + (sampling.bounds.longest or DEFAULT_GENERATED_TOKENS) <= window
+        return longest + 1 + (sampling.constraints.max_length or DEFAULT_GENERATED_TOKENS) <= window
 
 
 def load(folder: str | Path, *more: str | Path) -> Model:

@@ -193,7 +193,8 @@ def _speed_test(model: Model, sentences: Sequence[str], engine: EngineName) -> S
     if config.generates:
         length = min(GENERATED_TOKENS, (config.max_length or GENERATED_TOKENS + 1) - 1)
         options = GenerationOptions(
-            SamplingOptions(seed=1, bounds=OutputConstraints(longest=length, shortest=length)), samples=GENERATED_TEXTS
+            SamplingOptions(seed=1, constraints=OutputConstraints(max_length=length, min_length=length)),
+            samples=GENERATED_TEXTS,
         )
 
         def generate() -> int:

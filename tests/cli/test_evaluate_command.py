@@ -36,7 +36,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def outputs(models: Path) -> list[str]:
-    wish = TranslationOptions(SearchOptions(width=2, length_penalty=1.0), split=False)
+    wish = TranslationOptions(SearchOptions(beam=2, length_penalty=1.0), split_sentences=False)
     return list(package.load(models / "translator").translate(SOURCES, wish, engine="torch"))
 
 
@@ -227,12 +227,12 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
         (
             ["translator", "--data", "pairs.tsv", "--beam", "0"],
             2,
-            "a beam of 0 makes no sense; it should be 1 (greedy) to 1,000.",
+            "beam is 0; it should be 1 (greedy) to 1,000.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--length-penalty", "-1"],
             2,
-            "a length penalty of -1.0 makes no sense; it should be 0 to 10.",
+            "length_penalty is -1.0; it should be 0 to 10.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--engine", "jax"],

@@ -211,7 +211,7 @@ def test_a_translator_that_reads_parses_is_not_looked_at_without_one_nor_served_
     done = regard("look", run, "a b")
     assert (done.code, done.err) == (
         2,
-        "regard: the model has syntax positions and reads a parse with every sentence; give them as CoNLL-U with "
+        "regard: the model has syntax positions and needs a parse of every sentence; pass them as CoNLL-U with "
         "--parses (in Python, parses=…).\n",
     )
     done = regard("serve", run)

@@ -209,9 +209,9 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
     m = folders["translator"]
     return {
         "regard: The text is empty; give at least one word.": (("look", m, " "), 1),
-        "regard: the model has syntax positions and reads a parse with every sentence; "
-        "give them as CoNLL-U with --parses (in Python, parses=…).": (("look", folders["syntax"], "w5"), 2),
-        "regard: the model has no syntax positions and reads no parses; leave --parses out.": (
+        "regard: the model has syntax positions and needs a parse of every sentence; "
+        "pass them as CoNLL-U with --parses (in Python, parses=…).": (("look", folders["syntax"], "w5"), 2),
+        "regard: the model has no syntax positions and uses no parses; remove --parses.": (
             ("look", m, "w5", "--parses", "x.conllu"),
             2,
         ),
@@ -253,7 +253,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
             ("plot", "heads", m, "w5", "-o", "x.png", "--at", "decoder.1.attention"),
             2,
         ),
-        "regard: a beam of 0 makes no sense; it should be 1 (greedy) to 1,000.": (("look", m, "w5", "--beam", "0"), 2),
+        "regard: beam is 0; it should be 1 (greedy) to 1,000.": (("look", m, "w5", "--beam", "0"), 2),
     }
 
 

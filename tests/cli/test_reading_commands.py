@@ -131,14 +131,14 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
         (
             ["classify", "gpt"],
             2,
-            "gpt: is of the kind decoder-only Transformer, which gives no vectors and no labels for texts; "
-            "give an encoder, as regard train masked, elmo, classify and tag make them.",
+            "gpt: is a model of type decoder-only Transformer, which does not encode texts as vectors or labels; "
+            "use an encoder, as trained with regard train masked, elmo, classify or tag.",
         ),
         (
             ["embed", "gpt"],
             2,
-            "gpt: is of the kind decoder-only Transformer, which gives no vectors and no labels for texts; "
-            "give an encoder, as regard train masked, elmo, classify and tag make them.",
+            "gpt: is a model of type decoder-only Transformer, which does not encode texts as vectors or labels; "
+            "use an encoder, as trained with regard train masked, elmo, classify or tag.",
         ),
         (
             ["embed", "classifier", "--pooling", "men"],

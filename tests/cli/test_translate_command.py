@@ -225,8 +225,8 @@ def test_verbose_says_which_engine_and_why(translator: Path) -> None:
     [
         (["--engine", "torhc"], "--engine torhc: should be auto, torch or ctranslate2 (did you mean torch?)."),
         (["--precision", "int4"], "--precision int4: should be int8 or float32 (did you mean int8?)."),
-        (["--beam", "0"], "a beam of 0 makes no sense; it should be 1 (greedy) to 1,000."),
-        (["--n-best", "9"], "a beam of 4 gives at most as many translations, not 9; widen the beam."),
+        (["--beam", "0"], "beam is 0; it should be 1 (greedy) to 1,000."),
+        (["--n-best", "9"], "n_best is 9, but a beam of 4 gives at most 4; raise it."),
     ],
 )
 def test_wrong_options_get_a_sentence(translator: Path, arguments: list[str], sentence: str) -> None:

@@ -37,7 +37,7 @@ def every_sequence(tiny: TorchEngine, source: list[int], search: SearchOptions) 
     """All that can be written in at most LONGEST tokens, the end included, the best first."""
     targets = [list(words) for size in range(LONGEST) for words in product(WORDS, repeat=size)]
     scores = [sum(forced(tiny.networks[0], source, target)) for target in targets]
-    found = [(search.worth(score, len(ids) + 1), ids) for score, ids in zip(scores, targets, strict=True)]
+    found = [(search.score(score, len(ids) + 1), ids) for score, ids in zip(scores, targets, strict=True)]
     return sorted(found, key=lambda one: -one[0])
 
 
@@ -45,7 +45,7 @@ def every_sequence(tiny: TorchEngine, source: list[int], search: SearchOptions) 
 @given(seed=st.integers(0, 1000), alpha=st.sampled_from([0.0, 0.6, 1.0, 2.0]))
 def test_a_wide_beam_finds_the_truly_best_sequences(seed: int, alpha: float) -> None:
     tiny = TorchEngine([make(TINY, seed)], Config(model=TINY))
-    search = SearchOptions(width=400, length_penalty=alpha, hypotheses=5, bounds=OutputConstraints(longest=LONGEST))
+    search = SearchOptions(beam=400, length_penalty=alpha, n_best=5, constraints=OutputConstraints(max_length=LONGEST))
     (found,) = tiny.search(SearchRequest([[4, 5]], search))
     wanted = every_sequence(tiny, [4, 5], search)[:5]
     assert [one.ids for one in found] == [ids for _, ids in wanted]
@@ -58,8 +58,8 @@ def test_stopping_early_never_changes_what_is_found(seed: int, width: int) -> No
     """The search stops when nothing open can win; one that goes on to the greatest length finds the same."""
     tiny = TorchEngine([make(TINY, seed)], Config(model=TINY))
     sources = [[4, 5], [6], [5, 5, 4]]
-    exact = SearchOptions(width=width, bounds=OutputConstraints(longest=12))
-    patient = SearchOptions(width=width, patience=1000.0, bounds=OutputConstraints(longest=12))
+    exact = SearchOptions(beam=width, constraints=OutputConstraints(max_length=12))
+    patient = SearchOptions(beam=width, patience=1000.0, constraints=OutputConstraints(max_length=12))
     stopped, gone_on = (tiny.search(SearchRequest(sources, search)) for search in (exact, patient))
     assert [one.ids for (one,) in stopped] == [one.ids for (one,) in gone_on]
 
@@ -71,7 +71,9 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
         steps = []
         hook = tiny.networks[0].output.register_forward_hook(lambda *_: steps.append(1))  # type: ignore[union-attr]  # noqa: B023
         tiny.search(
-            SearchRequest([[4, 5]], SearchOptions(width=3, patience=patience, bounds=OutputConstraints(longest=40)))
+            SearchRequest(
+                [[4, 5]], SearchOptions(beam=3, patience=patience, constraints=OutputConstraints(max_length=40))
+            )
         )
         hook.remove()
         reads.append(len(steps))
@@ -82,7 +84,7 @@ def test_patience_ends_a_search_after_so_many_hypotheses() -> None:
 @settings(max_examples=10)
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -> None:
-    search = SearchOptions(hypotheses=3, bounds=OutputConstraints(longest=12))
+    search = SearchOptions(n_best=3, constraints=OutputConstraints(max_length=12))
     together = engine(name).search(SearchRequest(sentences(batch), search))
     for source, found in zip(sentences(batch), together, strict=True):
         (alone,) = engine(name).search(SearchRequest([source], search))
@@ -94,7 +96,7 @@ def test_a_batch_finds_what_each_sentence_finds_alone(name: str, batch: Batch) -
 def test_scores_are_those_of_teacher_forcing(name: str) -> None:
     sources = [[5, 6, 7], [8], [9, 9, 4, 10]]
     found = engine(name).search(
-        SearchRequest(sources, SearchOptions(hypotheses=4, bounds=OutputConstraints(longest=9)))
+        SearchRequest(sources, SearchOptions(n_best=4, constraints=OutputConstraints(max_length=9)))
     )
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:
@@ -108,14 +110,16 @@ def test_scores_are_those_of_teacher_forcing(name: str) -> None:
 
 def test_the_n_best_are_different_and_in_order() -> None:
     (found,) = engine(TRANSLATORS[0]).search(
-        SearchRequest([[5, 6, 7]], SearchOptions(width=6, hypotheses=6, bounds=OutputConstraints(longest=9)))
+        SearchRequest([[5, 6, 7]], SearchOptions(beam=6, n_best=6, constraints=OutputConstraints(max_length=9)))
     )
     assert len({tuple(one.ids) for one in found}) == 6
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
 def test_a_search_without_end_gives_what_it_has() -> None:
-    found = never_ending().search(SearchRequest([[5, 6], [7]], SearchOptions(bounds=OutputConstraints(longest=6))))
+    found = never_ending().search(
+        SearchRequest([[5, 6], [7]], SearchOptions(constraints=OutputConstraints(max_length=6)))
+    )
     assert [(len(one.ids), one.ended) for (one,) in found] == [(6, False), (6, False)]
 
 
@@ -124,8 +128,8 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
         engine(TRANSLATORS[0]).search(
             SearchRequest(
                 [[5, 6, 7]],
-                SearchOptions(coverage_penalty=beta, hypotheses=4, bounds=OutputConstraints(longest=9)),
-                watched=True,
+                SearchOptions(coverage_penalty=beta, n_best=4, constraints=OutputConstraints(max_length=9)),
+                attention=True,
             )
         )[0]
         for beta in (0.0, 5.0)
@@ -135,7 +139,7 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
         weights = torch.tensor(one.attention)
         penalty = 5.0 * float(weights.sum(0).clamp(max=1.0).log().sum())
         assert one.score == pytest.approx(
-            SearchOptions().worth(one.log_probability, len(one.ids) + one.ended) + penalty, abs=1e-4
+            SearchOptions().score(one.log_probability, len(one.ids) + one.ended) + penalty, abs=1e-4
         )
         if tuple(one.ids) in by_ids:
             assert one.score <= by_ids[tuple(one.ids)].score
@@ -144,10 +148,10 @@ def test_coverage_prefers_hypotheses_that_looked_at_everything() -> None:
 def test_attention_belongs_to_its_own_hypothesis() -> None:
     network = engine(TRANSLATORS[0])
     (found,) = network.search(
-        SearchRequest([[5, 6, 7]], SearchOptions(hypotheses=3, bounds=OutputConstraints(longest=9)), watched=True)
+        SearchRequest([[5, 6, 7]], SearchOptions(n_best=3, constraints=OutputConstraints(max_length=9)), attention=True)
     )
     for one in found:
-        (alone,) = network.search(SearchRequest([[5, 6, 7]], SearchOptions(width=1), prefixes=[one.ids], watched=True))
+        (alone,) = network.search(SearchRequest([[5, 6, 7]], SearchOptions(beam=1), prefixes=[one.ids], attention=True))
         torch.testing.assert_close(
             torch.tensor(one.attention)[: len(one.ids)], torch.tensor(alone[0].attention)[: len(one.ids)]
         )
@@ -162,8 +166,8 @@ class TestConstraints:
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_a_prefix_is_how_it_begins_and_costs_nothing(self, width: int) -> None:
-        found = self.best(SearchOptions(width=width, bounds=OutputConstraints(longest=9)), [[9, 8, 7], []])
-        free = self.best(SearchOptions(width=width, bounds=OutputConstraints(longest=9)))
+        found = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_length=9)), [[9, 8, 7], []])
+        free = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_length=9)))
         assert found[0].ids[:3] == [9, 8, 7]
         assert found[0].token_scores is not None
         assert found[0].token_scores[:3] == [0.0, 0.0, 0.0]
@@ -171,11 +175,13 @@ class TestConstraints:
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_what_is_forbidden_is_not_written(self, width: int) -> None:
-        free = self.best(SearchOptions(width=width, bounds=OutputConstraints(longest=12)))
+        free = self.best(SearchOptions(beam=width, constraints=OutputConstraints(max_length=12)))
         pair = tuple(free[0].ids[1:3])
         assert len(pair) == 2
         found = self.best(
-            SearchOptions(width=width, bounds=OutputConstraints(longest=12, forbidden=(pair, (free[0].ids[0],))))
+            SearchOptions(
+                beam=width, constraints=OutputConstraints(max_length=12, suppressed_sequences=(pair, (free[0].ids[0],)))
+            )
         )
         for one in found:
             assert free[0].ids[0] not in one.ids
@@ -183,7 +189,7 @@ class TestConstraints:
 
     @pytest.mark.parametrize("width", [1, 4])
     def test_the_least_length_is_kept(self, width: int) -> None:
-        found = self.best(SearchOptions(width=width, bounds=OutputConstraints(shortest=9, longest=14)))
+        found = self.best(SearchOptions(beam=width, constraints=OutputConstraints(min_length=9, max_length=14)))
         assert all(len(one.ids) >= 9 for one in found)
 
 
@@ -191,7 +197,7 @@ def test_several_networks_vote_with_their_mean_probability() -> None:
     name = TRANSLATORS[0]
     networks = [make(DECODERS[name], seed) for seed in (0, 1)]
     config = Config(model=DECODERS[name])
-    (one,) = TorchEngine(networks, config).search(SearchRequest([[5, 6]], SearchOptions(width=1)))[0]
+    (one,) = TorchEngine(networks, config).search(SearchRequest([[5, 6]], SearchOptions(beam=1)))[0]
     source, target = torch.tensor([[5, 6, TOKENS.end]]), torch.tensor([[TOKENS.start, *one.ids]])
     mean = torch.stack([network(source, target)[0].softmax(-1) for network in networks]).mean(0).detach()
     mean[:, [TOKENS.pad, TOKENS.start]] = 0.0
@@ -203,12 +209,12 @@ def test_several_networks_vote_with_their_mean_probability() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"width": 0}, "a beam of 0 makes no sense; it should be 1 (greedy) to 1,000."),
-        ({"hypotheses": 5}, "a beam of 4 gives at most as many translations, not 5; widen the beam."),
-        ({"hypotheses": 0}, "0 translations of a sentence make no sense; ask for 1 or more."),
-        ({"length_penalty": -1.0}, "a length penalty of -1.0 makes no sense; it should be 0 to 10."),
-        ({"coverage_penalty": -1.0}, "a coverage penalty of -1.0 makes no sense; it should be 0 to 100."),
-        ({"patience": 0.0}, "a patience of 0.0 makes no sense; it should be above 0."),
+        ({"beam": 0}, "beam is 0; it should be 1 (greedy) to 1,000."),
+        ({"n_best": 5}, "n_best is 5, but a beam of 4 gives at most 4; raise it."),
+        ({"n_best": 0}, "n_best is 0; it should be 1 or more."),
+        ({"length_penalty": -1.0}, "length_penalty is -1.0; it should be 0 to 10."),
+        ({"coverage_penalty": -1.0}, "coverage_penalty is -1.0; it should be 0 to 100."),
+        ({"patience": 0.0}, "patience is 0.0; it should be greater than 0."),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence: str) -> None:
@@ -219,9 +225,9 @@ def test_a_search_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence
 
 def test_lengths_that_make_no_sense_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"shortest": -1}, "a minimum length of -1 makes no sense; it should be 0 or more."),
-        ({"longest": 0}, "a maximum length of 0 is less than 1; raise it."),
-        ({"shortest": 5, "longest": 3}, "a maximum length of 3 is less than the minimum length, 5; raise it."),
+        ({"min_length": -1}, "min_length is -1; it should be 0 or more."),
+        ({"max_length": 0}, "max_length is 0, which is less than 1; raise it."),
+        ({"min_length": 5, "max_length": 3}, "max_length is 3, which is less than min_length, 5; raise it."),
     ]
     for wrong, sentence in cases:
         with pytest.raises(ConfigError) as error:

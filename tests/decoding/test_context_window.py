@@ -29,7 +29,9 @@ def test_it_writes_as_well_past_its_context_as_before(positions: str, tmp_path: 
     shape = ["model.width=64", "model.layers=2", "model.dropout=0.0", "model.norm_order=pre"]
     how = ["training.batch_tokens=512", "training.label_smoothing=0.0", "training.steps=300", "validation.every=300"]
     out = run(tmp_path / "run", text(tmp_path / "t.txt"), *kind, *shape, f"model.positions={positions}", *how)
-    wish = GenerationOptions(SamplingOptions(bounds=OutputConstraints(longest=6 * CONTEXT), temperature=0.5, seed=1))
+    wish = GenerationOptions(
+        SamplingOptions(constraints=OutputConstraints(max_length=6 * CONTEXT), temperature=0.5, seed=1)
+    )
     written = regard.load(out).generate("1", wish)
     assert isinstance(written, str)
     lines = written.split("\n")[2:-1]

@@ -41,7 +41,7 @@ def reader(head: ClassHeadConfig | TagHeadConfig, longest: int = 12) -> TextEnco
         positions=LearnedPositionsConfig(max_length=longest),
         segments=2, pooling="first-dense", head=head,
     )  # fmt: skip
-    return TextEncoder.of(make(model), Config(model=model, tokens=SpecialTokensConfig()), cut, "it")
+    return TextEncoder.for_network(make(model), Config(model=model, tokens=SpecialTokensConfig()), cut, "it")
 
 
 CLASSIFIER, TAGGER = reader(ClassHeadConfig(labels=LABELS)), reader(TagHeadConfig(labels=LABELS))
@@ -58,7 +58,7 @@ def test_a_batch_of_texts_has_the_vectors_and_labels_of_its_rows(several: list[T
         together = embed(CLASSIFIER, several, pooling)
         alone = [embed(CLASSIFIER, [text], pooling).vectors[0] for text in several]
         assert np.allclose(together.vectors, alone, atol=1e-6)
-        assert together.cut == sum(cut)
+        assert together.truncated == sum(cut)
     assert np.allclose(found, [label_probabilities(CLASSIFIER, [text])[0][0] for text in several], atol=1e-9)
 
 
@@ -77,13 +77,13 @@ def test_the_order_of_a_pair_matters_and_so_does_that_it_is_one() -> None:
 
 
 def test_normalised_vectors_have_length_one() -> None:
-    vectors = embed(CLASSIFIER, ["the cat", "a dog", ""], normalise=True).vectors
+    vectors = embed(CLASSIFIER, ["the cat", "a dog", ""], normalize=True).vectors
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
 
 
 def test_long_texts_are_cut_and_counted() -> None:
     long = " ".join(WORDS * 3)
-    assert embed(CLASSIFIER, ["cat", long]).cut == 1
+    assert embed(CLASSIFIER, ["cat", long]).truncated == 1
     assert label_probabilities(CLASSIFIER, ["cat", long])[1] == [False, True]
 
 
@@ -119,21 +119,21 @@ def test_a_model_that_cannot_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         classifier.tag(["the cat"])
     assert str(error.value) == (
-        f"{tmp_path / 'c'}: cannot label words, because its head is for classes; train one with regard train tag."
+        f"{tmp_path / 'c'}: cannot label words, because its head is for classes; train a model with regard train tag."
     )
     with pytest.raises(ConfigError) as error:
         tagger.classify("the cat")
     assert str(error.value) == (
-        f"{tmp_path / 't'}: cannot label texts, because its head is for tags; train one with regard train classify."
+        f"{tmp_path / 't'}: cannot label texts, because its head is for tags; train a model with regard train classify."
     )
 
 
 def test_dense_pooling_must_have_been_learned() -> None:
     model = EncoderOnlyConfig(vocab_size=300, width=16, layers=1, heads=2, feed_forward=24)
     torch.manual_seed(0)
-    plain = TextEncoder.of(make(model), Config(model=model), tokenizer(), "it")
+    plain = TextEncoder.for_network(make(model), Config(model=model), tokenizer(), "it")
     with pytest.raises(ConfigError) as error:
         embed(plain, ["a"], "first-dense")
     assert str(error.value) == (
-        "--pooling first-dense: this model has learned no dense layer for it; use mean or first."
+        "--pooling first-dense: this model was trained without a dense layer; use mean or first."
     )

@@ -33,11 +33,14 @@ LINES = ["w4 w5 w6", "w9", "", "w20 w21 w22 w23 w24 w25 w26", "w7 w7", "w12 w28 
 @pytest.mark.parametrize(
     "search",
     [
-        SearchOptions(width=1),
+        SearchOptions(beam=1),
         SearchOptions(patience=1.0),
-        SearchOptions(patience=2.5, length_penalty=1.2, hypotheses=4),
-        SearchOptions(width=6, patience=1.0, length_penalty=0.0, bounds=OutputConstraints(longest=9)),
-        SearchOptions(patience=1.0, bounds=OutputConstraints(shortest=5, longest=12, forbidden=((7,), (8, 9)))),
+        SearchOptions(patience=2.5, length_penalty=1.2, n_best=4),
+        SearchOptions(beam=6, patience=1.0, length_penalty=0.0, constraints=OutputConstraints(max_length=9)),
+        SearchOptions(
+            patience=1.0,
+            constraints=OutputConstraints(min_length=5, max_length=12, suppressed_sequences=((7,), (8, 9))),
+        ),
     ],
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -45,8 +48,8 @@ def test_both_engines_find_the_same(search: SearchOptions, seed: int, tmp_path: 
     saved(tmp_path / "model", EncoderDecoderConfig(**SMALL), seed)
     model = regard.load(tmp_path / "model")
     lines = [" ".join(f"w{n}" for n in ids) for ids in sources(count=12, seed=seed)]
-    scored = not search.bounds.forbidden
-    wish = TranslationOptions(search, scored=scored, watched=True)
+    scored = not search.constraints.suppressed_sequences
+    wish = TranslationOptions(search, token_scores=scored, attention=True)
     ours, theirs = (
         model.translations(lines, wish, engine=engine, precision="float32") for engine in ("torch", "ctranslate2")
     )
@@ -66,7 +69,7 @@ def test_both_engines_find_the_same(search: SearchOptions, seed: int, tmp_path: 
 
 def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
     model = regard.load(writer)
-    wish = GenerationOptions(SamplingOptions(temperature=0.0, bounds=OutputConstraints(longest=12)))
+    wish = GenerationOptions(SamplingOptions(temperature=0.0, constraints=OutputConstraints(max_length=12)))
     found: dict[str, list[Generation]] = {"torch": [], "ctranslate2": []}
     for engine, into in found.items():
         list(model.stream(["w4 w5", "w9 w9 w9 w9 w10", ""], wish, into, engine=engine, precision="float32"))  # type: ignore[arg-type]
@@ -76,7 +79,7 @@ def test_both_engines_write_the_same_after_a_prompt(writer: Path) -> None:
 
 
 def test_more_candidates_than_the_vocabulary_has_are_all_of_them(writer: Path) -> None:
-    wish = GenerationOptions(SamplingOptions(top_k=10**6, bounds=OutputConstraints(shortest=4, longest=4)))
+    wish = GenerationOptions(SamplingOptions(top_k=10**6, constraints=OutputConstraints(min_length=4, max_length=4)))
     for engine in ("torch", "ctranslate2"):
         assert regard.load(writer).generate("w4", wish, engine=engine, seeded=False)
 
@@ -178,53 +181,57 @@ def test_the_choice_of_an_engine_has_a_reason(
     several = regard.load(translator, translator)
     saved(tmp_path / "odd", EncoderDecoderConfig(**{**SMALL, "feed_forward": 0}))
     odd = regard.load(tmp_path / "odd")
-    holds = "engine: ctranslate2, which holds the model and the request."
+    holds = "engine: ctranslate2, which supports the model and the options."
     torch_because = "engine: torch, because "
     for call, wanted in (
         (lambda: model.translate(["w4"]), holds),
-        (lambda: model.translate(["w4"], engine="torch"), f"{torch_because}it was asked for."),
+        (lambda: model.translate(["w4"], engine="torch"), "engine: torch, as requested."),
         (
             lambda: model.translate(["w4"], TranslationOptions(prefix="w5")),
-            f"{torch_because}translations are to begin in a given way.",
+            f"{torch_because}a prefix is set.",
         ),
         (
             lambda: model.translate(["w4"], TranslationOptions(SearchOptions(coverage_penalty=1.0))),
-            f"{torch_because}there is a coverage penalty.",
+            f"{torch_because}a coverage penalty is set.",
         ),
         (
             lambda: model.translate(
-                "w4", TranslationOptions(SearchOptions(bounds=OutputConstraints(shortest=3)), scored=True)
+                "w4", TranslationOptions(SearchOptions(constraints=OutputConstraints(min_length=3)), token_scores=True)
             ),
-            f"{torch_because}the probability of each token is wanted where not every token may come.",
+            f"{torch_because}token scores are requested with a minimum length or suppressed sequences.",
         ),
-        (lambda: model.translate("w4", TranslationOptions(forbidden=("w5",))), f"{torch_because}words are forbidden."),
-        (lambda: several.translate(["w4"]), f"{torch_because}several models are to vote."),
+        (lambda: model.translate("w4", TranslationOptions(suppress=("w5",))), f"{torch_because}words are suppressed."),
+        (lambda: several.translate(["w4"]), f"{torch_because}CTranslate2 does not support ensembles."),
         (
             lambda: odd.translate(["w4"]),
             f"{torch_because}CTranslate2 needs feed-forward layers, and the network has none.",
         ),
-        (lambda: gpt.generate("w4"), f"{torch_because}a seed is given, and its draws cannot be repeated."),
+        (lambda: gpt.generate("w4"), f"{torch_because}a seed is set, and CTranslate2's samples are not reproducible."),
         (
             lambda: gpt.generate("w4", seeded=False),
-            f"{torch_because}the text may outgrow the model's window.",
+            f"{torch_because}the text may outgrow the model's context window.",
         ),
         (
             lambda: gpt.generate(
-                "w4", GenerationOptions(SamplingOptions(bounds=OutputConstraints(longest=9))), seeded=False
+                "w4", GenerationOptions(SamplingOptions(constraints=OutputConstraints(max_length=9))), seeded=False
             ),
             holds,
         ),
         (
             lambda: gpt.generate(
-                "w4", GenerationOptions(SamplingOptions(min_p=0.1, bounds=OutputConstraints(longest=9))), seeded=False
+                "w4",
+                GenerationOptions(SamplingOptions(min_p=0.1, constraints=OutputConstraints(max_length=9))),
+                seeded=False,
             ),
-            f"{torch_because}it has no min-p.",
+            f"{torch_because}CTranslate2 has no min_p.",
         ),
         (
             lambda: gpt.generate(
-                "w4", GenerationOptions(SamplingOptions(top_p=0.9, bounds=OutputConstraints(longest=9))), seeded=False
+                "w4",
+                GenerationOptions(SamplingOptions(top_p=0.9, constraints=OutputConstraints(max_length=9))),
+                seeded=False,
             ),
-            f"{torch_because}it has top-p only with a top-k of at most 1,024.",
+            f"{torch_because}CTranslate2 supports top_p only with a top_k of at most 1,024.",
         ),
     ):
         assert reason(caplog, call) == wanted
@@ -235,7 +242,7 @@ def test_an_engine_that_cannot_is_refused_by_name(translator: Path) -> None:
     with pytest.raises(ConfigError) as error:
         model.translate(["w4"], TranslationOptions(prefix="w5"), engine="ctranslate2")
     assert str(error.value) == (
-        "the engine ctranslate2 cannot do this: translations are to begin in a given way; use --engine torch, or auto."
+        "the engine ctranslate2 cannot be used because a prefix is set; use --engine torch, or auto."
     )
     with pytest.raises(ConfigError) as error:
         model.translate(["w4"], engine="onnx")  # type: ignore[arg-type]
@@ -250,7 +257,7 @@ def test_an_iterator_is_translated_as_it_is_read(translator: Path) -> None:
             read.append(n)
             yield "w4 w5"
 
-    found = regard.load(translator).translate(lines(), TranslationOptions(SearchOptions(width=1)))
+    found = regard.load(translator).translate(lines(), TranslationOptions(SearchOptions(beam=1)))
     next(found)
     assert len(read) < 2000
     assert sum(1 for _ in found) == 1999

@@ -21,19 +21,19 @@ class Script:
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self.left = [list(row) for row in rows]
-        self.open = list(range(len(rows)))
-        self.slid: set[int] = set()
+        self.active = list(range(len(rows)))
+        self.truncated: set[int] = set()
         self.steps = 0
 
     def step(self) -> list[SampledToken]:
         self.steps += 1
-        drawn = [SampledToken(row, self.left[row].pop(0), -0.5) for row in self.open]
-        self.open = [row for row in self.open if self.left[row]]
+        drawn = [SampledToken(row, self.left[row].pop(0), -0.5) for row in self.active]
+        self.active = [row for row in self.active if self.left[row]]
         return drawn
 
     def close(self, rows: Iterable[int]) -> None:
         gone = set(rows)
-        self.open = [row for row in self.open if row not in gone]
+        self.active = [row for row in self.active if row not in gone]
 
 
 def tokenizer(kind: str = "byte-level") -> Tokenizer:
@@ -89,7 +89,7 @@ def test_what_never_becomes_a_character_is_shown_at_the_end() -> None:
     half = both.encode("😀")[:1]
     spelling = IncrementalDetokenizer(both, [], ())
     assert spelling.add(half[0]) == ""
-    assert spelling.rest() == "\ufffd"
+    assert spelling.flush() == "\ufffd"
 
 
 def test_a_prompt_begins_with_the_start_token_unless_it_is_the_end_too() -> None:
@@ -98,7 +98,7 @@ def test_a_prompt_begins_with_the_start_token_unless_it_is_the_end_too() -> None
     def begin(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> Script:
         seen.extend(prompts)
         assert streams == [0, 1]
-        assert sampling.bounds == OutputConstraints(longest=200)
+        assert sampling.constraints == OutputConstraints(max_length=200)
         return Script([[3], [3]])
 
     both, ids = tokenizer(), tokenizer().encode("fox")

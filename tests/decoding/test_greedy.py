@@ -31,7 +31,7 @@ def by_hand(name: str, source: list[int]) -> tuple[list[int], list[float]]:
 @pytest.mark.parametrize("name", TRANSLATORS)
 @given(batch=batches(rows=4, longest=4))
 def test_a_batch_gives_what_each_sentence_gives_by_hand(name: str, batch: Batch) -> None:
-    search = replace(GREEDY, bounds=OutputConstraints(shortest=1, longest=LONGEST))
+    search = replace(GREEDY, constraints=OutputConstraints(min_length=1, max_length=LONGEST))
     for source, (found,) in zip(
         sentences(batch), engine(name).search(SearchRequest(sentences(batch), search)), strict=True
     ):
@@ -47,7 +47,7 @@ def test_an_output_has_at_most_fifty_tokens_more_than_its_source() -> None:
 
 
 def test_a_greatest_length_is_kept() -> None:
-    search = SearchOptions(width=1, bounds=OutputConstraints(longest=7))
+    search = SearchOptions(beam=1, constraints=OutputConstraints(max_length=7))
     assert [len(one.ids) for (one,) in never_ending().search(SearchRequest([[5, 6], [9]], search))] == [7, 7]
 
 
@@ -58,7 +58,7 @@ def test_nothing_to_translate_is_nothing() -> None:
 def test_a_beam_of_one_with_attention_is_greedy_too() -> None:
     name = TRANSLATORS[0]
     plain, watched = (
-        engine(name).search(SearchRequest([[5, 6, 7], [8]], GREEDY, watched=watched)) for watched in (False, True)
+        engine(name).search(SearchRequest([[5, 6, 7], [8]], GREEDY, attention=watched)) for watched in (False, True)
     )
     assert [one.ids for (one,) in plain] == [one.ids for (one,) in watched]
     for (one,), source in zip(watched, ([5, 6, 7], [8]), strict=True):

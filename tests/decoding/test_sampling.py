@@ -28,13 +28,13 @@ def written(
     window: int | None = None,
 ) -> list[list[int]]:
     writer = Sampler([make(DECODERS[name])], prompts, streams or [0] * len(prompts), TOKENS, sampling, window)
-    while writer.open:
+    while writer.active:
         writer.step()
-    return [writer.text(row) for row in range(len(prompts))]
+    return [writer.generated(row) for row in range(len(prompts))]
 
 
 def short(length: int = 8, **settings: Any) -> SamplingOptions:
-    return SamplingOptions(bounds=OutputConstraints(longest=length), **settings)
+    return SamplingOptions(constraints=OutputConstraints(max_length=length), **settings)
 
 
 def test_draws_follow_the_networks_distribution() -> None:
@@ -73,7 +73,7 @@ def test_a_seed_repeats_and_streams_differ() -> None:
 def test_prompts_of_unequal_length_go_on_as_each_does_alone(
     prompts: list[list[int]], name: str, window: int | None
 ) -> None:
-    sampling = short(10, temperature=0.7, repetition_penalty=1.3, no_repeat=3)
+    sampling = short(10, temperature=0.7, repetition_penalty=1.3, no_repeat_ngram=3)
     together = written(prompts, sampling, name=name, window=window)
     assert together == [written([prompt], sampling, name=name, window=window)[0] for prompt in prompts]
 
@@ -81,15 +81,15 @@ def test_prompts_of_unequal_length_go_on_as_each_does_alone(
 def test_a_text_that_outgrows_the_window_loses_its_beginning_and_says_so() -> None:
     network = make(DECODERS[LEARNED])  # 40 positions
     prompts = [list(range(4, 20)) * 2, [5]]
-    sampling = SamplingOptions(temperature=0.0, bounds=OutputConstraints(shortest=30, longest=30))
+    sampling = SamplingOptions(temperature=0.0, constraints=OutputConstraints(min_length=30, max_length=30))
     writer = Sampler([network], prompts, [0, 0], TOKENS, sampling, 40)
-    while writer.open:
+    while writer.active:
         for row, token, *_ in writer.step():
             assert token != TOKENS.pad
-            if row == 0 and len(writer.text(0)) == 9:  # 41 tokens: the last one was drawn after a window of 40
-                assert writer.slid == {0}
-    assert writer.slid == {0}
-    text = [*prompts[0], *writer.text(0)]
+            if row == 0 and len(writer.generated(0)) == 9:  # 41 tokens: the last one was drawn after a window of 40
+                assert writer.truncated == {0}
+    assert writer.truncated == {0}
+    text = [*prompts[0], *writer.generated(0)]
     logits = network(torch.tensor([text[11:41]]))[0, -1]  # three quarters of the window are kept
     logits[[TOKENS.pad, TOKENS.start]] = -math.inf
     assert text[41] == int(logits.argmax())
@@ -138,7 +138,7 @@ def test_a_token_without_probability_is_never_drawn(weights: list[float], draw: 
 
 def test_no_sequence_comes_twice() -> None:
     for size in (1, 2, 3):
-        (ids,) = written([[5, 6, 5]], short(14, temperature=0.0, no_repeat=size))
+        (ids,) = written([[5, 6, 5]], short(14, temperature=0.0, no_repeat_ngram=size))
         text = [5, 6, 5, *ids]
         runs = [tuple(text[n : n + size]) for n in range(len(text) - size + 1)]
         assert len(runs) == len(set(runs)) or (size == 1 and len(set(runs)) == len(runs) - 1)  # the prompt's own 5 5
@@ -150,7 +150,9 @@ def test_a_repetition_penalty_makes_what_was_written_less_probable() -> None:
 
 
 def test_lengths_and_forbidden_words_are_kept() -> None:
-    sampling = SamplingOptions(bounds=OutputConstraints(shortest=6, longest=9, forbidden=((7,), (8, 9))))
+    sampling = SamplingOptions(
+        constraints=OutputConstraints(min_length=6, max_length=9, suppressed_sequences=((7,), (8, 9)))
+    )
     for ids in written([[5, 6]] * 40, sampling, streams=list(range(40))):
         assert 6 <= len([token for token in ids if token != TOKENS.end]) <= 9
         assert 7 not in ids
@@ -160,15 +162,15 @@ def test_lengths_and_forbidden_words_are_kept() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"temperature": -1.0}, "a temperature of -1.0 makes no sense; it should be 0 to 100."),
-        ({"top_k": 0}, "the 0 most probable tokens are none; top-k should be 1 or more."),
-        ({"top_p": 0.0}, "top-p is 0.0, but it is a probability above 0 and up to 1."),
-        ({"min_p": 1.5}, "min-p is 1.5, but it is a probability above 0 and up to 1."),
+        ({"temperature": -1.0}, "temperature is -1.0; it should be 0 to 100."),
+        ({"top_k": 0}, "top_k is 0; it should be 1 or more."),
+        ({"top_p": 0.0}, "top_p is 0.0; it should be greater than 0 and at most 1."),
+        ({"min_p": 1.5}, "min_p is 1.5; it should be greater than 0 and at most 1."),
         (
             {"repetition_penalty": 0.0},
-            "a repetition penalty of 0.0 makes no sense; take 0.01 to 100; 1 is none.",
+            "repetition_penalty is 0.0; it should be 0.01 to 100, where 1 means none.",
         ),
-        ({"no_repeat": 0}, "sequences of 0 tokens are none; no-repeat should be 1 or more."),
+        ({"no_repeat_ngram": 0}, "no_repeat_ngram is 0; it should be 1 or more."),
     ],
 )
 def test_sampling_that_makes_no_sense_is_refused(wrong: dict[str, Any], sentence: str) -> None:

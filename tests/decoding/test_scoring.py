@@ -19,7 +19,7 @@ TEXT = [TOKENS.start, 5, 6, 7, 5, 8, 9, 4]
 @pytest.mark.parametrize("name", ["decoder-only", "decoder-only, learned positions"])
 @pytest.mark.parametrize("places", [1, 3, 256])
 def test_tokens_and_candidates_are_the_networks(name: str, places: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "PLACES", places)
+    monkeypatch.setattr(scoring, "LOGITS_CHUNK", places)
     network = make(DECODERS[name])
     logits = network(torch.tensor([TEXT]))[0].detach()
     logits[:, [TOKENS.pad, TOKENS.start]] = -math.inf
@@ -36,12 +36,12 @@ def test_tokens_and_candidates_are_the_networks(name: str, places: int, monkeypa
 def test_what_is_written_is_scored_as_when_it_is_read() -> None:
     network, prompt = make(DECODERS["decoder-only"]), TEXT[:3]
     writer = Sampler(
-        [network], [prompt], [0], TOKENS, SamplingOptions(seed=1, bounds=OutputConstraints(6, 6), candidates=2)
+        [network], [prompt], [0], TOKENS, SamplingOptions(seed=1, constraints=OutputConstraints(6, 6), top_logprobs=2)
     )
     wrote = []
-    while writer.open:
+    while writer.active:
         wrote += [ScoredToken(*drawn[1:]) for drawn in writer.step()]
-    read = score_tokens([network], [*prompt, *writer.text(0)], TOKENS, 2)[len(prompt) - 1 :]
+    read = score_tokens([network], [*prompt, *writer.generated(0)], TOKENS, 2)[len(prompt) - 1 :]
     assert [one.token for one in read] == [one.token for one in wrote]
     for one, other in zip(read, wrote, strict=True):
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)

@@ -27,7 +27,7 @@ class Echo:
 
     def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
         self.tasks.append(task)
-        ranks = range(task.search.hypotheses)
+        ranks = range(task.search.n_best)
         return [[self._found(list(source)[rank:], rank) for rank in ranks] for source in task.sources]
 
     def _found(self, ids: list[int], rank: int) -> Hypothesis:
@@ -46,7 +46,7 @@ class Spelled(Echo):
     def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
         self.tasks.append(task)
         found = [Hypothesis(ids, -rank, -rank) for rank, ids in enumerate(self.ways)]
-        return [found[: task.search.hypotheses + task.search.spare] for _ in task.sources]
+        return [found[: task.search.n_best + task.search.spare] for _ in task.sources]
 
 
 def tokenizer(kind: str = "bpe", texts: Sequence[str] = TEXTS) -> Tokenizer:
@@ -79,11 +79,11 @@ def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score(
     assert whole != apart
     engine = Spelled([whole, apart, both.encode("three"), both.encode("four")])
     ready = Translator(engine, CONFIG, both, both)
-    (found,) = ready.translate(["one"], TranslationOptions(SearchOptions(hypotheses=3)))
+    (found,) = ready.translate(["one"], TranslationOptions(SearchOptions(n_best=3)))
     assert [one.text for one in found.sentences[0].alternatives] == ["one two", "three", "four"]
     assert [one.score for one in found.sentences[0].alternatives] == [0, -2, -3]
     engine.ways = [whole, apart]
-    (found,) = ready.translate(["one"], TranslationOptions(SearchOptions(hypotheses=3)))
+    (found,) = ready.translate(["one"], TranslationOptions(SearchOptions(n_best=3)))
     assert [one.score for one in found.sentences[0].alternatives] == [0]  # there are no others
     ready.translate(["one"], TranslationOptions())
     assert [task.search.spare for task in engine.tasks] == [4, 4, 0]  # of one, there is nothing to tell apart
@@ -91,16 +91,16 @@ def test_a_text_that_was_found_in_two_ways_is_listed_once_with_its_better_score(
 
 def test_a_line_stays_whole_where_that_is_asked() -> None:
     ready, engine = translator()
-    ready.translate(["Three! Four? Five."], TranslationOptions(split=False))
+    ready.translate(["Three! Four? Five."], TranslationOptions(split_sentences=False))
     assert len(engine.tasks[0].sources) == 1
 
 
 def test_sentences_that_are_too_long_are_translated_in_parts_and_counted() -> None:
     ready, engine = translator()
     line = "one two three, four five six; seven eight nine one two three"
-    (found,) = ready.translate([line], TranslationOptions(longest=12))
+    (found,) = ready.translate([line], TranslationOptions(max_source_tokens=12))
     assert found.text == line
-    assert found.pieces == len(engine.tasks[0].sources) > 1
+    assert found.parts == len(engine.tasks[0].sources) > 1
     assert all(len(ids) <= 12 for ids in engine.tasks[0].sources)
 
 
@@ -121,16 +121,18 @@ def test_a_prefix_is_that_of_a_line_and_not_of_each_sentence() -> None:
 
 def test_forbidden_words_reach_the_engine_with_the_spelling_of_every_token() -> None:
     ready, engine = translator()
-    ready.translate(["one"], TranslationOptions(forbidden=("seven",)))
+    ready.translate(["one"], TranslationOptions(suppress=("seven",)))
     (task,) = engine.tasks
-    assert task.search.bounds.words == ("seven",)
+    assert task.search.constraints.suppressed_words == ("seven",)
     ids = tokenizer().encode("one two.")
-    assert "".join(task.spelling[number] for number in ids) == " one two."
+    assert "".join(task.token_texts[number] for number in ids) == " one two."
 
 
 def test_alternatives_have_tokens_and_scores() -> None:
     ready, _ = translator()
-    (found,) = ready.translate(["one two."], TranslationOptions(SearchOptions(hypotheses=2), scored=True, watched=True))
+    (found,) = ready.translate(
+        ["one two."], TranslationOptions(SearchOptions(n_best=2), token_scores=True, attention=True)
+    )
     (sentence,) = found.sentences
     best, second = sentence.alternatives
     assert (best.text, best.tokens, best.score, second.score) == ("one two.", sentence.tokens, 0, -1)
@@ -152,7 +154,9 @@ def test_unknown_words_are_copied_from_where_attention_looked() -> None:
 def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> None:
     task = SearchRequest([[5] * 4, [5]])
     assert max_target_lengths(task, CONFIG) == [55, 52]
-    assert max_target_lengths(replace(task, search=SearchOptions(bounds=OutputConstraints(longest=7))), CONFIG) == [
+    assert max_target_lengths(
+        replace(task, search=SearchOptions(constraints=OutputConstraints(max_length=7))), CONFIG
+    ) == [
         7,
         7,
     ]
@@ -161,6 +165,6 @@ def test_limits_are_fifty_more_than_the_source_or_what_is_asked_or_learned() -> 
     with pytest.raises(InputError) as error:
         max_target_lengths(SearchRequest([[5] * 10]), short)
     assert str(error.value) == (
-        "The sentence is 11 tokens long with its end, but this network learned 10 positions: "
-        "split it, or train with more."
+        "The sentence has 11 tokens with its end token, but this network has 10 learned positions; "
+        "split it, or train with more positions."
     )

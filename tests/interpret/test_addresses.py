@@ -159,7 +159,7 @@ def test_invalid_texts_targets_and_options_are_errors() -> None:
         "random: models of the kind encoder-only Transformer generate no text; leave the target out."
     )
     with pytest.raises(InputError) as input_error:
-        make_trace("encoder-decoder", search=SearchOptions(width=40))
+        make_trace("encoder-decoder", search=SearchOptions(beam=40))
     assert str(input_error.value) == "A beam of 40 is too large for a search tree; use a beam of 32 or less."
     with pytest.raises(ConfigError) as config_error:
         make_trace("encoder-decoder", options=GenerationOptions())

@@ -82,7 +82,9 @@ def test_notes_name_differences_from_translate() -> None:
     assert make_trace("encoder-decoder", target="w4 w5").notes == []
     assert make_trace("decoder-only").notes == []
     trace = make_trace(
-        "encoder-decoder", "W5 w9. W7 w12.", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3))
+        "encoder-decoder",
+        "W5 w9. W7 w12.",
+        search=SearchOptions(constraints=OutputConstraints(min_length=3, max_length=3)),
     )
     assert trace.notes[0] == "`regard translate` would split this text into 2 sentences; the trace treats it as one."
     assert trace.decoded.finished or trace.notes[1] == "The output reached the maximum length before its end token."

@@ -22,14 +22,14 @@ def best_leaf(tree: SearchTree) -> SearchNode:
 @pytest.mark.parametrize("name", TRANSLATION_MODELS)
 @pytest.mark.parametrize("width", [1, 3])
 def test_best_leaf_equals_the_search_without_observer(name: str, width: int) -> None:
-    search = SearchOptions(width=width, bounds=SHORT.bounds)
+    search = SearchOptions(beam=width, constraints=SHORT.constraints)
     trace = make_trace(name, search=search)
     tree, subject = tree_of(trace), trace.model
     source = subject.source_tokenizer.encode(trace.text)
     facts = [{key: fact[:-1] for key, fact in trace.decoded.features.items()}] if trace.parse is not None else []
-    (hypothesis,) = TorchEngine([subject.network], subject.config).search(SearchRequest([source], search, facts=facts))[
-        0
-    ]
+    (hypothesis,) = TorchEngine([subject.network], subject.config).search(
+        SearchRequest([source], search, features=facts)
+    )[0]
     path = tree.path(best_leaf(tree))
     assert path == trace.decoded.target_ids
     assert (path[:-1] if hypothesis.ended else path) == hypothesis.ids
@@ -62,14 +62,16 @@ def test_each_step_keeps_one_node_per_beam_and_prunes_the_rest() -> None:
 
 
 def test_unfinished_hypotheses_are_cut() -> None:
-    trace = make_trace("encoder-decoder", search=SearchOptions(bounds=OutputConstraints(shortest=3, longest=3)))
+    trace = make_trace(
+        "encoder-decoder", search=SearchOptions(constraints=OutputConstraints(min_length=3, max_length=3))
+    )
     leaves = [node for node in tree_of(trace).nodes if node.state == "cut"]
     ended = [node for node in tree_of(trace).nodes if node.state == "finished"]
     assert bool(leaves) != bool(ended)
 
 
 def test_score_of_a_finished_hypothesis_includes_the_coverage_penalty() -> None:
-    search = SearchOptions(coverage_penalty=0.5, bounds=SHORT.bounds)
+    search = SearchOptions(coverage_penalty=0.5, constraints=SHORT.constraints)
     trace = make_trace("encoder-decoder", search=search)
     assert trace.decoded.hypothesis is not None
     assert best_leaf(tree_of(trace)).score == pytest.approx(trace.decoded.hypothesis.score)

@@ -137,18 +137,18 @@ class TestFill:
         theirs = loaded_encoders["holes"].model.fill(HOLES, best=3)
         assert (one["source"], one["text"]) == (HOLES, theirs.text)
         assert [[guess["text"] for guess in hole] for hole in one["masks"]] == [
-            [guess.text for guess in hole] for hole in theirs.holes
+            [guess.text for guess in hole] for hole in theirs.masks
         ]
-        assert one["masks"][0][0]["probability"] == pytest.approx(theirs.holes[0][0].probability, abs=CLOSE)
+        assert one["masks"][0][0]["probability"] == pytest.approx(theirs.masks[0][0].probability, abs=CLOSE)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
-            ({"text": TEXT}, "text: has no [MASK] to fill; write [MASK] where a word is missing."),
-            ({"text": [HOLES, TEXT]}, "text 2: has no [MASK] to fill; write [MASK] where a word is missing."),
+            ({"text": TEXT}, "text: has no [MASK]; write [MASK] where a word is missing."),
+            ({"text": [HOLES, TEXT]}, "text 2: has no [MASK]; write [MASK] where a word is missing."),
             (
                 {"text": "[MASK] " + "w4 " * 20},
-                "text: has 23 tokens with its start and end, but this network learned 12 positions; shorten it.",
+                "text: has 23 tokens with start and end token, but this network has 12 learned positions; shorten it.",
             ),
             (
                 {"text": ["[MASK]" * 10] * 26},
@@ -382,7 +382,7 @@ class TestBatches:
 
 
 def test_texts_are_truncated_at_the_servers_limit(loaded_encoders: dict[str, LoadedModel]) -> None:
-    (row,) = limited_encoder(loaded_encoders["mood"].model).framed(["w4 " * 5000])
+    (row,) = limited_encoder(loaded_encoders["mood"].model).tokenize(["w4 " * 5000])
     assert (len(row.ids), row.truncated) == (2048, True)
 
 

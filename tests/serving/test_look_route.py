@@ -18,7 +18,7 @@ TEXT = "w5 w9 w12"
 
 @pytest.fixture(scope="module")
 def trace(loaded_models: list[LoadedModel]) -> Trace:
-    return loaded_models[0].model.look(TEXT, TranslationOptions(SearchOptions(width=4)))
+    return loaded_models[0].model.look(TEXT, TranslationOptions(SearchOptions(beam=4)))
 
 
 @pytest.fixture(scope="module")

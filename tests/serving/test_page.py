@@ -96,7 +96,7 @@ def _bad(kind: str, text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def trace(translator: LoadedModel) -> Trace:
-    return translator.model.look(TEXT, TranslationOptions(SearchOptions(width=4)))
+    return translator.model.look(TEXT, TranslationOptions(SearchOptions(beam=4)))
 
 
 @pytest.fixture(scope="module")
@@ -420,8 +420,8 @@ def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Tr
 
 def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: LoadedModel, site: RunningServer) -> None:
     visit(page, "use")
-    search = SearchOptions(width=max(site.service.beam, 3), hypotheses=3)
-    (line,) = translator.translate([TEXT], TranslationOptions(search, scored=True))
+    search = SearchOptions(beam=max(site.service.beam, 3), n_best=3)
+    (line,) = translator.translate([TEXT], TranslationOptions(search, token_scores=True))
     best, *others = line.sentences[0].alternatives
     assert best.token_scores is not None
     shown = page.locator(".said").evaluate_all("all => all.map(one => [one.textContent, +one.dataset.probability])")

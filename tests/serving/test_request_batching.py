@@ -167,7 +167,7 @@ def test_a_batch_has_about_its_maximum_cost_and_at_least_one_text(uppercase: Upp
 
 
 def test_a_minimum_length_counts_as_cost(uppercase: Uppercase) -> None:
-    options = TranslationOptions(SearchOptions(1, bounds=OutputConstraints(60)))
+    options = TranslationOptions(SearchOptions(1, constraints=OutputConstraints(60)))
 
     async def scene() -> TextResult:
         return await make_batcher(uppercase, max_cost=100).submit(["a", "b"], options)
@@ -243,7 +243,7 @@ def test_closing_finishes_accepted_requests(blocked: Uppercase) -> None:
 
 
 TEXTS = st.lists(st.integers(4, 28).map("w{}".format), min_size=0, max_size=7).map(" ".join)
-OPTIONS = st.sampled_from([GREEDY, BEAM, TranslationOptions(SearchOptions(3, hypotheses=2), scored=True)])
+OPTIONS = st.sampled_from([GREEDY, BEAM, TranslationOptions(SearchOptions(3, n_best=2), token_scores=True)])
 REQUESTS = st.lists(st.tuples(st.lists(TEXTS, max_size=4), OPTIONS), min_size=1, max_size=8)
 
 

@@ -51,7 +51,7 @@ def test_options_that_ctranslate2_lacks_use_torch(server: RunningServer) -> None
         ({"text": "w4", "beam": "wide"}, 'beam = "wide" should be a valid integer.'),
         (
             {"text": "w4", "beam": 2, "n_best": 3},
-            "a beam of 2 gives at most as many translations, not 3; widen the beam.",
+            "n_best is 3, but a beam of 2 gives at most 2; raise it.",
         ),
         (
             {"text": "w4", "n_best": 2, "beam": 4, "patience": 0.25},

@@ -100,10 +100,10 @@ def test_the_folder_knows_its_mask_and_fills_holes(learned: Path) -> None:
     assert model.config.tokens.mask == model.tokenizer.token_id("[MASK]") == 4
     filled = model.fill("three four [MASK] six seven [MASK] nine", best=3)
     assert filled.text == "three four five six seven eight nine"
-    assert [guesses[0].text for guesses in filled.holes] == ["five", "eight"]
-    assert filled.holes[0][0].token == "▁five"
-    assert [len(guesses) for guesses in filled.holes] == [3, 3]
-    for guesses in filled.holes:
+    assert [guesses[0].text for guesses in filled.masks] == ["five", "eight"]
+    assert filled.masks[0][0].token == "▁five"
+    assert [len(guesses) for guesses in filled.masks] == [3, 3]
+    for guesses in filled.masks:
         chances = [guess.probability for guess in guesses]
         assert chances == sorted(chances, reverse=True)
         assert 0.5 < chances[0] <= sum(chances) <= 1 + 1e-6
@@ -116,7 +116,7 @@ def test_several_texts_are_filled_as_each_by_itself(learned: Path) -> None:
     for text, filled in zip(texts, together, strict=True):
         alone = model.fill(text)
         assert (filled.source, filled.text) == (text, alone.text)
-        assert filled.holes[0][0].probability == pytest.approx(alone.holes[0][0].probability, abs=1e-5)
+        assert filled.masks[0][0].probability == pytest.approx(alone.masks[0][0].probability, abs=1e-5)
 
 
 def test_the_command_fills_line_for_line(learned: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_command_fills_line_for_line(learned: Path) -> None:
 
 
 def test_lines_that_cannot_be_filled_are_named_or_skipped(learned: Path) -> None:
-    why = "standard input:2: has no [MASK] to fill; write [MASK] where a word is missing"
+    why = "standard input:2: has no [MASK]; write [MASK] where a word is missing"
     given = b"one [MASK] three\none two\n"
     done = command_line("fill", learned, stdin=given)
     assert (done.code, done.err) == (3, f"regard: {why}, or skip such lines with --skip-invalid.\n")
@@ -158,14 +158,14 @@ def test_a_text_without_a_hole_or_beyond_all_positions_is_a_sentence(tmp_path: P
     ready = regard.load(tmp_path / "m")
     with pytest.raises(InputError) as error:
         ready.fill(["a [MASK]", "a b"])
-    assert str(error.value) == "text 2: has no [MASK] to fill; write [MASK] where a word is missing."
+    assert str(error.value) == "text 2: has no [MASK]; write [MASK] where a word is missing."
     with pytest.raises(InputError) as error:
         ready.fill("a [MASK]", best=0)
-    assert str(error.value) == "best = 0: should be 1 or more."
+    assert str(error.value) == "top_k is 0; it should be 1 or more."
     with pytest.raises(InputError) as error:
         ready.fill("a b [MASK] a")
     assert str(error.value) == (
-        "text 1: has 6 tokens with its start and end, but this network learned 5 positions; shorten it."
+        "text 1: has 6 tokens with start and end token, but this network has 5 learned positions; shorten it."
     )
 
 
@@ -312,7 +312,7 @@ def test_a_tokenizer_without_a_mask_is_refused_and_one_with_a_mask_is_taken(data
     out = run(tmp_path / "taken", text, *ENCODER[:2], *ENCODER[3:], f"tokenizer.file={path}", "training.steps=2")
     model = regard.load(out)
     assert model.config.tokens.mask == 4
-    assert len(model.fill("a <mask> b").holes) == 1
+    assert len(model.fill("a <mask> b").masks) == 1
 
 
 def test_text_of_which_nothing_is_known_is_a_sentence(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_recurrent_translator_learns_a_small_language(learned: Path) -> None:
 def test_its_alignments_are_readable(learned: Path, width: int) -> None:
     """The language is written backwards, so each word looks at the one in the mirror."""
     model = regard.load(learned)
-    (found,) = model.translations(["one two three"], TranslationOptions(SearchOptions(width=width), watched=True))
+    (found,) = model.translations(["one two three"], TranslationOptions(SearchOptions(beam=width), attention=True))
     assert found.text == "tre due uno"
     attention = found.sentences[0].alternatives[0].attention
     assert attention is not None
@@ -60,11 +60,11 @@ def test_its_alignments_are_readable(learned: Path, width: int) -> None:
 def test_a_network_that_cannot_look_back_translates_without_alignments(data: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", data, KIND, "model.attention=none", "model.cell=rnn", "training.steps=3")
     model = regard.load(folder)
-    (found,) = model.translations(["one two"], TranslationOptions(watched=True))
+    (found,) = model.translations(["one two"], TranslationOptions(attention=True))
     assert found.sentences[0].alternatives[0].attention is None
     with pytest.raises(InputError) as error:
         model.translations(["one two"], TranslationOptions(copy_unknown=True))
-    assert str(error.value) == "This network looks at no source, so there is nothing to align."
+    assert str(error.value) == "This network has no attention to a source, so there is no alignment."
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: 
     folder = run(tmp_path / "run", text, *settings, *learning)
     assert json.loads((folder / "run.json").read_text())["results"]["best"]["loss"] < 1.0
     model = regard.load(folder)
-    sampling = SamplingOptions(temperature=0.0, bounds=OutputConstraints(longest=8))
+    sampling = SamplingOptions(temperature=0.0, constraints=OutputConstraints(max_length=8))
     assert str(model.generate("the su", GenerationOptions(sampling))).startswith("n rose")
 
 
@@ -145,7 +145,7 @@ def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         model.translate("one", engine="ctranslate2")
     assert str(error.value) == (
-        "the engine ctranslate2 cannot do this: CTranslate2 is for Transformers, and the network is recurrent; "
+        "the engine ctranslate2 cannot be used because CTranslate2 is for Transformers, and the network is recurrent; "
         "use --engine torch, or auto."
     )
     with pytest.raises(ConfigError) as error:

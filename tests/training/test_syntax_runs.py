@@ -120,8 +120,8 @@ def test_a_line_with_a_parse_is_translated_whole(learned: Path) -> None:
 
 
 MISSING = (
-    "the model has syntax positions and reads a parse with every sentence; "
-    "give them as CoNLL-U with --parses (in Python, parses=…)."
+    "the model has syntax positions and needs a parse of every sentence; "
+    "pass them as CoNLL-U with --parses (in Python, parses=…)."
 )
 
 
@@ -163,7 +163,7 @@ def test_other_engines_and_formats_cannot_hold_it(learned: Path, tmp_path: Path)
     done = command("translate", learned, "--engine", "ctranslate2", "--parses", "x", stdin=b"")
     assert (done.code, done.err) == (
         2,
-        f"regard: the engine ctranslate2 cannot do this: {reason}; use --engine torch, or auto.\n",
+        f"regard: the engine ctranslate2 cannot be used because {reason}; use --engine torch, or auto.\n",
     )
     for kind, said in (("ctranslate2", reason), ("huggingface", "this network's are syntax")):
         refused = command("export", learned, "--to", kind, "--out", tmp_path / kind)
@@ -229,7 +229,7 @@ def test_a_model_without_syntax_reads_no_parses(
     best = [folder / "best" for folder in (learned, tmp_path / "run")]
     said = f"regard: {best[0]}: reads parses, and cannot vote with {best[1]}, which reads none.\n"
     assert (other.code, other.err) == (2, said)
-    sentence = "the model has no syntax positions and reads no parses; leave --parses out."
+    sentence = "the model has no syntax positions and uses no parses; remove --parses."
     for done in (
         command("translate", tmp_path / "run", "--parses", data["test"]["parses"], stdin=b"one\n"),
         command("evaluate", tmp_path / "run", *options(data["test"])),

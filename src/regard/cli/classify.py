@@ -65,7 +65,7 @@ class _Classifier:
                 yield json.dumps({"text": "", "label": None}) if self.as_json else ""
                 continue
             classification, text = next(classifications), line_text(line)
-            self.truncated += classification.cut
+            self.truncated += classification.truncated
             ordered = sorted(classification.probabilities.items(), key=lambda entry: -entry[1])
             if self.as_json:
                 record = {"text": text} if isinstance(text, str) else {"text": text[0], "second": text[1]}
@@ -87,8 +87,7 @@ class _Tagger:
     def tag_lines(self, lines: "list[Line]") -> Iterable[str]:
         """Yield CoNLL columns of words and tags, with an empty line after each sentence."""
         from regard.config import TagHeadConfig
-        from regard.decoding.labeling import tag_probabilities
-        from regard.decoding.text_encoder import labels_of_head
+        from regard.decoding.labeling import labels_of_head, tag_probabilities
 
         encoder = self.model.reader
         labels = labels_of_head(encoder, TagHeadConfig, str(self.model.folder))

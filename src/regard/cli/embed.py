@@ -55,8 +55,8 @@ def run(
     def embed_lines(lines: "list[Line]") -> "NDArray[np.float32]":
         nonlocal truncated
         texts = [line_text(line) for line in lines]
-        embeddings = embed(loaded.reader, texts, cast("Pooling | None", pooling), normalise=normalize)
-        truncated += embeddings.cut
+        embeddings = embed(loaded.reader, texts, cast("Pooling | None", pooling), normalize=normalize)
+        truncated += embeddings.truncated
         return embeddings.vectors
 
     if output is not None and output.suffix in BINARY_SUFFIXES:

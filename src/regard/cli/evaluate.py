@@ -182,7 +182,7 @@ def _translations(
     with _kept(options.output) as keep:
         translated = translate_pairs(translator, wish, [one.pair for one in asked], display.counting)
         outputs = [keep(text) for text in translated]
-    how = {"beam": wish.search.width, "length_penalty": wish.search.length_penalty, "engine": translator.engine.name}
+    how = {"beam": wish.search.beam, "length_penalty": wish.search.length_penalty, "engine": translator.engine.name}
     if translator.engine.name == "ctranslate2":
         how["precision"] = precision
     return how, evaluate_translations(asked, outputs, reference_likelihood(model, pairs, display.counting), tokenize)
@@ -254,10 +254,10 @@ def _wish(options: Options) -> "TranslationOptions":
 
     search = SearchOptions()
     if options.beam is not None:
-        search = replace(search, width=options.beam)
+        search = replace(search, beam=options.beam)
     if options.length_penalty is not None:
         search = replace(search, length_penalty=options.length_penalty)
-    return TranslationOptions(search, split=False)
+    return TranslationOptions(search, split_sentences=False)
 
 
 def _precision(said: str | None) -> "Precision":

@@ -8,7 +8,8 @@ from regard.cli.options import DECODING, OUTPUT, Ensemble, Input, ModelFolder, O
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
-    from regard.decoding.fill_mask import FilledText, MaskFiller
+    from regard.decoding.fill_mask import MaskFiller
+    from regard.decoding.results import FilledText
 
 EXAMPLES = examples('echo "The man [MASK] a dinosaur." | regard fill runs/masked --top-k 3')
 LINES_PER_FILL = 256  # most lines that are filled at once
@@ -46,7 +47,7 @@ def run(
 
 def _is_fillable(filler: "MaskFiller", line: "Line", invalid: "InvalidLines") -> bool:
     """Return whether a line can be filled; one that cannot is recorded as invalid."""
-    problem = filler.why_not(line.text) if line.text is not None else None
+    problem = filler.problem_with(line.text) if line.text is not None else None
     if problem is not None:
         invalid.add("cannot be filled", f"{line.location}: {problem}")
     return line.text is not None and problem is None
@@ -55,7 +56,7 @@ def _is_fillable(filler: "MaskFiller", line: "Line", invalid: "InvalidLines") ->
 def _as_columns(filled: "FilledText") -> str:
     masks = [
         ", ".join(f"{candidate.text} {candidate.probability:.3f}" for candidate in candidates)
-        for candidates in filled.holes
+        for candidates in filled.masks
     ]
     return "\t".join([filled.text.replace("\n", " "), *masks])
 
@@ -66,6 +67,6 @@ def _as_json(filled: "FilledText") -> str:
             {"text": candidate.text, "token": candidate.token, "probability": round(candidate.probability, 4)}
             for candidate in candidates
         ]
-        for candidates in filled.holes
+        for candidates in filled.masks
     ]
     return json.dumps({"source": filled.source, "text": filled.text, "masks": masks}, ensure_ascii=False)

@@ -90,7 +90,7 @@ def run(
         repetition_penalty,
         no_repeat_ngram,
         seed if seed is not None else secrets.randbelow(2**31),
-        OutputConstraints(min_length, max_length, words=tuple(suppress or ())),
+        OutputConstraints(min_length, max_length, suppressed_words=tuple(suppress or ())),
     )
     options = GenerationOptions(sampling, samples, tuple(stop or ()))
     session = Session(loaded, options, engine, precision, seeded=seed is not None)
@@ -126,7 +126,7 @@ class Session:
         else:
             for number, generation in enumerate(generations):
                 print(("---\n" if number else "") + generation.prompt + generation.text)
-        if any(generation.slid for generation in generations):
+        if any(generation.truncated for generation in generations):
             print("regard: the text exceeded the model's context; its beginning was dropped.", file=sys.stderr)
 
     def run_interactive(self) -> None:

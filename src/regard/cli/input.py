@@ -76,7 +76,7 @@ def check_scorable(model: "Model", corpus: "CorpusConfig") -> bool:
             "pass a translator or a language model."
         )
     if network.translates:
-        check_parses(network, given=bool(corpus.parses))
+        check_parses(network, has_parses=bool(corpus.parses))
     if corpus.parses and corpus.files:
         raise ConfigError(f"{corpus.files[0]}: has no parses; pass --source, --target and --parses instead of --data.")
     return network.translates

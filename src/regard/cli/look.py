@@ -133,7 +133,9 @@ def compute_trace(
     if model.config.model.translates:
         options = TranslationOptions(SearchOptions(beam, length_penalty))
     elif model.config.model.generates:
-        options = GenerationOptions(SamplingOptions(temperature=0, bounds=OutputConstraints(longest=max_length)))
+        options = GenerationOptions(
+            SamplingOptions(temperature=0, constraints=OutputConstraints(max_length=max_length))
+        )
     return model.look(text, options, target=target, parses=parses)
 
 

@@ -103,15 +103,15 @@ def run(
         max_source_length,
         prefix,
         tuple(suppress or ()),
-        scored=as_json,
-        watched=as_json,
+        token_scores=as_json,
+        attention=as_json,
         copy_unknown=copy_unknown,
     )
     if parses == input == "-":
         raise ConfigError("standard input (-) can be read only once; pass the lines or their parses as a file.")
     loaded = load(model, *(ensemble or []))
     translator = loaded.translator(options, engine=engine, precision=precision)  # type: ignore[arg-type]
-    check_parses(loaded.config.model, given=parses is not None)
+    check_parses(loaded.config.model, has_parses=parses is not None)
     format_line = _as_json if as_json else _as_n_best if n_best > 1 else _as_text
     _translate_lines(translator, options, input, output, format_line, skip_invalid=skip_invalid, parses=parses)
 
@@ -140,7 +140,7 @@ def _translate_lines(
             trees = [parse for _, parse in rows] if parses is not None else None
             translations = translator.translate([line.text or "" for line in lines], options, trees)
             write(format_line(translation, line.number) for translation, line in zip(translations, lines, strict=True))
-            parts += sum(translation.pieces for translation in translations)
+            parts += sum(translation.parts for translation in translations)
             advance(lines)
     report_skipped_lines(invalid)
     if parts:
@@ -174,6 +174,4 @@ def _as_n_best(translation: "Translation", number: int) -> str:
 
 
 def _as_json(translation: "Translation", number: int) -> str:
-    from regard.decoding.results import described
-
-    return json.dumps(described(translation), ensure_ascii=False)
+    return json.dumps(translation.as_dict(), ensure_ascii=False)

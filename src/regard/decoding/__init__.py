@@ -1,1 +1,1 @@
-"""Decoding: from a network's predictions to tokens, and to text; by torch, or by CTranslate2 where it can."""
+"""Decoding and encoder inference: from network outputs to tokens, text, labels and vectors."""

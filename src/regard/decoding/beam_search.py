@@ -1,10 +1,10 @@
-"""Beam search (§6.1): follow the K most probable beginnings, keep aside those that have ended, give the best of them.
+"""Beam search (§6.1): extend the K most probable open hypotheses, collect finished ones, return the best.
 
-At every step each open hypothesis is continued by every token, and the 2K best continuations are looked at. Those among
-the first K that end are kept aside; the first K that do not end stay open. There are always K of these, because of 2K
-continuations of K hypotheses at most K end.
+At every step each open hypothesis is extended by every token, and the 2K best continuations are considered. Those among
+the first K that end are finished; the first K that do not end stay open. There are always K of these, because at most K
+of 2K continuations of K hypotheses end.
 
-B sentences · K open hypotheses of each · n tokens written · S source length · V vocabulary
+B sentences · K open hypotheses per sentence · n generated tokens · S source length · V vocabulary
 """
 
 import math
@@ -24,278 +24,289 @@ from regard.decoding.results import Hypothesis
 
 @dataclass(frozen=True)
 class Beams:
-    """The open hypotheses of every sentence. One of probability zero only fills a place."""
+    """The open hypotheses of every sentence; hypotheses with log-probability −∞ only fill the tensor."""
 
     scores: Tensor  # (B, K) log-probabilities
-    written: Tensor  # (B, K, n)
+    generated: Tensor  # (B, K, n)
     token_scores: Tensor  # (B, K, n)
     attention: Tensor | None  # (B, K, n, S)
 
-    def extended(self, chosen: "Continuations", looked: Tensor | None) -> "Beams":
-        """The hypotheses after one more token."""
+    def extend(self, chosen: "Continuations", weights: Tensor | None) -> "Beams":
+        """Return the hypotheses after one more token, with its attention weights (B, K, S)."""
         attention = None
-        if self.attention is not None and looked is not None:
-            history = torch.cat([self.attention, looked[:, :, None]], dim=2)
-            attention = _take(history, chosen.origin)
+        if self.attention is not None and weights is not None:
+            history = torch.cat([self.attention, weights[:, :, None]], dim=2)
+            attention = _gather_history(history, chosen.origin)
         return Beams(
             chosen.scores,
-            torch.cat([_take(self.written, chosen.origin), chosen.token[..., None]], dim=2),
-            torch.cat([_take(self.token_scores, chosen.origin), chosen.token_score[..., None]], dim=2),
+            torch.cat([_gather_history(self.generated, chosen.origin), chosen.token[..., None]], dim=2),
+            torch.cat([_gather_history(self.token_scores, chosen.origin), chosen.token_score[..., None]], dim=2),
             attention,
         )
 
-    def of(self, sentences: Tensor) -> "Beams":
-        """Those of these sentences."""
+    def select(self, sentences: Tensor) -> "Beams":
+        """Return the hypotheses of these sentences."""
         attention = None if self.attention is None else self.attention[sentences]
-        return Beams(self.scores[sentences], self.written[sentences], self.token_scores[sentences], attention)
+        return Beams(self.scores[sentences], self.generated[sentences], self.token_scores[sentences], attention)
 
 
 @dataclass(frozen=True)
 class Continuations:
-    """Ways to go on with the hypotheses of every sentence, the best first: (B, 2K) each."""
+    """The best continuations of every sentence, best first: (B, 2K) each."""
 
     scores: Tensor
     origin: Tensor  # which of the K hypotheses is continued
     token: Tensor
     token_score: Tensor
 
-    def at(self, places: Tensor) -> "Continuations":
-        """Those at these places (B, …)."""
+    def at(self, ranks: Tensor) -> "Continuations":
+        """Return the continuations at these ranks (B, …)."""
         return Continuations(
-            self.scores.gather(1, places),
-            self.origin.gather(1, places),
-            self.token.gather(1, places),
-            self.token_score.gather(1, places),
+            self.scores.gather(1, ranks),
+            self.origin.gather(1, ranks),
+            self.token.gather(1, ranks),
+            self.token_score.gather(1, ranks),
         )
 
 
 class SearchObserver(Protocol):
-    """Who wants to see a search as it goes. Sentences are numbered as they stand in the batch."""
+    """Receives the events of a search. Sentences are numbered as in the batch."""
 
-    def continued(self, sentences: list[int], best: Continuations, kept: Tensor) -> None:
-        """The continuations (B, 2K) looked at in a step, and the places (B, K) of those that stay open."""
+    def on_step(self, sentences: list[int], best: Continuations, kept: Tensor) -> None:
+        """The continuations (B, 2K) of a step, and the ranks (B, K) of those that stay open."""
         ...
 
-    def finished(self, sentence: int, place: int, hypothesis: Hypothesis) -> None:
-        """The continuation at this place has ended, and is kept aside."""
+    def on_finished(self, sentence: int, rank: int, hypothesis: Hypothesis) -> None:
+        """The continuation at this rank has reached the end token."""
         ...
 
-    def cut(self, sentence: int, beam: int, hypothesis: Hypothesis) -> None:
-        """This open hypothesis is taken as it is, for want of anything that ended."""
+    def on_cut(self, sentence: int, beam: int, hypothesis: Hypothesis) -> None:
+        """This open hypothesis is returned unfinished, because none has finished."""
         ...
 
 
 @torch.inference_mode()
 def beam_search(
-    predictor: IncrementalDecoder,
-    limits: Tensor,
+    decoder: IncrementalDecoder,
+    max_lengths: Tensor,
     tokens: SpecialTokensConfig,
     search: SearchOptions,
-    rules: list[LogitsProcessor],
+    processors: list[LogitsProcessor],
     *,
-    source_real: Tensor | None = None,
-    watch: bool = False,
+    source_mask: Tensor | None = None,
+    attention: bool = False,
     observer: SearchObserver | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses for each sentence, of at most `limits` (B,) tokens, the end included; the best first.
+    """Return the best hypotheses of each sentence, best first.
 
-    With `watch`, each comes with what its tokens looked at; `source_real` (B, S) says which those of the source are.
+    Args:
+        decoder: The networks with their encoded sources.
+        max_lengths: The maximum number of tokens per sentence, end token included (B,).
+        tokens: Special tokens.
+        search: Beam size, penalties and stopping rule.
+        processors: Applied to the logits of every step.
+        source_mask: The token mask of the source (B, S); attention to padding is dropped.
+        attention: Return the attention of each token to the source.
+        observer: Receives every step of the search.
     """
-    watching = predictor.watched() if watch or search.coverage_penalty else nullcontext()
-    with watching as attention:
-        return _search(predictor, limits, tokens, search, rules, source_real, attention, observer)
+    recording = decoder.record_attention() if attention or search.coverage_penalty else nullcontext()
+    with recording as recorder:
+        return _search(decoder, max_lengths, tokens, search, processors, source_mask, recorder, observer)
 
 
 def _search(
-    predictor: IncrementalDecoder,
-    limits: Tensor,
+    decoder: IncrementalDecoder,
+    max_lengths: Tensor,
     tokens: SpecialTokensConfig,
     search: SearchOptions,
-    rules: list[LogitsProcessor],
-    source_real: Tensor | None,
-    attention: AttentionRecorder | None,
+    processors: list[LogitsProcessor],
+    source_mask: Tensor | None,
+    recorder: AttentionRecorder | None,
     observer: SearchObserver | None,
 ) -> list[list[Hypothesis]]:
-    count, device, width = len(limits), limits.device, search.width
-    aside = [FinishedHypotheses(search) for _ in range(count)]
-    sentences = torch.arange(count, device=device)  # which of them are still open
-    beams = Beams(  # one empty hypothesis each; after the first step there are K
+    count, device, width = len(max_lengths), max_lengths.device, search.beam
+    finished = [FinishedHypotheses(search) for _ in range(count)]
+    rows = torch.arange(count, device=device)  # the sentences that are still searched
+    beams = Beams(  # one empty hypothesis per sentence; after the first step there are K
         torch.zeros(count, 1, device=device),
         torch.empty(count, 1, 0, dtype=torch.long, device=device),
         torch.empty(count, 1, 0, device=device),
         None,
     )
     last = torch.full((count, 1), tokens.start, device=device)
-    numbers, room = list(range(count)), limits.tolist()  # the same as `sentences` and `limits`, outside of tensors
-    penalties = [search.penalty(limit) for limit in room]
-    for step in range(1, max(room) + 1):
-        open_now, alive = beams.scores.shape
-        rows = sentences.repeat_interleave(alive)
-        logits = apply_processors(rules, predictor.read(last), beams.written.flatten(0, 1), rows)
-        looked = None
-        if attention is not None:
-            looked = attention.take().unflatten(0, (open_now, alive))  # (B, K, S)
+    sentences, limits = list(range(count)), max_lengths.tolist()  # the same as `rows` and `max_lengths`, as lists
+    normalizers = [search.length_normalizer(limit) for limit in limits]
+    for step in range(1, max(limits) + 1):
+        active, alive = beams.scores.shape
+        sentence_of_row = rows.repeat_interleave(alive)
+        logits = apply_processors(processors, decoder.step(last), beams.generated.flatten(0, 1), sentence_of_row)
+        weights = None
+        if recorder is not None:
+            weights = recorder.take().unflatten(0, (active, alive))  # (B, K, S)
             if beams.attention is None:
-                empty = looked.new_empty(open_now, alive, 0, looked.size(-1))
-                beams = Beams(beams.scores, beams.written, beams.token_scores, empty)
+                empty = weights.new_empty(active, alive, 0, weights.size(-1))
+                beams = Beams(beams.scores, beams.generated, beams.token_scores, empty)
         best = continuations(logits, beams.scores, 2 * width)
         ends = best.token == tokens.end
         ended = ends[:, :width] & best.scores[:, :width].isfinite()
-        kept_open = _first_open(ends, width)
+        kept_ranks = _first_open(ends, width)
         if observer is not None:
-            observer.continued(numbers, best, kept_open)
+            observer.on_step(sentences, best, kept_ranks)
         if bool(ended.any()):
-            _keep_aside(beams.extended(best, looked), ended, numbers, aside, source_real, observer)
-        going = best.at(kept_open)
-        origin = going.origin
-        beams = beams.extended(_without_ends(going, tokens.end), looked)
+            _add_finished(beams.extend(best, weights), ended, sentences, finished, source_mask, observer)
+        kept = best.at(kept_ranks)
+        origin = kept.origin
+        beams = beams.extend(_without_ends(kept, tokens.end), weights)
 
-        going_on = []
-        for place, (number, best_open) in enumerate(zip(numbers, beams.scores[:, 0].tolist(), strict=True)):
-            hope = best_open / penalties[number]  # the most that an open hypothesis can still be worth
-            if hope > aside[number].floor and not aside[number].is_full and step < room[number]:
-                going_on.append(place)
-            elif not aside[number].hypotheses:
-                _keep_unended(beams, place, aside[number], source_real, number, observer)
-        if not going_on:
+        still_active = []
+        for index, (sentence, best_open) in enumerate(zip(sentences, beams.scores[:, 0].tolist(), strict=True)):
+            bound = best_open / normalizers[sentence]  # the best score that an open hypothesis can still reach
+            hypotheses = finished[sentence]
+            if bound > hypotheses.worst_score and not hypotheses.is_full and step < limits[sentence]:
+                still_active.append(index)
+            elif not hypotheses.hypotheses:
+                _add_unfinished(beams, index, hypotheses, source_mask, sentence, observer)
+        if not still_active:
             break
-        rows = (torch.arange(open_now, device=device)[:, None] * alive + origin).flatten()
-        if len(going_on) < open_now:
-            kept = torch.tensor(going_on, device=device)
-            predictor.select(rows.unflatten(0, (open_now, width))[kept].flatten(), kept)
-            numbers = [numbers[place] for place in going_on]
-            sentences, beams = sentences[kept], beams.of(kept)
-        elif alive != width or not torch.equal(rows, torch.arange(len(rows), device=device)):
-            predictor.reorder(rows)
-        last = beams.written[:, :, -1].reshape(-1, 1)
-    return [kept.best() for kept in aside]
+        order = (torch.arange(active, device=device)[:, None] * alive + origin).flatten()
+        if len(still_active) < active:
+            selected = torch.tensor(still_active, device=device)
+            decoder.select(order.unflatten(0, (active, width))[selected].flatten(), selected)
+            sentences = [sentences[index] for index in still_active]
+            rows, beams = rows[selected], beams.select(selected)
+        elif alive != width or not torch.equal(order, torch.arange(len(order), device=device)):
+            decoder.reorder(order)
+        last = beams.generated[:, :, -1].reshape(-1, 1)
+    return [hypotheses.best() for hypotheses in finished]
 
 
 def continuations(logits: Tensor, scores: Tensor, count: int) -> Continuations:
-    """The best `count` ways to go on: logits (B·K, V) after hypotheses with scores (B, K).
+    """Return the best `count` continuations, given logits (B·K, V) after hypotheses with scores (B, K).
 
-    No more than `count` of one hypothesis can be among them, so that only these are ranked against the others'.
+    At most `count` continuations of one hypothesis can be among them, so that only these are ranked.
     """
     batch, alive = scores.shape
-    each = min(count, logits.size(-1))
-    best, tokens = logits.topk(each, dim=-1)
-    token_scores = (best - logits.logsumexp(-1, keepdim=True)).view(batch, alive * each)
-    total = scores.repeat_interleave(each, dim=1) + token_scores  # (B, K·each)
-    lacking = count - total.size(1)
-    if lacking > 0:
-        total = torch.nn.functional.pad(total, (0, lacking), value=-math.inf)
-    top, place = total.topk(count, dim=1)
-    place = place.clamp(max=alive * each - 1)
-    return Continuations(top, place // each, tokens.view(batch, -1).gather(1, place), token_scores.gather(1, place))
+    per_hypothesis = min(count, logits.size(-1))
+    best, tokens = logits.topk(per_hypothesis, dim=-1)
+    token_scores = (best - logits.logsumexp(-1, keepdim=True)).view(batch, alive * per_hypothesis)
+    total = scores.repeat_interleave(per_hypothesis, dim=1) + token_scores  # (B, K·per_hypothesis)
+    missing = count - total.size(1)
+    if missing > 0:
+        total = torch.nn.functional.pad(total, (0, missing), value=-math.inf)
+    top, index = total.topk(count, dim=1)
+    index = index.clamp(max=alive * per_hypothesis - 1)
+    tokens = tokens.view(batch, -1).gather(1, index)
+    return Continuations(top, index // per_hypothesis, tokens, token_scores.gather(1, index))
 
 
 def _first_open(ends: Tensor, width: int) -> Tensor:
-    """The places (B, K) of the first K continuations that do not end."""
+    """Return the ranks (B, K) of the first K continuations that do not end."""
     rank = torch.arange(ends.size(1), device=ends.device)
     return (rank + ends * ends.size(1)).argsort(dim=1)[:, :width]
 
 
-def _without_ends(going: Continuations, end: int) -> Continuations:
-    """Where too few do not end, others fill the places, with no probability."""
-    scores = going.scores.masked_fill(going.token == end, -math.inf)
-    return Continuations(scores, going.origin, going.token, going.token_score)
+def _without_ends(kept: Continuations, end: int) -> Continuations:
+    """Set the score of continuations that end to −∞: they only fill the beam."""
+    scores = kept.scores.masked_fill(kept.token == end, -math.inf)
+    return Continuations(scores, kept.origin, kept.token, kept.token_score)
 
 
 class FinishedHypotheses:
-    """The hypotheses of one sentence that have ended."""
+    """The finished hypotheses of one sentence."""
 
     def __init__(self, search: SearchOptions) -> None:
         self._search = search
         self.hypotheses: list[Hypothesis] = []
-        self.floor = -math.inf  # what a hypothesis must be worth to be among those asked for
+        self.worst_score = -math.inf
+        """The score that a new hypothesis must exceed to be among the n best."""
 
     def add(self, hypothesis: Hypothesis) -> None:
-        """Keep one more."""
+        """Add a hypothesis."""
         self.hypotheses.append(hypothesis)
-        if len(self.hypotheses) >= self._search.hypotheses:
-            self.floor = self.best()[self._search.hypotheses - 1].score
+        if len(self.hypotheses) >= self._search.n_best:
+            self.worst_score = self.best()[self._search.n_best - 1].score
 
     @property
     def is_full(self) -> bool:
-        """Whether patience is at its end."""
+        """Whether the patience is exhausted."""
         patience = self._search.patience
-        return patience is not None and len(self.hypotheses) >= max(1, round(self._search.width * patience))
+        return patience is not None and len(self.hypotheses) >= max(1, round(self._search.beam * patience))
 
     def best(self) -> list[Hypothesis]:
-        """As many as were asked for, and spare ones if there are, the best first."""
-        wanted = self._search.hypotheses + self._search.spare
-        return sorted(self.hypotheses, key=lambda one: -one.score)[:wanted]
+        """Return the n best hypotheses, and spare ones if there are any, best first."""
+        count = self._search.n_best + self._search.spare
+        return sorted(self.hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 
-    def worth(self, log_probability: float, attention: Tensor | None, length: int) -> float:
-        """What a hypothesis is worth, its penalties included; attention (n, S), of the source's own tokens."""
-        worth = self._search.worth(log_probability, length)
+    def score(self, log_probability: float, attention: Tensor | None, length: int) -> float:
+        """Return the score of a hypothesis with attention (n, S) to the source tokens, coverage penalty included."""
+        score = self._search.score(log_probability, length)
         if attention is None or not self._search.coverage_penalty:
-            return worth
-        covered = attention.sum(0).clamp(1e-9, 1.0)
-        return worth + self._search.coverage_penalty * float(covered.log().sum())
+            return score
+        coverage = attention.sum(0).clamp(1e-9, 1.0)
+        return score + self._search.coverage_penalty * float(coverage.log().sum())
 
 
-def _keep_aside(
+def _add_finished(
     beams: Beams,
     ended: Tensor,
-    numbers: list[int],
-    aside: list[FinishedHypotheses],
-    source_real: Tensor | None,
+    sentences: list[int],
+    finished: list[FinishedHypotheses],
+    source_mask: Tensor | None,
     observer: SearchObserver | None,
 ) -> None:
-    """Keep aside those of the extended hypotheses (B, 2K) that have ended (B, K)."""
-    for place, beam in ended.nonzero().tolist():
-        number = numbers[place]
-        found = _hypothesis(beams, place, beam, aside[number], source_real, number, ended=True)
-        aside[number].add(found)
+    """Add those of the extended hypotheses (B, 2K) that have ended (B, K)."""
+    for index, beam in ended.nonzero().tolist():
+        sentence = sentences[index]
+        hypothesis = _hypothesis(beams, index, beam, finished[sentence], source_mask, sentence, ended=True)
+        finished[sentence].add(hypothesis)
         if observer is not None:
-            observer.finished(number, beam, found)
+            observer.on_finished(sentence, beam, hypothesis)
 
 
-def _keep_unended(
+def _add_unfinished(
     beams: Beams,
-    place: int,
-    aside: FinishedHypotheses,
-    source_real: Tensor | None,
-    number: int,
+    index: int,
+    finished: FinishedHypotheses,
+    source_mask: Tensor | None,
+    sentence: int,
     observer: SearchObserver | None,
 ) -> None:
-    """For want of anything that ended, keep what is open."""
+    """Add the open hypotheses of a sentence that has no finished one."""
     for beam in range(beams.scores.size(1)):
-        if beam == 0 or bool(beams.scores[place, beam].isfinite()):
-            found = _hypothesis(beams, place, beam, aside, source_real, number, ended=False)
-            aside.add(found)
+        if beam == 0 or bool(beams.scores[index, beam].isfinite()):
+            hypothesis = _hypothesis(beams, index, beam, finished, source_mask, sentence, ended=False)
+            finished.add(hypothesis)
             if observer is not None:
-                observer.cut(number, beam, found)
+                observer.on_cut(sentence, beam, hypothesis)
 
 
 def _hypothesis(
     beams: Beams,
-    place: int,
+    index: int,
     beam: int,
-    aside: FinishedHypotheses,
-    source_real: Tensor | None,
-    number: int,
+    finished: FinishedHypotheses,
+    source_mask: Tensor | None,
+    sentence: int,
     *,
     ended: bool,
 ) -> Hypothesis:
-    ids = beams.written[place, beam].tolist()
-    total = float(beams.scores[place, beam])
+    ids = beams.generated[index, beam].tolist()
+    total = float(beams.scores[index, beam])
     attention = None
     if beams.attention is not None:
-        attention = beams.attention[place, beam]  # (n, S)
-        if source_real is not None:
-            attention = attention[:, source_real[number]]
+        attention = beams.attention[index, beam]  # (n, S)
+        if source_mask is not None:
+            attention = attention[:, source_mask[sentence]]
     return Hypothesis(
         ids[:-1] if ended else ids,
-        aside.worth(total, attention, len(ids)),
+        finished.score(total, attention, len(ids)),
         total,
         ended,
-        beams.token_scores[place, beam].tolist(),
+        beams.token_scores[index, beam].tolist(),
         None if attention is None else attention.tolist(),
     )
 
 
-def _take(history: Tensor, origin: Tensor) -> Tensor:
-    """Each chosen hypothesis's own history: (B, K, n, …) at origins (B, M) -> (B, M, n, …)."""
+def _gather_history(history: Tensor, origin: Tensor) -> Tensor:
+    """Return the history of each chosen hypothesis: (B, K, n, …) at origins (B, M) -> (B, M, n, …)."""
     return history[torch.arange(len(origin), device=origin.device)[:, None], origin]

@@ -1,4 +1,4 @@
-"""Greedy search: at each step the most probable token, for many sentences at once.
+"""Greedy search: the most probable token at each step, for a batch of sentences.
 
 B sentences · S source length · V vocabulary
 """
@@ -14,55 +14,59 @@ from regard.decoding.results import Hypothesis
 
 
 @torch.inference_mode()
-def greedy(
-    predictor: IncrementalDecoder,
-    limits: Tensor,
+def greedy_search(
+    decoder: IncrementalDecoder,
+    max_lengths: Tensor,
     tokens: SpecialTokensConfig,
     search: SearchOptions,
-    rules: list[LogitsProcessor],
+    processors: list[LogitsProcessor],
     *,
-    scored: bool,
+    token_scores: bool,
 ) -> list[list[Hypothesis]]:
-    """One hypothesis for each sentence, of at most `limits` (B,) tokens. Unless `scored`, scores are left at 0.
+    """Return one hypothesis per sentence, of at most `max_lengths` (B,) tokens.
 
-    A sentence that has ended is taken out of the batch, so that the others do not wait for it.
+    Finished sentences are removed from the batch. Without `token_scores`, all scores are 0.
     """
-    count, device = len(limits), limits.device
+    count, device = len(max_lengths), max_lengths.device
     outputs: list[list[int]] = [[] for _ in range(count)]
     scores: list[list[float]] = [[] for _ in range(count)]
     ended = [False] * count
-    rows = torch.arange(count, device=device)  # which sentence each row of the batch is
-    numbers, room = list(range(count)), limits.tolist()  # the same as `rows` and `limits`, outside of tensors
-    written = torch.empty(count, 0, dtype=torch.long, device=device)
+    rows = torch.arange(count, device=device)  # the sentence of each row of the batch
+    sentences, limits = list(range(count)), max_lengths.tolist()  # the same as `rows` and `max_lengths`, as lists
+    generated = torch.empty(count, 0, dtype=torch.long, device=device)
     last = torch.full((count, 1), tokens.start, device=device)
-    while numbers:
-        logits = apply_processors(rules, predictor.read(last), written, rows)
-        if scored:
+    while sentences:
+        logits = apply_processors(processors, decoder.step(last), generated, rows)
+        if token_scores:
             log_probabilities, chosen = logits.log_softmax(-1).max(-1)
-            for number, value in zip(numbers, log_probabilities.tolist(), strict=True):
-                scores[number].append(value)
+            for sentence, value in zip(sentences, log_probabilities.tolist(), strict=True):
+                scores[sentence].append(value)
         else:
             chosen = logits.argmax(-1)
         last = chosen[:, None]
-        written = torch.cat([written, last], dim=1)
-        going_on = []
-        for place, (number, token) in enumerate(zip(numbers, chosen.tolist(), strict=True)):
+        generated = torch.cat([generated, last], dim=1)
+        active = []
+        for row, (sentence, token) in enumerate(zip(sentences, chosen.tolist(), strict=True)):
             if token == tokens.end:
-                ended[number] = True
+                ended[sentence] = True
                 continue
-            outputs[number].append(token)
-            if written.size(1) < room[number]:
-                going_on.append(place)
-        if len(going_on) < len(numbers):
-            numbers = [numbers[place] for place in going_on]
-            kept = torch.tensor(going_on, dtype=torch.long, device=device)
-            rows, last, written = rows[kept], last[kept], written[kept]
-            if going_on:
-                predictor.select(kept, kept)
-    return [[_hypothesis(*found, search, scored=scored)] for found in zip(outputs, scores, ended, strict=True)]
+            outputs[sentence].append(token)
+            if generated.size(1) < limits[sentence]:
+                active.append(row)
+        if len(active) < len(sentences):
+            sentences = [sentences[row] for row in active]
+            kept = torch.tensor(active, dtype=torch.long, device=device)
+            rows, last, generated = rows[kept], last[kept], generated[kept]
+            if active:
+                decoder.select(kept, kept)
+    return [
+        [_hypothesis(*output, search, token_scores=token_scores)] for output in zip(outputs, scores, ended, strict=True)
+    ]
 
 
-def _hypothesis(ids: list[int], scores: list[float], ended: bool, search: SearchOptions, *, scored: bool) -> Hypothesis:
+def _hypothesis(
+    ids: list[int], scores: list[float], ended: bool, search: SearchOptions, *, token_scores: bool
+) -> Hypothesis:
     total = sum(scores)
-    worth = search.worth(total, len(ids) + ended)
-    return Hypothesis(ids, worth, total, ended, scores if scored else None)
+    score = search.score(total, len(ids) + ended)
+    return Hypothesis(ids, score, total, ended, scores if token_scores else None)

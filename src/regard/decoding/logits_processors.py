@@ -1,14 +1,23 @@
-"""Rules that logits must follow before a token is chosen: what is never written, not yet, or not again.
+"""Logits processors: change the logits before a token is chosen.
 
-Each changes the logits (R, V) in place, given what every row has written so far (R, n), and which sentence it belongs
-to (R,). What is ruled out gets −∞, so that the rest shares its probability.
+A processor changes the logits (R, V) in place, given the tokens that each row has generated so far (R, n) and the index
+of the sentence that each row belongs to (R,). Tokens that are ruled out get −∞, so that the others share their
+probability.
 
-R rows · n tokens written · V vocabulary
+Third-party processors are registered as factories, which receive a `DecodingContext`:
+
+    @LOGITS_PROCESSORS.register("no-digits")
+    def no_digits(context: DecodingContext) -> LogitsProcessor:
+        return SuppressTokens(tuple(n for n, text in enumerate(context.token_texts) if text.strip().isdigit()))
+
+    model.translate("I have 3 cats.", logits_processors=["no-digits"])
+
+R rows · n generated tokens · V vocabulary
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -16,185 +25,248 @@ from torch import Tensor
 
 from regard.config import SpecialTokensConfig
 from regard.decoding.options import OutputConstraints
+from regard.registry import Registry
+
+WORD_CONTEXT = 24  # tokens at the end of the output that are searched for the beginning of a suppressed word
 
 
 class LogitsProcessor(Protocol):
-    """One rule."""
+    """Changes logits in place."""
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
-        """Change the logits."""
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+        """Change logits (R, V), given the generated tokens (R, n) and the sentence of each row (R,).
+
+        Translations do not include the start token; continuations include the prompt for processors from outside the
+        package and for repetition penalties, and only what follows it for the built-in constraints.
+        """
         ...
 
 
 @dataclass(frozen=True)
+class DecodingContext:
+    """What a processor can depend on."""
+
+    tokens: SpecialTokensConfig
+    constraints: OutputConstraints = field(default_factory=OutputConstraints)
+    token_texts: Sequence[str] = ()
+    """The text of each token by its id, leading space included."""
+
+
+LogitsProcessorFactory = Callable[[DecodingContext], LogitsProcessor | None]
+"""Returns the processor for a context; None if the context does not need it."""
+
+LOGITS_PROCESSORS: Registry[LogitsProcessorFactory] = Registry(
+    "logits_processors",
+    {
+        "special-tokens": f"{__name__}:special_tokens_processor",
+        "min-length": f"{__name__}:min_length_processor",
+        "suppress-sequences": f"{__name__}:suppress_sequences_processor",
+        "suppress-words": f"{__name__}:suppress_words_processor",
+    },
+)
+CONSTRAINTS = ("special-tokens", "min-length", "suppress-sequences", "suppress-words")  # in this order, always active
+
+
+def constraint_processors(context: DecodingContext) -> list[LogitsProcessor]:
+    """Return the processors for the constraints that are set."""
+    processors = (LOGITS_PROCESSORS[name](context) for name in CONSTRAINTS)
+    return [processor for processor in processors if processor is not None]
+
+
+def custom_processors(context: DecodingContext) -> list[LogitsProcessor]:
+    """Return the additional processors that the constraints list, by name or as objects."""
+    processors = (
+        LOGITS_PROCESSORS[processor](context) if isinstance(processor, str) else processor
+        for processor in context.constraints.logits_processors
+    )
+    return [processor for processor in processors if processor is not None]
+
+
+def apply_processors(
+    processors: Sequence[LogitsProcessor], logits: Tensor, generated: Tensor, sentences: Tensor
+) -> Tensor:
+    """Apply processors in order and return the logits."""
+    for processor in processors:
+        processor(logits, generated, sentences)
+    return logits
+
+
+@dataclass(frozen=True)
 class SuppressTokens:
-    """These tokens are not text."""
+    """Rule out single tokens."""
 
     ids: tuple[int, ...]
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
         logits[:, list(self.ids)] = -math.inf
 
 
 @dataclass(frozen=True)
 class MinLength:
-    """The end comes after so many tokens at the earliest."""
+    """Rule out the end token until `min_length` tokens are generated."""
 
     end: int
-    shortest: int
+    min_length: int
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
-        if written.size(1) < self.shortest:
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+        if generated.size(1) < self.min_length:
             logits[:, self.end] = -math.inf
 
 
 @dataclass(frozen=True)
 class SuppressSequences:
-    """None of these sequences is ever written: once all of one but its last token stands there, that one may not."""
+    """Rule out the last token of each sequence wherever its other tokens have just been generated."""
 
     sequences: tuple[tuple[int, ...], ...]
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
-        for *first, last in self.sequences:
-            if len(first) > written.size(1):
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+        for *start, last in self.sequences:
+            if len(start) > generated.size(1):
                 continue
-            tail = written[:, written.size(1) - len(first) :]
-            logits[(tail == tail.new_tensor(first)).all(1), last] = -math.inf
+            tail = generated[:, generated.size(1) - len(start) :]
+            logits[(tail == tail.new_tensor(start)).all(1), last] = -math.inf
 
 
 @dataclass(frozen=True)
 class NoRepeatNgram:
-    """No sequence of so many tokens comes twice."""
+    """Rule out tokens that would repeat an n-gram of this size."""
 
     size: int
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
-        if written.size(1) < self.size:
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+        if generated.size(1) < self.size:
             return
-        windows = written.unfold(1, self.size, 1)  # (R, n - size + 1, size)
-        tail = written[:, written.size(1) - self.size + 1 :]
-        again = (windows[:, :, :-1] == tail[:, None]).all(-1)  # where what stands at the end has stood before
-        rows, places = again.nonzero(as_tuple=True)
-        logits[rows, windows[rows, places, -1]] = -math.inf
+        ngrams = generated.unfold(1, self.size, 1)  # (R, n - size + 1, size)
+        tail = generated[:, generated.size(1) - self.size + 1 :]
+        repeated = (ngrams[:, :, :-1] == tail[:, None]).all(-1)  # n-grams that begin like the current tail
+        rows, positions = repeated.nonzero(as_tuple=True)
+        logits[rows, ngrams[rows, positions, -1]] = -math.inf
 
 
 @dataclass(frozen=True)
 class RepetitionPenalty:
-    """What was written already gets a logit divided by the penalty, or multiplied where it is negative."""
+    """Divide the positive logits of tokens that have occurred by the penalty, and multiply the negative ones."""
 
     penalty: float
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
-        if written.size(1) == 0:
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+        if generated.size(1) == 0:
             return
-        seen = logits.gather(1, written)
-        logits.scatter_(1, written, torch.where(seen > 0, seen / self.penalty, seen * self.penalty))
+        seen = logits.gather(1, generated)
+        logits.scatter_(1, generated, torch.where(seen > 0, seen / self.penalty, seen * self.penalty))
 
 
 class ForcedPrefix:
-    """Each sentence begins as it must. What is forced has probability one, and costs nothing."""
+    """Force the first tokens of each sentence; forced tokens have probability 1."""
 
     def __init__(self, prefixes: Sequence[Sequence[int]]) -> None:
         self.longest = max(map(len, prefixes), default=0)
         self._table = torch.tensor([[*prefix, *[-1] * (self.longest - len(prefix))] for prefix in prefixes])
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
-        if written.size(1) >= self.longest:
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+        if generated.size(1) >= self.longest:
             return
-        wanted = self._table[:, written.size(1)].to(logits.device)[sentences]
-        rows = (wanted >= 0).nonzero().squeeze(1)
+        forced = self._table[:, generated.size(1)].to(logits.device)[sentences]
+        rows = (forced >= 0).nonzero().squeeze(1)
         logits[rows] = -math.inf
-        logits[rows, wanted[rows]] = 0.0
-
-
-def suppress_special_tokens(tokens: SpecialTokensConfig) -> SuppressTokens:
-    """Pads and starts are never written; a network may have one token for these and the end, though."""
-    return SuppressTokens(tuple({tokens.pad, tokens.start} - {tokens.end}))
-
-
-def constraint_processors(bounds: OutputConstraints, tokens: SpecialTokensConfig) -> list[LogitsProcessor]:
-    """The rules of every decoding: no pads or starts, and what the bounds ask for."""
-    rules: list[LogitsProcessor] = [suppress_special_tokens(tokens)]
-    if bounds.shortest:
-        rules.append(MinLength(tokens.end, bounds.shortest))
-    if bounds.forbidden:
-        rules.append(SuppressSequences(bounds.forbidden))
-    return rules
-
-
-def apply_processors(rules: Sequence[LogitsProcessor], logits: Tensor, written: Tensor, sentences: Tensor) -> Tensor:
-    """The logits after every rule."""
-    for rule in rules:
-        rule(logits, written, sentences)
-    return logits
-
-
-WORD_WINDOW = 24  # tokens at the end of a text that are looked at
+        logits[rows, forced[rows]] = 0.0
 
 
 class SuppressWords:
-    """A rule: none of these words comes in the text. `spelling` is the text of each token, spaces included."""
+    """Rule out words or phrases, however they are split into tokens; `token_texts` is the text of each token.
 
-    def __init__(self, words: Sequence[str], spelling: Sequence[str], end: int) -> None:
-        self._spelling = spelling
-        self._plans = [_WordTable(word, spelling, end) for word in words if word]
+    A word occurs in a text if there is a word boundary on both sides: the start or end of the text, or a character that
+    is not alphanumeric. A token is ruled out if it would complete a word together with the boundary after it. If the
+    text already ends with a complete word, every token that would add the boundary is ruled out, and so is the end.
+    """
 
-    def __call__(self, logits: Tensor, written: Tensor, sentences: Tensor) -> None:
-        """Rule out what would complete a word."""
-        for row, ids in enumerate(written[:, -WORD_WINDOW:].tolist()):
-            text = "".join(self._spelling[number] for number in ids)
-            for plan in self._plans:
-                for tokens in plan.ruled_out(text, whole=written.size(1) <= WORD_WINDOW):
+    def __init__(self, words: Sequence[str], token_texts: Sequence[str], end: int) -> None:
+        self._token_texts = token_texts
+        self._tables = [_WordTable(word, token_texts, end) for word in words if word]
+
+    def __call__(self, logits: Tensor, generated: Tensor, sentences: Tensor) -> None:
+        for row, ids in enumerate(generated[:, -WORD_CONTEXT:].tolist()):
+            text = "".join(self._token_texts[token] for token in ids)
+            for table in self._tables:
+                for tokens in table.suppressed_after(text, is_whole=generated.size(1) <= WORD_CONTEXT):
                     logits[row, tokens.to(logits.device)] = -math.inf
 
 
 class _WordTable:
-    """Which tokens complete one word, by how much of it stands at the end of the text already."""
+    """The tokens that complete one word, by how many of its characters the text already ends with."""
 
-    def __init__(self, word: str, spelling: Sequence[str], end: int) -> None:
+    def __init__(self, word: str, token_texts: Sequence[str], end: int) -> None:
         self._word = word
-        self._inside = _ids(n for n, text in enumerate(spelling) if _contains_word(word, text))
+        self._containing = _ids(n for n, text in enumerate(token_texts) if _contains_word(word, text))
         self._completing = []
         for size in range(len(word) + 1):
             rest = word[size:]
-            found = [
-                n for n, text in enumerate(spelling) if text.startswith(rest) and _surely_ends(word, text, len(rest))
+            tokens = [
+                n for n, text in enumerate(token_texts) if text.startswith(rest) and _ends_at(word, text, len(rest))
             ]
-            self._completing.append(_ids([*found, end] if not rest else found))
+            self._completing.append(_ids([*tokens, end] if not rest else tokens))
 
-    def ruled_out(self, text: str, *, whole: bool) -> list[Tensor]:
-        """The tokens that may not follow a text, or the end of one if it is not whole."""
-        found = [self._inside]
+    def suppressed_after(self, text: str, *, is_whole: bool) -> list[Tensor]:
+        """Return the tokens that may not follow a text, or the end of a text if it is not whole."""
+        suppressed = [self._containing]
         for size, tokens in enumerate(self._completing):
-            before = len(text) - size
-            if before >= 0 and text.endswith(self._word[:size]):
-                at_start = before == 0 and whole
-                if at_start or (before > 0 and _can_start(self._word, text, before)):
-                    found.append(tokens)
-        return [tokens for tokens in found if len(tokens)]
+            start = len(text) - size
+            if start >= 0 and text.endswith(self._word[:size]):
+                at_beginning = start == 0 and is_whole
+                if at_beginning or (start > 0 and _can_start_at(self._word, text, start)):
+                    suppressed.append(tokens)
+        return [tokens for tokens in suppressed if len(tokens)]
 
 
 def _ids(numbers: Iterable[int]) -> Tensor:
     return torch.tensor(list(numbers), dtype=torch.long)
 
 
-def _can_start(word: str, text: str, place: int) -> bool:
-    """Whether a word can start at a place of a text that is not its first; one that is no letter starts anywhere."""
-    return not (word[0].isalnum() and text[place - 1].isalnum())
+def _can_start_at(word: str, text: str, position: int) -> bool:
+    """Return whether there is a word boundary before a position of a text other than 0."""
+    return not (word[0].isalnum() and text[position - 1].isalnum())
 
 
-def _surely_ends(word: str, text: str, place: int) -> bool:
-    """Whether a word ends for certain at a place of a token; one whose last is no letter ends where it ends."""
+def _ends_at(word: str, text: str, position: int) -> bool:
+    """Return whether a word certainly ends at a position of a token: there is a boundary inside the token."""
     if not word[-1].isalnum():
-        return place > 0
-    return place < len(text) and not text[place].isalnum()
+        return position > 0
+    return position < len(text) and not text[position].isalnum()
 
 
 def _contains_word(word: str, text: str) -> bool:
-    """Whether a token holds a whole word after its first character, whatever comes before or after the token."""
-    place = text.find(word, 1)
-    while place > 0:
-        if _can_start(word, text, place) and _surely_ends(word, text, place + len(word)):
+    """Return whether a token contains a whole word after its first character, whatever surrounds the token."""
+    position = text.find(word, 1)
+    while position > 0:
+        if _can_start_at(word, text, position) and _ends_at(word, text, position + len(word)):
             return True
-        place = text.find(word, place + 1)
+        position = text.find(word, position + 1)
     return False
+
+
+def suppress_special_tokens(tokens: SpecialTokensConfig) -> SuppressTokens:
+    """Rule out padding and start tokens, except where a network uses the same token as its end token."""
+    return SuppressTokens(tuple({tokens.pad, tokens.start} - {tokens.end}))
+
+
+def special_tokens_processor(context: DecodingContext) -> LogitsProcessor:
+    """Create the processor that rules out padding and start tokens."""
+    return suppress_special_tokens(context.tokens)
+
+
+def min_length_processor(context: DecodingContext) -> LogitsProcessor | None:
+    """Create the processor for `min_length`."""
+    min_length = context.constraints.min_length
+    return MinLength(context.tokens.end, min_length) if min_length else None
+
+
+def suppress_sequences_processor(context: DecodingContext) -> LogitsProcessor | None:
+    """Create the processor for `suppressed_sequences`."""
+    sequences = context.constraints.suppressed_sequences
+    return SuppressSequences(sequences) if sequences else None
+
+
+def suppress_words_processor(context: DecodingContext) -> LogitsProcessor | None:
+    """Create the processor for `suppressed_words`."""
+    words = context.constraints.suppressed_words
+    return SuppressWords(words, context.token_texts, context.tokens.end) if words else None

@@ -1,29 +1,33 @@
-"""A translation as plain values: what `regard translate --json` prints and the server answers."""
+"""Results of decoding and of encoder inference: plain dataclasses. Torch-free."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-DIGITS = 4
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+JSON_DIGITS = 4
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One way to translate a sentence, or to go on with a text."""
+    """An output of beam search or greedy search, as token ids."""
 
     ids: list[int]
-    """What was written, without start and end."""
+    """The generated tokens, without start and end."""
     score: float
-    """What it is worth, by which hypotheses are ranked: its log-probability with penalties."""
+    """The log-probability with penalties, by which hypotheses are ranked."""
     log_probability: float
-    """The sum of its tokens' log-probabilities."""
+    """The sum of the tokens' log-probabilities."""
     ended: bool = True
-    """Whether it came to its end, rather than to the greatest length."""
+    """Whether it reached the end token, rather than the maximum length."""
     token_scores: list[float] | None = None
-    """The log-probability of each token, that of the end last, if it ended."""
+    """The log-probability of each token, the end token last if it was reached."""
     attention: Sequence[Sequence[float]] | None = None
-    """For each token how much it looked at each of the source's, its end included."""
+    """The attention of each token to each source token, end token included."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +37,39 @@ class Alternative:
     text: str
     tokens: list[str]
     score: float
+    """The log-probability with penalties, by which alternatives are ranked."""
     log_probability: float
+    """The sum of the tokens' log-probabilities."""
     ended: bool
+    """Whether it reached the end token, rather than the maximum length."""
     token_scores: list[float] | None = None
-    """The log-probability of each token, that of the end last, if it ended."""
+    """The log-probability of each token, the end token last if it was reached."""
     attention: Sequence[Sequence[float]] | None = None
-    """For each token how much it looked at each of the source's, whose end is left out."""
+    """The attention of each token to each source token, without the end token."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything for JSON; values that are not known are null."""
+        return {
+            "text": self.text,
+            "tokens": self.tokens,
+            "score": _rounded(self.score),
+            "log_probability": _rounded(self.log_probability),
+            "token_scores": _all_rounded(self.token_scores or []),
+            "ended": self.ended,
+            "alignment": [_argmax(row) for row in (self.attention or [])[: len(self.tokens)]],
+            "attention": [_all_rounded(row) for row in self.attention or []],
+        }
 
 
 @dataclass(frozen=True)
 class TranslatedSentence:
-    """A sentence of a line, or a part of one that was too long, and its translations, the best first."""
+    """A sentence of a line, or a part of a sentence that was too long, with its translations."""
 
     source: str
     tokens: list[str]
+    """The tokens of the source."""
     alternatives: list[Alternative]
+    """The translations, best first."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +78,76 @@ class Translation:
 
     source: str
     text: str
+    """The best translations of its sentences, joined."""
     sentences: list[TranslatedSentence]
-    pieces: int = 0
-    """How many parts were made of sentences that were too long."""
+    parts: int = 0
+    """The number of parts that sentences which were too long were split into."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        return {
+            "source": self.source,
+            "translation": self.text,
+            "sentences": [
+                {
+                    "source": sentence.source,
+                    "tokens": sentence.tokens,
+                    "alternatives": [alternative.as_dict() for alternative in sentence.alternatives],
+                }
+                for sentence in self.sentences
+            ],
+        }
+
+
+class Candidate(NamedTuple):
+    """A possible token at a position."""
+
+    token: int
+    log_probability: float
+
+
+class ScoredToken(NamedTuple):
+    """A token of a text with its log-probability and the most probable tokens at its position."""
+
+    token: int
+    log_probability: float | None
+    """None for a first token that nothing precedes."""
+    candidates: tuple[Candidate, ...] = ()
+
+
+class SampledToken(NamedTuple):
+    """A token that was sampled for one row of a batch."""
+
+    row: int
+    token: int
+    log_probability: float
+    """By the network itself, before temperature and filters; special tokens that are not text are excluded."""
+    candidates: tuple[Candidate, ...] = ()
+
+
+class TextChunk(NamedTuple):
+    """A piece of the text that is being generated in one row."""
+
+    row: int
+    text: str
+
+
+@dataclass
+class Generation:
+    """The continuation of a prompt."""
+
+    prompt: str
+    sample: int
+    """The number of this continuation among those of its prompt, from 0."""
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    scored_tokens: list[ScoredToken] = field(default_factory=list)
+    """The same tokens with their log-probabilities, if requested with `top_logprobs`."""
+    log_probability: float = 0.0
+    ended: bool = False
+    """Whether it reached the end token or a stop text, rather than the maximum length."""
+    truncated: bool = False
+    """Whether the text outgrew the context window, so that its beginning was dropped."""
 
 
 @dataclass(frozen=True)
@@ -83,92 +172,70 @@ class TextScore:
         return self.total / len(self.log_probabilities)
 
 
-class Candidate(NamedTuple):
-    """A token that might stand at a place."""
+@dataclass(frozen=True)
+class Classification:
+    """The predicted label of a text."""
 
-    token: int
-    log_probability: float
+    label: str
+    probabilities: dict[str, float]
+    """The probability of every label."""
+    truncated: bool = False
+    """Whether the text was longer than the network's maximum length."""
 
-
-class ScoredToken(NamedTuple):
-    """A token of a text, how probable it was there, and what was most probable."""
-
-    token: int
-    log_probability: float | None  # none where nothing came before it
-    candidates: tuple[Candidate, ...] = ()
-
-
-class SampledToken(NamedTuple):
-    """One token, drawn for one row."""
-
-    row: int
-    token: int
-    log_probability: float  # by the network itself, before temperature and filters, among all that is text
-    candidates: tuple[Candidate, ...] = ()
+    @property
+    def probability(self) -> float:
+        """The probability of the predicted label."""
+        return self.probabilities[self.label]
 
 
-@dataclass
-class Generation:
-    """What was written after a prompt."""
+class TaggedWord(NamedTuple):
+    """A word with its predicted tag."""
 
-    prompt: str
-    sample: int
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    scored: list[ScoredToken] = field(default_factory=list)
-    """The same tokens with their probabilities, where these are asked for."""
-    log_probability: float = 0.0
-    ended: bool = False
-    """Whether it came to its own end, or to one of the texts to stop at, rather than to the greatest length."""
-    slid: bool = False
-    """Whether its beginning left the network's window."""
-
-
-class TextChunk(NamedTuple):
-    """Some more text of one continuation."""
-
-    row: int
     text: str
+    tag: str
+    probability: float
 
 
-def described(translation: Translation) -> dict[str, Any]:
-    """Everything that is known about a translation."""
-    return {
-        "source": translation.source,
-        "translation": translation.text,
-        "sentences": [
-            {
-                "source": sentence.source,
-                "tokens": sentence.tokens,
-                "alternatives": [_alternative(one) for one in sentence.alternatives],
-            }
-            for sentence in translation.sentences
-        ],
-    }
+@dataclass(frozen=True)
+class FillCandidate:
+    """A token for a masked position."""
+
+    token: str
+    """As in the vocabulary."""
+    text: str
+    """Without word marker or leading space."""
+    probability: float
 
 
-def _alternative(one: Alternative) -> dict[str, Any]:
-    return {
-        "text": one.text,
-        "tokens": one.tokens,
-        "score": _rounded(one.score),
-        "log_probability": _rounded(one.log_probability),
-        "token_scores": _all_rounded(one.token_scores or []),
-        "ended": one.ended,
-        "alignment": [_most(row) for row in (one.attention or [])[: len(one.tokens)]],
-        "attention": [_all_rounded(row) for row in one.attention or []],
-    }
+@dataclass(frozen=True)
+class FilledText:
+    """A text with masks, and candidates for each of them."""
+
+    source: str
+    text: str
+    """The source with the most probable token at each mask."""
+    masks: list[list[FillCandidate]]
+    """The candidates for each mask, most probable first."""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """One vector per text."""
+
+    vectors: "NDArray[np.float32]"
+    """(N, C)"""
+    truncated: int
+    """Number of texts that were longer than the network's maximum length."""
 
 
 def _rounded(number: float) -> float | None:
-    """JSON has no NaN: what is not known is null."""
-    return round(number, DIGITS) if isfinite(number) else None
+    """JSON has no NaN: an unknown value is null."""
+    return round(number, JSON_DIGITS) if isfinite(number) else None
 
 
 def _all_rounded(numbers: Iterable[float]) -> list[float | None]:
     return [_rounded(number) for number in numbers]
 
 
-def _most(row: Sequence[float]) -> int:
-    """Which token of the source was looked at most."""
+def _argmax(row: Sequence[float]) -> int:
     return max(range(len(row)), key=row.__getitem__)

@@ -1,6 +1,7 @@
-"""Sampling: going on with texts, each next token drawn from the network's distribution.
+"""Sampling: continue prompts by drawing each next token from the network's distribution.
 
-Texts of unequal length go side by side, and each goes on as it would alone: its draws come from a generator of its own.
+Prompts of different lengths share a batch. Each row has its own random generator, so that its continuation does not
+depend on the other rows.
 
 R rows · T tokens · V vocabulary
 """
@@ -14,25 +15,32 @@ from torch import Tensor
 from regard.config import SpecialTokensConfig
 from regard.decoding.incremental import IncrementalDecoder
 from regard.decoding.logits_processors import (
+    DecodingContext,
     LogitsProcessor,
     NoRepeatNgram,
     RepetitionPenalty,
-    SuppressWords,
     constraint_processors,
+    custom_processors,
     suppress_special_tokens,
 )
 from regard.decoding.options import SamplingOptions
 from regard.decoding.results import Candidate, SampledToken
 from regard.models.network import Network
 
-SLIDE = 4  # when a window is full, its oldest 1/SLIDE is forgotten
+DROPPED_FRACTION = 4  # when the context window is full, its oldest 1/4 is dropped
 
 
 class Sampler:
-    """Goes on with prompts, one token of each at a time, until it ends or is told to stop.
+    """Continues prompts by one token per step, until each row ends or is closed.
 
-    Rows with the same `stream` number draw the same, whatever else is beside them. A text that fills the network's
-    window loses its oldest part, and is read anew from there; `slid` tells which did.
+    Args:
+        networks: One network, or several that share a vocabulary.
+        prompts: The ids of each prompt, start token included.
+        streams: The random stream of each row; rows with the same prompt and stream draw the same tokens.
+        tokens: Special tokens.
+        sampling: How to sample.
+        window: The context window; a text that fills it loses its oldest part and is encoded again.
+        token_texts: The text of each token by id, for suppressed words and custom processors.
     """
 
     def __init__(
@@ -43,7 +51,7 @@ class Sampler:
         tokens: SpecialTokensConfig,
         sampling: SamplingOptions,
         window: int | None = None,
-        spelling: Sequence[str] = (),
+        token_texts: Sequence[str] = (),
     ) -> None:
         self._networks = networks
         self._tokens = tokens
@@ -51,157 +59,163 @@ class Sampler:
         self._window = window
         self._device = next(networks[0].parameters()).device
         self._texts = [list(prompt) for prompt in prompts]
-        self._prompts = [len(text) for text in self._texts]
-        self._seen = [0] * len(self._texts)  # how much of each text the window has left behind
+        self._prompt_lengths = [len(text) for text in self._texts]
+        self._dropped = [0] * len(self._texts)  # tokens of each text that are no longer in the window
         self._generators = [torch.Generator().manual_seed(sampling.seed * 1_000_003 + n) for n in streams]
-        self._rules = repetition_processors(sampling)
-        self._no_text = suppress_special_tokens(tokens)
-        self._bounds = constraint_processors(sampling.bounds, tokens)
-        if sampling.bounds.words:
-            self._bounds.append(SuppressWords(sampling.bounds.words, spelling, tokens.end))
-        self.slid: set[int] = set()
-        self.open = list(range(len(self._texts)))
-        self._logits = self._begin()
+        context = DecodingContext(tokens, sampling.constraints, token_texts)
+        self._text_processors = [*repetition_processors(sampling), *custom_processors(context)]
+        self._suppress_special_tokens = suppress_special_tokens(tokens)
+        self._constraints = constraint_processors(context)
+        self.truncated: set[int] = set()
+        """Rows whose beginning has left the context window."""
+        self.active = list(range(len(self._texts)))
+        """Rows that have not ended."""
+        self._logits = self._encode_texts()
 
     def step(self) -> list[SampledToken]:
-        """Draw a token for every open row; those that end, or reach the greatest length, are closed."""
-        drawn = self._draw(self._logits)
-        longest = self._sampling.bounds.longest
-        for row, token, *_ in drawn:
+        """Sample a token for every active row; rows that end or reach the maximum length are closed."""
+        sampled = self._sample(self._logits)
+        max_length = self._sampling.constraints.max_length
+        for row, token, *_ in sampled:
             self._texts[row].append(token)
-        ended = {row for row, token, *_ in drawn if token == self._tokens.end or self._written(row) == longest}
-        self.close(ended, step=True)
-        return drawn
+        ended = {
+            row for row, token, *_ in sampled if token == self._tokens.end or self._generated_length(row) == max_length
+        }
+        self.close(ended, advance=True)
+        return sampled
 
-    def close(self, rows: Iterable[int], *, step: bool = False) -> None:
-        """Stop going on with these rows; with `step`, read what was drawn last for the others."""
+    def close(self, rows: Iterable[int], *, advance: bool = False) -> None:
+        """Stop these rows; with `advance`, feed the last sampled token of the others to the network."""
         closed = set(rows)
-        kept = [place for place, row in enumerate(self.open) if row not in closed]
-        if len(kept) < len(self.open):
-            index = torch.tensor(kept, dtype=torch.long, device=self._device)
-            self.open = [self.open[place] for place in kept]
-            if not step:
-                self._logits = self._logits[index]
-            if self.open:
-                self._predictor.select(index, index)
-        if step and self.open:
-            self._logits = self._read()
+        kept = [index for index, row in enumerate(self.active) if row not in closed]
+        if len(kept) < len(self.active):
+            indices = torch.tensor(kept, dtype=torch.long, device=self._device)
+            self.active = [self.active[index] for index in kept]
+            if not advance:
+                self._logits = self._logits[indices]
+            if self.active:
+                self._decoder.select(indices, indices)
+        if advance and self.active:
+            self._logits = self._advance()
 
-    def text(self, row: int) -> list[int]:
-        """What a row has written after its prompt."""
-        return self._texts[row][self._prompts[row] :]
+    def generated(self, row: int) -> list[int]:
+        """Return the tokens of a row after its prompt."""
+        return self._texts[row][self._prompt_lengths[row] :]
 
-    def _written(self, row: int) -> int:
-        return len(self._texts[row]) - self._prompts[row]
+    def _generated_length(self, row: int) -> int:
+        return len(self._texts[row]) - self._prompt_lengths[row]
 
     @torch.inference_mode()
-    def _begin(self) -> Tensor:
-        """Read the texts as far as they are in the window, side by side, the shorter ones padded at the left."""
-        self._slide()
-        self._predictor = IncrementalDecoder(self._networks)
-        texts = [self._texts[row][self._seen[row] :] for row in self.open]
+    def _encode_texts(self) -> Tensor:
+        """Feed the part of each text that is in the window, padded at the left."""
+        self._slide_windows()
+        self._decoder = IncrementalDecoder(self._networks)
+        texts = [self._texts[row][self._dropped[row] :] for row in self.active]
         width = max(map(len, texts))
         ids = torch.tensor([[self._tokens.pad] * (width - len(text)) + text for text in texts], device=self._device)
         lengths = torch.tensor([len(text) for text in texts], device=self._device)
-        real = torch.arange(width, device=self._device) >= width - lengths[:, None]
-        return self._logits_after(ids, real)
+        mask = torch.arange(width, device=self._device) >= width - lengths[:, None]
+        return self._next_logits(ids, mask)
 
     @torch.inference_mode()
-    def _read(self) -> Tensor:
-        if self._window is not None and any(self._in_window(row) > self._window for row in self.open):
-            return self._begin()
-        last = torch.tensor([[self._texts[row][-1]] for row in self.open], device=self._device)
-        return self._logits_after(last)
+    def _advance(self) -> Tensor:
+        if self._window is not None and any(self._window_length(row) > self._window for row in self.active):
+            return self._encode_texts()
+        last = torch.tensor([[self._texts[row][-1]] for row in self.active], device=self._device)
+        return self._next_logits(last)
 
-    def _logits_after(self, ids: Tensor, real: Tensor | None = None) -> Tensor:
-        logits = self._predictor.read(ids, real)
-        self._no_text(logits, ids, ids)
+    def _next_logits(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        logits = self._decoder.step(ids, mask)
+        self._suppress_special_tokens(logits, ids, ids)
         return logits
 
-    def _slide(self) -> None:
+    def _slide_windows(self) -> None:
         if self._window is None:
             return
-        for row in self.open:
-            if self._in_window(row) > self._window:
-                self._seen[row] = len(self._texts[row]) - max(1, self._window - self._window // SLIDE)
-                self.slid.add(row)
+        for row in self.active:
+            if self._window_length(row) > self._window:
+                kept = max(1, self._window - self._window // DROPPED_FRACTION)
+                self._dropped[row] = len(self._texts[row]) - kept
+                self.truncated.add(row)
 
-    def _in_window(self, row: int) -> int:
-        return len(self._texts[row]) - self._seen[row]
+    def _window_length(self, row: int) -> int:
+        return len(self._texts[row]) - self._dropped[row]
 
     @torch.inference_mode()
-    def _draw(self, logits: Tensor) -> list[SampledToken]:
-        plain = logits.log_softmax(-1)
-        adjusted = torch.stack(
-            [self._adjusted(logits[place : place + 1].clone(), row)[0] for place, row in enumerate(self.open)]
+    def _sample(self, logits: Tensor) -> list[SampledToken]:
+        log_probabilities = logits.log_softmax(-1)
+        processed = torch.stack(
+            [self._process(logits[index : index + 1].clone(), row)[0] for index, row in enumerate(self.active)]
         )
-        chosen = self._chosen(adjusted)
-        scores = plain.gather(1, chosen[:, None]).squeeze(1)
-        candidates = top_candidates(plain, self._sampling.candidates or 0)
-        found = zip(self.open, chosen.tolist(), scores.tolist(), candidates, strict=True)
-        return [SampledToken(*one) for one in found]
+        chosen = self._choose(processed)
+        scores = log_probabilities.gather(1, chosen[:, None]).squeeze(1)
+        candidates = top_candidates(log_probabilities, self._sampling.top_logprobs or 0)
+        rows = zip(self.active, chosen.tolist(), scores.tolist(), candidates, strict=True)
+        return [SampledToken(*row) for row in rows]
 
-    def _adjusted(self, logits: Tensor, row: int) -> Tensor:
-        """One row's logits (1, V) after the rules about all of its text, and those about what follows its prompt."""
+    def _process(self, logits: Tensor, row: int) -> Tensor:
+        """Apply the processors for the whole text and those for the tokens after the prompt to one row (1, V)."""
         text = torch.tensor([self._texts[row]], device=logits.device)
         sentence = torch.tensor([row], device=logits.device)
-        for rule in self._rules:
-            rule(logits, text, sentence)
-        for rule in self._bounds:
-            rule(logits, text[:, self._prompts[row] :], sentence)
+        for processor in self._text_processors:
+            processor(logits, text, sentence)
+        for processor in self._constraints:
+            processor(logits, text[:, self._prompt_lengths[row] :], sentence)
         return logits
 
-    def _chosen(self, logits: Tensor) -> Tensor:
-        """One token for each row (R,)."""
+    def _choose(self, logits: Tensor) -> Tensor:
+        """Return one token per row (R,)."""
         if self._sampling.greedy:
             return logits.argmax(-1)
-        left = filter_logits(logits / self._sampling.temperature, self._sampling)
-        draws = torch.stack([torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.open])
-        return sample_by_inverse_cdf(left.softmax(-1), draws.to(logits.device))
+        filtered = filter_logits(logits / self._sampling.temperature, self._sampling)
+        draws = torch.stack(
+            [torch.rand((), generator=self._generators[row], dtype=torch.double) for row in self.active]
+        )
+        return sample_by_inverse_cdf(filtered.softmax(-1), draws.to(logits.device))
 
 
-def top_candidates(log_probabilities: Tensor, most: int) -> list[tuple[Candidate, ...]]:
-    """For each row (R, V) so many of its most probable tokens, the first before the others."""
-    values, ids = log_probabilities.topk(min(most, log_probabilities.size(-1)), dim=-1)
+def top_candidates(log_probabilities: Tensor, count: int) -> list[tuple[Candidate, ...]]:
+    """Return the `count` most probable tokens of each row (R, V), most probable first."""
+    values, ids = log_probabilities.topk(min(count, log_probabilities.size(-1)), dim=-1)
     return [tuple(map(Candidate, *row)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
 
 
 def filter_logits(logits: Tensor, sampling: SamplingOptions) -> Tensor:
-    """Logits (R, V) with −∞ for every token that the filters leave out; the most probable one always stays."""
+    """Set logits (R, V) to −∞ outside of top-k, top-p and min-p; the most probable token always remains."""
     if sampling.top_k is not None and sampling.top_k < logits.size(-1):
-        least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < least, -math.inf)
+        threshold = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < threshold, -math.inf)
     if sampling.top_p is not None and sampling.top_p < 1:
         ranked, order = logits.sort(dim=-1, descending=True)
         probabilities = ranked.softmax(-1)
-        before = probabilities.cumsum(-1) - probabilities  # what the more probable ones have together
+        before = probabilities.cumsum(-1) - probabilities  # the total of the more probable tokens
         beyond = before >= sampling.top_p
-        beyond[:, 0] = False  # even where the share is too small for a float
-        out = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, beyond)
-        logits = logits.masked_fill(out, -math.inf)
+        beyond[:, 0] = False  # even if top_p underflows
+        removed = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, beyond)
+        logits = logits.masked_fill(removed, -math.inf)
     if sampling.min_p is not None:
-        least = logits.max(-1, keepdim=True).values + math.log(sampling.min_p)
-        logits = logits.masked_fill(logits < least, -math.inf)
+        threshold = logits.max(-1, keepdim=True).values + math.log(sampling.min_p)
+        logits = logits.masked_fill(logits < threshold, -math.inf)
     return logits
 
 
 def sample_by_inverse_cdf(probabilities: Tensor, draws: Tensor) -> Tensor:
-    """The token (R,) where the sum of probabilities (R, V) first passes a draw from [0, 1).
+    """Return the token (R,) at which the cumulative sum of probabilities (R, V) first exceeds a draw from [0, 1).
 
     >>> sample_by_inverse_cdf(torch.tensor([[0.2, 0.0, 0.8]]), torch.tensor([0.2]))
     tensor([2])
     """
     sums = probabilities.double().cumsum(-1)
-    found = torch.searchsorted(sums, (draws.double() * sums[:, -1])[:, None], right=True).squeeze(1)
-    last = probabilities.size(-1) - 1 - probabilities.flip(-1).gt(0).int().argmax(-1)  # rounding must not pass it
-    return torch.minimum(found, last)
+    tokens = torch.searchsorted(sums, (draws.double() * sums[:, -1])[:, None], right=True).squeeze(1)
+    last = probabilities.size(-1) - 1 - probabilities.flip(-1).gt(0).int().argmax(-1)  # guards against rounding
+    return torch.minimum(tokens, last)
 
 
 def repetition_processors(sampling: SamplingOptions) -> list[LogitsProcessor]:
-    """The rules about the whole text, the prompt included."""
-    rules: list[LogitsProcessor] = []
+    """Return the processors that consider the whole text, prompt included."""
+    processors: list[LogitsProcessor] = []
     if sampling.repetition_penalty != 1:
-        rules.append(RepetitionPenalty(sampling.repetition_penalty))
-    if sampling.no_repeat is not None:
-        rules.append(NoRepeatNgram(sampling.no_repeat))
-    return rules
+        processors.append(RepetitionPenalty(sampling.repetition_penalty))
+    if sampling.no_repeat_ngram is not None:
+        processors.append(NoRepeatNgram(sampling.no_repeat_ngram))
+    return processors

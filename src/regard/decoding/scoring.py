@@ -1,4 +1,4 @@
-"""How probable a network finds given texts: all of their tokens in one pass, as in training.
+"""Log-probabilities of given tokens: one forward pass per batch with teacher forcing, as in training.
 
 B texts · T target length · V vocabulary
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from regard.config import SpecialTokensConfig
 from regard.data.batching import BatchSampler
@@ -19,8 +20,8 @@ from regard.decoding.results import ScoredToken
 from regard.decoding.sampling import top_candidates
 from regard.models.network import Network
 
-SCORING_BATCH_TOKENS = 2048  # in a batch
-LOGITS_CHUNK = 256  # whose logits are held at a time
+SCORING_BATCH_TOKENS = 2048
+LOGITS_CHUNK = 256  # positions whose logits are in memory at a time
 Ids = Sequence[int]
 
 
@@ -29,81 +30,96 @@ def pair_log_probabilities(
     sources: Sequence[Ids],
     targets: Sequence[Ids],
     tokens: SpecialTokensConfig,
-    facts: Sequence[TokenFeatures] = (),
+    features: Sequence[TokenFeatures] = (),
 ) -> list[list[float]]:
-    """The log-probability of each token of each target, its end last, given its source, and facts from its parse."""
+    """Return the log-probability of each token of each target, end token last, given its source.
+
+    Args:
+        networks: One network, or the networks of an ensemble.
+        sources: The ids of each source, without its end token.
+        targets: The ids of each target, without its end token.
+        tokens: Special tokens.
+        features: Features of the source tokens, for networks that need parses.
+    """
     rows = [
         (np.array(source, np.int64), np.array(target, np.int64))
         for source, target in zip(sources, targets, strict=True)
     ]
     lengths = np.array([[len(source) + 1 for source, _ in rows], [len(target) + 1 for _, target in rows]])
-    found: list[list[float]] = [[] for _ in rows]
+    results: list[list[float]] = [[] for _ in rows]
     for examples in _batches(lengths):
-        known = [facts[n] for n in examples] if facts else []
-        batch = pair_batch_from_ids([rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens, known)
-        source, source_real, target, target_real, predicted = (
+        batch_features = [features[n] for n in examples] if features else []
+        batch = pair_batch_from_ids(
+            [rows[n][0] for n in examples], [rows[n][1] for n in examples], tokens, batch_features
+        )
+        source, source_mask, target, target_mask, labels = (
             torch.from_numpy(array)
             for array in (batch.source, batch.source_mask, batch.target, batch.target_mask, batch.labels)
         )
-        source_facts = {name: torch.from_numpy(fact) for name, fact in batch.source_features.items()}
-        scores = _scores(networks, target, target_real, predicted, source, source_real, source_facts)
-        for n, values, real in zip(examples, scores, target_real, strict=True):
-            found[n] = values[real].tolist()
-    return found
+        source_features = {name: torch.from_numpy(values) for name, values in batch.source_features.items()}
+        scores = _label_log_probabilities(networks, target, target_mask, labels, source, source_mask, source_features)
+        for n, values, mask in zip(examples, scores, target_mask, strict=True):
+            results[n] = values[mask].tolist()
+    return results
 
 
 def text_log_probabilities(
     networks: Sequence[Network], texts: Sequence[Ids], tokens: SpecialTokensConfig, window: int | None = None
 ) -> list[list[float]]:
-    """The log-probability of each token of each text, given those before it; each comes with its start and its end.
+    """Return the log-probability of each token of each text, end token last, given the tokens before it.
 
-    A text longer than the network's window is read in windows that overlap by half: a token has at least half a window
-    before it.
+    A text longer than the window is scored in windows that overlap by half, so that every token has at least half a
+    window of context.
     """
     rows = [np.array([tokens.start, *text, tokens.end], np.int64) for text in texts]
     spans = [(n, *span) for n, row in enumerate(rows) for span in _windows(len(row) - 1, window)]
-    found: list[list[float]] = [[] for _ in rows]
+    results: list[list[float]] = [[] for _ in rows]
     scores: list[list[float]] = [[] for _ in spans]
     for examples in _batches(np.array([[end - start for _, start, _, end in spans]])):
-        read = [rows[n][start:end] for n, start, _, end in (spans[k] for k in examples)]
-        follows = [rows[n][start + 1 : end + 1] for n, start, _, end in (spans[k] for k in examples)]
-        target, target_real = (torch.from_numpy(array) for array in pad_sequences(read, pad_id=tokens.pad))
-        predicted = torch.from_numpy(pad_sequences(follows, pad_id=tokens.pad)[0])
-        values = _scores(networks, target, target_real, predicted)
-        for k, row, kept in zip(examples, values, target_real, strict=True):
-            scores[k] = row[kept].tolist()
-    for (n, start, counted, _), values_of in zip(spans, scores, strict=True):
-        found[n] += values_of[counted - start :]
-    return found
+        inputs = [rows[n][start:end] for n, start, _, end in (spans[k] for k in examples)]
+        next_tokens = [rows[n][start + 1 : end + 1] for n, start, _, end in (spans[k] for k in examples)]
+        target, target_mask = (torch.from_numpy(array) for array in pad_sequences(inputs, pad_id=tokens.pad))
+        labels = torch.from_numpy(pad_sequences(next_tokens, pad_id=tokens.pad)[0])
+        values = _label_log_probabilities(networks, target, target_mask, labels)
+        for k, row, mask in zip(examples, values, target_mask, strict=True):
+            scores[k] = row[mask].tolist()
+    for (n, start, first_scored, _), window_scores in zip(spans, scores, strict=True):
+        results[n] += window_scores[first_scored - start :]
+    return results
 
 
 @torch.inference_mode()
 def score_tokens(
-    networks: Sequence[Network], text: Ids, tokens: SpecialTokensConfig, most: int, window: int | None = None
+    networks: Sequence[Network],
+    text: Ids,
+    tokens: SpecialTokensConfig,
+    top_logprobs: int,
+    window: int | None = None,
 ) -> list[ScoredToken]:
-    """Each token of a text but its first: how probable it is after those before it, and so many that are most so.
+    """Score each token of a text but its first, with the most probable tokens at its position.
 
-    As in writing, only what is text can be probable. A long text is read in windows, as in `score_texts`.
+    As in generation, padding and start tokens have no probability. A long text is scored in windows, as in
+    `text_log_probabilities`.
     """
-    found: list[ScoredToken] = []
-    device, never = next(networks[0].parameters()).device, suppress_special_tokens(tokens)
-    for start, counted, end in _windows(len(text) - 1, window) if len(text) > 1 else ():
-        read = torch.tensor([text[start:end]], device=device)
-        hidden = [network.decode(read)[0, counted - start :] for network in networks]  # (T, C)
-        for first in range(counted, end, LOGITS_CHUNK):
-            place = slice(first - counted, min(first + LOGITS_CHUNK, end) - counted)
-            logits = [network.logits(states[place]).float() for network, states in zip(networks, hidden, strict=True)]
-            for one in logits:
-                never(one, read, read)
-            scores = torch.stack([one.log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
-            for n, (row, best) in enumerate(zip(scores, top_candidates(scores, most), strict=True)):
+    scored: list[ScoredToken] = []
+    device, suppress = next(networks[0].parameters()).device, suppress_special_tokens(tokens)
+    for start, first_scored, end in _windows(len(text) - 1, window) if len(text) > 1 else ():
+        ids = torch.tensor([text[start:end]], device=device)
+        hidden = [network.decode(ids)[0, first_scored - start :] for network in networks]  # (T, C)
+        for first in range(first_scored, end, LOGITS_CHUNK):
+            chunk = slice(first - first_scored, min(first + LOGITS_CHUNK, end) - first_scored)
+            logits = [network.logits(states[chunk]).float() for network, states in zip(networks, hidden, strict=True)]
+            for network_logits in logits:
+                suppress(network_logits, ids, ids)
+            scores = torch.stack([row.log_softmax(-1) for row in logits]).logsumexp(0) - math.log(len(logits))
+            for n, (row, best) in enumerate(zip(scores, top_candidates(scores, top_logprobs), strict=True)):
                 token = text[first + n + 1]
-                found.append(ScoredToken(token, float(row[token]), best))
-    return found
+                scored.append(ScoredToken(token, float(row[token]), best))
+    return scored
 
 
 def _windows(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
-    """Where each window starts, from where on its tokens count, and where it ends.
+    """Yield the start of each window, its first position that is scored, and its end.
 
     >>> list(_windows(10, 6))
     [(0, 0, 6), (3, 6, 9), (4, 9, 10)]
@@ -111,11 +127,11 @@ def _windows(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
     if window is None or length <= window:
         yield 0, 0, length
         return
-    counted = 0
-    while counted < length:
-        end = window if counted == 0 else min(counted + max(1, window // 2), length)
-        yield end - window if counted else 0, counted, end
-        counted = end
+    scored = 0
+    while scored < length:
+        end = window if scored == 0 else min(scored + max(1, window // 2), length)
+        yield end - window if scored else 0, scored, end
+        scored = end
 
 
 def _batches(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -124,27 +140,27 @@ def _batches(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 @torch.inference_mode()
-def _scores(
+def _label_log_probabilities(
     networks: Sequence[Network],
-    target: torch.Tensor,
-    target_real: torch.Tensor,
-    predicted: torch.Tensor,
-    source: torch.Tensor | None = None,
-    source_real: torch.Tensor | None = None,
-    source_facts: Mapping[str, torch.Tensor] | None = None,
-) -> torch.Tensor:
-    """The log-probability (B, T) of what is to be predicted."""
-    found = []
+    target: Tensor,
+    target_mask: Tensor,
+    labels: Tensor,
+    source: Tensor | None = None,
+    source_mask: Tensor | None = None,
+    source_features: Mapping[str, Tensor] | None = None,
+) -> Tensor:
+    """Return the log-probabilities of the labels (B, T)."""
+    results = []
     for network in networks:
         device = next(network.parameters()).device
         memory = None
         if source is not None:
-            real = None if source_real is None else source_real.to(device)
-            facts = {name: fact.to(device) for name, fact in (source_facts or {}).items()}
-            memory = network.encode(source.to(device), real, facts)
-        hidden = network.decode(target.to(device), memory, mask=target_real.to(device))
-        logits = network.logits(hidden).float().log_softmax(-1)  # (B, T, V)
-        found.append(logits.gather(-1, predicted.to(device)[..., None]).squeeze(-1).cpu())
-    if len(found) == 1:
-        return found[0]
-    return torch.stack(found).logsumexp(0) - math.log(len(found))
+            mask = None if source_mask is None else source_mask.to(device)
+            features = {name: values.to(device) for name, values in (source_features or {}).items()}
+            memory = network.encode(source.to(device), mask, features)
+        hidden = network.decode(target.to(device), memory, mask=target_mask.to(device))
+        log_probabilities = network.logits(hidden).float().log_softmax(-1)  # (B, T, V)
+        results.append(log_probabilities.gather(-1, labels.to(device)[..., None]).squeeze(-1).cpu())
+    if len(results) == 1:
+        return results[0]
+    return torch.stack(results).logsumexp(0) - math.log(len(results))

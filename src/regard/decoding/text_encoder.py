@@ -1,6 +1,6 @@
-"""Texts in, what an encoder makes of them out: framed as in training, in batches of about equal length.
+"""Text encoders: tokenize texts as in training, encode them in batches of similar length, and pool them to vectors.
 
-B texts of a batch · S tokens · C model width · L labels
+B texts of a batch · N texts · S tokens · C model width
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,122 +11,117 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.config import ClassHeadConfig, Config, EncoderConfig, EncoderOnlyConfig, TagHeadConfig
+from regard.config import Config, EncoderOnlyConfig
 from regard.data.batching import BatchSampler
 from regard.data.encoder_inputs import EncoderInput, InputTemplate, make_encoder_batch, words_with_spaces
 from regard.data.tokenizer import Tokenizer
+from regard.decoding.results import Embeddings
 from regard.errors import ConfigError
 from regard.models.network import EncoderNetwork, Memory, Network
 from regard.nn import DensePooling, FirstTokenPooling, MeanPooling
 
-TextOrPair = str | tuple[str, str]  # one text, or a pair of them
-ENCODER_BATCH_TOKENS = 4096  # in a batch
+TextOrPair = str | tuple[str, str]
+"""A text, or a pair of texts."""
+Pooling = Literal["mean", "first", "first-dense"]
+POOLINGS: tuple[Pooling, ...] = ("mean", "first", "first-dense")
+ENCODER_BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """An encoder with its tokenizer."""
+    """An encoder network with its tokenizer."""
 
     network: EncoderNetwork
     config: Config
     tokenizer: Tokenizer
-    most: int | None = None  # tokens of a text that are read, where that is fewer than the network can
+    max_tokens: int | None = None
+    """Truncate texts to this many tokens, if it is fewer than the network's maximum length."""
 
     @classmethod
-    def of(cls, network: Network, config: Config, tokenizer: Tokenizer, who: str) -> "TextEncoder":
-        """The reader of a network, which must be an encoder; `who` it is, for the complaint."""
+    def for_network(cls, network: Network, config: Config, tokenizer: Tokenizer, name: str) -> "TextEncoder":
+        """Create the text encoder of a network; raise ConfigError for the model `name` if it is not an encoder."""
         if not isinstance(network, EncoderNetwork):
             raise ConfigError(
-                f"{who}: is of the kind {config.model.family}, which gives no vectors and no labels for texts; "
-                "give an encoder, as regard train masked, elmo, classify and tag make them."
+                f"{name}: is a model of type {config.model.family}, which does not encode texts as vectors or labels; "
+                "use an encoder, as trained with regard train masked, elmo, classify or tag."
             )
         return cls(network, config, tokenizer)
 
     @property
-    def frame(self) -> InputTemplate:
-        """What stands around texts, and how many tokens the network reads."""
-        bounds = [bound for bound in (self.config.model.max_length, self.most) if bound is not None]
-        return InputTemplate.for_model(self.config.tokens, min(bounds, default=None))
+    def template(self) -> InputTemplate:
+        """The special tokens around texts, and the maximum number of tokens."""
+        limits = [limit for limit in (self.config.model.max_length, self.max_tokens) if limit is not None]
+        return InputTemplate.for_model(self.config.tokens, min(limits, default=None))
 
-    def framed(self, texts: Sequence[TextOrPair]) -> list[EncoderInput]:
-        """Texts as the network reads them; those that are longer than it can read are cut."""
+    def tokenize(self, texts: Sequence[TextOrPair]) -> list[EncoderInput]:
+        """Return the network's input for each text; texts that are too long are truncated."""
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         firsts = self.tokenizer.encode_batch([first for first, _ in pairs])
         seconds = iter(self.tokenizer.encode_batch([second for _, second in pairs if second is not None]))
         return [
-            self.frame.wrap(first, None if second is None else next(seconds))
+            self.template.wrap(first, None if second is None else next(seconds))
             for first, (_, second) in zip(firsts, pairs, strict=True)
         ]
 
-    def divided(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], list[int]]]]:
-        """The words of each sentence as rows of ids, each with the places where words begin."""
-        pieces = iter(self.tokenizer.encode_batch([text for words in sentences for text in words_with_spaces(words)]))
+    def tokenize_words(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], list[int]]]]:
+        """Yield the inputs of each sentence: token ids, and the positions where words begin.
+
+        A sentence that is too long has several inputs.
+        """
+        words_ids = iter(
+            self.tokenizer.encode_batch([text for words in sentences for text in words_with_spaces(words)])
+        )
         for words in sentences:
-            yield list(self.frame.wrap_words([next(pieces) for _ in words], self.config.tokens.unknown))
+            yield list(self.template.wrap_words([next(words_ids) for _ in words], self.config.tokens.unknown))
 
     @torch.no_grad()
-    def read(self, rows: Sequence[EncoderInput]) -> Iterator[tuple[NDArray[np.int64], Memory]]:
-        """What the network makes of framed rows: the numbers of some of them, and their memory, batch by batch."""
-        if not rows:
+    def encode(self, inputs: Sequence[EncoderInput]) -> Iterator[tuple[NDArray[np.int64], Memory]]:
+        """Yield, batch by batch, the indices of the inputs in the batch and their encoded states."""
+        if not inputs:
             return
-        lengths = np.array([[len(row.ids) for row in rows]])
+        lengths = np.array([[len(row.ids) for row in inputs]])
         device = next(self.network.parameters()).device
         segments = self.config.model.segments if isinstance(self.config.model, EncoderOnlyConfig) else 0
-        for some in BatchSampler(lengths, ENCODER_BATCH_TOKENS).epoch(0):
-            ids = [np.array(rows[n].ids, np.int64) for n in some]
-            batch = make_encoder_batch(ids, [rows[n].second_length for n in some], self.config.tokens.pad)
-            facts = {"segment_ids": torch.from_numpy(batch.segment_ids).to(device)} if segments > 1 else None
-            tokens, real = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.mask))
-            yield some, self.network.encode(tokens, real, facts)
-
-
-def labels_of_head(reader: TextEncoder, head: type[ClassHeadConfig] | type[TagHeadConfig], who: str) -> tuple[str, ...]:
-    """The labels of a network that has such a head; a complaint where it has another, or none."""
-    model = reader.config.model
-    found = model.head if isinstance(model, EncoderConfig) else None
-    if isinstance(found, head):
-        return found.labels
-    wanted, command = ("texts", "classify") if head is ClassHeadConfig else ("words", "tag")
-    has = f"its head is for {found.kind}" if found is not None and found.kind != "none" else "it has no head"
-    raise ConfigError(f"{who}: cannot label {wanted}, because {has}; train one with regard train {command}.")
-
-
-Pooling = Literal["mean", "first", "first-dense"]
-POOLINGS: tuple[Pooling, ...] = ("mean", "first", "first-dense")
-
-
-@dataclass(frozen=True)
-class Embeddings:
-    """One vector a text, and how many texts were longer than the network can read."""
-
-    vectors: NDArray[np.float32]  # (N, C)
-    cut: int
+        for indices in BatchSampler(lengths, ENCODER_BATCH_TOKENS).epoch(0):
+            rows = [np.array(inputs[n].ids, np.int64) for n in indices]
+            batch = make_encoder_batch(rows, [inputs[n].second_length for n in indices], self.config.tokens.pad)
+            features = {"segment_ids": torch.from_numpy(batch.segment_ids).to(device)} if segments > 1 else None
+            ids, mask = (torch.from_numpy(array).to(device) for array in (batch.ids, batch.mask))
+            yield indices, self.network.encode(ids, mask, features)
 
 
 def embed(
-    reader: TextEncoder, texts: Sequence[TextOrPair], pooling: Pooling | None = None, *, normalise: bool = False
+    encoder: TextEncoder, texts: Sequence[TextOrPair], pooling: Pooling | None = None, *, normalize: bool = False
 ) -> Embeddings:
-    """The vectors of texts, pooled as the model was made to, or in another way; with `normalise`, of length 1."""
-    rows = reader.framed(texts)
-    return Embeddings(embed_framed(reader, rows, pooling, normalise=normalise), sum(row.truncated for row in rows))
+    """Return one vector per text.
+
+    Args:
+        encoder: A text encoder.
+        texts: Texts, or pairs of texts.
+        pooling: How token vectors become a text vector; None: as the model was trained.
+        normalize: Scale vectors to length 1.
+    """
+    inputs = encoder.tokenize(texts)
+    vectors = embed_inputs(encoder, inputs, pooling, normalize=normalize)
+    return Embeddings(vectors, sum(row.truncated for row in inputs))
 
 
 @torch.no_grad()
-def embed_framed(
-    reader: TextEncoder, rows: Sequence[EncoderInput], pooling: Pooling | None = None, *, normalise: bool = False
+def embed_inputs(
+    encoder: TextEncoder, inputs: Sequence[EncoderInput], pooling: Pooling | None = None, *, normalize: bool = False
 ) -> NDArray[np.float32]:
-    """The same for texts that are framed already (N, C)."""
-    pool = _pooling(reader, pooling)
-    vectors = np.zeros((len(rows), reader.config.model.width), np.float32)
-    for some, memory in reader.read(rows):
-        vectors[some] = pool(memory.states, memory.mask).float().cpu().numpy()
-    if normalise:
+    """Return one vector per tokenized text (N, C); see `embed`."""
+    pool = _pooling_module(encoder, pooling)
+    vectors = np.zeros((len(inputs), encoder.config.model.width), np.float32)
+    for indices, memory in encoder.encode(inputs):
+        vectors[indices] = pool(memory.states, memory.mask).float().cpu().numpy()
+    if normalize:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return vectors
 
 
-def _pooling(reader: TextEncoder, asked: Pooling | None) -> torch.nn.Module:
-    own = reader.network.pooling
-    if asked == "first-dense" and not isinstance(own, DensePooling):
-        raise ConfigError("--pooling first-dense: this model has learned no dense layer for it; use mean or first.")
-    return {"mean": MeanPooling(), "first": FirstTokenPooling(), "first-dense": own, None: own}[asked]
+def _pooling_module(encoder: TextEncoder, pooling: Pooling | None) -> torch.nn.Module:
+    own = encoder.network.pooling
+    if pooling == "first-dense" and not isinstance(own, DensePooling):
+        raise ConfigError("--pooling first-dense: this model was trained without a dense layer; use mean or first.")
+    return {"mean": MeanPooling(), "first": FirstTokenPooling(), "first-dense": own, None: own}[pooling]

@@ -1,4 +1,4 @@
-"""From text to text: split, tokenise, search, and put together again. Knows no torch: that is the engine's business."""
+"""Translation of text: split into sentences, tokenize, search, detokenize and join. Torch-free."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ from regard.decoding.results import Alternative, Hypothesis, TranslatedSentence,
 from regard.errors import ConfigError
 
 
-def check_parses(model: NetworkConfig, *, given: bool) -> None:
-    """Complain where a network reads parses and none are given, or the other way round."""
-    if model.needs_parses and not given:
+def check_parses(model: NetworkConfig, *, has_parses: bool) -> None:
+    """Raise ConfigError if a network needs parses and there are none, or the other way round."""
+    if model.needs_parses and not has_parses:
         raise ConfigError(
-            "the model has syntax positions and reads a parse with every sentence; "
-            "give them as CoNLL-U with --parses (in Python, parses=…)."
+            "the model has syntax positions and needs a parse of every sentence; "
+            "pass them as CoNLL-U with --parses (in Python, parses=…)."
         )
-    if given and not model.needs_parses:
-        raise ConfigError("the model has no syntax positions and reads no parses; leave --parses out.")
+    if has_parses and not model.needs_parses:
+        raise ConfigError("the model has no syntax positions and uses no parses; remove --parses.")
 
 
 class Translator:
-    """Translates lines with an engine, and the tokenizers of both languages, which may be the same."""
+    """Translates lines with an engine and the tokenizers of both languages, which may be the same."""
 
     def __init__(self, engine: Engine, config: Config, source: Tokenizer, target: Tokenizer) -> None:
         self.engine = engine
@@ -34,49 +34,56 @@ class Translator:
         self._target = target
 
     def translate(
-        self, lines: Sequence[str], wish: TranslationOptions, parses: Sequence[Parse | None] | None = None
+        self, lines: Sequence[str], options: TranslationOptions, parses: Sequence[Parse | None] | None = None
     ) -> list[Translation]:
-        """The translations of lines, one for one; of an empty line, nothing.
+        """Return one translation per line; that of an empty line is empty.
 
-        A network that reads parses is given one for each line, which is then translated whole: a tree cannot be taken
-        apart at a comma. A line without one, because it is empty or was skipped, has no translation.
+        A network that needs parses receives one per line. Such lines are not split, since a tree cannot be split at a
+        comma; lines without a parse, which are empty or were skipped, have an empty translation.
         """
-        check_parses(self.config.model, given=parses is not None)
-        plans = self._plans(lines, wish) if parses is None else self._parsed_plans(lines, parses)
-        parts = [part for plan in plans for part in plan.parts]
-        search = self._search(wish)
-        task = SearchRequest(
+        check_parses(self.config.model, has_parses=parses is not None)
+        encoded = self._encode(lines, options) if parses is None else self._encode_parsed(lines, parses)
+        parts = [part for line in encoded for part in line.parts]
+        search = self._search_options(options)
+        constraints = search.constraints
+        request = SearchRequest(
             [part.ids for part in parts],
             search,
-            self._prefixes(plans, wish),
-            wish.scored,
-            (wish.watched and self.config.model.has_alignment) or wish.copy_unknown,
-            self._target.token_strings() if search.bounds.words else (),
-            [part.facts for part in parts if part.facts is not None],
+            self._prefixes(encoded, options),
+            options.token_scores,
+            (options.attention and self.config.model.has_alignment) or options.copy_unknown,
+            self._target.token_strings() if constraints.suppressed_words or constraints.logits_processors else (),
+            [part.features for part in parts if part.features is not None],
         )
-        found = iter(self.engine.search(task))
-        return [self._assemble(plan, found, wish) for plan in plans]
+        hypotheses = iter(self.engine.search(request))
+        return [self._assemble(line, hypotheses, options) for line in encoded]
 
-    def _plans(self, lines: Sequence[str], wish: TranslationOptions) -> "list[_Plan]":
-        """Each line's sentences, all of them tokenised at once."""
-        split = [split_sentences(line) if wish.split else [line.strip()] if line.strip() else [] for line in lines]
+    def _encode(self, lines: Sequence[str], options: TranslationOptions) -> "list[_EncodedLine]":
+        """Split lines into sentences, and tokenize all of them at once."""
+        if options.split_sentences:
+            split = [split_sentences(line) for line in lines]
+        else:
+            split = [[line.strip()] if line.strip() else [] for line in lines]
         ids = iter(self._source.encode_batch([sentence for sentences in split for sentence in sentences]))
-        return [self._plan(line, sentences, ids, wish) for line, sentences in zip(lines, split, strict=True)]
+        return [self._encode_line(line, sentences, ids, options) for line, sentences in zip(lines, split, strict=True)]
 
-    def _plan(self, line: str, sentences: list[str], encoded: Iterator[list[int]], wish: TranslationOptions) -> "_Plan":
-        longest = min(wish.longest, (self.config.model.max_length or wish.longest + 1) - 1)
-        parts, pieces = list[_Part](), 0
+    def _encode_line(
+        self, line: str, sentences: list[str], encoded: Iterator[list[int]], options: TranslationOptions
+    ) -> "_EncodedLine":
+        limit = options.max_source_tokens
+        max_tokens = min(limit, (self.config.model.max_length or limit + 1) - 1)
+        parts, split_parts = list[_Part](), 0
         for sentence in sentences:
             ids = next(encoded)
-            if len(ids) <= longest:
+            if len(ids) <= max_tokens:
                 parts.append(_Part(sentence, ids))
                 continue
-            several = split_to_fit(sentence, longest, self._source.encode)
-            pieces += len(several)
-            parts += [_Part(piece, ids) for piece, ids in several]
-        return _Plan(line, parts, pieces)
+            pieces = split_to_fit(sentence, max_tokens, self._source.encode)
+            split_parts += len(pieces)
+            parts += [_Part(text, ids) for text, ids in pieces]
+        return _EncodedLine(line, parts, split_parts)
 
-    def _parsed_plans(self, lines: Sequence[str], parses: Sequence[Parse | None]) -> "list[_Plan]":
+    def _encode_parsed(self, lines: Sequence[str], parses: Sequence[Parse | None]) -> "list[_EncodedLine]":
         texts = [line.strip() for line, parse in zip(lines, parses, strict=True) if parse is not None]
         encoded = iter(zip(texts, self._source.encode_with_offsets(texts), strict=True))
 
@@ -85,79 +92,86 @@ class Translator:
             return _Part(text, ids, token_features(parse, offsets))
 
         return [
-            _Plan(line, [] if parse is None else [part(parse)], 0) for line, parse in zip(lines, parses, strict=True)
+            _EncodedLine(line, [] if parse is None else [part(parse)], 0)
+            for line, parse in zip(lines, parses, strict=True)
         ]
 
-    def _search(self, wish: TranslationOptions) -> SearchOptions:
-        """What the engine is asked for; of several hypotheses some may turn out to be the same text."""
-        bounds = wish.search.bounds
-        spare = wish.search.width if wish.search.hypotheses > 1 else 0
-        return replace(wish.search, bounds=replace(bounds, words=(*bounds.words, *wish.forbidden)), spare=spare)
+    def _search_options(self, options: TranslationOptions) -> SearchOptions:
+        """Add the suppressed words, and spare hypotheses where several that are found may have the same text."""
+        search, constraints = options.search, options.search.constraints
+        words = (*constraints.suppressed_words, *options.suppress)
+        spare = search.beam if search.n_best > 1 else 0
+        return replace(search, constraints=replace(constraints, suppressed_words=words), spare=spare)
 
-    def _prefixes(self, plans: "Sequence[_Plan]", wish: TranslationOptions) -> list[list[int]] | None:
-        """A prefix is that of a line, and so of its first part."""
-        if not wish.prefix:
+    def _prefixes(self, lines: "Sequence[_EncodedLine]", options: TranslationOptions) -> list[list[int]] | None:
+        """Return the prefix of each part; only the first part of a line has one."""
+        if not options.prefix:
             return None
-        prefix = self._target.encode(wish.prefix)
-        return [prefix if n == 0 else [] for plan in plans for n in range(len(plan.parts))]
+        prefix = self._target.encode(options.prefix)
+        return [prefix if n == 0 else [] for line in lines for n in range(len(line.parts))]
 
-    def _assemble(self, plan: "_Plan", found: Iterator[list[Hypothesis]], wish: TranslationOptions) -> Translation:
+    def _assemble(
+        self, line: "_EncodedLine", hypotheses: Iterator[list[Hypothesis]], options: TranslationOptions
+    ) -> Translation:
         sentences = [
             TranslatedSentence(
                 part.text,
                 self._source.ids_to_tokens(part.ids),
-                self._alternatives(hypotheses, part, wish),
+                self._alternatives(part_hypotheses, part, options),
             )
-            for part, hypotheses in zip(plan.parts, found, strict=False)
+            for part, part_hypotheses in zip(line.parts, hypotheses, strict=False)
         ]
         text = join_sentences([sentence.alternatives[0].text for sentence in sentences])
-        return Translation(plan.line, text, sentences, plan.pieces)
+        return Translation(line.text, text, sentences, line.split_parts)
 
-    def _alternatives(self, found: Sequence[Hypothesis], part: "_Part", wish: TranslationOptions) -> list[Alternative]:
-        """As many as were asked for, the best first; of those that are the same text in other tokens, only the best.
+    def _alternatives(
+        self, hypotheses: Sequence[Hypothesis], part: "_Part", options: TranslationOptions
+    ) -> list[Alternative]:
+        """Return the n best texts; of hypotheses with the same text, only the best.
 
-        Spare hypotheses fill up. Where there are too few of them there are fewer alternatives: to find more, the search
-        would have to be wider.
+        Spare hypotheses replace duplicates. There can be fewer than n: finding more would need a larger beam.
         """
-        different: dict[str, Alternative] = {}
-        for hypothesis in found:
-            if len(different) < wish.search.hypotheses:
-                one = self._alternative(hypothesis, part, wish)
-                different.setdefault(one.text, one)
-        return list(different.values())
+        by_text: dict[str, Alternative] = {}
+        for hypothesis in hypotheses:
+            if len(by_text) < options.search.n_best:
+                alternative = self._alternative(hypothesis, part, options)
+                by_text.setdefault(alternative.text, alternative)
+        return list(by_text.values())
 
-    def _alternative(self, found: Hypothesis, part: "_Part", wish: TranslationOptions) -> Alternative:
-        tokens = self._target.ids_to_tokens(found.ids)
-        unknown = self.config.tokens.unknown
-        if wish.copy_unknown and found.attention is not None and unknown in found.ids:
+    def _alternative(self, hypothesis: Hypothesis, part: "_Part", options: TranslationOptions) -> Alternative:
+        tokens = self._target.ids_to_tokens(hypothesis.ids)
+        unknown, attention = self.config.tokens.unknown, hypothesis.attention
+        if options.copy_unknown and attention is not None and unknown in hypothesis.ids:
             words = self._source.token_texts(part.text)
             tokens = [
-                words[max(range(len(words)), key=row.__getitem__)] if number == unknown and words else token
-                for number, token, row in zip(found.ids, tokens, found.attention, strict=False)
+                words[max(range(len(words)), key=row.__getitem__)] if token_id == unknown and words else token
+                for token_id, token, row in zip(hypothesis.ids, tokens, attention, strict=False)
             ]
             text = self._target.decode_tokens(tokens)
         else:
-            text = self._target.decode(found.ids)
+            text = self._target.decode(hypothesis.ids)
         return Alternative(
             text,
             tokens,
-            found.score,
-            found.log_probability,
-            found.ended,
-            found.token_scores,
-            [row[: len(part.ids)] for row in found.attention] if wish.watched and found.attention is not None else None,
+            hypothesis.score,
+            hypothesis.log_probability,
+            hypothesis.ended,
+            hypothesis.token_scores,
+            [row[: len(part.ids)] for row in attention] if options.attention and attention is not None else None,
         )
 
 
 @dataclass(frozen=True)
 class _Part:
+    """A sentence, or a part of a sentence that was too long."""
+
     text: str
     ids: list[int]
-    facts: TokenFeatures | None = None  # where there is a parse
+    features: TokenFeatures | None = None  # from its parse
 
 
 @dataclass(frozen=True)
-class _Plan:
-    line: str
+class _EncodedLine:
+    text: str
     parts: list[_Part]
-    pieces: int
+    split_parts: int

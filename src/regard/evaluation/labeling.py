@@ -10,8 +10,8 @@ from regard.config import ClassHeadConfig, TagHeadConfig
 from regard.data.examples import LabeledExample, TaggedExample
 from regard.data.lines import InvalidLines
 from regard.data.store import chunked
-from regard.decoding.labeling import label_probabilities, tag_probabilities
-from regard.decoding.text_encoder import TextEncoder, labels_of_head
+from regard.decoding.labeling import label_probabilities, labels_of_head, tag_probabilities
+from regard.decoding.text_encoder import TextEncoder
 from regard.errors import DataError
 from regard.evaluation.label_metrics import LabelScores, class_scores, confusion_matrix, tag_scores
 from regard.evaluation.scoring import ProgressCallback

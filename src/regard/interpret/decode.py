@@ -15,7 +15,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.engines.engine import SearchRequest
 from regard.decoding.engines.pytorch import TorchEngine
 from regard.decoding.generator import prompt_ids
-from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
+from regard.decoding.options import GenerationOptions, SamplingOptions, TranslationOptions
 from regard.decoding.results import Hypothesis
 from regard.decoding.sampling import Sampler
 from regard.errors import ConfigError, InputError
@@ -93,19 +93,19 @@ def _translate(
             features=features_with_end,
         )
     search = options.search
-    if search.width > MAX_TREE_BEAM:
+    if search.beam > MAX_TREE_BEAM:
         raise InputError(
-            f"A beam of {search.width} is too large for a search tree; use a beam of {MAX_TREE_BEAM} or less."
+            f"A beam of {search.beam} is too large for a search tree; use a beam of {MAX_TREE_BEAM} or less."
         )
-    suppressed = (*search.bounds.words, *options.forbidden)
-    search = replace(search, bounds=replace(search.bounds, words=suppressed))
+    suppressed = (*search.constraints.suppressed_words, *options.suppress)
+    search = replace(search, constraints=replace(search.constraints, suppressed_words=suppressed))
     tree = SearchTree(search)
     request = SearchRequest(
         [ids],
         search,
         [model.target_tokenizer.encode(options.prefix)] if options.prefix else None,
-        spelling=model.target_tokenizer.token_strings() if suppressed else (),
-        facts=[features] if features else (),
+        token_texts=model.target_tokenizer.token_strings() if suppressed else (),
+        features=[features] if features else (),
     )
     hypothesis = TorchEngine([model.network], model.config, observer=tree).search(request)[0][0]
     tree = tree.close() if len(tree.nodes) > 1 else greedy_tree(hypothesis, special.end, search)
@@ -125,22 +125,21 @@ def _generate(model: TracedModel, text: str, options: GenerationOptions | None, 
     remaining = _max_tokens(model) - len(prompt) + 1
     if remaining < 1:
         _check_length(model, [*prompt, 0], "text")
-    max_length = min(sampling.bounds.longest or DEFAULT_LENGTH, remaining)
-    bounds = OutputConstraints(
-        min(sampling.bounds.shortest, max_length), max_length, sampling.bounds.forbidden, sampling.bounds.words
-    )
+    max_length = min(sampling.constraints.max_length or DEFAULT_LENGTH, remaining)
+    min_length = min(sampling.constraints.min_length, max_length)
+    constraints = replace(sampling.constraints, min_length=min_length, max_length=max_length)
     sampler = Sampler(
         [model.network],
         [prompt],
         [0],
         config.tokens,
-        replace(sampling, bounds=bounds),
+        replace(sampling, constraints=constraints),
         config.context_window,
-        model.target_tokenizer.token_strings() if bounds.words else (),
+        model.target_tokenizer.token_strings() if constraints.suppressed_words else (),
     )
-    while sampler.open:
+    while sampler.active:
         sampler.step()
-    generated = sampler.text(0)
+    generated = sampler.generated(0)
     ids = [*prompt, *generated]
     return DecodedText(None, ids[:-1], ids[1:], len(prompt) - 1, generated[-1] == config.tokens.end)
 

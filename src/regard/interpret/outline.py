@@ -72,7 +72,7 @@ def _search_summary(trace: ForwardPass) -> dict[str, Any] | None:
     if hypothesis is None or trace.tree is None:
         return None
     return {
-        "beam": trace.tree.search.width,
+        "beam": trace.tree.search.beam,
         "length_penalty": trace.tree.search.length_penalty,
         "log_probability": hypothesis.log_probability,
         "score": hypothesis.score,

@@ -51,7 +51,7 @@ class SearchTree:
         root = SearchNode(0, None, -1, None, 0.0, 0.0, 0.0, 0, "root")
         self.nodes, self._beams = [root], [root]
 
-    def continued(self, sentences: list[int], best: Continuations, kept: Tensor) -> None:
+    def on_step(self, sentences: list[int], best: Continuations, kept: Tensor) -> None:
         """Add the continuations of one step."""
         rows = zip(
             best.scores[0].tolist(),
@@ -66,11 +66,11 @@ class SearchTree:
             if node is not None:
                 node.state = "kept"
 
-    def finished(self, sentence: int, place: int, hypothesis: Hypothesis) -> None:
+    def on_finished(self, sentence: int, place: int, hypothesis: Hypothesis) -> None:
         """Mark a continuation that ended with the end token."""
         self._finish(self._continuations[place], hypothesis, "finished")
 
-    def cut(self, sentence: int, beam: int, hypothesis: Hypothesis) -> None:
+    def on_cut(self, sentence: int, beam: int, hypothesis: Hypothesis) -> None:
         """Mark a beam that was returned unfinished at the maximum length."""
         self._finish(self._beams[beam], hypothesis, "cut")
 
@@ -98,7 +98,7 @@ class SearchTree:
         """Return the search options and all nodes, for JSON."""
         tokens = tokenizer.ids_to_tokens([node.token_id for node in self.nodes if node.token_id is not None])
         return {
-            "beam": self.search.width,
+            "beam": self.search.beam,
             "length_penalty": self.search.length_penalty,
             "nodes": [
                 {
@@ -125,7 +125,7 @@ class SearchTree:
         if parent is None or not math.isfinite(log_probability):
             return None
         step = parent.step + 1
-        score = self.search.worth(log_probability, step + 1)
+        score = self.search.score(log_probability, step + 1)
         node = SearchNode(
             len(self.nodes), parent.number, step, token, token_log_probability, log_probability, score, rank
         )
@@ -145,7 +145,7 @@ def greedy_tree(hypothesis: Hypothesis, end: int, search: SearchOptions) -> Sear
     total = 0.0
     for step, (token, log_probability) in enumerate(zip(ids, hypothesis.token_scores or [], strict=True)):
         total += log_probability
-        score = search.worth(total, step + 1)
+        score = search.score(total, step + 1)
         tree.nodes.append(
             SearchNode(step + 1, step, step, token, log_probability, total, score, 0, "kept", on_best_path=True)
         )

@@ -85,7 +85,7 @@ def run(context: LabContext) -> LabResult:
             settings_of_seed = {**settings, "training": training_settings(steps, seed)}
             model = train_translator(context, settings_of_seed, f"a translation model, {network}")
             error_rates = head_error_rates(model, pairs)
-            traces = [model.look(pair.source, TranslationOptions(GREEDY, split=False)) for pair in intervened]
+            traces = [model.look(pair.source, TranslationOptions(GREEDY, split_sentences=False)) for pair in intervened]
             heads += [
                 HeadAlignment(network, seed, head, aer, unchanged_fraction(traces, head))
                 for head, aer in error_rates.items()

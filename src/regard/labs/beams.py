@@ -150,7 +150,9 @@ def is_clear(changes: Sequence[float], sign: int) -> bool:
 
 def search(model: Model, pairs: list[AlignedPair], width: int, alpha: float) -> SearchMeasurement:
     """Translate with this beam width and length penalty, and measure."""
-    options = TranslationOptions(SearchOptions(width=width, length_penalty=alpha), split=False, scored=True)
+    options = TranslationOptions(
+        SearchOptions(beam=width, length_penalty=alpha), split_sentences=False, token_scores=True
+    )
     start = time.perf_counter()
     translations = model.translations([pair.source for pair in pairs], options, engine="torch")
     seconds = time.perf_counter() - start

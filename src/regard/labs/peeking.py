@@ -144,13 +144,13 @@ def continuation_loss(reference: Network, prompts: Tensor, continuations: Tensor
 def generate(network: Network, prompts: Tensor, length: int, seed: int) -> Tensor:
     """Return sampled continuations (B, length) of the prompts."""
     tokens = SpecialTokensConfig()
-    bounds = OutputConstraints(shortest=length, longest=length, forbidden=((tokens.unknown,),))
+    bounds = OutputConstraints(min_length=length, max_length=length, suppressed_sequences=((tokens.unknown,),))
     sampler = Sampler(
-        [network], prompts.tolist(), range(len(prompts)), tokens, SamplingOptions(seed=seed, bounds=bounds)
+        [network], prompts.tolist(), range(len(prompts)), tokens, SamplingOptions(seed=seed, constraints=bounds)
     )
-    while sampler.open:
+    while sampler.active:
         sampler.step()
-    return torch.tensor([sampler.text(row) for row in range(len(prompts))])
+    return torch.tensor([sampler.generated(row) for row in range(len(prompts))])
 
 
 def _text(corpus: CharacterCorpus, row: Tensor) -> str:

@@ -179,8 +179,8 @@ class Completion:
             request.min_p,
             1.0 if request.repetition_penalty is None else request.repetition_penalty,
             seed=secrets.randbelow(2**31) if request.seed is None else request.seed % 2**31,
-            bounds=OutputConstraints(longest=max(1, self._max_tokens)),
-            candidates=request.logprobs,
+            constraints=OutputConstraints(max_length=max(1, self._max_tokens)),
+            top_logprobs=request.logprobs,
         )
         stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
         self._options = GenerationOptions(sampling, self.samples, tuple(text for text in stop if text))
@@ -291,7 +291,7 @@ class ChoiceStream:
     def _take_logprobs(self, end: int | None) -> dict[str, list[Any]] | None:
         if self._logprobs is None:
             return None
-        self._logprobs.add(self._generation.scored)
+        self._logprobs.add(self._generation.scored_tokens)
         return self._logprobs.take(end)
 
     def _choice(self, text: str, logprobs: dict[str, list[Any]] | None, reason: str | None = None) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from regard.api import Model
 from regard.config import TagHeadConfig
 from regard.data.passages import NUM_SPECIAL_TOKENS
-from regard.decoding.fill_mask import FilledText
-from regard.decoding.labeling import Classification, classify, tag_probabilities
-from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair, embed_framed, labels_of_head
+from regard.decoding.labeling import classify, labels_of_head, tag_probabilities
+from regard.decoding.results import Classification, FilledText
+from regard.decoding.text_encoder import Pooling, TextEncoder, TextOrPair, embed_inputs
 from regard.serving.batching import CHARACTERS_PER_TOKEN
 
 MAX_READ_TOKENS = 2_048  # of a text, where the network has no limit: attention cost grows with the square
@@ -83,8 +83,8 @@ class EmbedJob:
     def __call__(self, model: Model, texts: Sequence[TextOrPair]) -> list[TextVector]:
         """Embed a batch."""
         encoder = limited_encoder(model)
-        rows = encoder.framed(texts)
-        vectors = embed_framed(encoder, rows, self.pooling, normalise=self.normalize)
+        rows = encoder.tokenize(texts)
+        vectors = embed_inputs(encoder, rows, self.pooling, normalize=self.normalize)
         return [
             TextVector(vector, len(row.ids) - NUM_SPECIAL_TOKENS, row.truncated)
             for vector, row in zip(vectors, rows, strict=True)
@@ -96,7 +96,7 @@ EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
 
 def limited_encoder(model: Model) -> TextEncoder:
     """Return a model's text encoder with the server's limit on the tokens of a text."""
-    return replace(model.reader, most=MAX_READ_TOKENS)
+    return replace(model.reader, max_tokens=MAX_READ_TOKENS)
 
 
 def encoder_cost(text: TextOrPair | Sequence[str], _job: EncoderJob) -> int:

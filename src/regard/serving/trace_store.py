@@ -113,8 +113,8 @@ def _trace(request: TraceRequest, loaded: LoadedModel) -> Trace:
         options = None
     elif loaded.translates:
         constraints = OutputConstraints(1, request.max_length)  # as in `translate`: an output is never empty
-        options = TranslationOptions(SearchOptions(request.beam, request.length_penalty, bounds=constraints))
+        options = TranslationOptions(SearchOptions(request.beam, request.length_penalty, constraints=constraints))
     else:
-        constraints = OutputConstraints(longest=request.max_length or DEFAULT_LENGTH)
-        options = GenerationOptions(SamplingOptions(temperature=0, bounds=constraints))
+        constraints = OutputConstraints(max_length=request.max_length or DEFAULT_LENGTH)
+        options = GenerationOptions(SamplingOptions(temperature=0, constraints=constraints))
     return look(traced, request.text, options, request.target)

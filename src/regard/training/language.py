@@ -149,11 +149,13 @@ class LanguageModelling:
             if len(prompt) == 0:
                 continue
             length = min(CONTINUATION, self.context - len(prompt))
-            sampling = SamplingOptions(temperature=TEMPERATURE, seed=number, bounds=OutputConstraints(longest=length))
+            sampling = SamplingOptions(
+                temperature=TEMPERATURE, seed=number, constraints=OutputConstraints(max_length=length)
+            )
             writer = Sampler([self.network], [prompt.tolist()], [0], self.config.tokens, sampling)
-            while writer.open:
+            while writer.active:
                 writer.step()
-            yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(writer.text(0)))
+            yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(writer.generated(0)))
 
 
 def context_of(config: Config) -> int:

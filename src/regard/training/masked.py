@@ -205,7 +205,7 @@ class MaskedModelling:
             places = np.flatnonzero(hidden.selected).tolist()
             if not places:
                 continue
-            (guesses,) = predict_masks([self.network], [hidden.input_ids[0].tolist()], self.config.tokens, best=1)
+            (guesses,) = predict_masks([self.network], [hidden.input_ids[0].tolist()], self.config.tokens, top_k=1)
             filled = ids.copy()
             filled[places] = [ranked[0][0] for ranked in guesses]
             asked = format_masked(self.tokenizer, ids.tolist(), places)

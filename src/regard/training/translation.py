@@ -34,7 +34,7 @@ from regard.training.state import generator
 from regard.training.task import Check, ValidationResult
 
 AS_TRAINED = TranslationOptions(
-    GREEDY, split=False
+    GREEDY, split_sentences=False
 )  # a pair may be several sentences, and is translated as it was learned
 AROUND = 1  # each side has one token besides its text: its end, or its start
 
@@ -139,7 +139,7 @@ class Translation:
             return None
         settings, pairs = self.config.testing, self._test.pairs(None)
         asked = merge_references(pairs) if settings.references == "grouped" else separate_references(pairs)
-        search = replace(GREEDY, width=settings.beam, length_penalty=settings.length_penalty)
+        search = replace(GREEDY, beam=settings.beam, length_penalty=settings.length_penalty)
         return self._measure(self._test, asked, replace(AS_TRAINED, search=search), check)
 
     def _batch(self, examples: Ids, place: DataPosition) -> PairBatch:

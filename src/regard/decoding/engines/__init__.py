@@ -1,1 +1,1 @@
-"""Engines: what carries out a search. Torch runs every network; CTranslate2 runs most of them much faster on a CPU."""
+"""Engines run searches: PyTorch supports every network and option, CTranslate2 most of them, much faster on CPUs."""

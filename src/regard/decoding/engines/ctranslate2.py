@@ -1,8 +1,8 @@
-"""The CTranslate2 engine: integer arithmetic on a CPU, one worker with one thread for each core; torch is not imported.
+"""The CTranslate2 engine: int8 or float32 inference on CPUs, one single-threaded worker per core, without torch.
 
-A model is converted on first use, and kept in its folder under a hash of its weights. Hypotheses are ranked by our own
-formula: CTranslate2 divides by lengthᵅ, which is undone. Where the search is to go on until nothing can win any more,
-it goes on until PATIENCE · width hypotheses have ended instead: it cannot look at those that are still open.
+Hypotheses are ranked by the score of `SearchOptions`: CTranslate2's own normalization by length^α is undone.
+CTranslate2 cannot compare open hypotheses with finished ones, so that a search without a patience ends when
+DEFAULT_PATIENCE · beam hypotheses are finished.
 """
 
 import secrets
@@ -23,8 +23,10 @@ from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
 
 DEFAULT_PATIENCE = 1.75
-TOGETHER = 32  # sentences in a batch …
-HYPOTHESES = 64  # … and hypotheses of them that are followed at the same time
+MAX_BATCH_SENTENCES = 32
+MAX_BATCH_HYPOTHESES = 64
+MIN_TOP_P = 1e-6  # less rounds to zero in CTranslate2's floats, which it rejects
+POLL_SECONDS = 0.5  # time without a token after which errors of the workers are checked
 
 
 class CTranslate2Engine:
@@ -38,243 +40,244 @@ class CTranslate2Engine:
         self._precision = precision
 
     @cached_property
-    def _loaded(self) -> "LoadedCTranslate2":
+    def _model(self) -> LoadedCTranslate2:
         return load_ctranslate2("Translator", self._folder, self._precision)
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        """The target's ids by token."""
-        return {token: number for number, token in enumerate(self._loaded.target)}
+    def _target_ids(self) -> dict[str, int]:
+        return {token: token_id for token_id, token in enumerate(self._model.target_tokens)}
 
-    def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
-        """Sentences of about equal length go side by side, many batches at the same time."""
-        longest = max_target_lengths(task, self.config)
-        found: list[list[Hypothesis]] = [[] for _ in task.sources]
-        # in a batch, CTranslate2 4.8 mixes up what the first tokens of beams looked at; one at a time, it cannot
-        width = task.search.width
-        together = 1 if task.watched and width > 1 else min(TOGETHER, max(1, HYPOTHESES // width))
-        groups = list(_groups(task.sources, together))
+    def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
+        """Search in batches of sentences of similar length, all of them at the same time."""
+        limits = max_target_lengths(request, self.config)
+        results: list[list[Hypothesis]] = [[] for _ in request.sources]
+        # CTranslate2 4.8 mixes up the attention of the first tokens of beams in a batch: use batches of one
+        beam = request.search.beam
+        batch_size = min(MAX_BATCH_SENTENCES, max(1, MAX_BATCH_HYPOTHESES // beam))
+        groups = list(_group_by_length(request.sources, 1 if request.attention and beam > 1 else batch_size))
         while groups:
-            begun = [(group, self._begin(task, group, longest)) for group in groups]
-            for group, results in begun:
-                for n, result in zip(group, results, strict=True):
-                    found[n] = self._hypotheses(result.result(), task.search, longest[n])
-            groups = [[n] for group in groups if len(group) > 1 for n in group if not found[n]]
-        return self._scored(task, found) if task.scored else found
+            started = [(group, self._start(request, group, limits)) for group in groups]
+            for group, futures in started:
+                for n, future in zip(group, futures, strict=True):
+                    results[n] = self._hypotheses(future.result(), request.search, limits[n])
+            groups = [[n] for group in groups if len(group) > 1 for n in group if not results[n]]
+        return self._with_token_scores(request, results) if request.token_scores else results
 
-    def _begin(self, task: SearchRequest, group: Sequence[int], longest: Sequence[int]) -> list[Any]:
-        search, bounds = task.search, task.search.bounds
-        width, pieces, names = search.width, self._loaded.source, self._loaded.target
-        patience = max(
-            search.patience or DEFAULT_PATIENCE, 1.001 / width
-        )  # it wants room for at least one that has ended
-        results: list[Any] = self._loaded.runner.translate_batch(
-            [[pieces[number] for number in task.sources[n]] for n in group],
-            beam_size=width,
+    def _start(self, request: SearchRequest, group: Sequence[int], limits: Sequence[int]) -> list[Any]:
+        search, constraints = request.search, request.search.constraints
+        beam, source_tokens, target_tokens = search.beam, self._model.source_tokens, self._model.target_tokens
+        patience = max(search.patience or DEFAULT_PATIENCE, 1.001 / beam)  # at least one finished hypothesis
+        max_length = max(limits[n] for n in group)
+        futures: list[Any] = self._model.runner.translate_batch(
+            [[source_tokens[token] for token in request.sources[n]] for n in group],
+            beam_size=beam,
             patience=patience,
-            num_hypotheses=max(1, round(width * patience)) if width > 1 else 1,
-            length_penalty=_exponent(search),
-            return_scores=task.scored or width > 1,
-            return_end_token=True,  # so that no hypothesis is empty, and the division can be undone
-            return_attention=task.watched,
-            max_decoding_length=max(longest[n] for n in group),
-            min_decoding_length=min(bounds.shortest, max(longest[n] for n in group)),
+            num_hypotheses=max(1, round(beam * patience)) if beam > 1 else 1,
+            length_penalty=_length_exponent(search),
+            return_scores=request.token_scores or beam > 1,
+            return_end_token=True,  # so that no hypothesis is empty, and the normalization can be undone
+            return_attention=request.attention,
+            max_decoding_length=max_length,
+            min_decoding_length=min(constraints.min_length, max_length),
             max_input_length=0,
-            suppress_sequences=[[names[number] for number in ids] for ids in bounds.forbidden] or None,
+            suppress_sequences=_token_sequences(constraints.suppressed_sequences, target_tokens),
             asynchronous=True,
         )
-        return results
+        return futures
 
-    def _hypotheses(self, result: Any, search: SearchOptions, longest: int) -> list[Hypothesis]:
-        """What CTranslate2 found, ranked by our formula; those that did not end only where none did.
+    def _hypotheses(self, result: Any, search: SearchOptions, max_length: int) -> list[Hypothesis]:
+        """Rank CTranslate2's hypotheses by our score; unfinished ones are used only if none is finished.
 
-        A batch has room for its longest sentence. For the others, what goes past their own limit does not count; where
-        nothing is left, it was the limit that would have ended the search, and a search with that limit tells more.
+        The maximum length of a batch is that of its longest sentence. Hypotheses beyond the sentence's own limit are
+        dropped; if none is left, the caller searches again with the sentence's own limit.
         """
-        end = self._loaded.target[self.config.tokens.end]
+        end = self._model.target_tokens[self.config.tokens.end]
         scores = result.scores or [0.0] * len(result.hypotheses)
-        exponent = _exponent(search)
-        found = [
-            _Found(tokens, score * len(tokens) ** exponent, n)
+        exponent = _length_exponent(search)
+        outputs = [
+            _Output(tokens, score * len(tokens) ** exponent, n)
             for n, (tokens, score) in enumerate(zip(result.hypotheses, scores, strict=True))
         ]
-        if search.width == 1:  # greedy search writes the same, whatever its limit
+        if search.beam == 1:  # greedy search generates the same tokens whatever the limit
             unknown = nan if result.scores else 0.0
-            found = [_cut(one, longest, unknown) for one in found]
-        found = [one for one in found if len(one.tokens) <= longest]
-        found = [one for one in found if one.tokens[-1] == end] or found
-        found.sort(key=lambda one: -search.worth(one.total, len(one.tokens)))
-        return [self._hypothesis(one, result, search, end) for one in found[: search.hypotheses + search.spare]]
+            outputs = [_truncate(output, max_length, unknown) for output in outputs]
+        outputs = [output for output in outputs if len(output.tokens) <= max_length]
+        outputs = [output for output in outputs if output.tokens[-1] == end] or outputs
+        outputs.sort(key=lambda output: -search.score(output.log_probability, len(output.tokens)))
+        return [self._hypothesis(output, result, search, end) for output in outputs[: search.n_best + search.spare]]
 
-    def _hypothesis(self, found: "_Found", result: Any, search: SearchOptions, end: str) -> Hypothesis:
-        ended = found.tokens[-1] == end
+    def _hypothesis(self, output: "_Output", result: Any, search: SearchOptions, end: str) -> Hypothesis:
+        ended = output.tokens[-1] == end
         return Hypothesis(
-            [self._numbers[token] for token in (found.tokens[:-1] if ended else found.tokens)],
-            search.worth(found.total, len(found.tokens)),
-            found.total,
+            [self._target_ids[token] for token in (output.tokens[:-1] if ended else output.tokens)],
+            search.score(output.log_probability, len(output.tokens)),
+            output.log_probability,
             ended,
-            attention=result.attention[found.place][: len(found.tokens)] if result.attention else None,
+            attention=result.attention[output.rank][: len(output.tokens)] if result.attention else None,
         )
 
-    def _scored(self, task: SearchRequest, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """The same with the log-probability of each token."""
-        pieces, names = self._loaded.source, self._loaded.target
-        places = [(n, k) for n, several in enumerate(found) for k in range(len(several))]
-        scores = self._loaded.runner.score_batch(
-            [[pieces[number] for number in task.sources[n]] for n, _ in places],
-            [[names[number] for number in found[n][k].ids] for n, k in places],
-            max_batch_size=TOGETHER,
+    def _with_token_scores(self, request: SearchRequest, results: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Add the log-probability of each token, by scoring the hypotheses."""
+        source_tokens, target_tokens = self._model.source_tokens, self._model.target_tokens
+        indices = [(n, k) for n, hypotheses in enumerate(results) for k in range(len(hypotheses))]
+        scores = self._model.runner.score_batch(
+            [[source_tokens[token] for token in request.sources[n]] for n, _ in indices],
+            [[target_tokens[token] for token in results[n][k].ids] for n, k in indices],
+            max_batch_size=MAX_BATCH_SENTENCES,
             max_input_length=0,
         )
-        for (n, k), result in zip(places, scores, strict=True):
-            one = found[n][k]
-            values = list(result.log_probs)[: len(one.ids) + one.ended]
-            if task.search.bounds.shortest and len(values) > 1 and not isnan(one.log_probability):
-                values[0] = one.log_probability - sum(values[1:])  # it was found where no end could come
+        for (n, k), result in zip(indices, scores, strict=True):
+            hypothesis = results[n][k]
+            values = list(result.log_probs)[: len(hypothesis.ids) + hypothesis.ended]
+            min_length = request.search.constraints.min_length
+            if min_length and len(values) > 1 and not isnan(hypothesis.log_probability):
+                values[0] = hypothesis.log_probability - sum(values[1:])  # the search excluded the end token there
             total = sum(values)
-            worth = task.search.worth(total, len(values))
-            found[n][k] = replace(one, token_scores=values, log_probability=total, score=worth)
-        return found
+            score = request.search.score(total, len(values))
+            results[n][k] = replace(hypothesis, token_scores=values, log_probability=total, score=score)
+        return results
 
 
-def _exponent(search: SearchOptions) -> float:
-    """The power of the length that CTranslate2 divides by, which must not be 0: with 0, it would stop at the first end.
+def _length_exponent(search: SearchOptions) -> float:
+    """Return the exponent of CTranslate2's length normalization; 0 would make it stop at the first end token.
 
-    It only decides which hypotheses are given out where too many end at once, so that about our own penalty will do:
-    the logarithm of ((5 + n) / 6)^α grows with that of n as α · n / (5 + n), which is ⅔ α at ten tokens.
+    It only decides which hypotheses are returned if too many finish at once, so that an approximation of our penalty
+    is enough: the logarithm of ((5 + n) / 6)^α grows with that of n as α · n / (5 + n), which is ⅔ α at ten tokens.
     """
     return max(search.length_penalty * 2 / 3, 1e-6)
 
 
-class _Found(NamedTuple):
-    """One of CTranslate2's hypotheses: its tokens, the sum of their log-probabilities, and its place in the result."""
+class _Output(NamedTuple):
+    """A hypothesis of CTranslate2 and its rank in the result."""
 
     tokens: list[str]
-    total: float
-    place: int
+    log_probability: float
+    rank: int
 
 
-def _cut(found: _Found, longest: int, unknown: float) -> _Found:
-    """A hypothesis of at most so many tokens; what is left of a longer one has an unknown probability."""
-    return found if len(found.tokens) <= longest else _Found(found.tokens[:longest], unknown, found.place)
+def _truncate(output: _Output, max_length: int, unknown: float) -> _Output:
+    """Truncate a hypothesis; the log-probability of a truncated one is unknown."""
+    if len(output.tokens) <= max_length:
+        return output
+    return _Output(output.tokens[:max_length], unknown, output.rank)
 
 
-def _groups(sources: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
-    """Sentences of about equal length, the longest first, so that no core is left with a long one at the end."""
+def _group_by_length(sources: Sequence[Sequence[int]], max_size: int) -> Iterator[list[int]]:
+    """Yield groups of sentences of similar length, the longest first, so that all cores finish together."""
     order = sorted(range(len(sources)), key=lambda n: -len(sources[n]))
-    together = min(most, max(1, -(-len(order) // available_cores())))
-    yield from (order[start : start + together] for start in range(0, len(order), together))
+    size = min(max_size, max(1, -(-len(order) // available_cores())))
+    yield from (order[start : start + size] for start in range(0, len(order), size))
 
 
-LEAST_SHARE = 1e-6  # of probability; less than that, in its short floats, is none, which it refuses
-WAIT = 0.5  # seconds without a token after which to see whether something failed
+def _token_sequences(sequences: Sequence[Sequence[int]], tokens: Sequence[str]) -> list[list[str]] | None:
+    return [[tokens[token] for token in sequence] for sequence in sequences] or None
 
 
 def ctranslate2_sessions(folder: Path, config: Config, precision: Precision) -> StartSession:
-    """What begins to write with the model in a folder, which is loaded once."""
+    """Load the language model in a folder, and return the function that starts generation sessions with it."""
     import ctranslate2
 
-    ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each thread that draws
-    # one thread for a text: in small networks, threads that wait for each other make it four times slower
-    ready = load_ctranslate2("Generator", folder, precision)
+    ctranslate2.set_random_seed(secrets.randbelow(2**31))  # read once by each worker thread
+    # one thread per text: in small networks, threads that wait for each other make generation four times slower
+    model = load_ctranslate2("Generator", folder, precision)
 
     def start(prompts: list[list[int]], streams: list[int], sampling: SamplingOptions) -> GenerationSession:
-        return CTranslate2Session(ready.runner, ready.target, prompts, config, sampling)
+        return CTranslate2Session(model.runner, model.target_tokens, prompts, config, sampling)
 
     return start
 
 
 class CTranslate2Session:
-    """Goes on with prompts until each ends or is told to stop."""
+    """Continues prompts on CTranslate2's worker threads, which put each token into a queue."""
 
     def __init__(
         self,
         generator: Any,
-        names: list[str],
+        tokens: list[str],
         prompts: Sequence[Sequence[int]],
         config: Config,
         sampling: SamplingOptions,
     ) -> None:
-        self.open = list(range(len(prompts)))
-        self.slid: set[int] = set()
+        self.active = list(range(len(prompts)))
+        self.truncated: set[int] = set()
         self._closed: set[int] = set()
-        self._drawn: SimpleQueue[tuple[SampledToken, bool]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[SampledToken, bool]] = SimpleQueue()
         self._generator: Any = generator
-        self._results: list[Any] = []
-        for rows in _of_equal_length(prompts):  # of unequal ones, it would give out parts of the longer as new text
-            self._results += generator.generate_batch(
-                [[names[number] for number in prompts[row]] for row in rows],
-                callback=_keeper(rows, self._drawn, self._closed),
-                **_options(names, config, sampling),
+        self._futures: list[Any] = []
+        for rows in _rows_of_equal_length(prompts):  # for unequal prompts it returns parts of the longer ones as output
+            self._futures += generator.generate_batch(
+                [[tokens[token] for token in prompts[row]] for row in rows],
+                callback=_queue_tokens(rows, self._queue, self._closed),
+                **_generation_arguments(tokens, config, sampling),
             )
 
     def step(self) -> list[SampledToken]:
-        """The next token, of whichever row has one."""
-        drawn, last = self._next()
-        if drawn.row in self._closed:
+        """Return the next token, of any row."""
+        sampled, is_last = self._next()
+        if sampled.row in self._closed:
             return []
-        if last:
-            self.open.remove(drawn.row)
-        self._leave()
-        return [drawn]
+        if is_last:
+            self.active.remove(sampled.row)
+        self._release()
+        return [sampled]
 
     def _next(self) -> tuple[SampledToken, bool]:
         while True:
             try:
-                return self._drawn.get(timeout=WAIT)
+                return self._queue.get(timeout=POLL_SECONDS)
             except Empty:
-                for result in self._results:
-                    if result.done():
-                        result.result()  # raises what went wrong there
+                for future in self._futures:
+                    if future.done():
+                        future.result()  # raises the error of the worker
 
     def close(self, rows: Iterable[int]) -> None:
-        """Stop going on with these rows."""
+        """Stop these rows."""
         self._closed.update(rows)
-        self.open = [row for row in self.open if row not in self._closed]
-        self._leave()
+        self.active = [row for row in self.active if row not in self._closed]
+        self._release()
 
-    def _leave(self) -> None:
-        """Once nothing is open, wait for the threads to end: they must not be the last to hold their generator."""
-        if not self.open and self._generator is not None:
-            for result in self._results:
-                result.result()
+    def _release(self) -> None:
+        """Wait for the workers when no row is active: the generator must not be deleted by one of its threads."""
+        if not self.active and self._generator is not None:
+            for future in self._futures:
+                future.result()
             self._generator = None
 
 
-def _of_equal_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Rows whose prompts have the same length."""
+def _rows_of_equal_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield the rows whose prompts have the same length."""
     order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
     yield from (list(rows) for _, rows in groupby(order, key=lambda row: len(prompts[row])))
 
 
-def _options(names: list[str], config: Config, sampling: SamplingOptions) -> dict[str, Any]:
-    """How to draw, in CTranslate2's terms."""
-    bounds, greedy = sampling.bounds, sampling.greedy
+def _generation_arguments(tokens: list[str], config: Config, sampling: SamplingOptions) -> dict[str, Any]:
+    """Return the arguments of `generate_batch`."""
+    constraints, greedy = sampling.constraints, sampling.greedy
     return {
-        "max_length": bounds.longest,
-        "min_length": bounds.shortest,
-        "sampling_topk": 1 if greedy else min(sampling.top_k or 0, len(names)),  # it fails where asked for more
-        "sampling_topp": max(sampling.top_p or 1.0, LEAST_SHARE),
+        "max_length": constraints.max_length,
+        "min_length": constraints.min_length,
+        "sampling_topk": 1 if greedy else min(sampling.top_k or 0, len(tokens)),  # more than the vocabulary fails
+        "sampling_topp": max(sampling.top_p or 1.0, MIN_TOP_P),
         "sampling_temperature": 1.0 if greedy else sampling.temperature,
         "repetition_penalty": sampling.repetition_penalty,
-        "no_repeat_ngram_size": sampling.no_repeat or 0,
-        "suppress_sequences": [[names[number] for number in ids] for ids in bounds.forbidden] or None,
-        "end_token": [names[config.tokens.end]],
+        "no_repeat_ngram_size": sampling.no_repeat_ngram or 0,
+        "suppress_sequences": _token_sequences(constraints.suppressed_sequences, tokens),
+        "end_token": [tokens[config.tokens.end]],
         "include_prompt_in_result": False,
         "return_scores": True,
         "asynchronous": True,
     }
 
 
-def _keeper(
-    rows: list[int], drawn: "SimpleQueue[tuple[SampledToken, bool]]", closed: set[int]
+def _queue_tokens(
+    rows: list[int], queue: "SimpleQueue[tuple[SampledToken, bool]]", closed: set[int]
 ) -> Callable[[Any], bool]:
-    """What CTranslate2's threads call for each token; it says whether the row is to stop."""
+    """Return the callback that CTranslate2's threads call with each token; it returns whether to stop the row."""
 
-    def keep(step: Any) -> bool:
+    def callback(step: Any) -> bool:
         row = rows[step.batch_id]
         stop = row in closed
-        drawn.put((SampledToken(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
+        queue.put((SampledToken(row, step.token_id, step.log_prob or 0.0), step.is_last or stop))
         return stop
 
-    return keep
+    return callback

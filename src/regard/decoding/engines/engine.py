@@ -1,4 +1,4 @@
-"""The contract of an engine, so that whoever asks for a translation need not know who makes it."""
+"""The interface of engines, and the choice of the engine for a model and its options. Torch-free."""
 
 import logging
 from collections.abc import Sequence
@@ -12,107 +12,113 @@ from regard.decoding.results import Hypothesis
 from regard.errors import ConfigError, InputError
 from regard.interop.ctranslate2_support import MAX_POSITIONS, unsupported_reason
 
-Ids = Sequence[int]
-
-
-@dataclass(frozen=True)
-class SearchRequest:
-    """What to search for in a batch of sentences."""
-
-    sources: Sequence[Ids]
-    """The ids of each sentence, without its end."""
-    search: SearchOptions = field(default_factory=SearchOptions)
-    prefixes: Sequence[Ids] | None = None
-    """How each translation must begin."""
-    scored: bool = True
-    """Whether the probability of each token is wanted."""
-    watched: bool = False
-    """Whether it is wanted what each token looked at."""
-    spelling: Sequence[str] = ()
-    """The text of each token of the target by its id, where words are forbidden."""
-    facts: Sequence[TokenFeatures] = ()
-    """What is known of each sentence's tokens, for networks that read parses; for others, nothing."""
-
-
-class Engine(Protocol):
-    """Finds translations."""
-
-    name: str
-
-    def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
-        """The hypotheses for each sentence, the best first, in the order of the sentences."""
-        ...
-
-
-def max_target_lengths(task: SearchRequest, config: Config) -> list[int]:
-    """The most tokens that each translation may have, its end included: 50 more than its source (§6.1)."""
-    longest, learned = task.search.bounds.longest, config.model.max_length
-    found = []
-    for source in task.sources:
-        limit = len(source) + 1 + EXTRA_TARGET_TOKENS if longest is None else longest
-        found.append(limit if learned is None else min(limit, learned))
-        if learned is not None and len(source) + 1 > learned:
-            raise InputError(
-                f"The sentence is {len(source) + 1} tokens long with its end, but this network learned {learned} "
-                "positions: split it, or train with more."
-            )
-    return found
-
-
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["int8", "float32"]
 log = logging.getLogger(__name__)
 
 
-def choose_engine(wanted: EngineName, config: Config, *hindrances: str | None) -> Literal["torch", "ctranslate2"]:
-    """The engine for a model and a request. `hindrances` are reasons why it cannot be CTranslate2; the first counts."""
-    if wanted not in ("auto", "torch", "ctranslate2"):
-        raise ConfigError(f"there is no engine {wanted!r}; the engines are auto, torch and ctranslate2.")
-    if wanted == "torch":
-        log.info("engine: torch, because it was asked for.")
+@dataclass(frozen=True)
+class SearchRequest:
+    """Sentences to translate, and how."""
+
+    sources: Sequence[Sequence[int]]
+    """The ids of each sentence, without the end token."""
+    search: SearchOptions = field(default_factory=SearchOptions)
+    prefixes: Sequence[Sequence[int]] | None = None
+    """The ids that each translation must begin with."""
+    token_scores: bool = True
+    """Return the log-probability of each token."""
+    attention: bool = False
+    """Return the attention of each token to the source."""
+    token_texts: Sequence[str] = ()
+    """The text of each target token by id, for suppressed words and custom logits processors."""
+    features: Sequence[TokenFeatures] = ()
+    """The features of each sentence's tokens, for networks that need parses."""
+
+
+class Engine(Protocol):
+    """Searches for translations."""
+
+    name: str
+
+    def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence, best first, in the order of the sentences."""
+        ...
+
+
+def max_target_lengths(request: SearchRequest, config: Config) -> list[int]:
+    """Return the maximum number of target tokens of each sentence, end token included.
+
+    Without a `max_length`, it is the length of the source plus 50 (§6.1).
+    """
+    max_length, positions = request.search.constraints.max_length, config.model.max_length
+    limits = []
+    for source in request.sources:
+        limit = len(source) + 1 + EXTRA_TARGET_TOKENS if max_length is None else max_length
+        limits.append(limit if positions is None else min(limit, positions))
+        if positions is not None and len(source) + 1 > positions:
+            raise InputError(
+                f"The sentence has {len(source) + 1} tokens with its end token, but this network has {positions} "
+                "learned positions; split it, or train with more positions."
+            )
+    return limits
+
+
+def choose_engine(name: EngineName, config: Config, *obstacles: str | None) -> Literal["torch", "ctranslate2"]:
+    """Return the engine for a model; `obstacles` are reasons why its options cannot be run by CTranslate2."""
+    if name not in ("auto", "torch", "ctranslate2"):
+        raise ConfigError(f"there is no engine {name!r}; the engines are auto, torch and ctranslate2.")
+    if name == "torch":
+        log.info("engine: torch, as requested.")
         return "torch"
-    reason = next((reason for reason in (unsupported_reason(config), *hindrances) if reason), None)
+    reason = next((reason for reason in (unsupported_reason(config), *obstacles) if reason), None)
     if reason is None:
-        log.info("engine: ctranslate2, which holds the model and the request.")
+        log.info("engine: ctranslate2, which supports the model and the options.")
         return "ctranslate2"
-    if wanted == "ctranslate2":
-        raise ConfigError(f"the engine ctranslate2 cannot do this: {reason}; use --engine torch, or auto.")
+    if name == "ctranslate2":
+        raise ConfigError(f"the engine ctranslate2 cannot be used because {reason}; use --engine torch, or auto.")
     log.info("engine: torch, because %s.", reason)
     return "torch"
 
 
-def unsupported_search(wish: TranslationOptions, *, ensemble: bool) -> str | None:
-    """Why CTranslate2 cannot carry out a search; None if it can."""
-    if ensemble:
-        return "several models are to vote"
-    if wish.prefix:
-        return "translations are to begin in a given way"
-    if wish.search.coverage_penalty:
-        return "there is a coverage penalty"
-    bounds = wish.search.bounds
-    if max(wish.longest + EXTRA_TARGET_TOKENS, bounds.longest or 0) >= MAX_POSITIONS:
+def unsupported_search(options: TranslationOptions, *, is_ensemble: bool) -> str | None:
+    """Return why CTranslate2 cannot run a search with these options; None if it can."""
+    if is_ensemble:
+        return "CTranslate2 does not support ensembles"
+    if options.prefix:
+        return "a prefix is set"
+    if options.search.coverage_penalty:
+        return "a coverage penalty is set"
+    constraints = options.search.constraints
+    if constraints.logits_processors:
+        return "logits processors are set"
+    if max(options.max_source_tokens + EXTRA_TARGET_TOKENS, constraints.max_length or 0) >= MAX_POSITIONS:
         return f"it has only {MAX_POSITIONS:,} positions"
-    if wish.forbidden or bounds.words:
-        return "words are forbidden"
-    if wish.scored and (bounds.shortest > 1 or bounds.forbidden):
-        return "the probability of each token is wanted where not every token may come"
+    if options.suppress or constraints.suppressed_words:
+        return "words are suppressed"
+    if options.token_scores and (constraints.min_length > 1 or constraints.suppressed_sequences):
+        return "token scores are requested with a minimum length or suppressed sequences"
     return None
 
 
-def unsupported_sampling(sampling: SamplingOptions, *, seeded: bool, ensemble: bool, room: bool) -> str | None:
-    """Why CTranslate2 cannot draw; None if it can."""
-    if ensemble:
-        return "several models are to vote"
-    if sampling.bounds.words:
-        return "words are forbidden"
-    if sampling.candidates is not None:
-        return "the probability of each token is wanted"
+def unsupported_sampling(
+    sampling: SamplingOptions, *, is_seeded: bool, is_ensemble: bool, fits_window: bool
+) -> str | None:
+    """Return why CTranslate2 cannot sample with these options; None if it can."""
+    if is_ensemble:
+        return "CTranslate2 does not support ensembles"
+    if sampling.constraints.suppressed_words:
+        return "words are suppressed"
+    if sampling.constraints.logits_processors:
+        return "logits processors are set"
+    if sampling.top_logprobs is not None:
+        return "token log-probabilities are requested"
     if sampling.min_p is not None:
-        return "it has no min-p"
+        return "CTranslate2 has no min_p"
     if sampling.top_p is not None and sampling.top_p < 1 and (sampling.top_k is None or sampling.top_k > 1024):
-        return "it has top-p only with a top-k of at most 1,024"
-    if seeded and not sampling.greedy:
-        return "a seed is given, and its draws cannot be repeated"
-    if not room:
-        return "the text may outgrow the model's window"
+        return "CTranslate2 supports top_p only with a top_k of at most 1,024"
+    if is_seeded and not sampling.greedy:
+        return "a seed is set, and CTranslate2's samples are not reproducible"
+    if not fits_window:
+        return "the text may outgrow the model's context window"
     return None

@@ -1,4 +1,4 @@
-"""The torch engine: searches with networks as they are, one or several; everything can be asked of it.
+"""The PyTorch engine: beam search and greedy search with any network or ensemble, and with every option.
 
 B sentences · S source length
 """
@@ -13,19 +13,29 @@ from regard.data.batching import BatchSampler
 from regard.data.pair_batches import pad_features, pad_sequences
 from regard.decoding.beam_search import SearchObserver, beam_search
 from regard.decoding.engines.engine import SearchRequest, max_target_lengths
-from regard.decoding.greedy import greedy
+from regard.decoding.greedy import greedy_search
 from regard.decoding.incremental import IncrementalDecoder
-from regard.decoding.logits_processors import ForcedPrefix, LogitsProcessor, SuppressWords, constraint_processors
+from regard.decoding.logits_processors import (
+    DecodingContext,
+    ForcedPrefix,
+    LogitsProcessor,
+    constraint_processors,
+    custom_processors,
+)
 from regard.decoding.results import Hypothesis
 from regard.models.network import Network
 
-SEARCH_BATCH_TOKENS = 4096  # of hypotheses that are followed side by side
+SEARCH_BATCH_TOKENS = 4096  # source tokens times hypotheses per batch
 
 
 class TorchEngine:
-    """Searches with one network, or with several that share their vocabulary; `check` is called between batches.
+    """Searches with one network, or with an ensemble that shares a vocabulary.
 
-    An observer sees beam searches as they go; it numbers the sentences of a batch, so it is for one batch.
+    Args:
+        networks: The networks.
+        config: Their configuration.
+        check: Called before each batch; may raise to stop the search.
+        observer: Receives the steps of beam searches; it numbers sentences within a batch, so use it with one batch.
     """
 
     name = "torch"
@@ -43,46 +53,47 @@ class TorchEngine:
         self._observer = observer
         self._device = next(networks[0].parameters()).device
 
-    def search(self, task: SearchRequest) -> list[list[Hypothesis]]:
-        """Sentences of about equal length go side by side."""
-        found: list[list[Hypothesis]] = [[] for _ in task.sources]
-        if not task.sources:
-            return found
-        longest = max_target_lengths(task, self.config)
-        lengths = np.array([[len(source) + 1 for source in task.sources]])
-        for examples in BatchSampler(lengths, max(1, SEARCH_BATCH_TOKENS // task.search.width)).epoch(0):
+    def search(self, request: SearchRequest) -> list[list[Hypothesis]]:
+        """Search in batches of sentences of similar length."""
+        results: list[list[Hypothesis]] = [[] for _ in request.sources]
+        if not request.sources:
+            return results
+        max_lengths = max_target_lengths(request, self.config)
+        lengths = np.array([[len(source) + 1 for source in request.sources]])
+        for examples in BatchSampler(lengths, max(1, SEARCH_BATCH_TOKENS // request.search.beam)).epoch(0):
             self._check()
-            batch = self._batch(task, examples.tolist(), longest)
+            batch = self._search_batch(request, examples.tolist(), max_lengths)
             for n, hypotheses in zip(examples, batch, strict=True):
-                found[n] = hypotheses
-        return found
+                results[n] = hypotheses
+        return results
 
     @torch.inference_mode()
-    def _batch(self, task: SearchRequest, examples: list[int], longest: list[int]) -> list[list[Hypothesis]]:
+    def _search_batch(
+        self, request: SearchRequest, examples: list[int], max_lengths: list[int]
+    ) -> list[list[Hypothesis]]:
         tokens = self.config.tokens
-        rows = [np.array(task.sources[n], np.int64) for n in examples]
-        ids, real = (
+        rows = [np.array(request.sources[n], np.int64) for n in examples]
+        ids, mask = (
             torch.from_numpy(array).to(self._device)
             for array in pad_sequences(rows, after=[tokens.end], pad_id=tokens.pad)
         )
-        facts = pad_features([task.facts[n] for n in examples] if task.facts else [])
-        known = {name: torch.from_numpy(fact).to(self._device) for name, fact in facts.items()}
-        predictor = IncrementalDecoder(self.networks, ids, real, known)
-        room = torch.tensor([longest[n] for n in examples], device=self._device)
-        rules: list[LogitsProcessor] = constraint_processors(task.search.bounds, tokens)
-        if task.search.bounds.words:
-            rules.append(SuppressWords(task.search.bounds.words, task.spelling, tokens.end))
-        if task.prefixes is not None:
-            rules.append(ForcedPrefix([task.prefixes[n] for n in examples]))
-        if task.search.width == 1 and not task.watched and not task.search.coverage_penalty:
-            return greedy(predictor, room, tokens, task.search, rules, scored=task.scored)
+        padded = pad_features([request.features[n] for n in examples] if request.features else [])
+        features = {name: torch.from_numpy(values).to(self._device) for name, values in padded.items()}
+        decoder = IncrementalDecoder(self.networks, ids, mask, features)
+        limits = torch.tensor([max_lengths[n] for n in examples], device=self._device)
+        context = DecodingContext(tokens, request.search.constraints, request.token_texts)
+        processors: list[LogitsProcessor] = [*constraint_processors(context), *custom_processors(context)]
+        if request.prefixes is not None:
+            processors.append(ForcedPrefix([request.prefixes[n] for n in examples]))
+        if request.search.beam == 1 and not request.attention and not request.search.coverage_penalty:
+            return greedy_search(decoder, limits, tokens, request.search, processors, token_scores=request.token_scores)
         return beam_search(
-            predictor,
-            room,
+            decoder,
+            limits,
             tokens,
-            task.search,
-            rules,
-            source_real=real,
-            watch=task.watched,
+            request.search,
+            processors,
+            source_mask=mask,
+            attention=request.attention,
             observer=self._observer,
         )

@@ -242,7 +242,7 @@ def _search(trace: ForwardPass) -> Markup:
     if tree is None or hypothesis is None:
         return Markup("")
     note = (
-        f"Beam search with a beam of {tree.search.width}. The chosen hypothesis has log p = "
+        f"Beam search with a beam of {tree.search.beam}. The chosen hypothesis has log p = "
         f"{hypothesis.log_probability:.3f} and score {hypothesis.score:.3f}: log p divided by "
         f"((5 + length) / 6)^{tree.search.length_penalty:g}."
     )

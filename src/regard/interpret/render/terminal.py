@@ -238,7 +238,7 @@ def _steps(trace: ForwardPass, steps: list[Step]) -> Iterator[RenderableType]:
 def _search_tree(trace: ForwardPass, tree: SearchTree) -> Iterator[RenderableType]:
     """The paths to finished hypotheses; pruned nodes are only counted."""
     search = tree.search
-    note = f"beam of {search.width}; log p → score with length penalty {search.length_penalty:g}"
+    note = f"beam of {search.beam}; log p → score with length penalty {search.length_penalty:g}"
     yield _heading("Beam search", note)
     children: dict[int, list[SearchNode]] = {}
     for node in tree.nodes[1:]:

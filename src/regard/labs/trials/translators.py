@@ -252,7 +252,9 @@ class TranslatorScores:
 
 def evaluate_translator(model: Model, pairs: list[AlignedPair]) -> TranslatorScores:
     """Return size, perplexity and BLEU of a model on these pairs."""
-    outputs = model.translate([pair.source for pair in pairs], TranslationOptions(GREEDY, split=False), engine="torch")
+    outputs = model.translate(
+        [pair.source for pair in pairs], TranslationOptions(GREEDY, split_sentences=False), engine="torch"
+    )
     bleu = translation_scores(outputs, pairs)["bleu"]
     return TranslatorScores(count_parameters(model.network), reference_perplexity(model, pairs), bleu)
 

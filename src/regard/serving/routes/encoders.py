@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from regard.decoding.fill_mask import FilledText
-from regard.decoding.labeling import Classification, Word, split_words
+from regard.decoding.labeling import Word, split_words
+from regard.decoding.results import Classification, FilledText
 from regard.decoding.text_encoder import TextOrPair
 from regard.evaluation.label_metrics import spans
 from regard.serving.encoder_jobs import MAX_READ_TOKENS, ClassifyJob, FillJob, TagJob, TagPrediction
@@ -104,7 +104,7 @@ def _classification(text: TextOrPair, output: Classification) -> ClassificationI
         label=output.label,
         probability=round_probability(output.probability),
         labels=[LabelProbability(label=label, probability=round_probability(value)) for label, value in ranked],
-        truncated=output.cut,
+        truncated=output.truncated,
     )
 
 
@@ -156,7 +156,7 @@ async def tag(body: TagRequest, request: Request, service: ServiceDependency) ->
     """Return the tag of every word, and the spans that the tags mark."""
     model = service.model(body.model, "tag")
     check_text_limits(service.limits, body.texts, text=len(body.texts))
-    words = [split_words(text, split_signs=body.split_punctuation) for text in body.texts]
+    words = [split_words(text, split_punctuation=body.split_punctuation) for text in body.texts]
     sentences = [tuple(word.text for word in sentence) for sentence in words]
     result = await service.run_batch(request, model, sentences, TagJob(), body.timeout)
     items = [_tagged(*sentence) for sentence in zip(body.texts, words, result.outputs, strict=True)]
@@ -230,14 +230,14 @@ def _count_masks(body: FillRequest, model: LoadedModel) -> int:
     filler, count = model.model.filler(), 0
     for number, text in enumerate(body.texts, start=1):
         name = f"text {number}" if isinstance(body.text, list) else "text"
-        if (problem := filler.why_not(text)) is not None:
+        if (problem := filler.problem_with(text)) is not None:
             raise ApiError(400, f"{name}: {problem}.")
-        ids = filler.ids(text)
+        ids = filler.encode(text)
         if len(ids) > MAX_READ_TOKENS:
             raise ApiError(
                 400, f"{name}: has {len(ids):,} tokens, and at most {MAX_READ_TOKENS:,} are read; shorten it."
             )
-        count += ids.count(filler.mask)
+        count += ids.count(filler.mask_id)
     return count
 
 
@@ -247,5 +247,5 @@ def _filled(filled: FilledText) -> FilledItem:
             text=candidate.text, token=candidate.token, probability=round_probability(candidate.probability)
         )
 
-    masks = [[item(candidate) for candidate in candidates] for candidates in filled.holes]
+    masks = [[item(candidate) for candidate in candidates] for candidates in filled.masks]
     return FilledItem(source=filled.source, text=filled.text, masks=masks)

@@ -324,7 +324,7 @@ def _translation_job(body: LibreTranslateRequest, service: Service) -> _Translat
     if count > max_alternatives:
         raise ApiError(400, f"Invalid request: alternatives parameter must be <= {max_alternatives}")
     beam = max(service.beam, count + 1)
-    options = TranslationOptions(SearchOptions(width=beam, hypotheses=count + 1))
+    options = TranslationOptions(SearchOptions(beam=beam, n_best=count + 1))
     documents = [_Document(text, is_html=body.format == "html") for text in texts]
     return _TranslationJob(documents, isinstance(body.q, list), models, detected, count, options)
 

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
-from regard.decoding.results import described
 from regard.serving.errors import ApiError
 from regard.serving.limits import check_limits
 from regard.serving.schemas import JsonRoute, TextsRequest, TextsResponse, json_response
@@ -95,7 +94,7 @@ async def translate(body: TranslateRequest, request: Request, service: ServiceDe
     """Translate texts and return tokens, scores, alternatives and timings."""
     model = service.model(body.model, "translate")
     result = await service.run_batch(request, model, body.texts, _options(body, service), body.timeout)
-    translations = [described(translation) for translation in result.outputs]
+    translations = [translation.as_dict() for translation in result.outputs]
     return json_response({"model": model.name, "translations": translations, "timings": result.timings})
 
 
@@ -122,7 +121,7 @@ def _options(body: TranslateRequest, service: Service) -> TranslationOptions:
         body.max_source_tokens,
         body.prefix,
         tuple(word for word in body.suppress if word),
-        scored=body.token_scores,
-        watched=body.alignment,
+        token_scores=body.token_scores,
+        attention=body.alignment,
         copy_unknown=body.copy_unknown,
     )
