@@ -1,4 +1,4 @@
-"""Every recipe can be followed: its settings are right, and it has a page."""
+"""Recipes: every file is a valid config with training data, and a README lists it."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.rglob("*.toml")), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_recipe_says_what_to_train_on_and_is_told_about(path: Path) -> None:
+def test_recipe_is_valid_and_listed(path: Path) -> None:
     config = load_config(path)
     assert config.data.train.has_files
-    if path.parent.name != "family":  # which docs/explanation/model-family.md tells about
+    if path.parent.name != "family":  # listed in docs/explanation/model-family.md
         assert path.name in (path.parent / "README.md").read_text("utf-8")
     assert (RECIPES / "README.md").read_text("utf-8").count(f"({path.parent.name})") == 1
