@@ -217,8 +217,8 @@ def test_a_translator_that_reads_parses_is_not_looked_at_without_one_nor_served_
     done = regard("serve", run)
     assert (done.code, done.err) == (
         2,
-        f"regard: {run / 'best'}: has syntax positions and reads a parse with every sentence, which no request brings; "
-        "it is not served: use regard translate with --parses.\n",
+        f"regard: {run / 'best'}: has syntax positions, which need a parse of every sentence; requests have none, so "
+        "it cannot be served. Use regard translate with --parses.\n",
     )
     done = regard("compare", run, "--out", tmp_path / "compared", "--json", "-q")
     assert done.code == 0, done.err

@@ -168,7 +168,7 @@ def test_a_privileged_port_gets_a_message(model_folders: dict[str, Path], monkey
             3,
             "/nonexistent/key: cannot be read (No such file or directory); pass the path of a file with a key.",
         ),
-        (["--beam", "20"], 2, "--beam 20: is more than --max-beam 16; raise that, or lower this."),
+        (["--beam", "20"], 2, "--beam 20: is more than --max-beam 16; lower --beam, or raise --max-beam."),
         (["--cors", "page"], 2, "--cors page: should be an origin such as https://example.org, or *."),
     ],
 )

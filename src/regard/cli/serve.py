@@ -6,11 +6,24 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from regard.cli.options import (
+    LIMITS,
+    MODEL,
+    OUTPUT,
+    SERVER,
+    Beam,
+    Engine,
+    Precision,
+    argument,
+    check_engine,
+    examples,
+    option,
+)
 
-from regard.cli.options import Engine, Precision, check_choice, examples
-
-EXAMPLES = examples("regard serve en-it=runs/en-it --port 8000")
+EXAMPLES = examples(
+    "regard serve en-it=runs/en-it --port 8000",
+    "regard serve en-it=runs/demo book=runs/book --host 0.0.0.0 --api-key-file key.txt",
+)
 
 if TYPE_CHECKING:
     from regard.serving.loaded_models import LoadedModel
@@ -18,39 +31,55 @@ if TYPE_CHECKING:
 
 def run(
     models: Annotated[
-        list[str], typer.Argument(help="Model or run folders; name=folder or name[en-it]=folder too.", metavar="MODEL…")
+        list[str],
+        argument(
+            "Model or run folders, or name=folder. A translator's languages are in brackets after its name.", "MODEL…"
+        ),
     ],
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 is any that is free.")] = 8000,
-    source_language: Annotated[str | None, typer.Option(help="Of translators that say none, such as en.")] = None,
-    target_language: Annotated[str | None, typer.Option(help="Likewise, such as it.")] = None,
+    host: Annotated[str, option(SERVER, help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option(SERVER, help="Port to listen on; 0 is any free port.")] = 8000,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="A file with the key that clients must know; else REGARD_API_KEY.")
+        Path | None,
+        option(SERVER, help="File with the API key that clients must send; default: REGARD_API_KEY.", metavar="FILE"),
     ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Let others ask without a key, if --host lets them in.")
+        bool, option(SERVER, "--no-auth", help="Allow other machines without an API key, with a --host they reach.")
     ] = False,
-    allow_host: Annotated[list[str] | None, typer.Option(help="Another name of this server; may be repeated.")] = None,
+    allow_host: Annotated[
+        list[str] | None, option(SERVER, help="Additional host name of this server. Repeatable.", metavar="NAME")
+    ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(help="A page that may ask, as https://example.org, or *; may be repeated.", metavar="ORIGIN"),
+        option(
+            SERVER,
+            help="Origin of a site that may send requests, as https://example.org, or *. Repeatable.",
+            metavar="ORIGIN",
+        ),
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses, where a request does not say.")] = 4,
+    source_language: Annotated[
+        str | None, option(MODEL, help="Source language of translators that name none, such as en.", metavar="CODE")
+    ] = None,
+    target_language: Annotated[
+        str | None, option(MODEL, help="Target language of translators that name none, such as it.", metavar="CODE")
+    ] = None,
+    beam: Beam = 4,
     engine: Engine = "auto",
     precision: Precision = "int8",
-    max_queue: Annotated[int, typer.Option(min=1, help="Queued requests per model.")] = 256,
-    timeout: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds until a request is aborted.")] = 30.0,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1_000_000,
-    max_characters: Annotated[int, typer.Option(min=1, help="Characters of the texts of a request.")] = 20_000,
-    max_texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 256,
-    max_beam: Annotated[int, typer.Option(min=1, help="Hypotheses that a request may ask for.")] = 16,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a request may ask for.")] = 1_000,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what fails.")] = False,
+    max_queue: Annotated[int, option(LIMITS, min=1, help="Queued requests per model.")] = 256,
+    timeout: Annotated[float, option(LIMITS, min=0.1, max=86_400, help="Seconds until a request is aborted.")] = 30.0,
+    max_body: Annotated[int, option(LIMITS, min=1, help="Bytes of a request body.")] = 1_000_000,
+    max_characters: Annotated[int, option(LIMITS, min=1, help="Characters of all texts of a request.")] = 20_000,
+    max_texts: Annotated[int, option(LIMITS, min=1, help="Texts of a request.")] = 256,
+    max_beam: Annotated[int, option(LIMITS, min=1, help="Beam width of a request.")] = 16,
+    max_tokens: Annotated[int, option(LIMITS, min=1, help="Generated tokens per text.")] = 1_000,
+    quiet: Annotated[
+        bool, option(OUTPUT, "--quiet", "-q", help="Log failures only, and do not print the URL.")
+    ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log every request, and which engine is used, and why.")
+        bool, option(OUTPUT, "--verbose", "-v", help="Log every request, and which engine is used, and why.")
     ] = False,
 ) -> None:
-    """Serve models over HTTP with LibreTranslate, OpenAI and native routes; see docs/how-to/serve.md."""
+    """Serve models over HTTP with LibreTranslate's, OpenAI's and regard's own routes; see docs/how-to/serve.md."""
     from regard.errors import ConfigError
     from regard.serving.access import read_api_key, resolve_access
     from regard.serving.limits import Limits
@@ -58,10 +87,9 @@ def run(
     from regard.serving.server import bind_socket, serve
     from regard.serving.service import Service
 
-    check_choice("--engine", engine, ("auto", "torch", "ctranslate2"))
-    check_choice("--precision", precision, ("int8", "float32"))
+    check_engine(engine, precision)
     if beam > max_beam:
-        raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; raise that, or lower this.")
+        raise ConfigError(f"--beam {beam}: is more than --max-beam {max_beam}; lower --beam, or raise --max-beam.")
     key = read_api_key(api_key_file, os.environ.get("REGARD_API_KEY"))
     access = resolve_access(host, key=key, no_auth=no_auth, names=tuple(allow_host or ()), origins=tuple(cors or ()))
     limits = Limits(
