@@ -36,7 +36,7 @@ DARK_COLORS = {  # replacement of each color in dark mode
     "#4a8a99": "#7fbccb",
     "#6b6f76": "#9ba0a8",
 }
-DASHES = (  # one per color, so that lines can be told apart in grayscale
+DASHES = (  # one per color, so that lines can be distinguished in grayscale
     "-",
     "--",
     ":",

@@ -1,4 +1,32 @@
-"""Inspect a model at work: traces, alignment, interventions, gradients, plots. All numbers come from taps.
+"""Inspect a model at work: traces, alignment, interventions, gradients, figures. All values are read at taps.
 
-Layers, from bottom to top: addresses and points; decoding and recording; `ForwardPass`; analyses; rendering; `Trace`.
+    from regard.interpret import Intervention
+
+    trace = model.look("I love you very much.")
+    trace.intervene(Intervention.parse("decoder.1.cross_attention[2]"))
+
+Modules, from top to bottom: `trace`; `render`; the analyses; `predictions`; `forward_pass`; `decode` and `recording`.
 """
+
+from typing import TYPE_CHECKING
+
+from regard.lazy import lazily
+
+if TYPE_CHECKING:
+    from regard.interpret.addresses import Address
+    from regard.interpret.decode import TracedModel
+    from regard.interpret.interventions import Intervention
+    from regard.interpret.trace import Trace, look
+
+__all__ = ["Address", "Intervention", "Trace", "TracedModel", "look"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Address": "regard.interpret.addresses",
+        "Intervention": "regard.interpret.interventions",
+        "Trace": "regard.interpret.trace",
+        "TracedModel": "regard.interpret.decode",
+        "look": "regard.interpret.trace",
+    },
+)

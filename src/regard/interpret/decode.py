@@ -46,14 +46,12 @@ class DecodedText:
     source_ids: list[int] | None
     input_ids: list[int] | None  # of the decoder: the target shifted right
     target_ids: list[int]
-    forced: int  # the first so many of target_ids are a prompt or a forced target, not chosen by the model
+    forced: int  # number of leading target_ids from a prompt or forced target, not chosen by the model
     finished: bool = True
     hypothesis: Hypothesis | None = None
     tree: SearchTree | None = None
     features: TokenFeatures = field(default_factory=dict)  # from the parse, per source token including the end token
-    expected_ids: list[int] | None = (
-        None  # labels or tokens that an encoder's head should predict, if the user set them
-    )
+    expected_ids: list[int] | None = None  # labels or tokens that the user expects of an encoder's head
 
 
 def decode_text(
@@ -63,7 +61,7 @@ def decode_text(
     target: str | None,
     parse: Parse | None = None,
 ) -> DecodedText:
-    """Decode a text, or force the given target; `parse` is required by models with syntax positions."""
+    """Decode a text, or force a target; `parse` is required by models with syntax positions."""
     config = model.config.model
     if config.translates:
         return _translate(model, text, _check_options(options, TranslationOptions), target, parse)

@@ -93,7 +93,7 @@ class ForwardPass:
 
     @property
     def expected(self) -> str | None:
-        """The label, tags or mask fillers that the user asked an encoder's head about, if any."""
+        """The label, tags or mask fillers that an encoder's head is expected to predict, if the user named them."""
         return self.forced_target if self.kind == "encoding" else None
 
     @cached_property
