@@ -1,15 +1,16 @@
-"""How fast regard translates and writes, beside what people use today: the same model, sentences and search.
+"""Decoding speed of regard and other implementations: the same model, sentences and search.
 
     python benchmarks/decoding.py --model runs/demo                                  # and its own test sentences
     python benchmarks/decoding.py --model runs/en-de --input test.en --sentences 500 --rounds 3
 
-Contenders take turns, round after round, each time in a fresh process; medians over the rounds are shown. All times
-include tokenising and detokenising; loading the model and a few sentences to warm up come before the clock starts.
-Peers load what `regard export` writes. `defaults` is CTranslate2 as its documentation begins; `best` is the fastest of
-the settings that we tried: one worker with one thread for each core, and batches of 16 to 64 sentences; `as patient`
-also waits for as many hypotheses to end as regard does. Speeds are in tokens of the source, which are the same for all.
+The implementations take turns, round after round, each time in a fresh process; the tables have medians over the
+rounds. All times include tokenization and detokenization; loading the model and a few warmup sentences come before the
+clock starts. The other implementations load what `regard export` writes. `defaults` is CTranslate2 with its default
+options; `best` is the fastest of the options tried: one single-threaded worker per core and batches of 16 to 64
+sentences; `same patience` also waits for as many finished hypotheses as regard does. Speeds are in source tokens, which
+are the same for all.
 
-Whole-file: all sentences at once, in batches of about equal length. One at a time: each is answered before the next.
+Whole-file: all sentences at once, in batches of similar length. One at a time: each is answered before the next.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from common import SPIN_COUNT, print_markdown, run_in_process
+
 from regard.config import Config, DecoderOnlyConfig, LearnedPositionsConfig, TokenizerConfig
 from regard.data.readers.builtin import builtin_documents, builtin_pairs
 from regard.data.tokenizer import load_tokenizer, train_tokenizer
@@ -38,11 +41,11 @@ from regard.decoding.options import (
 )
 
 BEAMS = {"greedy": 1, "beam 4": 4}
-BATCH = 32
-WARM_UP = 4
-WRITTEN = 200  # tokens that a language model writes
+BATCH_SIZE = 32
+WARMUP = 4  # sentences, or tokens of a language model
+GENERATED_TOKENS = 200
 GPT = DecoderOnlyConfig(
-    vocabulary=8_000,
+    vocab_size=8_000,
     width=384,
     layers=6,
     heads=6,
@@ -51,50 +54,49 @@ GPT = DecoderOnlyConfig(
     norm_order="pre",
     attention_bias=True,
     scale_embeddings=False,
-    positions=LearnedPositionsConfig(length=512),
+    positions=LearnedPositionsConfig(max_length=512),
 )
 CORES = len(os.sched_getaffinity(0))
 PROMPT = "The"
 Translate = Callable[[Sequence[str]], list[str]]
-Write = Callable[[int], list[float]]  # writes so many tokens, and tells when each came
+Generate = Callable[[int], list[float]]  # generates this many tokens and returns the time of each
 
 
 @dataclass(frozen=True)
-class Case:
-    """What is to be done."""
+class TranslationCase:
+    """What is translated, and how."""
 
     model: str  # a model folder
-    exported: str  # where its exports are: ctranslate2, huggingface
+    exported: str  # folder with its exports: ctranslate2, huggingface
     beam: int
-    together: bool  # whole-file, or one at a time
+    whole_file: bool  # or one sentence at a time
     sentences: list[str]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one contender did."""
+class DecodingMeasurement:
+    """Measurement of one implementation."""
 
     tokens: int
     seconds: float
-    first: float = 0.0  # seconds until the first token, for language models
-    texts: tuple[str, ...] = ()
+    first_token_seconds: float = 0.0  # of language models
 
 
-# ── translators ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# --- translation ------------------------------------------------------------------------------------------------------
 
 
-def ours(case: Case, engine: Any, precision: Any) -> Translate:
-    """regard."""
+def regard_translator(case: TranslationCase, engine: Any, precision: Any) -> Translate:
+    """Return regard's translator."""
     import regard
 
     model = regard.load(case.model)
-    wish = TranslationOptions(SearchOptions(width=case.beam), split=False)
-    ready = model.translator(wish, engine=engine, precision=precision)
-    return lambda lines: [found.text for found in ready.translate(lines, wish)]
+    options = TranslationOptions(SearchOptions(beam=case.beam), split_sentences=False)
+    translator = model.translator(options, engine=engine, precision=precision)
+    return lambda lines: [translation.text for translation in translator.translate(lines, options)]
 
 
-def hugging_face(case: Case) -> Translate:
-    """transformers' `generate`, in batches of about equal length."""
+def huggingface_translator(case: TranslationCase) -> Translate:
+    """Return `generate` of transformers, in batches of similar length."""
     import torch
     from transformers import AutoTokenizer, MarianMTModel
     from transformers.utils import logging
@@ -106,39 +108,38 @@ def hugging_face(case: Case) -> Translate:
 
     @torch.inference_mode()
     def translate(lines: Sequence[str]) -> list[str]:
-        found = [""] * len(lines)
+        translations = [""] * len(lines)
         order = sorted(range(len(lines)), key=lambda n: len(lines[n]))
-        for start in range(0, len(order), BATCH):
-            group = order[start : start + BATCH]
-            batch = tokenizer([lines[n] for n in group], return_tensors="pt", padding=True)
-            longest = batch["input_ids"].size(1) + 50
+        for start in range(0, len(order), BATCH_SIZE):
+            indices = order[start : start + BATCH_SIZE]
+            batch = tokenizer([lines[n] for n in indices], return_tensors="pt", padding=True)
             ids = model.generate(
                 input_ids=batch["input_ids"],
                 attention_mask=batch["attention_mask"],
                 num_beams=case.beam,
-                max_new_tokens=longest,
+                max_new_tokens=batch["input_ids"].size(1) + 50,
                 length_penalty=0.6,
             )
-            for n, text in zip(group, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
-                found[n] = text
-        return found
+            for n, text in zip(indices, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
+                translations[n] = text
+        return translations
 
     return translate
 
 
-def ctranslate2_alone(case: Case, *, best: bool, patience: float = 1.0) -> Translate:
-    """CTranslate2 called directly, with the same tokenizer."""
+def ctranslate2_translator(case: TranslationCase, *, best: bool, patience: float = 1.0) -> Translate:
+    """Return CTranslate2 called directly, with the same tokenizer."""
     import ctranslate2
 
     folder = f"{case.exported}/ctranslate2"
     threads = {"inter_threads": CORES, "intra_threads": 1} if best else {}
     translator = ctranslate2.Translator(folder, device="cpu", **threads)
     tokenizer = load_tokenizer(Path(folder) / "tokenizer.json")
-    longest = max(len(ids) for ids in tokenizer.encode_batch(case.sentences)) + 51
-    options: dict[str, Any] = {"beam_size": case.beam, "max_decoding_length": longest, "patience": patience}
+    max_length = max(len(ids) for ids in tokenizer.encode_batch(case.sentences)) + 51
+    options: dict[str, Any] = {"beam_size": case.beam, "max_decoding_length": max_length, "patience": patience}
     options |= {"length_penalty": 0.6} if case.beam > 1 else {}
     if best:
-        options |= {"max_batch_size": BATCH if case.beam == 1 else BATCH // 2, "batch_type": "examples"}
+        options |= {"max_batch_size": BATCH_SIZE if case.beam == 1 else BATCH_SIZE // 2, "batch_type": "examples"}
 
     def translate(lines: Sequence[str]) -> list[str]:
         ids = tokenizer.encode_batch(lines)
@@ -148,67 +149,72 @@ def ctranslate2_alone(case: Case, *, best: bool, patience: float = 1.0) -> Trans
     return translate
 
 
-TRANSLATORS: dict[str, Callable[[Case], Translate]] = {
-    "regard (auto: CTranslate2, int8)": lambda case: ours(case, "auto", "int8"),
-    "regard (CTranslate2, float32)": lambda case: ours(case, "ctranslate2", "float32"),
-    "regard (torch, float32)": lambda case: ours(case, "torch", "float32"),
-    "CTranslate2 int8, defaults": lambda case: ctranslate2_alone(case, best=False),
-    "CTranslate2 int8, best": lambda case: ctranslate2_alone(case, best=True),
-    "CTranslate2 int8, best, as patient": lambda case: ctranslate2_alone(case, best=True, patience=DEFAULT_PATIENCE),
-    "HF generate, float32": hugging_face,
+TRANSLATORS: dict[str, Callable[[TranslationCase], Translate]] = {
+    "regard (auto: CTranslate2, int8)": lambda case: regard_translator(case, "auto", "int8"),
+    "regard (CTranslate2, float32)": lambda case: regard_translator(case, "ctranslate2", "float32"),
+    "regard (torch, float32)": lambda case: regard_translator(case, "torch", "float32"),
+    "CTranslate2 int8, defaults": lambda case: ctranslate2_translator(case, best=False),
+    "CTranslate2 int8, best": lambda case: ctranslate2_translator(case, best=True),
+    "CTranslate2 int8, best, same patience": lambda case: ctranslate2_translator(
+        case, best=True, patience=DEFAULT_PATIENCE
+    ),
+    "HF generate, float32": huggingface_translator,
 }
 
 
-def translated(case: Case, name: str) -> Measured:
-    """Translate with one contender, in this process."""
+def measure_translation(case: TranslationCase, name: str) -> DecodingMeasurement:
+    """Translate with one implementation in this process."""
     translate = TRANSLATORS[name](case)
-    for line in case.sentences[:WARM_UP]:
+    for line in case.sentences[:WARMUP]:
         translate([line])
-    began = time.perf_counter()
-    texts = translate(case.sentences) if case.together else [translate([line])[0] for line in case.sentences]
-    seconds = time.perf_counter() - began
+    start = time.perf_counter()
+    if case.whole_file:
+        translate(case.sentences)
+    else:
+        for line in case.sentences:
+            translate([line])
+    seconds = time.perf_counter() - start
     tokenizer = load_tokenizer(Path(case.model) / "tokenizer.json")
-    return Measured(
-        sum(len(ids) + 1 for ids in tokenizer.encode_batch(case.sentences)), seconds, texts=tuple(texts[:3])
-    )
+    return DecodingMeasurement(sum(len(ids) + 1 for ids in tokenizer.encode_batch(case.sentences)), seconds)
 
 
-# ── language models ──────────────────────────────────────────────────────────────────────────────────────────────────
+# --- language models --------------------------------------------------------------------------------------------------
 
 
-def ours_writing(folder: str, engine: Any, precision: Any) -> Write:
-    """regard, one stream."""
+def regard_generator(folder: str, engine: Any, precision: Any) -> Generate:
+    """Return regard's generation, one stream."""
     import regard
 
     model = regard.load(f"{folder}/model")
 
-    def write(length: int) -> list[float]:
-        wish = GenerationOptions(SamplingOptions(temperature=0.0, bounds=OutputConstraints(length, length)))
-        return [time.perf_counter() for _ in model.stream(PROMPT, wish, engine=engine, precision=precision)]
+    def generate(length: int) -> list[float]:
+        constraints = OutputConstraints(min_length=length, max_length=length)
+        options = GenerationOptions(SamplingOptions(temperature=0.0, constraints=constraints))
+        return [time.perf_counter() for _ in model.stream(PROMPT, options, engine=engine, precision=precision)]
 
-    return write
+    return generate
 
 
-def hugging_face_writing(folder: str) -> Write:
-    """transformers' `generate`, with a streamer that looks at the clock."""
+def huggingface_generator(folder: str) -> Generate:
+    """Return `generate` of transformers, with a streamer that records the time of each token."""
     from transformers import AutoTokenizer, GPT2LMHeadModel
     from transformers.generation.streamers import BaseStreamer
 
-    place = f"{folder}/huggingface"
-    tokenizer, model = AutoTokenizer.from_pretrained(place), GPT2LMHeadModel.from_pretrained(place).eval()
+    exported = f"{folder}/huggingface"
+    tokenizer, model = AutoTokenizer.from_pretrained(exported), GPT2LMHeadModel.from_pretrained(exported).eval()
     batch = tokenizer([PROMPT], return_tensors="pt")
 
     class Clock(BaseStreamer):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.moments: list[float] = []
+            self.times: list[float] = []
 
         def put(self, value: Any) -> None:
-            self.moments.append(time.perf_counter())
+            self.times.append(time.perf_counter())
 
         def end(self) -> None:
             pass
 
-    def write(length: int) -> list[float]:
+    def generate(length: int) -> list[float]:
         clock = Clock()
         model.generate(
             batch["input_ids"],
@@ -218,158 +224,157 @@ def hugging_face_writing(folder: str) -> Write:
             min_new_tokens=length,
             streamer=clock,
         )
-        return clock.moments[1:]  # the first is the prompt
+        return clock.times[1:]  # the first is that of the prompt
 
-    return write
+    return generate
 
 
-def ctranslate2_writing(folder: str) -> Write:
-    """CTranslate2's own stream of tokens, with its default threads."""
+def ctranslate2_generator(folder: str) -> Generate:
+    """Return the token stream of CTranslate2, with its default number of threads."""
     import ctranslate2
 
-    place = f"{folder}/ctranslate2"
-    generator = ctranslate2.Generator(place, device="cpu")
-    tokenizer = load_tokenizer(Path(place) / "tokenizer.json")
+    exported = f"{folder}/ctranslate2"
+    generator = ctranslate2.Generator(exported, device="cpu")
+    tokenizer = load_tokenizer(Path(exported) / "tokenizer.json")
     prompt = ["[SOS]", *tokenizer.ids_to_tokens(tokenizer.encode(PROMPT))]
 
-    def write(length: int) -> list[float]:
-        steps = generator.generate_tokens(prompt, max_length=length, min_length=length, sampling_topk=1)
-        return [time.perf_counter() for _ in steps]
+    def generate(length: int) -> list[float]:
+        tokens = generator.generate_tokens(prompt, max_length=length, min_length=length, sampling_topk=1)
+        return [time.perf_counter() for _ in tokens]
 
-    return write
+    return generate
 
 
-WRITERS: dict[str, Callable[[str], Write]] = {
-    "regard (auto: CTranslate2, int8)": lambda folder: ours_writing(folder, "auto", "int8"),
-    "regard (torch, float32)": lambda folder: ours_writing(folder, "torch", "float32"),
-    "CTranslate2 int8, defaults": ctranslate2_writing,
-    "HF generate, float32": hugging_face_writing,
+GENERATORS: dict[str, Callable[[str], Generate]] = {
+    "regard (auto: CTranslate2, int8)": lambda folder: regard_generator(folder, "auto", "int8"),
+    "regard (torch, float32)": lambda folder: regard_generator(folder, "torch", "float32"),
+    "CTranslate2 int8, defaults": ctranslate2_generator,
+    "HF generate, float32": huggingface_generator,
 }
 
 
-def wrote(folder: str, name: str) -> Measured:
-    """Write one text with one contender, in this process."""
-    write = WRITERS[name](folder)
-    write(WARM_UP)
-    began = time.perf_counter()
-    moments = write(WRITTEN)
-    return Measured(WRITTEN, moments[-1] - began, moments[0] - began)
+def measure_generation(folder: str, name: str) -> DecodingMeasurement:
+    """Generate one text with one implementation in this process."""
+    generate = GENERATORS[name](folder)
+    generate(WARMUP)
+    start = time.perf_counter()
+    times = generate(GENERATED_TOKENS)
+    return DecodingMeasurement(GENERATED_TOKENS, times[-1] - start, times[0] - start)
 
 
-# ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
+# --- comparison -------------------------------------------------------------------------------------------------------
 
 
-def in_a_process(what: str, name: str, case: dict[str, Any]) -> Measured:
-    """One contender's measurement, made in a process of its own."""
-    command = [sys.executable, __file__, "--one", what, name]
-    environment = os.environ | {"GOMP_SPINCOUNT": "10000", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        command, input=json.dumps(case), stdout=subprocess.PIPE, text=True, check=True, env=environment
-    )
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
-
-
-def compare(what: str, names: Sequence[str], case: dict[str, Any], rounds: int) -> dict[str, list[Measured]]:
-    """Let the contenders take turns."""
-    found: dict[str, list[Measured]] = {name: [] for name in names}
+def compare(kind: str, names: Sequence[str], case: dict[str, Any], rounds: int) -> dict[str, list[DecodingMeasurement]]:
+    """Measure the implementations in turns, each time in a fresh process."""
+    results: dict[str, list[DecodingMeasurement]] = {name: [] for name in names}
     for turn in range(rounds):
         for name in names:
-            found[name].append(in_a_process(what, name, case))
-            last = found[name][-1]
+            environment = {**SPIN_COUNT, "HF_HUB_OFFLINE": "1"}
+            output = run_in_process(__file__, [kind, name], data=case, environment=environment)
+            last = DecodingMeasurement(**output)
+            results[name].append(last)
             print(f"round {turn + 1}, {name}: {last.tokens / last.seconds:,.0f} tokens/s", file=sys.stderr)
-    return found
+    return results
 
 
-def rows(found: dict[str, list[Measured]], *, first: bool) -> Iterator[tuple[str, ...]]:
-    """A table: tokens a second, and how many times as fast as each other one ours is, in auto and in torch."""
-    speed = {name: median(one.tokens / one.seconds for one in those) for name, those in found.items()}
-    auto, plain = (next((value for name, value in speed.items() if kind in name), 0.0) for kind in ("(auto", "(torch"))
-    yield ("", "tokens/s", "regard (auto) is", "regard (torch) is", *(["first token"] if first else []))
-    for name, those in found.items():
-        wait = [f"{median(one.first for one in those) * 1000:.0f} ms"] if first else []
-        yield (name, f"{speed[name]:,.0f}", f"{auto / speed[name]:.2f}×", f"{plain / speed[name]:.2f}×", *wait)
-
-
-def show(title: str, table: Iterator[tuple[str, ...]]) -> None:
-    """Print a table as Markdown."""
-    head, *body = table
-    print(f"\n{title}\n")
-    for cells in (head, ("---", *["---:"] * (len(head) - 1)), *body):
-        print(f"| {' | '.join(cells)} |")
-    sys.stdout.flush()
+def table(results: dict[str, list[DecodingMeasurement]], *, latency: bool) -> Iterator[tuple[str, ...]]:
+    """Yield rows with tokens per second, and how many times as fast regard is (auto and torch)."""
+    speeds = {name: median(run.tokens / run.seconds for run in runs) for name, runs in results.items()}
+    auto, torch = (next((value for name, value in speeds.items() if kind in name), 0.0) for kind in ("(auto", "(torch"))
+    yield ("", "tokens/s", "regard (auto) is", "regard (torch) is", *(["first token"] if latency else []))
+    for name, runs in results.items():
+        first = [f"{median(run.first_token_seconds for run in runs) * 1000:.0f} ms"] if latency else []
+        yield (name, f"{speeds[name]:,.0f}", f"{auto / speeds[name]:.2f}×", f"{torch / speeds[name]:.2f}×", *first)
 
 
 def export(folder: Path, out: Path) -> None:
-    """What the peers load."""
+    """Export a model for the other implementations."""
     from regard.interop import export_ctranslate2, export_huggingface
 
     export_ctranslate2(folder, out / "ctranslate2", "int8")
     export_huggingface(folder, out / "huggingface")
 
 
-def language_model(out: Path) -> None:
-    """A network with random weights, which are as fast as any, in all formats."""
+def make_language_model(out: Path) -> None:
+    """Write a network with random weights, whose speed is that of trained ones, in all formats."""
     from regard.models import build, save
 
-    text = ("".join(part) for part in builtin_documents("builtin:python-docs"))
-    tokenizer = train_tokenizer(text, TokenizerConfig(kind="byte-level"), GPT.vocabulary)
+    text = ("".join(document) for document in builtin_documents("builtin:python-docs"))
+    tokenizer = train_tokenizer(text, TokenizerConfig(kind="byte-level"), GPT.vocab_size)
     save(out / "model", build(GPT), Config(model=GPT), extra_files={"tokenizer.json": tokenizer.to_json()})
     export(out / "model", out)
 
 
-def start_up(model: Path, rounds: int) -> float:
-    """Seconds from the command to the translation of one line."""
+def startup_seconds(model: Path, rounds: int) -> float:
+    """Return the seconds from starting the command to the translation of one line."""
     command = [sys.executable, "-c", "from regard.cli import main; main()", "translate", str(model)]
-    taken = []
+    seconds = []
     for _ in range(rounds + 1):
-        began = time.perf_counter()
+        start = time.perf_counter()
         subprocess.run(command, input="I love you very much.\n", stdout=subprocess.PIPE, text=True, check=True)
-        taken.append(time.perf_counter() - began)
-    return median(taken[1:])  # the first converts the model
+        seconds.append(time.perf_counter() - start)
+    return median(seconds[1:])  # the first converts the model
+
+
+def compare_translation(model: Path, lines: list[str], names: Sequence[str], rounds: int) -> None:
+    """Compare greedy and beam search on whole files and single sentences, and print the tables."""
+    with TemporaryDirectory() as folder:
+        export(model, Path(folder))
+        for whole_file in (True, False):
+            for search, beam in BEAMS.items():
+                sentences = lines if whole_file else lines[: max(1, len(lines) // 4)]
+                case = TranslationCase(str(model), folder, beam, whole_file, sentences)
+                results = compare("translation", names, asdict(case), rounds)
+                mode = "whole-file" if whole_file else "one at a time"
+                print_markdown(table(results, latency=False), f"{search}, {mode}, {len(sentences)} sentences")
+    print(f"\nStart-up, from the command to one translated line: {startup_seconds(model, rounds):.2f} s")
+
+
+def compare_generation(names: Sequence[str], rounds: int) -> None:
+    """Compare the generation of one text, and print the table."""
+    with TemporaryDirectory() as folder:
+        make_language_model(Path(folder))
+        results = compare("generation", names, {"folder": folder}, rounds)
+    title = f"GPT, 6 layers, width 384, one stream of {GENERATED_TOKENS} tokens"
+    print_markdown(table(results, latency=True), title)
 
 
 def main() -> None:
-    """Compare, and print."""
+    """Compare the implementations and print the tables."""
     if sys.argv[1:2] == ["--one"]:
-        what, name = sys.argv[2:]
+        kind, name = sys.argv[2:]
         case = json.load(sys.stdin)
-        measured = translated(Case(**case), name) if what == "translation" else wrote(case["folder"], name)
+        translation = kind == "translation"
+        measured = (
+            measure_translation(TranslationCase(**case), name)
+            if translation
+            else measure_generation(case["folder"], name)
+        )
         print(json.dumps(asdict(measured)))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", type=Path, help="a translator: a run or model folder; without it, only the GPT")
-    parser.add_argument("--input", type=Path, help="sentences; without it, the built-in phrasebook's test sentences")
+    parser.add_argument("--model", type=Path, help="translation model: run or model folder; without it, only the GPT")
+    parser.add_argument("--input", type=Path, help="sentences; defaults to the test sentences of the phrasebook")
     parser.add_argument("--sentences", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders, by a part of their names")
-    chosen = parser.parse_args()
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="implementations, by a part of their names")
+    options = parser.parse_args()
 
-    def among(names: dict[str, Any]) -> list[str]:
-        return [name for name in names if not chosen.only or any(part in name for part in chosen.only)]
+    def selected(names: dict[str, Any]) -> list[str]:
+        return [name for name in names if not options.only or any(part in name for part in options.only)]
 
-    with TemporaryDirectory() as folder:
-        if chosen.model is not None:
-            from regard.models.folder_files import resolve_model_folder
+    if options.model is not None:
+        from regard.models.folder_files import resolve_model_folder
 
-            model = resolve_model_folder(chosen.model)
-            export(model, Path(folder))
-            lines = (
-                chosen.input.read_text("utf-8").splitlines()
-                if chosen.input
-                else [pair.source for pair in builtin_pairs("builtin:phrasebook-test")]
-            )[: chosen.sentences]
-            for together in (True, False):
-                for search, beam in BEAMS.items():
-                    some = lines if together else lines[: max(1, len(lines) // 4)]
-                    case = Case(str(model), folder, beam, together, some)
-                    found = compare("translation", among(TRANSLATORS), asdict(case), chosen.rounds)
-                    how = "whole-file" if together else "one at a time"
-                    show(f"{search}, {how}, {len(some)} sentences", rows(found, first=False))
-            print(f"\nStart-up, from the command to one translated line: {start_up(model, chosen.rounds):.2f} s")
-        place = Path(folder) / "gpt"
-        language_model(place)
-        found = compare("writing", among(WRITERS), {"folder": str(place)}, chosen.rounds)
-        show(f"GPT, 6 layers, width 384, one stream of {WRITTEN} tokens", rows(found, first=True))
+        lines = (
+            options.input.read_text("utf-8").splitlines()
+            if options.input
+            else [pair.source for pair in builtin_pairs("builtin:phrasebook-test")]
+        )
+        model = resolve_model_folder(options.model)
+        compare_translation(model, lines[: options.sentences], selected(TRANSLATORS), options.rounds)
+    compare_generation(selected(GENERATORS), options.rounds)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,23 @@
-"""What one attention layer costs on long texts, beside Hugging Face's BigBird and an LSTM: forward and backward.
+"""Cost of one attention layer on long sequences, forward and backward, with BigBird of Hugging Face and an LSTM.
 
     python benchmarks/long.py                                                  # 512 to 16,384 tokens
     python benchmarks/long.py --lengths 4096 16384 --rounds 5 --only BigBird
 
-A layer is self-attention with its four projections, of width 256 with 4 heads, in float32, for one text without pads.
-Ours are laid out on the clock, as for the first layer of a network; Hugging Face's masks are made before it starts, and
-its random blocks are drawn anew at each pass, as its layer does in training. Below 705 tokens it has full attention,
-as its model then has. BigBird has blocks of 64 tokens: 3 of the window, 2 global, 3 random. The window reaches 128
-tokens to each side. Linformer has 256 mixtures.
+A layer is self-attention with its four projections, of width 256 with 4 heads, in float32, for one sequence without
+padding. The layouts of regard are computed while the clock runs, as for the first layer of a network; the masks of
+Hugging Face are made before it starts, and its random blocks are drawn again in each pass, as in training. Below 705
+tokens Hugging Face uses full attention. BigBird has blocks of 64 tokens: 3 of the window, 2 global, 3 random. The
+window is 128 tokens to each side. Linformer projects to 256 positions.
 
-Contenders take turns, round after round, each time in a fresh process; medians over the rounds are shown. Ours have the
-allocator settings of `regard train`; peers run as their users run them, and with `+ kept memory` they get these too.
-Memory is how far the peak of the resident set rises in the first pass above what the process held before, with layer
-and text in place; the smallest over the rounds is shown.
+The implementations take turns, round after round, each time in a fresh process; the tables have medians over the
+rounds. regard has the allocator settings of `regard train`; the others run with their defaults, and with `+ kept
+memory` with these settings too. Memory is the increase of the peak resident set in the first pass over what the process
+held before, with layer and input in place; the minimum over the rounds is shown.
 """
 
 import argparse
 import json
 import math
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from common import SPIN_COUNT, print_markdown, run_in_process
 from torch import Tensor, nn
 
 from regard import nn as rn
@@ -35,18 +34,19 @@ from regard.nn.bigbird import BigBirdPattern
 from regard.training.environment import keep_freed_memory
 
 WIDTH, HEADS = 256, 4
-BLOCK, RANDOM, REACH, MIXTURES = 64, 3, 128, 256
+BLOCK_SIZE, RANDOM_BLOCKS, WINDOW, PROJECTED_LENGTH = 64, 3, 128, 256
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16_384]
-SECONDS, FEWEST = 1.0, 3  # passes go on for so long, and there are at least so many
-OURS, KEPT = "regard BigBird", " + kept memory"
+MIN_SECONDS, MIN_PASSES = 1.0, 3  # of a measurement
+REFERENCE, KEPT_MEMORY = "regard BigBird", " + kept memory"
 Layer = Callable[[Tensor], Tensor]  # (1, n, WIDTH) -> (1, n, WIDTH)
+Measurements = dict[tuple[str, int], "LayerMeasurement"]  # by name and length
 
 
-# ── contenders ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
-def ours(kernel: Callable[[float, int], rn.AttentionKernel]) -> Callable[[int], Layer]:
-    """Self-attention with this kernel, which is made of the scale and the length."""
+def self_attention(kernel: Callable[[float, int], rn.AttentionKernel]) -> Callable[[int], Layer]:
+    """Return self-attention with a kernel, which is made from the scale and the length."""
 
     def make(length: int) -> Layer:
         layer = rn.SelfAttention(WIDTH, HEADS, kernel(1 / math.sqrt(WIDTH // HEADS), length), rn.Positions())
@@ -56,167 +56,159 @@ def ours(kernel: Callable[[float, int], rn.AttentionKernel]) -> Callable[[int], 
     return make
 
 
-def hugging_face(length: int) -> Layer:
-    """transformers' BigBird, with the output projection that follows it, and without the norm that follows that."""
+def huggingface_bigbird(length: int) -> Layer:
+    """Return BigBird of transformers with its output projection, without the normalization that follows."""
     from transformers import BigBirdConfig, BigBirdModel
     from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdSelfAttention
 
     config = BigBirdConfig(
         hidden_size=WIDTH,
         num_attention_heads=HEADS,
-        block_size=BLOCK,
-        num_random_blocks=RANDOM,
+        block_size=BLOCK_SIZE,
+        num_random_blocks=RANDOM_BLOCKS,
         max_position_embeddings=length,
         attention_probs_dropout_prob=0.0,
         use_bias=False,
     )
     output = nn.Linear(WIDTH, WIDTH, bias=False)
-    if length <= (5 + 2 * RANDOM) * BLOCK:
+    if length <= (5 + 2 * RANDOM_BLOCKS) * BLOCK_SIZE:
         full = BigBirdSelfAttention(config)
         return lambda x: output(full(x)[0])
     sparse = BigBirdBlockSparseAttention(config)
-    blocked, band, of_queries, of_keys = BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, length), BLOCK)
-    return lambda x: output(sparse(x, band, of_queries, of_keys, blocked, blocked)[0])
+    masks = BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, length), BLOCK_SIZE)
+    block_mask, band_mask, query_mask, key_mask = masks
+    return lambda x: output(sparse(x, band_mask, query_mask, key_mask, block_mask, block_mask)[0])
 
 
 def lstm(length: int) -> Layer:
-    """PyTorch's LSTM of the same width, one direction."""
+    """Return the unidirectional LSTM of PyTorch with the same width."""
     layer = nn.LSTM(WIDTH, WIDTH, batch_first=True)
     return lambda x: layer(x)[0]
 
 
-CONTENDERS: dict[str, Callable[[int], Layer]] = {
-    "regard full": ours(lambda scale, length: rn.FullAttention(scale)),
-    "regard window": ours(lambda scale, length: rn.WindowAttention(scale, REACH)),
-    OURS: ours(lambda scale, length: rn.BigBirdAttention(scale, BLOCK, BigBirdPattern(3, 2, RANDOM, 0))),
-    "regard Linformer": ours(
+LAYERS: dict[str, Callable[[int], Layer]] = {
+    "regard full": self_attention(lambda scale, length: rn.FullAttention(scale)),
+    "regard window": self_attention(lambda scale, length: rn.WindowAttention(scale, WINDOW)),
+    REFERENCE: self_attention(
+        lambda scale, length: rn.BigBirdAttention(scale, BLOCK_SIZE, BigBirdPattern(3, 2, RANDOM_BLOCKS, 0))
+    ),
+    "regard Linformer": self_attention(
         lambda scale, length: rn.LinformerAttention(
-            scale, rn.LengthProjection(MIXTURES, length), rn.LengthProjection(MIXTURES, length)
+            scale, rn.LengthProjection(PROJECTED_LENGTH, length), rn.LengthProjection(PROJECTED_LENGTH, length)
         )
     ),
-    "HF BigBird": hugging_face,
-    f"HF BigBird{KEPT}": hugging_face,
+    "HF BigBird": huggingface_bigbird,
+    f"HF BigBird{KEPT_MEMORY}": huggingface_bigbird,
     "nn.LSTM": lstm,
 }
 
 
-# ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# --- measurement ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one process found."""
+class LayerMeasurement:
+    """Measurement of one process."""
 
     seconds: float  # of a pass
     memory: int  # bytes
 
 
-def measure(name: str, length: int) -> Measured:
-    """Forward and backward through one contender, in this process."""
-    if name.startswith("regard") or name.endswith(KEPT):
+def measure(name: str, length: int) -> LayerMeasurement:
+    """Run one layer forward and backward in this process."""
+    if name.startswith("regard") or name.endswith(KEPT_MEMORY):
         keep_freed_memory()
     torch.manual_seed(0)
-    _pass(CONTENDERS[name](2 * BLOCK), torch.randn(1, 2 * BLOCK, WIDTH))  # whatever PyTorch sets up once
-    layer = CONTENDERS[name](length)
+    _run_pass(LAYERS[name](2 * BLOCK_SIZE), torch.randn(1, 2 * BLOCK_SIZE, WIDTH))  # one-time setup of PyTorch
+    layer = LAYERS[name](length)
     x = torch.randn(1, length, WIDTH, requires_grad=True)
-    before = _reset_peak()
-    _pass(layer, x)
-    memory = _peak() - before
-    passes = []
-    while len(passes) < FEWEST or sum(passes) < SECONDS:
-        began = time.perf_counter()
-        _pass(layer, x)
-        passes.append(time.perf_counter() - began)
-    return Measured(median(passes), memory)
+    before = _reset_peak_memory()
+    _run_pass(layer, x)
+    memory = _peak_memory() - before
+    passes: list[float] = []
+    while len(passes) < MIN_PASSES or sum(passes) < MIN_SECONDS:
+        start = time.perf_counter()
+        _run_pass(layer, x)
+        passes.append(time.perf_counter() - start)
+    return LayerMeasurement(median(passes), memory)
 
 
-def _pass(layer: Layer, x: Tensor) -> None:
+def _run_pass(layer: Layer, x: Tensor) -> None:
     layer(x).square().sum().backward()
 
 
-def _reset_peak() -> int:
-    """Let the peak of the resident set start again from what it is now, in bytes."""
+def _reset_peak_memory() -> int:
+    """Reset the peak of the resident set to its current size, and return it in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
-    return _peak()
+    return _peak_memory()
 
 
-def _peak() -> int:
-    """The peak of the resident set, in bytes."""
+def _peak_memory() -> int:
+    """Return the peak of the resident set in bytes."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-# ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
+# --- comparison -------------------------------------------------------------------------------------------------------
 
 
-def compare(names: list[str], lengths: list[int], rounds: int) -> dict[tuple[str, int], Measured]:
-    """Let the contenders take turns."""
-    found: dict[tuple[str, int], list[Measured]] = {(name, length): [] for name in names for length in lengths}
+def compare(names: list[str], lengths: list[int], rounds: int) -> Measurements:
+    """Measure the layers in turns, each time in a fresh process."""
+    results: dict[tuple[str, int], list[LayerMeasurement]] = {(name, n): [] for name in names for n in lengths}
     for turn in range(rounds):
         for length in lengths:
             for name in names:
-                command = [sys.executable, __file__, "--one", name, str(length)]
-                environment = os.environ | {"GOMP_SPINCOUNT": "10000", "HF_HUB_OFFLINE": "1"}
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-                last = Measured(**json.loads(done.stdout.splitlines()[-1]))
-                found[name, length].append(last)
+                environment = {**SPIN_COUNT, "HF_HUB_OFFLINE": "1"}
+                last = LayerMeasurement(**run_in_process(__file__, [name, str(length)], environment=environment))
+                results[name, length].append(last)
                 print(
                     f"round {turn + 1}, {length} tokens, {name}: {last.seconds * 1000:.1f} ms, "
                     f"{last.memory / 2**20:.0f} MB",
                     file=sys.stderr,
                 )
     return {
-        key: Measured(median(one.seconds for one in those), min(one.memory for one in those))
-        for key, those in found.items()
+        key: LayerMeasurement(median(run.seconds for run in runs), min(run.memory for run in runs))
+        for key, runs in results.items()
     }
 
 
-def costs(found: dict[tuple[str, int], Measured], names: list[str], lengths: list[int]) -> Iterator[tuple[str, ...]]:
-    """A table of milliseconds and megabytes."""
+def cost_table(results: Measurements, names: list[str], lengths: list[int]) -> Iterator[tuple[str, ...]]:
+    """Yield rows with milliseconds and megabytes."""
     yield ("ms / MB", *(f"{length:,} tokens" for length in lengths))
     for name in names:
-        cells = (found[name, length] for length in lengths)
-        yield (name, *(f"{_figure(cell.seconds * 1000)} / {cell.memory / 2**20:,.0f}" for cell in cells))
+        cells = (results[name, length] for length in lengths)
+        yield (name, *(f"{_three_digits(cell.seconds * 1000)} / {cell.memory / 2**20:,.0f}" for cell in cells))
 
 
-def ratios(found: dict[tuple[str, int], Measured], names: list[str], lengths: list[int]) -> Iterator[tuple[str, ...]]:
-    """How many times the time and the memory of our BigBird each other one takes."""
-    yield (f"times {OURS}'s ms / MB", *(f"{length:,} tokens" for length in lengths))
-    for name in (name for name in names if name != OURS):
-        pairs = [(found[name, length], found[OURS, length]) for length in lengths]
+def ratio_table(results: Measurements, names: list[str], lengths: list[int]) -> Iterator[tuple[str, ...]]:
+    """Yield rows with time and memory relative to BigBird of regard."""
+    yield (f"ms / MB relative to {REFERENCE}", *(f"{length:,} tokens" for length in lengths))
+    for name in (name for name in names if name != REFERENCE):
+        pairs = [(results[name, length], results[REFERENCE, length]) for length in lengths]
         yield (name, *(f"{a.seconds / b.seconds:.2f}× / {a.memory / max(1, b.memory):.2f}×" for a, b in pairs))
 
 
-def show(table: Iterator[tuple[str, ...]]) -> None:
-    """Print a table as Markdown."""
-    head, *body = table
-    print()
-    for cells in (head, ("---", *["---:"] * (len(head) - 1)), *body):
-        print(f"| {' | '.join(cells)} |")
-    sys.stdout.flush()
-
-
-def _figure(value: float) -> str:
-    """Three digits, and never a power of ten."""
+def _three_digits(value: float) -> str:
+    """Format a number with three digits and without exponent."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> None:
-    """Compare, and print."""
+    """Compare the layers and print the tables."""
     if sys.argv[1:2] == ["--one"]:
         name, length = sys.argv[2:]
         print(json.dumps(asdict(measure(name, int(length)))))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS, help=f"multiples of {BLOCK}")
+    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS, help=f"multiples of {BLOCK_SIZE}")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders, by a part of their names")
-    chosen = parser.parse_args()
-    names = [name for name in CONTENDERS if not chosen.only or any(part in name for part in chosen.only)]
-    found = compare(names, chosen.lengths, chosen.rounds)
-    show(costs(found, names, chosen.lengths))
-    if OURS in names:
-        show(ratios(found, names, chosen.lengths))
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="layers, by a part of their names")
+    options = parser.parse_args()
+    names = [name for name in LAYERS if not options.only or any(part in name for part in options.only)]
+    results = compare(names, options.lengths, options.rounds)
+    print_markdown(cost_table(results, names, options.lengths))
+    if REFERENCE in names:
+        print_markdown(ratio_table(results, names, options.lengths))
 
 
 if __name__ == "__main__":

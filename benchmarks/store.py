@@ -1,9 +1,9 @@
-"""How the token store grows: pairs a second, bytes a pair and peak memory, at several sizes, each in its own process.
+"""Speed and size of the token store: pairs per second, bytes per pair and peak memory, each size in its own process.
 
     python benchmarks/store.py 100_000 1_000_000 10_000_000
 
-The pairs are drawn as they are needed, about fifteen words a side with the frequencies of words in a language, so that
-the corpus takes no place of its own. Peak memory counts the pages of the store that were read through the memory map.
+The pairs are generated on the fly, about fifteen words per side with Zipf-distributed frequencies, so that the corpus
+needs no disk space. Peak memory includes the pages of the store that were read through the memory map.
 """
 
 import argparse
@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.config import SpecialTokensConfig
-from regard.config.data import TokenizerConfig
+from regard.config import SpecialTokensConfig, TokenizerConfig
 from regard.data.batching import BatchSampler
 from regard.data.examples import Pair
 from regard.data.pair_batches import make_pair_batch
@@ -30,77 +29,78 @@ from regard.data.store import open_store
 from regard.data.tokenizer import train_tokenizer
 
 WORDS = 20_000
-TOKENS = 4096  # in a batch
+VOCAB_SIZE = 8000
+BATCH_TOKENS = 4096
 BATCHES = 1000
 
 
-def pairs(count: int, seed: int = 0) -> Iterator[Pair]:
-    """Sentences of random words; a few frequent, most rare (Zipf)."""
-    random = np.random.default_rng(seed)
-    syllables = [c + v for c in "bcdfglmnprstv" for v in "aeiou"]
-    sizes = random.integers(1, 5, WORDS)
-    words = np.array(["".join(random.choice(syllables, size)) for size in sizes], dtype=object)
-    chances = 1 / np.arange(2, WORDS + 2)
-    edges = np.cumsum(chances / chances.sum())
+def random_pairs(count: int, seed: int = 0) -> Iterator[Pair]:
+    """Yield pairs of sentences of random words with Zipf-distributed frequencies."""
+    generator = np.random.default_rng(seed)
+    syllables = [consonant + vowel for consonant in "bcdfglmnprstv" for vowel in "aeiou"]
+    sizes = generator.integers(1, 5, WORDS)
+    words = np.array(["".join(generator.choice(syllables, size)) for size in sizes], dtype=object)
+    frequencies = 1 / np.arange(2, WORDS + 2)
+    cumulative = np.cumsum(frequencies / frequencies.sum())
     for _ in range(0, count, 1000):
-        lengths = np.maximum(2, random.normal(15, 5, 2000)).astype(int)
-        drawn = words[np.minimum(np.searchsorted(edges, random.random(lengths.sum())), WORDS - 1)]
+        lengths = np.maximum(2, generator.normal(15, 5, 2000)).astype(int)
+        drawn = words[np.minimum(np.searchsorted(cumulative, generator.random(lengths.sum())), WORDS - 1)]
         ends = lengths.cumsum()
         texts = [" ".join(drawn[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
         for source, target in islice(zip(texts[::2], texts[1::2], strict=True), count):
             yield Pair(source, target)
 
 
-def peak() -> float:
-    """Megabytes this process has taken at most."""
+def peak_megabytes() -> float:
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(count: int, folder: Path) -> dict[str, float]:
-    """Write, open, plan and read a store of so many pairs."""
-    texts = (text for pair in pairs(20_000, seed=1) for text in (pair.source, pair.target))
-    tokenizer = train_tokenizer(texts, TokenizerConfig(), vocabulary=8000)
-    learned = peak()
-    clock = time.perf_counter()
-    store_pairs(folder / "pairs", pairs(count), tokenizer, LengthFilter(max_ratio=100), {})
-    written, writing = time.perf_counter() - clock, peak()
+    """Write, open, plan and read a store of `count` pairs."""
+    texts = (text for pair in random_pairs(20_000, seed=1) for text in (pair.source, pair.target))
+    tokenizer = train_tokenizer(texts, TokenizerConfig(), VOCAB_SIZE)
+    tokenizer_peak = peak_megabytes()
+    start = time.perf_counter()
+    store_pairs(folder / "pairs", random_pairs(count), tokenizer, LengthFilter(max_ratio=100), {})
+    write_seconds, write_peak = time.perf_counter() - start, peak_megabytes()
 
-    clock = time.perf_counter()
+    start = time.perf_counter()
     store = open_store(folder / "pairs")
     assert store is not None
     lengths = np.stack([column.lengths for column in store.columns]) + 1
-    opened = time.perf_counter() - clock
-    clock = time.perf_counter()
-    batches = BatchSampler(lengths, TOKENS).iterate()
+    open_seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    batches = BatchSampler(lengths, BATCH_TOKENS).iterate()
     next(batches)
-    planned, planning = time.perf_counter() - clock, peak()
-    clock, tokens = time.perf_counter(), 0
+    plan_seconds, plan_peak = time.perf_counter() - start, peak_megabytes()
+    start, tokens = time.perf_counter(), 0
     for _, examples in islice(batches, BATCHES):
         batch = make_pair_batch(store, examples, SpecialTokensConfig())
         tokens += int(batch.source_mask.sum() + batch.target_mask.sum())
-    drawn = time.perf_counter() - clock
+    batch_seconds = time.perf_counter() - start
     size = sum(path.stat().st_size for path in (folder / "pairs").iterdir())
     return {
         "pairs": len(store),
-        "pairs_per_second": len(store) / written,
+        "pairs_per_second": len(store) / write_seconds,
         "tokens_per_pair": sum(len(column.ids) for column in store.columns) / len(store),
         "bytes_per_pair": size / len(store),
-        "write_seconds": written,
-        "open_seconds": opened,
-        "plan_seconds": planned,
-        "batch_tokens_per_second": tokens / drawn,
-        "peak_mb_learning": learned,
-        "peak_mb_writing": writing,
-        "peak_mb_planning": planning,
-        "peak_mb_reading": peak(),
+        "write_seconds": write_seconds,
+        "open_seconds": open_seconds,
+        "plan_seconds": plan_seconds,
+        "batch_tokens_per_second": tokens / batch_seconds,
+        "tokenizer_peak_mb": tokenizer_peak,
+        "write_peak_mb": write_peak,
+        "plan_peak_mb": plan_peak,
+        "read_peak_mb": peak_megabytes(),
     }
 
 
 def main() -> None:
-    """Measure each size in a process of its own, and print one line of JSON for each."""
+    """Measure each size in its own process, and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description="Measure the token store.")
     parser.add_argument("sizes", nargs="*", type=int, default=[100_000, 1_000_000])
-    parser.add_argument("--folder", type=Path, help="where the stores are written for a while")
+    parser.add_argument("--folder", type=Path, help="folder for the temporary stores")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     for size in options.sizes:

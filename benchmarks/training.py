@@ -97,7 +97,8 @@ def write_corpus(folder: Path, config: EncoderDecoderConfig | DecoderOnlyConfig)
     generator = np.random.default_rng(1)
 
     def words(count: int) -> list[int]:
-        return generator.integers(FIRST_WORD, config.vocab_size, count).tolist()
+        ids: list[int] = generator.integers(FIRST_WORD, config.vocab_size, count).tolist()
+        return ids
 
     def sentence_pairs() -> Iterator[tuple[list[int], list[int]]]:
         for length in np.exp(generator.normal(math.log(13), 0.4, SENTENCES)).round().clip(2, 80):
