@@ -43,12 +43,12 @@ from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.store import TokenStore, open_store, write_store
 from regard.data.tokenizer import Tokenizer
 from regard.models import build
+from regard.tasks.language_modeling import BoundLanguageModeling
+from regard.tasks.translation import BoundTranslation
 from regard.training.environment import keep_freed_memory
-from regard.training.language import LanguageModelling
 from regard.training.objectives import Batch
 from regard.training.run_folder import RunFolder
 from regard.training.trainer import Trainer
-from regard.training.translation import Translation
 
 FIRST_WORD = 4  # the first id that is not a special token
 SENTENCES = 40_000
@@ -115,7 +115,7 @@ class NoTokenizer:
     """Takes the place of a tokenizer, which is not needed for token ids."""
 
 
-def make_task(model: str, store: TokenStore) -> Translation | LanguageModelling:
+def make_task(model: str, store: TokenStore) -> BoundTranslation | BoundLanguageModeling:
     """Return the task that regard trains, whose batches all implementations share."""
     training = TrainingConfig(
         batch_tokens=BATCH_TOKENS,
@@ -125,7 +125,7 @@ def make_task(model: str, store: TokenStore) -> Translation | LanguageModelling:
     )
     config = Config(model=MODELS[model], training=training)
     prepared = PreparedData(cast(Tokenizer, NoTokenizer()), PreparedSplit(store), PreparedSplit(store), None)
-    task = Translation if MODELS[model].kind == "encoder-decoder" else LanguageModelling
+    task = BoundTranslation if MODELS[model].kind == "encoder-decoder" else BoundLanguageModeling
     return task(config, prepared, build(MODELS[model]))
 
 
@@ -140,7 +140,7 @@ class TrainingStep(Protocol):
 class RegardTrainer:
     """The training loop of regard, which reads its batches from the store while the clock runs."""
 
-    def __init__(self, task: Translation | LanguageModelling, folder: Path, variant: TrainingVariant) -> None:
+    def __init__(self, task: BoundTranslation | BoundLanguageModeling, folder: Path, variant: TrainingVariant) -> None:
         keep_freed_memory()
         training = task.config.training.model_copy(update={"rdrop": variant.rdrop})
         config = task.config.model_copy(update={"training": training})

@@ -48,13 +48,13 @@ def write_pairs(path: Path, count: int = 300, seed: int = 0) -> Path:
     return path
 
 
-def order(out: Path, data: Path, *settings: str, resume: bool = False) -> TrainRequest:
+def request(out: Path, data: Path, *settings: str, resume: bool = False) -> TrainRequest:
     given = [*SETTINGS, f"data.train.files={data}", "data.validation_fraction=0.1", *settings]
     return TrainRequest(load_sources(None, given), out, resume=resume)
 
 
 def run(out: Path, data: Path, *settings: str, resume: bool = False) -> Path:
-    return run_training(order(out, data, *settings, resume=resume)).folder
+    return run_training(request(out, data, *settings, resume=resume)).folder
 
 
 def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list[str]:

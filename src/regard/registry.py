@@ -99,3 +99,18 @@ class Registry(Generic[T]):
                 f"{name!r} of the {self.group} cannot be loaded from {self._paths[name]!r}: {error}; "
                 "reinstall or remove the package that provides it."
             ) from error
+
+
+TASKS: Registry[object] = Registry(
+    "tasks",
+    {
+        "translation": "regard.tasks.translation:TranslationTask",
+        "gpt": "regard.tasks.language_modeling:LanguageModelingTask",
+        "elmo": "regard.tasks.bidirectional_lm:BidirectionalLMTask",
+        "masked": "regard.tasks.masked_lm:MaskedLMTask",
+        "classify": "regard.tasks.classification:ClassificationTask",
+        "tag": "regard.tasks.tagging:TaggingTask",
+        "word2vec": "regard.tasks.word2vec:Word2VecTask",
+    },
+)
+"""Classes of `regard.training.task.Task`, by the name in `regard train NAME`; here so that `--help` can list them."""

@@ -8,6 +8,7 @@ import pytest
 from commands import regard
 from labelled_runs import followers, negations, write_columns, write_table
 from regard.cli.train import _own_splits
+from regard.tasks.classification import ClassificationTask
 
 TINY = [
     part
@@ -48,7 +49,7 @@ def test_a_tagger_from_columns(tmp_path: Path) -> None:
 
 def test_the_topics_bring_their_own_splits() -> None:
     given = {"train": {"files": ["builtin:phrasebook-topics"]}}
-    assert _own_splits("classify", given) == {
+    assert _own_splits(ClassificationTask(), given) == {
         **given,
         "valid": {"files": ["builtin:phrasebook-topics-dev"]},
         "test": {"files": ["builtin:phrasebook-topics-test"]},

@@ -83,11 +83,11 @@ def test_a_run_that_stops_early_still_says_where_it_stopped() -> None:
 def test_a_quick_count_gets_one_line_and_a_slow_one_several() -> None:
     display, clock, stream = lines()
     for done in range(0, 1001, 100):
-        display.counting("tokenizing valid", done, 1000)
+        display.count("tokenizing valid", done, 1000)
     for done in range(0, 30_001, 3000):
-        display.counting("tokenizing train", done, 30_000)
+        display.count("tokenizing train", done, 30_000)
         clock.seconds += 1
-    display.counting("reading", 7, None)
+    display.count("reading", 7, None)
     display.progress(at(50))
     assert stream.getvalue().splitlines()[:-1] == [
         "tokenizing valid: 1,000 of 1,000",
@@ -101,10 +101,10 @@ def test_a_quick_count_gets_one_line_and_a_slow_one_several() -> None:
 def test_a_validation_shows_scores_and_samples() -> None:
     display, _, stream = lines()
     display.note("Vocabulary 8,000: the data are small.")
-    display.validated(
+    display.validation(
         500, {"loss": 3.1, "perplexity": 22.2, "bleu": 12.1}, True, [Sample("I love you", "ti amo", "ti")]
     )
-    display.validated(1000, {"loss": 3.0, "bits_per_byte": 2.11}, False, [Sample("Once", "", "upon\na time")])
+    display.validation(1000, {"loss": 3.0, "bits_per_byte": 2.11}, False, [Sample("Once", "", "upon\na time")])
     assert stream.getvalue().splitlines() == [
         "Vocabulary 8,000: the data are small.",
         "validation at step 500  loss 3.100  perplexity 22.20  BLEU 12.1  best so far",
@@ -119,7 +119,7 @@ def test_a_validation_shows_scores_and_samples() -> None:
 
 def test_a_samples_control_characters_never_reach_the_terminal() -> None:
     for display, _, stream in (lines(), terminal()):
-        display.validated(1, {"loss": 1.0}, False, [Sample("\x1b[2Ja\x07\x9b\u202eb\ud800", "r", "o" * 10_000)])
+        display.validation(1, {"loss": 1.0}, False, [Sample("\x1b[2Ja\x07\x9b\u202eb\ud800", "r", "o" * 10_000)])
         display.note("\x1b]0;title\x07")
         shown = stream.getvalue()
         assert not set("\x07\x9b\u202e\ud800") & set(shown)
@@ -131,10 +131,10 @@ def test_a_samples_control_characters_never_reach_the_terminal() -> None:
 
 def test_the_terminal_shows_bar_figures_and_what_came_before() -> None:
     display, clock, stream = terminal()
-    display.counting("tokenizing train", 10, 20)
+    display.count("tokenizing train", 10, 20)
     display.progress(at(500))
     clock.seconds += 1
-    display.validated(500, {"loss": 3.1, "bleu": 12.1}, True, [Sample("[bold]a[/] :smile:", "b", "c")])
+    display.validation(500, {"loss": 3.1, "bleu": 12.1}, True, [Sample("[bold]a[/] :smile:", "b", "c")])
     display.progress(at(10_000))
     display.close()
     tail = [line.split("\x1b[2K")[-1].rstrip() for line in stream.getvalue().split("\n")]
@@ -159,10 +159,10 @@ def test_the_terminal_shows_bar_figures_and_what_came_before() -> None:
 def test_no_width_and_no_text_breaks_the_terminal(width: int, words: list[str], steps: int, total: int | None) -> None:
     display, clock, stream = terminal(width)
     display.note(words[0])
-    display.counting(words[1], 3, total)
+    display.count(words[1], 3, total)
     display.progress(Progress(2, steps, 0.5, float("inf"), 1e-9, 0.0, None, -3.0))
     clock.seconds += 1
-    display.validated(2, {"loss": float("nan"), "perplexity": 1e12}, True, [Sample(*words)])
+    display.validation(2, {"loss": float("nan"), "perplexity": 1e12}, True, [Sample(*words)])
     display.progress(at(3))
     display.close()
     assert stream.getvalue().endswith("\n")
@@ -198,9 +198,9 @@ def test_a_terminal_that_is_closed_does_not_stop_anything() -> None:
     for shown in (LinesDisplay(Closed()), TerminalDisplay(Closed(), console=console)):
         display = ResilientDisplay(shown)
         display.note("a")
-        display.counting("b", 1, None)
+        display.count("b", 1, None)
         display.progress(at(1))
-        display.validated(1, {"loss": 1.0}, True, [Sample("a", "b", "c")])
+        display.validation(1, {"loss": 1.0}, True, [Sample("a", "b", "c")])
         display.close()
 
 
@@ -226,7 +226,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     def shown() -> str:
         stream = Screen()
         display = display_for(stream)
-        display.validated(1, {"loss": 1.0}, True, [Sample("a", "b", "c")])
+        display.validation(1, {"loss": 1.0}, True, [Sample("a", "b", "c")])
         display.progress(at(500))
         display.close()
         return stream.getvalue()
@@ -240,9 +240,9 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_quiet_display_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     display = ProgressDisplay()
     display.note("a")
-    display.counting("b", 1, None)
+    display.count("b", 1, None)
     display.progress(at(1))
-    display.validated(1, {}, True, [])
+    display.validation(1, {}, True, [])
     display.close()
     assert capsys.readouterr() == ("", "")
 

@@ -19,9 +19,10 @@ from regard.training.environment import MatmulPeak, matmul_peak
 from regard.training.losses import smoothed_cross_entropy
 from regard.training.losses_fused import fused_cross_entropy
 from regard.training.objectives import NextToken, TokenBatch
+from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
 from regard.training.update import update
-from small_runs import numbers, order, run, write_pairs
+from small_runs import numbers, request, run, write_pairs
 
 CPU = torch.device("cpu")
 NEAR = 0.05  # bfloat16 keeps two to three digits, and a small random network makes of them what it can
@@ -149,8 +150,8 @@ def test_a_processor_that_is_slower_in_bfloat16_says_that_it_uses_float32(
 ) -> None:
     multiplying(monkeypatch, torch.float32)
     data, notes = write_pairs(tmp_path / "pairs.tsv"), Notes()
-    done = run_training(order(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), notes)
-    assert done.read_info()["environment"]["matmul_dtype"] == "float32"
+    done = run_training(request(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), notes)
+    assert RunFolder(done.folder).read_info()["environment"]["matmul_dtype"] == "float32"
     assert [said for said in notes.said if "bfloat16" in said] == [
         "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
     ]

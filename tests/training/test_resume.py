@@ -19,13 +19,13 @@ import pytest
 
 from commands import regard
 from regard.errors import ConfigError, DataError, InterruptedRun, RunError
+from regard.tasks.translation import BoundTranslation
 from regard.training.display import ProgressDisplay
 from regard.training.interrupts import stop_on_signal
 from regard.training.runner import run_training
 from regard.training.task import Check, ValidationResult
 from regard.training.trainer import Trainer
-from regard.training.translation import Translation
-from small_runs import command, lines, numbers, order, run, start, write_pairs
+from small_runs import command, lines, numbers, request, run, start, write_pairs
 
 STEPS = "training.steps=60"
 EVERY = "validation.every=25"
@@ -175,7 +175,7 @@ class Noting(ProgressDisplay):
 def test_when_every_checkpoint_is_damaged_none_is_said_to_be_gone_on_from(half: Path, data: Path) -> None:
     _, newer = sorted((half / "checkpoints").iterdir())
     newer.write_bytes(b"")
-    display, again = Noting(), order(half, data, "training.steps=6", resume=True)
+    display, again = Noting(), request(half, data, "training.steps=6", resume=True)
     run_training(again, display)
     passed_over = r".*step-000000006\.safetensors: is damaged \(.*\); going on from the one before it\."
     assert re.fullmatch(passed_over, next(note for note in display.notes if "damaged" in note))
@@ -359,7 +359,7 @@ def test_a_best_model_that_was_removed_and_is_nowhere_else_is_a_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = count(1.0)  # none is better than the first
-    monkeypatch.setattr(Translation, "validate", lambda task, check: ValidationResult({"loss": next(losses)}))
+    monkeypatch.setattr(BoundTranslation, "validate", lambda task, check: ValidationResult({"loss": next(losses)}))
     out = run(tmp_path / "run", data, *LONG)
     shutil.rmtree(out / "best")
     assert refusal(out, data, *LONG) == (
@@ -383,10 +383,10 @@ def test_a_run_that_fails_says_so_until_it_goes_on(
     assert about() == ("failed", said)
     (tmp_path / "tokenizer.json").rename(path)
 
-    def broken(task: Translation, check: Check) -> ValidationResult:
+    def broken(task: BoundTranslation, check: Check) -> ValidationResult:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Translation, "validate", broken)
+    monkeypatch.setattr(BoundTranslation, "validate", broken)
     with pytest.raises(ZeroDivisionError):
         run(half, data, "training.steps=7", resume=True)
     assert about() == ("failed", "ZeroDivisionError: a bug")
@@ -400,13 +400,13 @@ def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for
 ) -> None:
     test = write_pairs(tmp_path / "test.tsv", 20, seed=5)
     settings = ("training.steps=4", f"data.test.files={test}")
-    real = Translation.test
+    real = BoundTranslation.test
 
-    def stopped(task: Translation, check: Check) -> ValidationResult | None:
+    def stopped(task: BoundTranslation, check: Check) -> ValidationResult | None:
         signal.raise_signal(signal.SIGINT)
         return real(task, check)
 
-    monkeypatch.setattr(Translation, "test", stopped)
+    monkeypatch.setattr(BoundTranslation, "test", stopped)
     out = tmp_path / "stopped"
     with pytest.raises(InterruptedRun) as error:
         run(out, data, *settings)

@@ -16,7 +16,7 @@ import regard
 from regard.errors import ConfigError, DataError, ModelError, RunError
 from regard.training import runner
 from regard.training.display import Progress, ProgressDisplay
-from small_runs import command, lines, numbers, order, pairs, run, write_pairs
+from small_runs import command, lines, numbers, pairs, request, run, write_pairs
 
 LEARN = [
     "training.steps=800",
@@ -118,7 +118,7 @@ class Seen(ProgressDisplay):
 
 def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: Path, tmp_path: Path) -> None:
     shown, out = Seen(), tmp_path / "run"
-    runner.run_training(order(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
+    runner.run_training(request(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
     logged = [line for line in lines(out) if "loss" in line]
     assert shown.losses == [line["cross_entropy"] for line in logged]
     assert shown.losses != [line["loss"] for line in logged]

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.input import check_scorable, corpus_from_options, report_skipped, with_article
+from regard.cli.input import corpus_from_options, report_skipped, with_article
 from regard.cli.options import (
     DATA,
     DECODING,
@@ -25,39 +25,18 @@ from regard.cli.options import (
     option,
 )
 from regard.cli.output import new_table, open_output, print_table, to_one_line
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.config import CorpusConfig
-    from regard.data.examples import Pair
-    from regard.data.lines import InvalidLines
-    from regard.decoding.engines.engine import EngineName, Precision
-    from regard.decoding.options import TranslationOptions
-    from regard.evaluation.label_metrics import ConfusionMatrix, LabelScores
-    from regard.evaluation.scoring import Likelihood
-    from regard.evaluation.translation import EvaluationSentence, TranslationEvaluation
-    from regard.training.display import ProgressDisplay
-    from regard.training.measuring import TextScores
+    from regard.evaluation.label_metrics import ConfusionMatrix
+    from regard.training.task import EvaluationOptions, EvaluationScores, NetworkTask
 
 EXAMPLES = examples(
     "regard evaluate runs/en-it --source test.en --target test.it --beam 5",
     "regard evaluate runs/gpt --data test.txt --json",
 )
 MAX_CONFUSION_LABELS = 12  # with more labels, the confusion matrix is not printed
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user said about translating; None where nothing was said."""
-
-    beam: int | None
-    length_penalty: float | None
-    engine: str | None
-    precision: str | None
-    output: Path | None
-    bleu_tokenizer: str | None
-    references: str | None
 
 
 def run(
@@ -115,195 +94,59 @@ def run(
     the perplexity of their predictions.
     """
     from regard.api import load
-    from regard.config import LABEL_TASKS
     from regard.data.lines import InvalidLines
     from regard.training.display import display_for
-    from regard.training.measuring import MEASURED
+    from regard.training.task import EvaluationOptions, task_of
 
-    given = corpus_from_options(source, target, data, parses=parses)
-    loaded, faults = load(model), InvalidLines(skip_invalid)
-    options = Options(beam, length_penalty, engine, precision, output, bleu_tokenizer, references)
-    found: TranslationEvaluation | Likelihood | LabelScores | TextScores
-    if loaded.config.model.task != "tagging":
-        kind = "translator" if loaded.config.model.translates else "language model"
-        named = loaded.config.model.family if loaded.config.model.task in MEASURED else kind
-        named = "classifier" if loaded.config.model.task == "classification" else named
-        _refuse({"tag_column": tag_column}, loaded, named, "taggers")
-    with closing(display_for(sys.stderr, quiet)) as display:
-        if loaded.config.model.task in LABEL_TASKS.values():
-            _refuse(
-                {**asdict(options), "context_length": context_length}, loaded, "classifier or tagger", "translators"
-            )
-            how, found = _labels(loaded, given, tag_column, faults, display)
-        elif loaded.config.model.task in MEASURED:
-            _refuse(asdict(options), loaded, loaded.config.model.family, "translators")
-            how, found = _predictions(loaded, given, context_length, faults, display)
-        elif check_scorable(loaded, given):
-            _refuse({"context_length": context_length}, loaded, "translator", "language models")
-            how, found = _translations(loaded, given, options, faults, display)
-        else:
-            _refuse(asdict(options), loaded, "language model", "translators")
-            how, found = _text(loaded, given, context_length, faults, display)
-    report_skipped(faults)
-    if as_json:
-        about = {"model": str(loaded.folder), "data": list(given.file_names), **how, **found.as_dict()}
-        print(json.dumps(about, indent=2, ensure_ascii=False))
-        return
-    print(f"{loaded.folder} on {', '.join(given.file_names)}")
-    if how:
-        print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in how.items()))
-    _show(found)
-
-
-def _refuse(said: Mapping[str, Any], model: "Model", kind: str, others: str) -> None:
-    """Complain about an option that means nothing for such a model: it would be ignored."""
-    option = next((name for name, value in said.items() if value is not None), None)
-    if option is not None:
-        what = f"--{option.replace('_', '-')}: is for {others}"
-        raise ConfigError(f"{what}, but {model.folder} is {with_article(kind)}; drop it.")
-
-
-def _translations(
-    model: "Model", given: "CorpusConfig", options: Options, faults: "InvalidLines", display: "ProgressDisplay"
-) -> "tuple[dict[str, Any], TranslationEvaluation]":
-    """How the pairs were translated, and how well."""
-    from regard.data.readers import read_pairs
-    from regard.evaluation.scoring import scorable_pairs
-    from regard.evaluation.translation import evaluate_translations, reference_likelihood, translate_pairs
-
-    wish, precision, tokenize = _wish(options), _precision(options.precision), _tokenize(options.bleu_tokenizer)
-    engine = cast("EngineName", options.engine or "auto")  # who chooses complains of another
-    translator = model.translator(wish, engine=engine, precision=precision)
-    name = ", ".join(given.file_names)
-    pairs = list(scorable_pairs(model, read_pairs(given, faults), name, faults))
-    if not pairs:
-        raise DataError(f"{name}: has no pairs to evaluate a model on; give some.")
-    asked = _asked(pairs, options.references)
-    with _kept(options.output) as keep:
-        translated = translate_pairs(translator, wish, [one.pair for one in asked], display.counting)
-        outputs = [keep(text) for text in translated]
-    how = {"beam": wish.search.beam, "length_penalty": wish.search.length_penalty, "engine": translator.engine.name}
-    if translator.engine.name == "ctranslate2":
-        how["precision"] = precision
-    return how, evaluate_translations(asked, outputs, reference_likelihood(model, pairs, display.counting), tokenize)
-
-
-def _text(
-    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "ProgressDisplay"
-) -> "tuple[dict[str, Any], Likelihood]":
-    """How the text was read, and how probable it is."""
-    from regard.data.readers import read_documents
-    from regard.evaluation.scoring import evaluate_language_model
-    from regard.training.language import CONTEXT
-
-    context = _context(model, context) or model.config.model.max_length or CONTEXT
-    texts = read_documents(given.files, faults)
-    return {"context_length": context}, evaluate_language_model(
-        model, texts, ", ".join(given.file_names), context, display.counting
+    corpus = corpus_from_options(source, target, data, parses=parses)
+    loaded, invalid = load(model), InvalidLines(skip_invalid)
+    if not loaded.config.task:
+        family = with_article(loaded.config.model.family)
+        raise ConfigError(f"{loaded.folder} is {family} without a head, which predicts nothing; pass another model.")
+    task = task_of(loaded.config)
+    options = EvaluationOptions(
+        beam, length_penalty, engine, precision, None, bleu_tokenizer, references, context_length, tag_column
     )
+    _check_options(options, task, loaded, output)
+    with closing(display_for(sys.stderr, quiet)) as display, _output_file(output) as write:
+        evaluation = task.evaluate(loaded, corpus, replace(options, output=write), invalid, display.count)
+    report_skipped(invalid)
+    settings, result = evaluation.settings, evaluation.result
+    if as_json:
+        info = {"model": str(loaded.folder), "data": list(corpus.file_names), **settings, **result.as_dict()}
+        print(json.dumps(info, indent=2, ensure_ascii=False))
+        return
+    print(f"{loaded.folder} on {', '.join(corpus.file_names)}")
+    if settings:
+        print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items()))
+    _show(result)
 
 
-def _predictions(
-    model: "Model", given: "CorpusConfig", context: int | None, faults: "InvalidLines", display: "ProgressDisplay"
-) -> "tuple[dict[str, Any], TextScores]":
-    """How the text was read, and how well its tokens are predicted."""
-    from regard.training.kinds import task_of
-    from regard.training.language import context_of
-    from regard.training.measuring import measure_text
+def _check_options(options: "EvaluationOptions", task: "NetworkTask", model: "Model", output: Path | None) -> None:
+    """Raise a ConfigError for an option that does not apply to the model."""
+    from regard.training.task import TASKS, NetworkTask
 
-    if given.source:
-        raise ConfigError(f"{model.folder} predicts tokens of a text, and reads --data, not --source and --target.")
-    data = model.config.data.model_copy(update={"context_length": _context(model, context), "train": given})
-    config = model.config.model_copy(update={"data": data})
-    task_of(config).check(config)
-
-    def progress(count: int) -> None:
-        display.counting("reading", count, None)
-
-    found = measure_text(model.network, config, model.tokenizer, given.files, faults, progress)
-    return {"context_length": context_of(config)}, found
-
-
-def _context(model: "Model", said: int | None) -> int | None:
-    """How many tokens are read at once, as the user says; a complaint if that is more than the network can."""
-    learned = model.config.model.max_length
-    if learned is not None and said is not None and said > learned:
-        raise ConfigError(f"--context-length {said}: this network has {learned:,} positions; lower it.")
-    return said
-
-
-def _labels(
-    model: "Model", given: "CorpusConfig", column: int | None, faults: "InvalidLines", display: "ProgressDisplay"
-) -> "tuple[dict[str, Any], LabelScores]":
-    """How the labels of texts, or the tags of words, agree with those that are right."""
-    from regard.data.readers import read_labeled, read_tagged
-    from regard.evaluation.labeling import evaluate_classifier, evaluate_tagger
-
-    if given.source:
-        raise ConfigError(f"{model.folder} predicts labels, and reads --data, not --source and --target.")
-    name = ", ".join(given.file_names)
-    if model.config.model.task == "tagging":
-        sentences = read_tagged(given.files, faults, column)
-        return {}, evaluate_tagger(model.reader, sentences, name, faults, display.counting)
-    return {}, evaluate_classifier(model.reader, read_labeled(given.files, faults), name, faults, display.counting)
-
-
-def _wish(options: Options) -> "TranslationOptions":
-    """A pair may be several sentences, and is translated as it was learned: not taken apart."""
-    from regard.decoding.options import SearchOptions, TranslationOptions
-
-    search = SearchOptions()
-    if options.beam is not None:
-        search = replace(search, beam=options.beam)
-    if options.length_penalty is not None:
-        search = replace(search, length_penalty=options.length_penalty)
-    return TranslationOptions(search, split_sentences=False)
-
-
-def _precision(said: str | None) -> "Precision":
-    match said:
-        case None | "int8":
-            return "int8"
-        case "float32":
-            return "float32"
-    raise ConfigError(f"there is no precision {said!r}; the precisions are int8 and float32.")
-
-
-def _tokenize(said: str | None) -> str:
-    from regard.config import BLEU_TOKENIZERS
-
-    if said is not None and said not in BLEU_TOKENIZERS:
-        raise ConfigError(f"--bleu-tokenizer {said}: should be one of {', '.join(BLEU_TOKENIZERS)}.")
-    return said or BLEU_TOKENIZERS[0]
-
-
-def _asked(pairs: "Sequence[Pair]", said: str | None) -> "list[EvaluationSentence]":
-    from regard.evaluation.translation import merge_references, separate_references
-
-    match said:
-        case None | "separate":
-            return separate_references(pairs)
-        case "grouped":
-            return merge_references(pairs)
-    raise ConfigError(f"--references {said}: should be separate or grouped.")
+    for name in [*options.set_by_user(), *(["output"] if output is not None else [])]:
+        if name not in task.evaluation_options:
+            tasks = [other for _, other in TASKS.items() if issubclass(other, NetworkTask)]
+            users = [f"{other.noun}s" for other in tasks if name in other.evaluation_options]
+            raise ConfigError(
+                f"--{name.replace('_', '-')}: is for {' and '.join(users)}, but {model.folder} is "
+                f"{with_article(task.noun)}; drop it."
+            )
 
 
 @contextmanager
-def _kept(path: Path | None) -> Iterator[Callable[[str], str]]:
-    """What writes each translation down on a line, if there is a file for it, and hands it on."""
+def _output_file(path: Path | None) -> Iterator[Callable[[str], None] | None]:
+    """A function that writes each translation to a line of a file, if there is one."""
     if path is None:
-        yield lambda text: text
+        yield None
         return
     with open_output(path) as put:
-
-        def keep(text: str) -> str:
-            put([to_one_line(text)])  # so that they stay aligned
-            return text
-
-        yield keep
+        yield lambda text: put([to_one_line(text)])  # so that the lines stay aligned
 
 
-def _show(found: "TranslationEvaluation | Likelihood | LabelScores | TextScores") -> None:
+def _show(found: "EvaluationScores") -> None:
     """The scores, what they mean, and where there is more than one kind of sentence, those by length."""
     from regard.evaluation.label_metrics import LabelScores
     from regard.evaluation.translation import TranslationEvaluation

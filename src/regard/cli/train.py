@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.cli import word2vec
 from regard.cli.input import split_files
 from regard.cli.options import (
     MODEL,
@@ -22,10 +21,12 @@ from regard.cli.options import (
     file_option,
     option,
 )
+from regard.registry import TASKS
 
 if TYPE_CHECKING:
     from regard.config import ConfigSource
-    from regard.training.run_folder import RunFolder
+    from regard.training.run import Run
+    from regard.training.task import Task
 
 EXAMPLES = examples(
     "regard train translation --source train.en --target train.it --out runs/en-it",
@@ -33,19 +34,10 @@ EXAMPLES = examples(
     "regard train recipes/multi30k/en-de.toml path/to/multi30k",
     "regard train --resume --out runs/en-it",
 )
-NETWORKS: dict[str, dict[str, Any]] = {  # by what is to be trained
-    "translation": {"kind": "encoder-decoder"},
-    "gpt": {"kind": "decoder-only"},
-    "elmo": {"kind": "bidirectional-language-model", "head": {"kind": "tokens"}},
-    "masked": {"kind": "encoder-only", "head": {"kind": "tokens"}},
-    "classify": {"kind": "encoder-only", "head": {"kind": "classes"}},
-    "tag": {"kind": "encoder-only", "head": {"kind": "tags"}},
-}
-TRAINED = (*NETWORKS, "word2vec")
 
 
 def run(
-    task: Annotated[str | None, argument(f"{', '.join(TRAINED)}, or a TOML file.", "[TASK]")] = None,
+    task_or_file: Annotated[str | None, argument(f"{', '.join(TASKS.names())}, or a TOML file.", "[TASK]")] = None,
     folder: Annotated[Path | None, argument("Folder of the data files that a TOML file names.", "[FOLDER]")] = None,
     source: Source = None,
     target: Target = None,
@@ -93,6 +85,7 @@ def run(
     from regard.training.rank_zero import is_rank_zero, rank_zero_errors
     from regard.training.runner import run_training
     from regard.training.setup import TrainRequest
+    from regard.training.task import get_task
 
     with rank_zero_errors():
         given = {
@@ -103,53 +96,65 @@ def run(
         parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
         if skip_invalid:
             parts["skip_invalid"] = True
-        if task == "word2vec":
-            others = {
+        task = get_task(task_or_file) if task_or_file is not None and task_or_file in TASKS else None
+        if task is not None:
+            options = {
                 "--valid": given["valid"],
                 "--test": given["test"],
                 "--from": start_from,
                 "--preset": preset,
                 "--resume": resume,
             }
-            parts = {name: value for name, value in parts.items() if name in ("train", "skip_invalid")}
-            word2vec.run(parts, others, settings or [], out, quiet)
-            return
+            _check_options(task, [name for name, value in options.items() if value])
         said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}
-        sources = _sources(task, folder, preset, said, settings or [], resume)
-        place = _place(task, out)
-        wanted = task if task in NETWORKS else None
-        request = TrainRequest(sources, place, resume=resume, task=wanted, command=["regard", *sys.argv[1:]])
-        finished = run_training(request, display_for(sys.stderr, quiet))
+        sources = _sources(task_or_file, task, folder, preset, said, settings or [], resume)
+        name = None if task is None else task.name
+        request = TrainRequest(
+            sources, _place(task_or_file, out), resume=resume, task=name, command=["regard", *sys.argv[1:]]
+        )
+        train = run_training if task is None else task.train
+        finished = train(request, display_for(sys.stderr, quiet))
     if is_rank_zero():
         print_results(finished)
 
 
+def _check_options(task: "Task", options: list[str]) -> None:
+    """Raise a ConfigError for an option that does not apply to the task."""
+    from regard.errors import ConfigError
+
+    for name in options:
+        if name in task.unsupported_options:
+            raise ConfigError(f"{name} does not apply to {task.name}, which learns from --data; leave it out.")
+
+
 def _sources(
-    what: str | None, folder: Path | None, preset: str | None, said: dict[str, Any], settings: list[str], resume: bool
+    what: str | None,
+    task: "Task | None",
+    folder: Path | None,
+    preset: str | None,
+    said: dict[str, Any],
+    settings: list[str],
+    resume: bool,
 ) -> "list[ConfigSource]":
     """Where settings come from, the later places to win."""
     from regard.config import ConfigSource, load_sources
     from regard.errors import ConfigError
 
     sources: list[ConfigSource] = []
-    if folder is not None and (what is None or what in TRAINED):
+    names = ", ".join(TASKS.names())
+    if folder is not None and (what is None or task is not None):
         raise ConfigError(f"{folder}: a folder is for the files that a TOML file names; give data with --data.")
-    if what is not None and what in NETWORKS:
-        sources = [ConfigSource(f"regard train {what}", {"model": NETWORKS[what]}), *load_sources(preset)]
-        said = {**said, "data": _own_splits(what, said.get("data", {}))}
+    if task is not None:
+        sources = [ConfigSource(f"regard train {task.name}", task.default_settings()), *load_sources(preset)]
+        said = {**said, "data": _own_splits(task, said.get("data", {}))}
     elif what is not None:
         if preset is not None:
-            raise ConfigError(f"--preset {preset}: is for {_listed('and')}; in a file, write preset = {preset!r}.")
+            raise ConfigError(f"--preset {preset}: is for tasks ({names}); in a file, write preset = {preset!r}.")
         sources = _file(what, folder)
     elif not resume:
-        raise ConfigError(f"say what to train: {', '.join(TRAINED)}, or a TOML file.")
+        raise ConfigError(f"say what to train: {names}, or a TOML file.")
     sources += [ConfigSource("the command", said)] if any(said.values()) else []
     return sources + load_sources(None, settings)
-
-
-def _listed(word: str) -> str:
-    *names, last = NETWORKS
-    return f"{', '.join(names)} {word} {last}"
 
 
 def _start(folder: str | None) -> dict[str, Any]:
@@ -167,18 +172,14 @@ def _place(what: str | None, out: Path | None) -> Path:
     return Path("runs") / Path(what).stem
 
 
-def _own_splits(what: str, parts: dict[str, Any]) -> dict[str, Any]:
-    """Embedded corpora bring their own validation and test data."""
-    own = {
-        "translation": {"builtin:phrasebook": {"valid": "-dev", "test": "-test"}},
-        "gpt": {"builtin:python-docs": {"valid": "-dev"}},
-        "elmo": {"builtin:python-docs": {"valid": "-dev"}},
-        "masked": {"builtin:python-docs": {"valid": "-dev"}},
-        "classify": {"builtin:phrasebook-topics": {"valid": "-dev", "test": "-test"}},
-    }
+def _own_splits(task: "Task", parts: dict[str, Any]) -> dict[str, Any]:
+    """Built-in corpora have their own validation and test data."""
+    from regard.training.task import NetworkTask
+
     files = parts.get("train", {}).get("files", [])
-    for name, suffix in own.get(what, {}).get(files[0], {}).items() if len(files) == 1 else ():
-        parts.setdefault(name, {"files": [f"{files[0]}{suffix}"]})
+    if isinstance(task, NetworkTask) and len(files) == 1:
+        for name, file in task.builtin_splits.get(files[0], {}).items():
+            parts.setdefault(name, {"files": [file]})
     return parts
 
 
@@ -188,24 +189,15 @@ def _file(what: str, folder: Path | None) -> "list[ConfigSource]":
     from regard.errors import ConfigError
 
     if not what.endswith(".toml") and not Path(what).is_file():
-        hint = " (give it to --preset)" if what in preset_names() else did_you_mean(what, TRAINED)
-        raise ConfigError(f"{what!r} is not something to train{hint}; say {', '.join(TRAINED)}, or give a TOML file.")
+        hint = " (give it to --preset)" if what in preset_names() else did_you_mean(what, TASKS.names())
+        raise ConfigError(
+            f"{what!r} is not something to train{hint}; say {', '.join(TASKS.names())}, or give a TOML file."
+        )
     sources = load_sources(Path(what))
     return sources if folder is None else [resolve_paths(folder, source) for source in sources]
 
 
-def print_results(run: "RunFolder") -> None:
-    """What came out, and where it is."""
-    from regard.training.formatting import score_name, scores_line
-
-    about = run.read_info()
-    results = about.get("results", {})
-    for name, title in (("best", "Validation"), ("average", "Average of the last weights"), ("test", "Test")):
-        if name in results:
-            step = f" (step {results[name]['step']:,})" if "step" in results[name] else ""
-            scores = {key: value for key, value in results[name].items() if key != "step"}
-            print(f"{title}{step}: {scores_line(scores)}")
-    for name, signature in about.get("signatures", {}).items():
-        print(f"{score_name(name)} signature: {signature}")
-    print(f"Model:  {run.folder / 'best'}")
-    print(f"Report: {run.folder / 'report.html'}")
+def print_results(run: "Run") -> None:
+    """Print the scores of a run, and where its model and report are."""
+    for line in run.summary:
+        print(line)

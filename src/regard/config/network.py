@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.base import BaseConfig, PositiveFloat, Probability, Strings, variant
 
-LABEL_TASKS = {"classes": "classification", "tags": "tagging"}  # head kind -> task
+LABEL_TASKS = {"classes": "classify", "tags": "tag"}  # head kind -> task
 
 
 class NetworkConfig(BaseConfig):

@@ -85,7 +85,7 @@ class RecurrentLanguageModelConfig(RecurrentConfig):
 
     family: ClassVar[str] = "recurrent language model"
     generates: ClassVar[bool] = True
-    default_task: ClassVar[str] = "language"
+    default_task: ClassVar[str] = "gpt"
     kind: Literal["recurrent-language-model"] = "recurrent-language-model"
     """Name of the network."""
 
@@ -94,7 +94,7 @@ class BidirectionalLanguageModelConfig(EncoderConfig, RecurrentConfig):
     """A text encoder of a forward and a backward language model whose layers are mixed (ELMo)."""
 
     family: ClassVar[str] = "bidirectional language model"
-    default_task: ClassVar[str] = "bidirectional"
+    default_task: ClassVar[str] = "elmo"
     kind: Literal["bidirectional-language-model"] = "bidirectional-language-model"
     """Name of the network."""
     width: Size = 512

@@ -1,12 +1,12 @@
 """The root of all settings, and the checks that involve several of its tables."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Protocol, cast
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.base import BaseConfig, Count, variant
 from regard.config.data import DataConfig, TokenizerConfig
-from regard.config.network import LABEL_TASKS
+from regard.config.errors import did_you_mean
 from regard.config.recurrent import (
     BidirectionalLanguageModelConfig,
     RecurrentEncoderDecoderConfig,
@@ -14,11 +14,16 @@ from regard.config.recurrent import (
 )
 from regard.config.training import TestingConfig, TrainingConfig, ValidationConfig
 from regard.config.transformer import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
+from regard.registry import TASKS
 
-LABEL_METRICS = {  # metrics of predicted labels, and the tasks that have them
-    "accuracy": (*LABEL_TASKS.values(), "masked"),
-    "macro_f1": tuple(LABEL_TASKS.values()),
-}
+
+class TaskInfo(Protocol):
+    """What the config needs to know of a task; `regard.training.task` has the whole interface."""
+
+    metrics: ClassVar[tuple[str, ...]]
+    supports_freezing: ClassVar[bool]
+
+
 ModelConfig = Annotated[
     EncoderDecoderConfig
     | DecoderOnlyConfig
@@ -67,6 +72,11 @@ class Config(BaseConfig):
     """How the network is validated during training."""
     testing: TestingConfig = Field(default=TestingConfig(), validate_default=True)
     """How a translator is evaluated on the test data."""
+
+    @property
+    def task(self) -> str:
+        """Name of the task that the network is trained for; empty if it cannot be trained."""
+        return self.training.task or self.model.task
 
     @property
     def context_window(self) -> int | None:
@@ -119,6 +129,16 @@ class Config(BaseConfig):
 
     @field_validator("training")
     @classmethod
+    def _check_task_exists(cls, training: TrainingConfig) -> TrainingConfig:
+        if training.task is not None and training.task not in TASKS:
+            raise ValueError(
+                f"training.task = {training.task!r} is not a task{did_you_mean(training.task, TASKS.names())}: "
+                f"use one of {', '.join(TASKS.names())}"
+            )
+        return training
+
+    @field_validator("training")
+    @classmethod
     def _check_initialization(cls, training: TrainingConfig) -> TrainingConfig:
         if training.start_from is not None and training.pretrained_embeddings is not None:
             raise ValueError(
@@ -145,26 +165,31 @@ class Config(BaseConfig):
             raise ValueError(
                 "training.freeze_encoder = True needs training.start_from: frozen weights must be trained already"
             )
-        if training.freeze_encoder and model is not None and model.task not in LABEL_TASKS.values():
-            raise ValueError(
-                f"training.freeze_encoder = True is for heads with labels, but model.kind = {model.kind!r} has none"
-            )
+        if training.freeze_encoder and model is not None:
+            task = training.task or model.task
+            if not task or not _task_info(task).supports_freezing:
+                raise ValueError(
+                    f"training.freeze_encoder = True is for heads with labels, but model.kind = {model.kind!r} has none"
+                )
         return training
 
     @field_validator("validation")
     @classmethod
     def _check_metric_fits_task(cls, validation: ValidationConfig, info: ValidationInfo) -> ValidationConfig:
-        model, metric = info.data.get("model"), validation.metric
-        if metric == "loss" or model is None:
+        model, training, metric = info.data.get("model"), info.data.get("training"), validation.metric
+        if metric == "loss" or model is None or training is None:
             return validation
-        if metric in LABEL_METRICS:
-            if model.task not in LABEL_METRICS[metric]:
-                raise ValueError(
-                    f"validation.metric = {metric!r} is for labels, but model.kind = {model.kind!r} has none"
-                )
-            return validation
-        if not model.translates:
-            raise ValueError(f"validation.metric = {metric!r} is for translators, but model.kind = {model.kind!r}")
-        if validation.sentences == 0:
+        task = training.task or model.task
+        metrics = _task_info(task).metrics if task else ("loss",)
+        if metric not in metrics:
+            raise ValueError(
+                f"validation.metric = {metric!r} is not measured where model.kind = {model.kind!r} is trained for "
+                f"{task or 'nothing'}{did_you_mean(metric, metrics)}: use {' or '.join(metrics)}"
+            )
+        if metric in ("bleu", "chrf") and validation.sentences == 0:
             raise ValueError(f"validation.metric = {metric!r} needs validation.sentences, which is 0")
         return validation
+
+
+def _task_info(name: str) -> TaskInfo:
+    return cast(TaskInfo, TASKS[name])

@@ -37,6 +37,8 @@ class MaskingConfig(BaseConfig):
 class TrainingConfig(BaseConfig):
     """How the network is trained."""
 
+    task: str | None = None
+    """Task of `regard train`; by default it follows from the network and its head."""
     steps: Size = 100_000
     """Maximum number of updates."""
     epochs: PositiveFloat | None = None
@@ -86,8 +88,9 @@ class ValidationConfig(BaseConfig):
 
     every: Size = 1000
     """Steps between validations."""
-    metric: Literal["loss", "bleu", "chrf", "accuracy", "macro_f1"] = "loss"
-    """Metric that decides which model is best, when to stop early and when a plateau is reached."""
+    metric: str = "loss"
+    """Metric that decides which model is best, when to stop early and when a plateau is reached: `loss`, or a metric
+    of the task, such as `bleu`, `chrf`, `accuracy` or `macro_f1`."""
     sentences: Count = 500
     """Sentences translated for BLEU and chrF; 0 turns these metrics off."""
     samples: Count = 3

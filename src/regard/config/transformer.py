@@ -179,7 +179,7 @@ class DecoderOnlyConfig(AutoregressiveConfig, TransformerConfig):
 
     family: ClassVar[str] = "decoder-only Transformer"
     generates: ClassVar[bool] = True
-    default_task: ClassVar[str] = "language"
+    default_task: ClassVar[str] = "gpt"
     kind: Literal["decoder-only"] = "decoder-only"
     """Name of the network."""
 

@@ -26,7 +26,7 @@ from regard.labs.trials.fitting import fit
 from regard.models import build
 from regard.models.network import EncoderNetwork, Network
 from regard.plotting import new_figure, plot_style
-from regard.training.labels import LabelBatch, PredictLabels
+from regard.training.objectives import LabelBatch, PredictLabels
 
 METHOD = """
 The four words of "man eats small dinosaur" are put into all 24 orders, and each order is encoded by an untrained
@@ -169,7 +169,7 @@ def _train_classifier(positions: PositionsConfig, steps: int, seed: int) -> tupl
     """Return the losses, and the mean probability of the correct order after training."""
     network = _encoder(positions, seed)
     batch = LabelBatch(ORDERS, torch.ones_like(ORDERS, dtype=torch.bool), torch.arange(len(ORDERS))[:, None])
-    objective = PredictLabels(network, 0.0, words=False)
+    objective = PredictLabels(network, 0.0, per_word=False)
     losses = fit(network, repeat(batch), steps, objective=objective, learning_rate=5e-3).losses
     with torch.no_grad():
         states, _ = objective.states(batch)

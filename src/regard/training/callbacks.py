@@ -1,33 +1,59 @@
-"""Scalars for TensorBoard, for those who have it installed; regard itself does not need it."""
+"""Callbacks: user code that a run calls as it trains, and the one that writes TensorBoard files."""
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def scalars(folder: Path) -> Callable[[int, Mapping[str, float]], None]:
-    """A function that takes a step and its figures and writes them where TensorBoard reads them.
+class Callback:
+    """Base class of callbacks; override the methods you need. Only the first of several processes calls them.
 
-    Without the `tensorboard` package it does nothing. Every call is on disk when it returns, and the file is closed
-    when the function is no longer held, or at the latest when Python ends.
+    class PrintLoss(regard.Callback):
+        def on_step(self, step, metrics):
+            print(step, metrics["loss"])
 
-        record = scalars(Path("runs/en-it/tensorboard"))
-        record(500, {"train/loss": 3.2, "valid/bleu": 12.1})
+    regard.train("tiny", data="pairs.tsv", out="runs/mine", callbacks=[PrintLoss()])
     """
-    try:
+
+    def on_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Called every `training.log_every` steps with the fields of that line of metrics.jsonl."""
+
+    def on_validation(self, step: int, scores: Mapping[str, float], best: bool) -> None:
+        """Called after each validation; `best`: the scores are the best so far, by `validation.metric`."""
+
+    def on_checkpoint(self, step: int, path: Path) -> None:
+        """Called when a checkpoint has been written."""
+
+
+class TensorBoardCallback(Callback):
+    """Writes metrics and validation scores to event files for TensorBoard, which must be installed.
+
+    Every call is on disk when it returns. The file is closed when the callback is garbage-collected.
+    """
+
+    def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+        weakref.finalize(self, self._writer.close)
+
+    def on_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one scalar per field."""
+        self._write(step, {name: value for name, value in metrics.items() if name != "step"})
+
+    def on_validation(self, step: int, scores: Mapping[str, float], best: bool) -> None:
+        """Write one scalar per score, under `valid/`."""
+        self._write(step, {f"valid/{name}": value for name, value in scores.items()})
+
+    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()  # the writer would keep two minutes of scalars in memory, and a kill would lose them
+
+
+def tensorboard_callbacks(folder: Path) -> list[Callback]:
+    """The TensorBoard callback, or nothing if TensorBoard is not installed."""
+    try:
+        return [TensorBoardCallback(folder)]
     except ImportError:
-        return _nothing
-    writer = SummaryWriter(str(folder))
-
-    def record(step: int, figures: Mapping[str, float]) -> None:
-        for name, value in figures.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()  # the writer would otherwise keep two minutes of figures in memory, and a kill would lose them
-
-    weakref.finalize(record, writer.close)
-    return record
-
-
-def _nothing(step: int, figures: Mapping[str, float]) -> None:
-    """Where there is no TensorBoard, nothing is written."""
+        return []

@@ -39,13 +39,15 @@ class Checkpoint:
         return {key.removeprefix(prefix): tensor for key, tensor in self.tensors.items() if key.startswith(prefix)}
 
 
-def write_checkpoint(folder: Path, state: TrainingState, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+def write_checkpoint(folder: Path, state: TrainingState, parts: Mapping[str, Mapping[str, Tensor]]) -> Path:
     """Write a checkpoint, then remove all but the last ones."""
     tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     about = {"state": json.dumps(state.as_dict()), "digest": _digest(tensors)}
-    write_tensors(folder / f"step-{state.step:09d}.safetensors", tensors, about)
+    written = folder / f"step-{state.step:09d}.safetensors"
+    write_tensors(written, tensors, about)
     for path in _newest_first(folder)[CHECKPOINTS_KEPT:]:
         path.unlink(missing_ok=True)
+    return written
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:

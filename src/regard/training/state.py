@@ -1,18 +1,22 @@
-"""Where training stands: everything besides tensors that a run must remember to go on as if nothing had happened."""
+"""The state of a run besides its tensors, and random seeds that follow from it.
+
+Randomness depends only on the seed and the step, so that a resumed run draws the same numbers as an uninterrupted one.
+"""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from regard.data.batching import DataPosition
-from regard.training.update import UpdateResult
+
+if TYPE_CHECKING:
+    from regard.training.update import UpdateResult
 
 
 @dataclass
 class MetricsInterval:
-    """What has been seen since the last line of metrics."""
+    """Sums over the steps since the last line of metrics."""
 
     steps: int = 0
     loss: float = 0.0
@@ -22,35 +26,35 @@ class MetricsInterval:
     flops: float = 0.0
     seconds: float = 0.0
 
-    def add(self, seen: UpdateResult, flops: float, seconds: float) -> None:
-        """Count one more update."""
+    def add(self, result: "UpdateResult", flops: float, seconds: float) -> None:
+        """Add one optimizer step."""
         self.steps += 1
-        self.loss += seen.loss
-        self.cross_entropy += seen.cross_entropy
-        self.targets += seen.targets
-        self.grad_norm = max(self.grad_norm, seen.grad_norm)
+        self.loss += result.loss
+        self.cross_entropy += result.cross_entropy
+        self.targets += result.targets
+        self.grad_norm = max(self.grad_norm, result.grad_norm)
         self.flops += flops
         self.seconds += seconds
 
 
 @dataclass
 class TrainingState:
-    """A moment of a run, between two steps."""
+    """The state between two steps."""
 
     step: int = 0
     position: DataPosition = field(default_factory=DataPosition)
-    first_loss: float | None = None  # the loss of the first step
+    first_loss: float | None = None  # of the first step
     targets: int = 0  # predicted so far
     seconds: float = 0.0  # spent training so far
     interval: MetricsInterval = field(default_factory=MetricsInterval)
-    last_validation: int = 0  # the step of the last validation
-    best_scores: dict[str, float] | None = None  # its scores
+    last_validation: int = 0  # step of the last validation
+    best_scores: dict[str, float] | None = None
     best_step: int = 0
-    validations_since_best: int = 0  # validations since the best
-    learning_rate_factor: float = 1.0  # what a plateau has made of the learning rate
-    plateau_validations: int = 0  # validations since the best, or since the rate last shrank
-    averaged_steps: list[int] = field(default_factory=list)  # steps whose weights are kept for averaging
-    file_sizes: dict[str, int] = field(default_factory=dict)  # bytes of the files that grow with the run
+    validations_since_best: int = 0
+    learning_rate_factor: float = 1.0  # set by a plateau schedule
+    plateau_validations: int = 0  # validations since the best, or since the learning rate was last reduced
+    averaged_steps: list[int] = field(default_factory=list)  # steps whose weights are saved for averaging
+    file_sizes: dict[str, int] = field(default_factory=dict)  # bytes of the files that the run appends to
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which keeps every bit of a float."""
@@ -59,27 +63,25 @@ class TrainingState:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainingState":
         """From JSON."""
-        return cls(
-            **{
-                **values,
-                "position": DataPosition(**values["position"]),
-                "interval": MetricsInterval(**values["interval"]),
-            }
-        )
+        position, interval = DataPosition(**values["position"]), MetricsInterval(**values["interval"])
+        return cls(**{**values, "position": position, "interval": interval})
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seed everything random that happens in one step of one process.
+    """Seed torch for one step of one process.
 
+    >>> import torch
     >>> seed_step(1, step=7)
     >>> first = torch.rand(1)
     >>> seed_step(1, step=7)
     >>> bool(first == torch.rand(1))
     True
     """
+    import torch
+
     torch.manual_seed(generator(seed, step, rank).integers(2**63))
 
 
 def generator(*numbers: int) -> np.random.Generator:
-    """A generator of its own for each series of numbers."""
+    """A numpy generator seeded by a series of numbers."""
     return np.random.default_rng(numbers)

@@ -1,65 +1,148 @@
-"""A task: everything that differs between training a translator, a language model and whatever comes after them.
+"""Tasks: everything that differs between training a translator, a language model, a classifier and so on.
 
-The loop knows a task only by this contract: batches to learn from, an objective, and a way to measure the network.
+A `Task` is a stateless definition, registered by the name that `regard train` calls it by. The trainer knows only the
+`BoundTask` that a `NetworkTask` makes for prepared data and a network: batches, an objective and validation.
+
+This module and the definitions of the built-in tasks import no torch, so that names, defaults and help are available
+at once.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
-from regard.config import Config, CorpusConfig
-from regard.data.batching import DataPosition
-from regard.data.preparation import PreparedData
-from regard.data.stats import CorpusStats, ReportProgress
-from regard.models.network import Network
-from regard.training.automatic_settings import AutomaticSetting, UserSettings
-from regard.training.display import Sample
-from regard.training.objectives import Batch, Objective
+from regard.config import Config, ConfigSource, CorpusConfig, EncoderConfig, unchecked_value, validate_sources
+from regard.errors import ConfigError
+from regard.evaluation.scoring import ScoringModel
+from regard.registry import TASKS as TASK_REGISTRY
+from regard.registry import Registry
 
-Check = Callable[[], None]  # called between the pieces of long work; may raise to stop it
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from regard.data.batching import DataPosition
+    from regard.data.lines import InvalidLines
+    from regard.data.preparation import PreparedData
+    from regard.data.stats import CorpusStats, ReportProgress
+    from regard.decoding.engines.engine import EngineName, Precision
+    from regard.decoding.options import TranslationOptions
+    from regard.decoding.text_encoder import TextEncoder
+    from regard.decoding.translator import Translator
+    from regard.evaluation.scoring import ProgressCallback
+    from regard.models.network import Network
+    from regard.training.automatic_settings import AutomaticSetting, UserSettings
+    from regard.training.callbacks import Callback
+    from regard.training.display import ProgressDisplay, Sample
+    from regard.training.objectives import Batch, Objective
+    from regard.training.run import Run
+    from regard.training.setup import TrainRequest
+
+    BatchT = TypeVar("BatchT", bound=Batch)
+else:
+    BatchT = TypeVar("BatchT")
+
+Ability = Literal["translate", "generate", "classify", "tag", "fill", "embed"]
+Check = Callable[[], None]  # called between pieces of long work; raises to interrupt it
+OutputRow = Mapping[str, str | float]
 
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """What validation found."""
+    """Scores of a network on validation or test data."""
 
     scores: dict[str, float]
-    samples: Sequence[Sample] = ()
-    signatures: Mapping[str, str] = field(default_factory=dict)
-    ranked: Mapping[str, Sequence[Mapping[str, str | float]]] = field(default_factory=dict)  # best, worst, random
-    confusion: Mapping[str, Any] = field(default_factory=dict)  # labels, and how often each was taken for each
+    samples: "Sequence[Sample]" = ()
+    signatures: Mapping[str, str] = field(default_factory=dict)  # of sacrebleu
+    outputs: Mapping[str, Sequence[OutputRow]] = field(default_factory=dict)  # the best, the worst and random outputs
+    confusion: Mapping[str, Any] = field(default_factory=dict)  # labels, and how often each was predicted for each
 
 
-B = TypeVar("B", bound=Batch)
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Options of `regard evaluate`; None where the user set nothing."""
+
+    beam: int | None = None
+    length_penalty: float | None = None
+    engine: str | None = None
+    precision: str | None = None
+    output: Callable[[str], None] | None = None  # called with each translation
+    bleu_tokenizer: str | None = None
+    references: str | None = None
+    context_length: int | None = None
+    tag_column: int | None = None
+
+    def set_by_user(self) -> list[str]:
+        """The names of the options that the user set."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
 
-class BoundTask(Protocol[B]):
-    """One kind of training, on batches of its own kind."""
+class EvaluationScores(Protocol):
+    """Scores of `regard evaluate`."""
 
-    name: str
-    unit: str  # what the loss is a mean over: tokens or labels
-    network: Network
-
-    def objective(self) -> Objective[Any]:
-        """The module from a batch to its loss."""
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: `scores` by name, and counts such as `sentences` or `tokens`."""
         ...
 
-    def batches(self, place: DataPosition) -> Iterator[tuple[DataPosition, B]]:
-        """Batches from a place on, without end, each with the place that follows it."""
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of `regard evaluate`: settings that were used, and the scores."""
+
+    settings: Mapping[str, Any]
+    result: EvaluationScores
+
+
+class TrainedModel(ScoringModel, Protocol):
+    """A loaded model, such as `regard.load` returns."""
+
+    @property
+    def folder(self) -> "Path":
+        """Its model folder."""
+        ...
+
+    @property
+    def network(self) -> "Network":
+        """Its network."""
+        ...
+
+    @property
+    def reader(self) -> "TextEncoder":
+        """Its text encoder."""
+        ...
+
+    def translator(
+        self, options: "TranslationOptions", *, engine: "EngineName" = "auto", precision: "Precision" = "int8"
+    ) -> "Translator":
+        """Its translator."""
+        ...
+
+
+class BoundTask(Protocol[BatchT]):
+    """A task bound to prepared data and a network."""
+
+    unit: str  # what the loss is averaged over: tokens or labels
+    network: "Network"
+
+    def objective(self) -> "Objective[Any]":
+        """The module that maps a batch to its loss."""
+        ...
+
+    def batches(self, position: "DataPosition") -> "Iterator[tuple[DataPosition, BatchT]]":
+        """Endless batches from a position on, each with the position that follows it."""
         ...
 
     @property
     def batches_per_epoch(self) -> int:
-        """How many batches a pass over the data has, or about as many."""
+        """Number of batches of an epoch, at least approximately."""
         ...
 
-    def flops(self, batch: B) -> float:
-        """Floating-point operations of the network for a batch, forward and backward, its pads not counted."""
+    def flops(self, batch: BatchT) -> float:
+        """Floating-point operations of the forward and backward pass of a batch, without padding."""
         ...
 
-    def describe(self, place: DataPosition, batch: B) -> str:
-        """Which examples a batch holds, for a person who looks for the one that did harm."""
+    def describe(self, position: "DataPosition", batch: BatchT) -> str:
+        """The examples of a batch in a few words, for the message about a diverged loss."""
         ...
 
     def validate(self, check: Check) -> ValidationResult:
@@ -71,27 +154,154 @@ class BoundTask(Protocol[B]):
         ...
 
 
-class Task(Protocol):
-    """How a task comes about: look at the data, prepare it, and set to work."""
+class Task(ABC):
+    """Something that `regard train NAME` trains."""
 
-    name: str
+    name: ClassVar[str]
+    """The name in `regard train NAME` and in the registry."""
+    title: ClassVar[str]
+    """What is trained, as reports call it."""
+    help: ClassVar[str]
+    """One line for `regard train --help`."""
+    metrics: ClassVar[tuple[str, ...]] = ("loss",)
+    """Scores that validation.metric may name; all but the loss are better when they are higher."""
+    supports_freezing: ClassVar[bool] = False
+    """Whether training.freeze_encoder makes sense: there is a head to train alone."""
+    unsupported_options: ClassVar[tuple[str, ...]] = ()
+    """Options of `regard train` that do not apply to this task."""
 
+    def default_settings(self) -> dict[str, Any]:
+        """Settings that the name stands for; presets, files and options override them."""
+        return {}
+
+    @abstractmethod
+    def train(
+        self, request: "TrainRequest", display: "ProgressDisplay | None" = None, callbacks: "Sequence[Callback]" = ()
+    ) -> "Run":
+        """Train, and write everything to a folder."""
+
+
+class NetworkTask(Task):
+    """A task that trains a network with the `Trainer`."""
+
+    model: ClassVar[Mapping[str, Any]]
+    """Settings of the network that is trained unless the user sets another."""
+    data_options: ClassVar[str] = "--data"
+    """Options of `regard train` that name the training data, for messages."""
+    builtin_splits: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Validation and test sets of built-in corpora, by the name of the training set."""
+    noun: ClassVar[str]
+    """A trained model in messages, such as `translator`."""
+    evaluation_options: ClassVar[frozenset[str]] = frozenset()
+    """Options of `regard evaluate` that apply, by their names in `EvaluationOptions`."""
+
+    def default_settings(self) -> dict[str, Any]:
+        """The network, and the name of the task where it does not follow from the network."""
+        settings: dict[str, Any] = {"model": dict(self.model)}
+        if validate_sources([ConfigSource("", settings)]).task != self.name:
+            settings["training"] = {"task": self.name}
+        return settings
+
+    def abilities(self, config: Config) -> tuple[Ability, ...]:
+        """What a trained model can be used for, the purpose it was trained for first."""
+        return ()
+
+    @abstractmethod
     def check(self, config: Config) -> None:
-        """Complain about data that this kind cannot use."""
-        ...
+        """Raise a ConfigError for data or settings that this task cannot use."""
 
-    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
-        """Read a corpus once, to see how much it is and that all of it can be used."""
-        ...
+    @abstractmethod
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: "ReportProgress") -> "CorpusStats":
+        """Read a corpus once: its size, and an error for lines that cannot be used."""
 
-    def automatic_settings(self, scan: CorpusStats, said: UserSettings) -> list[AutomaticSetting]:
-        """Settings that suit the data, and what the user said."""
-        ...
+    @abstractmethod
+    def automatic_settings(self, stats: "CorpusStats", user: "UserSettings") -> "list[AutomaticSetting]":
+        """Settings that suit the amount of data, for what the user left open."""
 
-    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
-        """Make tokenizer and stores."""
-        ...
+    @abstractmethod
+    def prepare(self, folder: "Path", key: str, config: Config, report: "ReportProgress") -> "PreparedData":
+        """Train or load the tokenizer and write token stores to a folder."""
 
-    def bind(self, config: Config, prepared: PreparedData, network: Network) -> BoundTask[Any]:
-        """The task itself."""
-        ...
+    def prepared_settings(self, config: Config, prepared: "PreparedData") -> dict[str, Any]:
+        """Settings that only the prepared data decide, by table."""
+        return {}
+
+    @abstractmethod
+    def bind(self, config: Config, prepared: "PreparedData", network: "Network") -> BoundTask[Any]:
+        """Bind the task to prepared data and a network."""
+
+    def evaluate(
+        self,
+        model: TrainedModel,
+        corpus: CorpusConfig,
+        options: EvaluationOptions,
+        invalid: "InvalidLines",
+        count: "ProgressCallback",
+    ) -> Evaluation:
+        """Measure a trained model on new data."""
+        raise ConfigError(f"{model.folder}: models of regard train {self.name} cannot be evaluated.")
+
+    def train(
+        self, request: "TrainRequest", display: "ProgressDisplay | None" = None, callbacks: "Sequence[Callback]" = ()
+    ) -> "Run":
+        """Train a network, or resume its training, and write the run folder."""
+        from regard.training.runner import run_training
+
+        return run_training(request, display, callbacks)
+
+
+TASKS = cast(Registry[type[Task]], TASK_REGISTRY)
+"""Task classes by name. Packages add their own by the entry-point group `regard.tasks`."""
+
+
+def get_task(name: str) -> Task:
+    """The task of this name."""
+    return TASKS[name]()
+
+
+def task_of(config: Config) -> NetworkTask:
+    """The task that a config trains its network for."""
+    if not config.task:
+        raise ConfigError(
+            f"model.kind = {config.model.kind!r} without a model.head predicts nothing, so it cannot be trained; "
+            "set model.head to 'tokens', 'classes' or 'tags'."
+        )
+    task = get_task(config.task)
+    if not isinstance(task, NetworkTask):
+        raise ConfigError(f"training.task = {config.task!r} trains no network; use regard train {config.task}.")
+    return task
+
+
+def task_in_sources(sources: Sequence[ConfigSource]) -> NetworkTask | None:
+    """The task that config sources name, whatever else may be wrong with them; None if they name none."""
+    model = {key: value for key in ("kind", "head") if (value := unchecked_value(sources, f"model.{key}")) is not None}
+    training = {"task": unchecked_value(sources, "training.task")}
+    values = {"model": model, "training": {key: value for key, value in training.items() if value is not None}}
+    try:
+        return task_of(validate_sources([ConfigSource("", values)]))
+    except ConfigError:
+        return None
+
+
+def check_task(config: Config, name: str) -> None:
+    """Raise a ConfigError if `regard train NAME` would train something else, because of settings or a start model."""
+    if config.task == name:
+        return
+    head = f" with model.head = {config.model.head.kind!r}" if isinstance(config.model, EncoderConfig) else ""
+    remedy = "use other settings" if config.training.start_from is None else "start from another model"
+    raise ConfigError(
+        f"regard train {name}: model.kind = {config.model.kind!r}{head} is for regard train {config.task}; "
+        f"use that, or {remedy}."
+    )
+
+
+def abilities(config: Config) -> tuple[Ability, ...]:
+    """What a model can be used for, the purpose it was trained for first.
+
+    >>> from regard.config import ClassHeadConfig, EncoderOnlyConfig
+    >>> abilities(Config(model=EncoderOnlyConfig(vocab_size=300, head=ClassHeadConfig(labels=("bad", "good")))))
+    ('classify', 'embed')
+    """
+    if config.task:
+        return task_of(config).abilities(config)
+    return ("embed",) if isinstance(config.model, EncoderConfig) else ()

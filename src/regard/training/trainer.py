@@ -1,8 +1,8 @@
-"""The loop: update, log, validate, save, until there is nothing more to do."""
+"""The training loop: update, log, validate, save checkpoints, until the last step or early stopping."""
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,7 +13,7 @@ from regard.data.batching import DataPosition
 from regard.errors import InterruptedRun, ModelError, RunError
 from regard.models.weights import named_tensors, read_tensors
 from regard.training.averaging import MovingAverage, mean, swapped_weights
-from regard.training.callbacks import scalars
+from regard.training.callbacks import Callback
 from regard.training.checkpoint import (
     Checkpoint,
     optimizer_tensors,
@@ -31,11 +31,11 @@ from regard.training.state import MetricsInterval, TrainingState, seed_step
 from regard.training.task import BoundTask, ValidationResult
 from regard.training.update import DivergedError, build_optimizer, update
 
-DIVERGENCE_FACTOR = 4.0  # times the loss of knowing nothing, ln(vocabulary), or the first: no healthy run comes near it
+DIVERGENCE_FACTOR = 4.0  # a loss this many times the larger of ln(vocabulary) and the first loss has diverged
 
 
 class Trainer:
-    """A run in progress. Between two steps, its state and tensors are all there is to it."""
+    """A run in progress. Between two steps, `state` and the tensors are all of its state."""
 
     def __init__(
         self,
@@ -48,29 +48,30 @@ class Trainer:
         matmul_dtype: torch.dtype = torch.float32,
         process_group: ProcessGroup = SINGLE_PROCESS,
         display: ProgressDisplay | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.run = run
         self.config = config
         self.task = task
         self.stop = stop or StopRequest()
-        self.peak_flops = peak_flops  # floating-point operations a second that this machine can do at best
-        self.matmul_dtype = matmul_dtype  # the type in which matrices are multiplied
+        self.peak_flops = peak_flops  # floating-point operations per second at best, for the utilization
+        self.matmul_dtype = matmul_dtype
         self.process_group = process_group
         self.display = display or ProgressDisplay()
+        self.callbacks = callbacks
         self.network = task.network.to(process_group.device)
-        objective, agreement = task.objective(), config.training.rdrop
-        self.objective = process_group.wrap(RDrop(objective, agreement) if agreement else objective)
+        objective, rdrop = task.objective(), config.training.rdrop
+        self.objective = process_group.wrap(RDrop(objective, rdrop) if rdrop else objective)
         self.optimizer = build_optimizer(self.network, config.training.optimizer)
         self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
         self.state = TrainingState()
         self.steps = self._last_step()
         self.schedule = build_schedule(config.training.schedule, config.model.width, self.steps)
-        self._saved = time.monotonic()
-        self._scalars = scalars(run.folder / "tensorboard") if process_group.is_first else None
+        self._saved_at = time.monotonic()
         self._batches: Iterator[tuple[DataPosition, Batch]] | None = None
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self.state = checkpoint.state
         restore_network(self.network, checkpoint.part("network"))
         restore_optimizer(self.optimizer, self.network, checkpoint.part("optimizer"))
@@ -78,12 +79,12 @@ class Trainer:
             self.average.restore(checkpoint.part("average"))
 
     def train(self) -> str:
-        """Train to the end; returns how it came: `finished` or `early stopped`."""
+        """Train to the end; returns the status: `finished` or `early stopped`."""
         if self.state.step == 0:
-            self._save()  # so that a run that has trained always has a checkpoint, and a full disk shows at once
+            self._save()  # every started run has a checkpoint, and a full disk is noticed at once
         while True:
             if self._validation_is_due():
-                self._save()  # so that a validation that is interrupted costs nothing but itself
+                self._save()  # so that an interrupted validation can be repeated
                 self._validate()
                 self._save()
             if self.state.step >= self.steps:
@@ -91,7 +92,7 @@ class Trainer:
             if 0 < self.config.training.patience <= self.state.validations_since_best:
                 return "early stopped"
             self.step()
-            self.stop.requested = self.process_group.any(self.stop.requested)  # whichever of them was asked
+            self.stop.requested = self.process_group.any(self.stop.requested)
             if self.stop.requested:
                 self._save()
                 self.check()
@@ -102,79 +103,82 @@ class Trainer:
         training = self.config.training
         if training.epochs is None:
             return training.steps
-        return min(
-            training.steps, math.ceil(training.epochs * self.task.batches_per_epoch / training.gradient_accumulation)
-        )
+        batches = training.epochs * self.task.batches_per_epoch
+        return min(training.steps, math.ceil(batches / training.gradient_accumulation))
 
     # one step
 
     def step(self) -> None:
-        """Take one step."""
+        """Take one optimizer step."""
         training, state = self.config.training, self.state
-        begun = time.perf_counter()
+        started = time.perf_counter()
         if self._batches is None:
             self._batches = self.task.batches(state.position)
-        taken = list(islice(self._batches, training.gradient_accumulation))
-        place, batches = taken[-1][0], [batch for _, batch in taken]
+        batches_with_positions = list(islice(self._batches, training.gradient_accumulation))
+        position, batches = batches_with_positions[-1][0], [batch for _, batch in batches_with_positions]
         step = state.step + 1
         seed_step(training.seed, step, self.process_group.rank)
         self.objective.train()
         try:
-            seen = update(
+            result = update(
                 self.objective,
                 self.optimizer,
                 batches,
-                self.schedule(step) * state.learning_rate_factor,
+                self._learning_rate(step),
                 max_grad_norm=training.max_grad_norm,
-                max_loss=self._bound(),
+                max_loss=self._max_loss(),
                 matmul_dtype=self.matmul_dtype,
                 process_group=self.process_group,
             )
         except DivergedError as error:
-            raise RunError(self._diverged(step, error, place, batches)) from None
+            raise RunError(self._divergence_message(step, error, position, batches)) from None
         if self.average is not None:
             self.average.update(step)
-        state.step, state.position = step, place
-        state.targets += seen.targets
+        state.step, state.position = step, position
+        state.targets += result.targets
         if state.first_loss is None:
-            state.first_loss = seen.loss / seen.targets
-        seconds = time.perf_counter() - begun
+            state.first_loss = result.loss / result.targets
+        seconds = time.perf_counter() - started
         state.seconds += seconds
-        state.interval.add(seen, self._flops(batches), seconds)
+        state.interval.add(result, self._flops(batches), seconds)
         if step % training.log_every == 0 or step == self.steps:
             self._log()
 
-    def _flops(self, batches: list[Batch]) -> float:
-        readings = 2 if self.config.training.rdrop else 1
-        return readings * sum(self.task.flops(batch) for batch in batches)
+    def _learning_rate(self, step: int) -> float:
+        return self.schedule(step) * self.state.learning_rate_factor
 
-    def _bound(self) -> float:
-        """The loss that is past all bounds."""
+    def _flops(self, batches: list[Batch]) -> float:
+        passes = 2 if self.config.training.rdrop else 1
+        return passes * sum(self.task.flops(batch) for batch in batches)
+
+    def _max_loss(self) -> float:
+        """The loss above which training has diverged."""
         if self.state.first_loss is None:
             return math.inf
         return DIVERGENCE_FACTOR * max(self.state.first_loss, math.log(self.config.model.vocab_size))
 
-    def _diverged(self, step: int, error: DivergedError, place: DataPosition, batches: list[Batch]) -> str:
-        peak = "training.schedule.learning_rate"
-        lower = f"{peak} or training.rdrop" if self.config.training.rdrop else peak
+    def _divergence_message(self, step: int, error: DivergedError, position: DataPosition, batches: list[Batch]) -> str:
+        learning_rate = "training.schedule.learning_rate"
+        lower = f"{learning_rate} or training.rdrop" if self.config.training.rdrop else learning_rate
         return (
-            f"step {step}: {error} ({self.task.describe(place, batches[-1])}); training was stopped and the last good "
-            f"checkpoint kept: lower {lower}, lengthen training.schedule.warmup_steps or set "
-            "training.max_grad_norm=1.0, and go on with --resume."
+            f"step {step}: {error} ({self.task.describe(position, batches[-1])}); training was stopped and the last "
+            f"good checkpoint kept: lower {lower}, increase training.schedule.warmup_steps or set "
+            "training.max_grad_norm=1.0, and continue with --resume."
         )
 
     def _log(self) -> None:
-        state, seen = self.state, self.state.interval
+        """Write a line of metrics.jsonl, and show the progress."""
+        state, interval = self.state, self.state.interval
         line = {
             "step": state.step,
-            "epoch": round(state.position.epoch + state.position.batch / self.task.batches_per_epoch, 4),
-            "loss": seen.loss / seen.targets,
-            "cross_entropy": seen.cross_entropy / seen.targets,
-            "learning_rate": self.schedule(state.step) * state.learning_rate_factor,
-            "grad_norm": seen.grad_norm,
+            "epoch": self._epoch(),
+            "loss": interval.loss / interval.targets,
+            "cross_entropy": interval.cross_entropy / interval.targets,
+            "learning_rate": self._learning_rate(state.step),
+            "grad_norm": interval.grad_norm,
             "tokens": state.targets,
-            "tokens_per_second": round(seen.targets / seen.seconds, 1),
-            "utilization": round(seen.flops / seen.seconds / self.peak_flops, 4),
+            "tokens_per_second": round(interval.targets / interval.seconds, 1),
+            "utilization": round(interval.flops / interval.seconds / self.peak_flops, 4),
             "seconds": round(state.seconds, 3),
         }
         state.interval = MetricsInterval()
@@ -183,7 +187,7 @@ class Trainer:
                 state.step,
                 self.steps,
                 line["epoch"],
-                line["cross_entropy"],  # which can be compared with the validation loss
+                line["cross_entropy"],  # comparable with the validation loss
                 line["learning_rate"],
                 line["tokens_per_second"],
                 line["utilization"] or None,
@@ -191,12 +195,14 @@ class Trainer:
                 self.task.unit,
             )
         )
-        self._record(line)
-
-    def _record(self, line: dict[str, float]) -> None:
-        if self._scalars is not None:
+        if self.process_group.is_first:
             self.run.append("metrics.jsonl", line)
-            self._scalars(int(line["step"]), {name: value for name, value in line.items() if name != "step"})
+        for callback in self.callbacks:
+            callback.on_step(state.step, line)
+
+    def _epoch(self) -> float:
+        position = self.state.position
+        return round(position.epoch + position.batch / self.task.batches_per_epoch, 4)
 
     # validation
 
@@ -209,14 +215,14 @@ class Trainer:
         if self.process_group.is_first:
             self.network.eval()
             with swapped_weights(self.network, self.average.tensors if self.average is not None else None):
-                measured = self.task.validate(self.check)
-                scores = measured.scores
+                result = self.task.validate(self.check)
+                scores = result.scores
                 better = state.best_scores is None or self.gain(scores, state.best_scores) > 0
                 if better:
                     self.save_model("best", state.step, scores)
                 if self.config.training.average_checkpoints:
-                    self._keep_weights()
-            self._report(measured, better)
+                    self._save_weights_for_average()
+            self._log_validation(result, better)
         better = self.process_group.any(better)
         state.last_validation = state.step
         state.validations_since_best = 0 if better else state.validations_since_best + 1
@@ -225,58 +231,59 @@ class Trainer:
             state.best_scores, state.best_step = scores, state.step
         schedule = self.config.training.schedule
         if isinstance(schedule, PlateauScheduleConfig) and state.plateau_validations > schedule.patience:
-            state.learning_rate_factor = max(
-                state.learning_rate_factor * schedule.factor, schedule.min_learning_rate / schedule.learning_rate
-            )
+            lowest = schedule.min_learning_rate / schedule.learning_rate
+            state.learning_rate_factor = max(state.learning_rate_factor * schedule.factor, lowest)
             state.plateau_validations = 0
 
     def save_model(self, name: str, step: int, scores: dict[str, float]) -> None:
-        """Write the network as it is now into a model folder of the run."""
-        figures = ", ".join(f"{score} {value:.4g}" for score, value in scores.items())
-        self.run.save_model(name, self.network, self.config, f"Step {step:,} of {self.steps:,}: {figures}.")
+        """Write the current weights to a model folder of the run."""
+        scores_text = ", ".join(f"{score} {value:.4g}" for score, value in scores.items())
+        self.run.save_model(name, self.network, self.config, f"Step {step:,} of {self.steps:,}: {scores_text}.")
 
-    def _report(self, measured: ValidationResult, better: bool) -> None:
+    def _log_validation(self, result: ValidationResult, better: bool) -> None:
         state = self.state
-        self.display.validated(state.step, measured.scores, better, measured.samples)
-        epoch = round(state.position.epoch + state.position.batch / self.task.batches_per_epoch, 4)
-        line = {"step": state.step, "epoch": epoch, "seconds": round(state.seconds, 3), "valid": measured.scores}
+        self.display.validation(state.step, result.scores, better, result.samples)
+        line = {
+            "step": state.step,
+            "epoch": self._epoch(),
+            "seconds": round(state.seconds, 3),
+            "valid": result.scores,
+        }
         self.run.append("metrics.jsonl", line)
-        if self._scalars is not None:
-            self._scalars(state.step, {f"valid/{name}": value for name, value in measured.scores.items()})
-        for sample in measured.samples:
+        for sample in result.samples:
             texts = {"source": sample.source, "reference": sample.reference, "output": sample.output}
             if not sample.reference:
                 texts = {"prompt": sample.source, "output": sample.output}
             self.run.append("samples.jsonl", {"step": state.step, **texts})
+        for callback in self.callbacks:
+            callback.on_validation(state.step, result.scores, better)
 
     def gain(self, scores: dict[str, float], over: dict[str, float]) -> float:
-        """How much better scores are than others, by the metric that decides; where that is equal, by the loss."""
-        metric, less_loss = self.config.validation.metric, over["loss"] - scores["loss"]
-        return less_loss if metric == "loss" else scores[metric] - over[metric] or less_loss
+        """The improvement of scores over others by `validation.metric`; where that is equal, by the loss."""
+        metric, loss_decrease = self.config.validation.metric, over["loss"] - scores["loss"]
+        return loss_decrease if metric == "loss" else scores[metric] - over[metric] or loss_decrease
 
-    def _keep_weights(self) -> None:
-        kept = self.state.averaged_steps
+    def _save_weights_for_average(self) -> None:
+        steps = self.state.averaged_steps
         self.run.save_weights(self.state.step, named_tensors(self.network))
-        kept.append(self.state.step)
-        while len(kept) > self.config.training.average_checkpoints:
-            self.run.weights_path(kept.pop(0)).unlink(missing_ok=True)
-
-    # the end
+        steps.append(self.state.step)
+        while len(steps) > self.config.training.average_checkpoints:
+            self.run.weights_path(steps.pop(0)).unlink(missing_ok=True)
 
     def average_of_last(self) -> dict[str, torch.Tensor] | None:
-        """The mean of the weights of the last validations, if they were to be kept."""
-        several = []
+        """The mean of the weights of the last validations, if they were saved."""
+        weights = []
         for step in self.state.averaged_steps:
             try:
-                several.append(read_tensors(self.run.weights_path(step)))
+                weights.append(read_tensors(self.run.weights_path(step)))
             except ModelError as error:
                 self.display.note(f"{error} It is left out of the average.")
-        return mean(several) if len(several) > 1 else None
+        return mean(weights) if len(weights) > 1 else None
 
-    # saving
+    # checkpoints
 
     def _saving_is_due(self) -> bool:
-        return time.monotonic() - self._saved >= 60 * self.config.training.checkpoint_minutes
+        return time.monotonic() - self._saved_at >= 60 * self.config.training.checkpoint_minutes
 
     def _save(self) -> None:
         if self.process_group.is_first:
@@ -286,12 +293,14 @@ class Trainer:
                 "optimizer": optimizer_tensors(self.optimizer, self.network),
                 "average": self.average.tensors if self.average is not None else {},
             }
-            write_checkpoint(self.run.checkpoints, self.state, parts)
-        self._saved = time.monotonic()
+            path = write_checkpoint(self.run.checkpoints, self.state, parts)
+            for callback in self.callbacks:
+                callback.on_checkpoint(self.state.step, path)
+        self._saved_at = time.monotonic()
 
     def check(self) -> None:
-        """Stop if someone wishes it; the state is saved already."""
+        """Raise InterruptedRun if a stop was requested; the state is saved already."""
         if self.stop.requested:
             raise InterruptedRun(
-                f"{self.run.folder}: stopped at step {self.state.step:,}, all saved; go on with --resume."
+                f"{self.run.folder}: stopped at step {self.state.step:,}, all saved; continue with --resume."
             )

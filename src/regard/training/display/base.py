@@ -48,13 +48,13 @@ class ProgressDisplay:
     def note(self, sentence: str) -> None:
         """Say something worth knowing once."""
 
-    def counting(self, what: str, done: int, total: int | None) -> None:
+    def count(self, what: str, done: int, total: int | None) -> None:
         """Say how far the data are prepared: `tokenizing train`, and the examples so far."""
 
     def progress(self, now: Progress) -> None:
         """Say how far training is."""
 
-    def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
+    def validation(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
         """Show the scores of a validation and what the model made of a few sentences."""
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ def eta_texts(now: Progress) -> list[str]:
 def count_text(what: str, done: int, total: int | None) -> str:
     """How far a count is.
 
-    >>> count("tokenizing train", 12_000, 29_000)
+    >>> count_text("tokenizing train", 12_000, 29_000)
     'tokenizing train: 12,000 of 29,000'
     """
     return f"{printable(what)}: {done:,}" + (f" of {total:,}" if total is not None else "")
@@ -98,20 +98,20 @@ class ResilientDisplay(ProgressDisplay):
         with suppress(OSError):
             self._shown.note(sentence)
 
-    def counting(self, what: str, done: int, total: int | None) -> None:
+    def count(self, what: str, done: int, total: int | None) -> None:
         """Pass it on."""
         with suppress(OSError):
-            self._shown.counting(what, done, total)
+            self._shown.count(what, done, total)
 
     def progress(self, now: Progress) -> None:
         """Pass it on."""
         with suppress(OSError):
             self._shown.progress(now)
 
-    def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
+    def validation(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
         """Pass it on."""
         with suppress(OSError):
-            self._shown.validated(step, scores, best, samples)
+            self._shown.validation(step, scores, best, samples)
 
     def close(self) -> None:
         """Pass it on."""

@@ -25,7 +25,7 @@ class LinesDisplay(ProgressDisplay):
         """Write the sentence on a line of its own."""
         self._write(printable(sentence, longest=1000))
 
-    def counting(self, what: str, done: int, total: int | None) -> None:
+    def count(self, what: str, done: int, total: int | None) -> None:
         """Write how far counting is; what is done within seconds gets only its last line."""
         if what != self._counted:
             self._say_waiting()
@@ -42,7 +42,7 @@ class LinesDisplay(ProgressDisplay):
         line = "  ".join([f"step {now.step}/{now.steps}", *progress_texts(now), *eta_texts(now)])
         self._offer(line, last=now.step >= now.steps)
 
-    def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
+    def validation(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
         """Write the scores on one line and the samples below."""
         praise = "  best so far" if best else ""
         self._write(f"validation at step {step}  {scores_line(scores)}{praise}")

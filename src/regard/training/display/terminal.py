@@ -40,7 +40,7 @@ class TerminalDisplay(ProgressDisplay):
         """Print the sentence above the bar."""
         self._console.print(printable(sentence, longest=1000))
 
-    def counting(self, what: str, done: int, total: int | None) -> None:
+    def count(self, what: str, done: int, total: int | None) -> None:
         """Draw a bar for the count, or only the count where the end is unknown."""
         self._leave_count(unless=what)
         self._counted = (what, done, total)
@@ -52,7 +52,7 @@ class TerminalDisplay(ProgressDisplay):
         heading = [f"step {now.step:,} of {now.steps:,}", *eta_texts(now)]
         self._draw(_Foot(now.step, now.steps, heading, progress_texts(now, ceiling="ceiling")))
 
-    def validated(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
+    def validation(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
         """Print the scores and the samples above the bar."""
         from rich.console import Group
 

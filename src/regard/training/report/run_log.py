@@ -64,7 +64,7 @@ def read_run_log(folder: Path) -> RunLog:
 def finite_number(value: object) -> float | None:
     """A finite number, or None for anything else.
 
-    >>> number(3), number(float("nan")), number("3"), number(True)
+    >>> finite_number(3), finite_number(float("nan")), finite_number("3"), finite_number(True)
     (3.0, None, None, None)
     """
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -26,11 +26,20 @@ from regard.nn.embedding import OutputProjection
 from regard.nn.functional import autocast
 from regard.nn.taps import open_taps
 from regard.training import losses_fused
-from regard.training.bidirectional import BothWays, TwoWayBatch
-from regard.training.labels import LabelBatch, PredictLabels
 from regard.training.losses import rdrop_cross_entropy, smoothed_cross_entropy, symmetric_kl
-from regard.training.masked import HiddenToken, MaskedBatch
-from regard.training.objectives import Batch, NextToken, Objective, RDrop, TokenBatch
+from regard.training.objectives import (
+    Batch,
+    BidirectionalBatch,
+    BothDirections,
+    LabelBatch,
+    MaskedBatch,
+    MaskedToken,
+    NextToken,
+    Objective,
+    PredictLabels,
+    RDrop,
+    TokenBatch,
+)
 from small_runs import numbers, run, write_pairs
 
 SHAPE: dict[str, Any] = {"vocab_size": 20, "width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "dropout": 0.3}
@@ -80,7 +89,7 @@ def language() -> tuple[Objective[Any], Batch]:
 def both_ways() -> tuple[Objective[Any], Batch]:
     model = BidirectionalLanguageModelConfig(vocab_size=20, width=16, dropout=0.3)
     target = torch.randint(4, 20, (6, 9))
-    return BothWays(build(model), 0.1), TwoWayBatch(target, target.roll(-1, 1), real_of(6, 9))  # type: ignore[arg-type]
+    return BothDirections(build(model), 0.1), BidirectionalBatch(target, target.roll(-1, 1), real_of(6, 9))  # type: ignore[arg-type]
 
 
 def encoder(model: ModelConfig) -> Any:
@@ -90,7 +99,7 @@ def encoder(model: ModelConfig) -> Any:
 def hidden() -> tuple[Objective[Any], Batch]:
     ids, real = torch.randint(4, 20, (6, 9)), real_of(6, 9)
     chosen = real & (torch.rand(6, 9) < 0.5)
-    return HiddenToken(encoder(EncoderOnlyConfig(**SHAPE, head=TokenHeadConfig())), 0.1), MaskedBatch(
+    return MaskedToken(encoder(EncoderOnlyConfig(**SHAPE, head=TokenHeadConfig())), 0.1), MaskedBatch(
         ids, ids, chosen, real
     )
 
@@ -98,7 +107,7 @@ def hidden() -> tuple[Objective[Any], Batch]:
 def classes() -> tuple[Objective[Any], Batch]:
     network = encoder(EncoderOnlyConfig(**SHAPE, head=ClassHeadConfig(labels=("a", "b", "c"))))
     batch = LabelBatch(torch.randint(4, 20, (6, 9)), real_of(6, 9), torch.randint(0, 3, (6, 1)))
-    return PredictLabels(network, 0.1, words=False), batch
+    return PredictLabels(network, 0.1, per_word=False), batch
 
 
 KINDS = [translation, language, both_ways, hidden, classes]

@@ -12,13 +12,11 @@ import regard
 from family import VOCABULARY, Batch, batches, make
 from regard.cli.input import check_scorable
 from regard.config import BidirectionalLanguageModelConfig, CorpusConfig
-from regard.data.stats import CorpusStats
 from regard.errors import ConfigError
 from regard.models.recurrent import BidirectionalLanguageModel as Network
-from regard.training.automatic_settings import picks_for_both_ways
-from regard.training.bidirectional import BothWays, TwoWayBatch
+from regard.training.objectives import BidirectionalBatch, BothDirections
 from regard.training.runner import run_training
-from small_runs import lines, order, run
+from small_runs import lines, request, run
 
 KIND = "model.kind=bidirectional-language-model"
 SENTENCES = ["the cat sat and the dog ran", "the sun rose", "a dog barked at the sun"]
@@ -31,14 +29,14 @@ def network_of() -> Network:
     return network
 
 
-def two_way(batch: Batch) -> TwoWayBatch:
-    return TwoWayBatch(batch.target, batch.target.roll(-1, 1), batch.target_mask)
+def two_way(batch: Batch) -> BidirectionalBatch:
+    return BidirectionalBatch(batch.target, batch.target.roll(-1, 1), batch.target_mask)
 
 
 @given(batch=batches())
 def test_the_loss_is_that_of_two_language_models(batch: Batch) -> None:
     network, wanted = network_of(), two_way(batch)
-    loss = BothWays(network, 0.0)(wanted)
+    loss = BothDirections(network, 0.0)(wanted)
     expected = 0.0
     for row in range(len(batch.target)):
         real = batch.target_mask[row]
@@ -93,18 +91,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(text: Path, tmp_path: Path) -
 
 def test_it_reads_text_and_not_pairs(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        run_training(order(tmp_path / "run", text, KIND, f"data.train.source={text}", f"data.train.target={text}"))
+        run_training(request(tmp_path / "run", text, KIND, f"data.train.source={text}", f"data.train.target={text}"))
     assert str(error.value) == "a language model learns from --data; --source and --target are for translation."
-
-
-def test_sizes_suit_the_amount_of_text() -> None:
-    def picked(characters: int) -> dict[str, object]:
-        return {pick.setting: pick.value for pick in picks_for_both_ways(CorpusStats(characters // 50, characters))}
-
-    assert picked(100_000)["model.width"] == 256
-    assert picked(100_000)["tokenizer.kind"] == "character"
-    assert picked(10**9)["model.width"] == 1024
-    assert picked(10**9)["tokenizer.kind"] == "byte-level"
 
 
 def test_it_writes_no_text_and_says_so(text: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from regard.config.sources import validate_sources
 from regard.config.word2vec import Word2VecRunConfig
 from regard.data.word_vectors import read_word_vectors
 from regard.errors import ConfigError, DataError, RunError
-from regard.training.word2vec import Learned, train_word2vec
+from regard.tasks.word2vec import TrainedVectors, train_word2vec
 
 ANIMALS, PLACES = ["cat", "dog", "cow", "hen"], ["house", "barn", "field", "wood"]
 
@@ -32,7 +32,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def trained(text: Path | str, out: Path, *settings: str) -> Learned:
+def trained(text: Path | str, out: Path, *settings: str) -> TrainedVectors:
     given = [f"data.train.files={text}", "word2vec.width=16", "word2vec.subsample=0", *settings]
     return train_word2vec(validate_sources(load_sources(None, given), Word2VecRunConfig), out)
 
@@ -65,7 +65,7 @@ def test_words_are_split_as_the_word_tokenizer_does(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("Well, well: the\tend.\n" * 3)
     learned = trained(tmp_path / "text.txt", tmp_path / "out", "word2vec.min_count=1", "word2vec.lowercase=true")
     assert set(learned.words) == {"well", ",", ":", "the", "end", "."}
-    assert learned.read == 3 * 7
+    assert learned.words_read == 3 * 7
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_words_are_split_as_the_word_tokenizer_does(tmp_path: Path) -> None:
     [
         (["word2vec.method=glove"], ConfigError, "word2vec.method = 'glove' should be 'skip-gram' or 'cbow'."),
         (["word2vec.widht=3"], ConfigError, "word2vec.widht is not a setting; did you mean word2vec.width?"),
-        (["data.train.files=[]"], ConfigError, "there is nothing to learn from; give --data."),
+        (["data.train.files=[]"], ConfigError, "there is no training data; pass --data."),
         (
             ["data.train.files=-"],
             ConfigError,
-            "word2vec reads its text several times, and standard input (-) but once; give a file.",
+            "word2vec reads its text several times, but standard input (-) can be read only once; pass a file.",
         ),
         (
             ["data.train.source=a", "data.train.target=b"],
@@ -88,7 +88,7 @@ def test_words_are_split_as_the_word_tokenizer_does(tmp_path: Path) -> None:
         (
             ["word2vec.min_count=1000"],
             DataError,
-            "{text}: has no word that comes 1000 times; lower word2vec.min_count, or give more text.",
+            "{text}: has no word that occurs 1000 times; lower word2vec.min_count, or provide more text.",
         ),
     ],
 )
@@ -104,7 +104,7 @@ def test_vectors_are_not_overwritten(text: Path, tmp_path: Path) -> None:
     trained(text, tmp_path / "out", "word2vec.epochs=1")
     with pytest.raises(RunError) as error:
         trained(text, tmp_path / "out")
-    assert str(error.value) == f"{tmp_path / 'out'}: holds the result of a training already; choose another --out."
+    assert str(error.value) == f"{tmp_path / 'out'}: already holds the result of a training run; choose another --out."
 
 
 def test_without_gensim_the_remedy_is_said(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,4 +127,4 @@ def test_the_command_shows_neighbours(text: Path, tmp_path: Path) -> None:
     assert last == f"Vectors: {tmp_path / 'out' / 'vectors.txt'}"
     refused = command("--valid", "x")
     assert refused.returncode == 2
-    assert refused.stderr == ("regard: --valid means nothing to word2vec, which learns from --data; leave it out.\n")
+    assert refused.stderr == ("regard: --valid does not apply to word2vec, which learns from --data; leave it out.\n")

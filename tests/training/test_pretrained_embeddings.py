@@ -15,7 +15,7 @@ from regard.nn import TokenEmbedding
 from regard.training.display import ProgressDisplay
 from regard.training.initialization import check_word_vectors, initialize_embeddings
 from regard.training.runner import run_training
-from small_runs import order, run, write_pairs
+from small_runs import request, run, write_pairs
 
 WORDS = ["the", "cat", "sat"]
 KINDS: dict[str, ModelConfig] = {config.kind: config for config in FAMILY.values()}
@@ -103,7 +103,7 @@ def test_a_run_begins_with_these_rows_and_goes_on_without_the_file(tmp_path: Pat
     vectors = vectors_of(path, ["one", "due"], 32)
     settings = ["tokenizer.kind=word", f"training.pretrained_embeddings={path}", "training.schedule.learning_rate=1e-9"]
     listener = Listener()
-    folder = run_training(order(tmp_path / "run", data, *settings, "training.steps=1"), listener).folder
+    folder = run_training(request(tmp_path / "run", data, *settings, "training.steps=1"), listener).folder
     assert any(note.startswith(f"{path}: 2 of ") for note in listener.notes)
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     rows = [tokenizer.token_id("▁one"), tokenizer.token_id("▁due")]

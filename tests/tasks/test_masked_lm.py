@@ -25,7 +25,7 @@ from regard.config import (
 )
 from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.models import build, save
-from regard.training.masked import HiddenToken, MaskedBatch
+from regard.training.objectives import MaskedBatch, MaskedToken
 from small_runs import command, lines, numbers, run
 
 COUNT = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -256,7 +256,7 @@ def test_the_pooling_has_no_part_in_it() -> None:
         head=TokenHeadConfig(),
         pooling="first-dense",
     )
-    objective = HiddenToken(build(model), 0.0)  # type: ignore[arg-type]
+    objective = MaskedToken(build(model), 0.0)  # type: ignore[arg-type]
     ids, nowhere = torch.randint(4, 9, (2, 5)), torch.zeros(2, 5, dtype=torch.bool)
     for chosen in (torch.ones(2, 5, dtype=torch.bool), nowhere):  # a process's share may have nothing to guess
         objective.zero_grad()

@@ -16,7 +16,7 @@ from regard.config import ClassHeadConfig, load_sources
 from regard.errors import ConfigError, DataError, InterruptedRun
 from regard.models.weights import read_tensors
 from regard.training.initialization import copy_weights_from
-from regard.training.run_folder import RunFolder
+from regard.training.run import Run
 from regard.training.runner import run_training
 from regard.training.setup import TrainRequest
 from regard.training.trainer import Trainer
@@ -158,7 +158,7 @@ def test_fine_tuning_beats_training_from_nothing(classifier: Path, tmp_path: Pat
     assert json.loads((better / "best" / "config.json").read_text())["model"]["head"]["labels"] == ["no", "yes"]
 
 
-def tuned(out: Path, data: Path, start: Path, *settings: str, head: str = "classes", resume: bool = False) -> RunFolder:
+def tuned(out: Path, data: Path, start: Path, *settings: str, head: str = "classes", resume: bool = False) -> Run:
     """A short run that starts from a model, and says nothing of its own about the network but its head."""
     said = [setting for setting in SMALL if not setting.startswith(("model.", "tokenizer."))]
     given = [*said, *SHORT, f"data.train.files={data}", f"training.start_from={start}", *settings]

@@ -1,0 +1,136 @@
+"""Classification: labeled texts, or pairs of texts, in; a network out that labels other texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from regard.config import Config, CorpusConfig
+from regard.data.encoder_inputs import make_encoder_batch
+from regard.data.examples import Pair
+from regard.data.lines import InvalidLines
+from regard.data.pair_batches import Ids
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_labeled import prepare_labeled
+from regard.data.readers import read_labeled
+from regard.data.stats import CorpusStats, ReportProgress, labeled_stats
+from regard.data.store import TokenStore
+from regard.evaluation.label_metrics import class_scores, confusion_matrix
+from regard.evaluation.scoring import ProgressCallback
+from regard.tasks.common import check_text_corpus, check_text_data, rank_outputs
+from regard.tasks.labeling import BoundLabeling, LabelingTask, Predictions
+from regard.training.automatic_settings import AutomaticSetting, UserSettings
+from regard.training.display import Sample
+from regard.training.task import (
+    Ability,
+    Check,
+    Evaluation,
+    EvaluationOptions,
+    OutputRow,
+    TrainedModel,
+    ValidationResult,
+)
+
+if TYPE_CHECKING:
+    from regard.models.network import Network
+    from regard.training.objectives import LabelBatch
+
+
+class ClassificationTask(LabelingTask):
+    """Train a classifier."""
+
+    name = "classify"
+    title = "classification"
+    help = "a text classifier, from labeled texts"
+    noun = "classifier"
+    model: ClassVar = {"kind": "encoder-only", "head": {"kind": "classes"}}
+    builtin_splits: ClassVar = {
+        "builtin:phrasebook-topics": {
+            "valid": "builtin:phrasebook-topics-dev",
+            "test": "builtin:phrasebook-topics-test",
+        }
+    }
+
+    def abilities(self, config: Config) -> tuple[Ability, ...]:
+        """Classify and embed texts."""
+        return ("classify", "embed")
+
+    def check(self, config: Config) -> None:
+        """The data are labeled texts."""
+        check_text_data(config, "a classifier")
+
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+        """Read the texts once."""
+        return labeled_stats(corpus, skip_invalid, report)
+
+    def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
+        """Settings for this number of texts."""
+        return [
+            *super().automatic_settings(stats, user),
+            AutomaticSetting("model.segments", 2, "tells the second text of a pair from the first"),
+            AutomaticSetting("validation.metric", "accuracy", "the usual metric of classifiers"),
+        ]
+
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
+        """Tokenize the texts."""
+        return prepare_labeled(folder, key, config, report)
+
+    def evaluate(
+        self,
+        model: TrainedModel,
+        corpus: CorpusConfig,
+        options: EvaluationOptions,
+        invalid: InvalidLines,
+        count: ProgressCallback,
+    ) -> Evaluation:
+        """Loss, accuracy, macro-F1 and confusion matrix."""
+        from regard.evaluation.labeling import evaluate_classifier
+
+        check_text_corpus(model, corpus, self.noun)
+        name, texts = ", ".join(corpus.file_names), read_labeled(corpus.files, invalid)
+        return Evaluation({}, evaluate_classifier(model.reader, texts, name, invalid, count))
+
+    def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundClassification":
+        """Bind the task to labeled texts and a network."""
+        return BoundClassification(config, prepared, network)
+
+
+class BoundClassification(BoundLabeling):
+    """Batches, objective and validation of a classifier."""
+
+    def batch(self, store: TokenStore, examples: Ids) -> "LabelBatch":
+        """Texts with their special tokens, and a label for each."""
+        texts, labels, second_lengths = store.columns
+        rows = [texts[n] for n in examples]
+        inputs = make_encoder_batch(rows, [int(second_lengths[n][0]) for n in examples], self.config.tokens.pad)
+        return self.label_batch(inputs, np.array([[int(labels[n][0])] for n in examples], np.int64))
+
+    def measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
+        """Loss, accuracy, macro-F1 and confusion matrix."""
+        predictions = self.predictions(split.store, check)
+        labels, predicted = ([int(row[0]) for row in rows] for rows in (predictions.labels, predictions.predicted))
+        matrix = confusion_matrix(self.labels, labels, predicted)
+        scores = class_scores(predictions.loss, matrix) | {"sentences": len(split.store)}
+        rows = _rows(split.pairs(), predictions, self.labels)
+        samples = [
+            Sample(str(row["source"]), str(row["reference"]), f"{row['output']} ({row['probability']:.0%})")
+            for row in rows[: self.config.validation.samples]
+        ]
+        ratings = [float(probability[0]) for probability in predictions.label_probability]
+        outputs = rank_outputs(rows, ratings, length_of="source")
+        return ValidationResult(scores, samples, outputs=outputs, confusion=matrix.as_dict())
+
+
+def _rows(pairs: Sequence[Pair], predictions: Predictions, labels: Sequence[str]) -> list[OutputRow]:
+    return [
+        {
+            "source": pair.source.replace("\t", " | "),
+            "reference": pair.target,
+            "output": labels[int(predicted[0])],
+            "probability": round(float(probability[0]), 4),
+        }
+        for pair, predicted, probability in zip(
+            pairs, predictions.predicted, predictions.predicted_probability, strict=True
+        )
+    ]

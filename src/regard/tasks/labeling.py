@@ -1,0 +1,200 @@
+"""The common part of classification and tagging: data checks, automatic settings, batches, and all predictions."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.config import Config, EncoderOnlyConfig
+from regard.data.batching import BatchSampler, DataPosition
+from regard.data.encoder_inputs import EncoderBatch
+from regard.data.pair_batches import Ids
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.stats import CorpusStats
+from regard.data.store import TokenStore
+from regard.tasks.common import device_of
+from regard.training.automatic_settings import (
+    AutomaticSetting,
+    NetworkSize,
+    UserSettings,
+    choose_size,
+    length_settings,
+    network_settings,
+    token_count,
+    validation_split,
+    vocab_setting,
+)
+from regard.training.task import Check, NetworkTask, ValidationResult
+
+if TYPE_CHECKING:
+    from regard.models.network import Network
+    from regard.training.objectives import LabelBatch, PredictLabels
+
+SIZES = [
+    NetworkSize(100_000, "a small encoder", 128, 2, 4, 256, 0.2),
+    NetworkSize(1_000_000, "a medium encoder", 256, 4, 4, 1024, 0.1),
+    NetworkSize(math.inf, "a larger encoder", 512, 6, 8, 2048, 0.1),
+]
+
+
+class LabelingTask(NetworkTask):
+    """Train a network to predict labels."""
+
+    metrics = ("loss", "accuracy", "macro_f1")
+    supports_freezing = True
+    examples = "texts"
+
+    def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
+        """Settings for this number of labeled examples."""
+        tokenizer = user.tokenizer or "bpe"
+        tokens = token_count(stats.characters, tokenizer)
+        if user.fine_tuning:
+            epochs = min(10, max(3, 300_000 / max(1, stats.examples)))
+            settings = [
+                AutomaticSetting("training.schedule.learning_rate", 1e-4, "keeps most of what was learned before"),
+                *length_settings(tokens, epochs, user, min_steps=200),
+            ]
+        else:
+            size = choose_size(SIZES, stats.examples)
+            settings = [
+                *network_settings(size, f"{stats.examples:,} {self.examples}: {size.name}"),
+                AutomaticSetting("model.activation", "gelu", "as BERT"),
+                AutomaticSetting("model.norm_order", "pre", "trains without a long warmup"),
+                vocab_setting(stats.characters, tokenizer),
+                AutomaticSetting("training.schedule.learning_rate", 5e-4, "stable for small encoders"),
+                *length_settings(tokens, min(20, max(3, 2_000_000 / max(1, stats.examples))), user),
+            ]
+        return [
+            *settings,
+            *validation_split(stats.examples, self.examples, user, max_fraction=0.1),
+            AutomaticSetting("training.label_smoothing", 0.0, "keeps the probabilities calibrated"),
+            AutomaticSetting("training.max_grad_norm", 1.0, "as BERT"),
+            AutomaticSetting("training.optimizer.kind", "adamw", "as BERT"),
+            AutomaticSetting("training.schedule.kind", "cosine", "decays to zero, so that the last steps are small"),
+        ]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Labels of all examples of a store, in order: one per text, or one per word."""
+
+    labels: list[NDArray[np.int64]]
+    predicted: list[NDArray[np.int64]]
+    predicted_probability: list[NDArray[np.float64]]
+    label_probability: list[NDArray[np.float64]]
+    loss: float  # nats per label
+
+
+class BoundLabeling(ABC):
+    """Batches, objective and validation of a network that predicts labels."""
+
+    unit = "labels"
+    per_word = False  # whether words have labels, rather than texts
+
+    def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
+        from regard.models.anatomy import FlopCounter
+        from regard.models.network import EncoderNetwork
+
+        assert isinstance(network, EncoderNetwork)
+        self.config = config
+        self.network: Network = network
+        self._encoder = network
+        if self.per_word:  # pooling gets no gradient, and distributed processes would wait for one
+            network.pooling.requires_grad_(False)
+        self.tokenizer = prepared.tokenizer
+        self.labels = prepared.labels
+        self._segments = config.model.segments if isinstance(config.model, EncoderOnlyConfig) else 0
+        self._valid, self._test = prepared.valid, prepared.test
+        self._store = prepared.train.store
+        self._sampler = self._batch_sampler(self._store, config.training.seed)
+        self._flops = FlopCounter(network)
+
+    def objective(self) -> "PredictLabels":
+        """Predict labels."""
+        from regard.training.objectives import PredictLabels
+
+        return PredictLabels(self._encoder, self.config.training.label_smoothing, per_word=self.per_word)
+
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, LabelBatch]]":
+        """Texts of similar length, shuffled in each epoch."""
+        for after, examples in self._sampler.iterate(position):
+            yield after, self.batch(self._store, examples)
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Number of batches of the first epoch."""
+        return len(self._sampler.epoch(0))
+
+    def flops(self, batch: "LabelBatch") -> float:
+        """Forward and backward pass, without padding; with a frozen encoder the forward pass, a third of it."""
+        from regard.training.objectives import IGNORED_LABEL
+
+        both = self._flops.training_flops((batch.labels != IGNORED_LABEL).sum(1), batch.lengths)
+        return both / 3 if self.config.training.freeze_encoder else both
+
+    def describe(self, position: DataPosition, batch: "LabelBatch") -> str:
+        """The size of a batch, and its first text."""
+        first = self.tokenizer.decode(batch.ids[0][batch.mask[0]].tolist())
+        return (
+            f"epoch {position.epoch + 1}, batch {position.batch}: {len(batch.ids)} texts of up to "
+            f"{batch.ids.size(1)} tokens, the first {first!r}"
+        )
+
+    def validate(self, check: Check) -> ValidationResult:
+        """Measure on the validation data."""
+        return self.measure(self._valid, check)
+
+    def test(self, check: Check) -> ValidationResult | None:
+        """Measure on the test data."""
+        return self.measure(self._test, check) if self._test is not None else None
+
+    @abstractmethod
+    def batch(self, store: TokenStore, examples: Ids) -> "LabelBatch":
+        """The batch of these examples of a store."""
+
+    @abstractmethod
+    def measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
+        """Scores, samples and confusion matrix of a split."""
+
+    def predictions(self, store: TokenStore, check: Check) -> Predictions:
+        """The predictions for all examples of a store."""
+        import torch
+
+        from regard.training.objectives import IGNORED_LABEL, PredictLabels
+
+        objective, total, count = PredictLabels(self._encoder, 0.0, per_word=self.per_word), 0.0, 0
+        device = device_of(self.network)
+        rows: dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]] = {}
+        for examples in self._batch_sampler(store).epoch(0):
+            check()
+            with torch.no_grad():
+                batch = self.batch(store, examples).to(device)
+                states, labels = objective.states(batch)
+                p = self.network.logits(states).double().softmax(-1)  # (N, L)
+                p_label = p.gather(1, labels[:, None]).squeeze(1)
+                p_predicted, predicted = p.max(-1)
+            total, count = total - float(p_label.clamp(min=1e-300).log().sum()), count + len(labels)
+            bounds = np.cumsum((batch.labels != IGNORED_LABEL).sum(1).cpu().numpy())[:-1]
+            columns = [np.split(tensor.cpu().numpy(), bounds) for tensor in (labels, predicted, p_predicted, p_label)]
+            rows |= {int(n): tuple(row) for n, *row in zip(examples, *columns, strict=True)}
+        in_order = zip(*(rows[n] for n in range(len(store))), strict=True)
+        all_labels, all_predicted, all_p_predicted, all_p_label = (list(column) for column in in_order)
+        return Predictions(all_labels, all_predicted, all_p_predicted, all_p_label, total / max(1, count))
+
+    def label_batch(self, inputs: EncoderBatch, labels: NDArray[np.int64]) -> "LabelBatch":
+        """The tensors of a batch; segment ids only for networks that have segment embeddings."""
+        import torch
+
+        from regard.training.objectives import LabelBatch
+
+        features = {"segment_ids": torch.from_numpy(inputs.segment_ids)} if self._segments > 1 else None
+        ids, mask = torch.from_numpy(inputs.ids), torch.from_numpy(inputs.mask)
+        return LabelBatch(ids, mask, torch.from_numpy(labels), features)
+
+    def _batch_sampler(self, store: TokenStore, seed: int = 0) -> BatchSampler:
+        return BatchSampler(store.columns[0].lengths[None], self.config.training.batch_tokens, seed)

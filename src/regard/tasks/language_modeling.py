@@ -1,0 +1,282 @@
+"""Language modeling: text in, a network out that continues text; measured by loss and bits per byte."""
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.config import Config, CorpusConfig
+from regard.data.batching import DataPosition
+from regard.data.language_batches import (
+    BlockBatches,
+    LanguageBatch,
+    PackedBatches,
+    validation_batches,
+)
+from regard.data.lines import InvalidLines
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_documents import check_lossless_tokenizer, prepare_documents
+from regard.data.readers import read_documents
+from regard.data.stats import CorpusStats, ReportProgress, document_stats
+from regard.decoding.options import OutputConstraints, SamplingOptions
+from regard.evaluation.scoring import ProgressCallback, evaluate_language_model, perplexity
+from regard.tasks.common import (
+    DEFAULT_CONTEXT_LENGTH,
+    check_context,
+    check_text_corpus,
+    check_text_data,
+    context_length,
+    describe_rows,
+    device_of,
+)
+from regard.training.automatic_settings import (
+    RECURRENT_SCHEDULE,
+    AutomaticSetting,
+    NetworkSize,
+    UserSettings,
+    choose_size,
+    length_settings,
+    network_settings,
+    text_tokenizer,
+    token_count,
+    vocab_setting,
+)
+from regard.training.display import Sample
+from regard.training.task import (
+    Ability,
+    Check,
+    Evaluation,
+    EvaluationOptions,
+    NetworkTask,
+    TrainedModel,
+    ValidationResult,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.models.network import Network
+    from regard.training.objectives import Objective, TokenBatch
+
+SAMPLE_PROMPT_TOKENS, SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 12, 60, 0.8  # continuations shown at each validation
+SIZES = [
+    NetworkSize(3_000_000, "a small GPT", 128, 4, 4, 512, 0.1),
+    NetworkSize(50_000_000, "a medium GPT", 256, 6, 8, 1024, 0.1),
+    NetworkSize(math.inf, "a larger GPT", 384, 6, 6, 1536, 0.0),
+]
+RECURRENT_SIZES = [
+    NetworkSize(3_000_000, "a small recurrent network", 256, 2, None, None, 0.2),
+    NetworkSize(50_000_000, "a medium recurrent network", 512, 2, None, None, 0.1),
+    NetworkSize(math.inf, "a large recurrent network", 1024, 2, None, None, 0.0),
+]
+NO_SMOOTHING = AutomaticSetting(
+    "training.label_smoothing", 0.0, "a language model is measured by the probabilities it assigns"
+)
+
+
+class LanguageModelingTask(NetworkTask):
+    """Train a language model."""
+
+    name = "gpt"
+    title = "language model"
+    help = "a language model, from text"
+    noun = "language model"
+    evaluation_options = frozenset({"context_length"})
+    model: ClassVar = {"kind": "decoder-only"}
+    builtin_splits: ClassVar = {"builtin:python-docs": {"valid": "builtin:python-docs-dev"}}
+
+    def abilities(self, config: Config) -> tuple[Ability, ...]:
+        """Generate text."""
+        return ("generate",)
+
+    def check(self, config: Config) -> None:
+        """The data are texts without translations or parses."""
+        check_text_data(config, "a language model")
+
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+        """Read the text once."""
+        return document_stats(corpus, skip_invalid, report)
+
+    def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
+        """Settings for this amount of text."""
+        size = choose_size(RECURRENT_SIZES if user.recurrent else SIZES, stats.characters)
+        tokenizer = text_tokenizer(stats.characters, user)
+        tokens = token_count(stats.characters, tokenizer.value)
+        return [
+            *network_settings(size, f"{stats.characters:,} characters: {size.name}"),
+            tokenizer,
+            vocab_setting(stats.characters, tokenizer.value),
+            NO_SMOOTHING,
+            *(RECURRENT_SCHEDULE if user.recurrent else _gpt_settings(user)),
+            *length_settings(tokens, min(30, max(2, 60_000_000 / tokens)), user),
+        ]
+
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
+        """Tokenize the text."""
+        if config.tokenizer.file is None:
+            check_lossless_tokenizer(config.tokenizer.kind)
+        return prepare_documents(folder, key, config, report)
+
+    def prepared_settings(self, config: Config, prepared: PreparedData) -> dict[str, Any]:
+        """The context length that was trained on, which a model folder keeps."""
+        return {"data": {"context_length": context_length(config)}}
+
+    def evaluate(
+        self,
+        model: TrainedModel,
+        corpus: CorpusConfig,
+        options: EvaluationOptions,
+        invalid: InvalidLines,
+        count: ProgressCallback,
+    ) -> Evaluation:
+        """Loss, perplexity and bits per byte of the text."""
+        check_text_corpus(model, corpus, self.noun)
+        context = (
+            check_context(model, options.context_length) or model.config.model.max_length or DEFAULT_CONTEXT_LENGTH
+        )
+        name, documents = ", ".join(corpus.file_names), read_documents(corpus.files, invalid)
+        return Evaluation({"context_length": context}, evaluate_language_model(model, documents, name, context, count))
+
+    def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundLanguageModeling":
+        """Bind the task to text and a network."""
+        return BoundLanguageModeling(config, prepared, network)
+
+
+def _gpt_settings(user: UserSettings) -> list[AutomaticSetting]:
+    values = {
+        "model.activation": "gelu",
+        "model.norm_order": "pre",
+        "model.positions.kind": "learned",
+        "model.scale_embeddings": False,
+        "training.max_grad_norm": 1.0,
+        "training.optimizer.kind": "adamw",
+        "training.optimizer.weight_decay": 0.1,
+        "training.schedule.kind": "cosine",
+    }
+    return [
+        *(AutomaticSetting(key, value, "as GPT") for key, value in values.items()),
+        AutomaticSetting("model.positions.max_length", user.context_length or 256, "the context length"),
+        AutomaticSetting("training.schedule.learning_rate", 1e-3, "stable for small language models"),
+    ]
+
+
+class BoundLanguageModeling:
+    """Batches, objective and validation of a language model."""
+
+    unit = "tokens"
+
+    def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
+        from regard.models.anatomy import FlopCounter
+
+        self.config = config
+        self.network = network
+        self.tokenizer = prepared.tokenizer
+        self.context_length = context_length(config)
+        self._valid, self._test = prepared.valid, prepared.test
+        self._separate = config.data.documents == "separate"
+        (column,) = prepared.train.store.columns
+        batches = PackedBatches if self._separate else BlockBatches
+        training = config.training
+        self._source = batches(column, self.context_length, training.batch_tokens, config.tokens, training.seed)
+        self._flops = FlopCounter(network)
+
+    def objective(self) -> "Objective[Any]":
+        """Predict each token from those before it."""
+        from regard.training.objectives import NextToken
+
+        return NextToken(self.network, self.config.training.label_smoothing)
+
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch]]":
+        """Blocks of text, or documents packed into rows, shuffled in each epoch."""
+        for after, batch in self._source.iterate(position):
+            yield after, _tensors(batch)
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Number of batches of the first epoch."""
+        return self._source.num_batches(0)
+
+    def flops(self, batch: "TokenBatch") -> float:
+        """Forward and backward pass, without padding, as if each token attended to its whole row."""
+        return self._flops.training_flops(self._lengths(batch))
+
+    def _lengths(self, batch: "TokenBatch") -> "Tensor":
+        """Number of tokens of each row (B,)."""
+        import torch
+
+        mask = batch.target_mask
+        return mask.sum(1) if mask is not None else torch.full((len(batch.target),), batch.target.size(1))
+
+    def describe(self, position: DataPosition, batch: "TokenBatch") -> str:
+        """The size of a batch, and the start of its first row."""
+        return describe_rows(batch.target, position, self.tokenizer)
+
+    def validate(self, check: Check) -> ValidationResult:
+        """Loss and bits per byte of the validation text, and a few continuations."""
+        return self._measure(self._valid, check)
+
+    def test(self, check: Check) -> ValidationResult | None:
+        """The same for the test text."""
+        return self._measure(self._test, check) if self._test is not None else None
+
+    def _measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
+        import torch
+
+        from regard.training.objectives import NextToken
+
+        objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
+        with torch.no_grad():
+            for batch in self._validation_batches(split, check):
+                loss = objective(batch)
+                total, targets = total + float(loss.cross_entropy), targets + loss.targets
+            scores = {"loss": total / targets, "perplexity": perplexity(total / targets)}
+            if size := self._bytes(split):
+                scores["bits_per_byte"] = total / math.log(2) / size
+            return ValidationResult(scores, list(self._samples(split, check)))
+
+    def _validation_batches(self, split: PreparedSplit, check: Check) -> "Iterator[TokenBatch]":
+        """Every token of a split once, in order, on the device of the network."""
+        (column,) = split.store.columns
+        tokens, device = self.config.training.batch_tokens, device_of(self.network)
+        for batch in validation_batches(column, self.context_length, tokens, self.config.tokens, apart=self._separate):
+            check()
+            yield _tensors(batch).to(device)
+
+    def _bytes(self, split: PreparedSplit) -> int:
+        """The size of the text in bytes of UTF-8."""
+        (column,) = split.store.columns
+        return sum(len(self.tokenizer.decode(column[n].tolist()).encode()) for n in range(len(split.store)))
+
+    def _samples(self, split: PreparedSplit, check: Check) -> Iterator[Sample]:
+        """Continuations of evenly spaced prompts of the text, the same at each validation."""
+        from regard.decoding.sampling import Sampler
+
+        (column,) = split.store.columns
+        for number in range(self.config.validation.samples):
+            check()
+            start = number * len(column.ids) // max(1, self.config.validation.samples)
+            prompt = column.ids[start : start + min(SAMPLE_PROMPT_TOKENS, self.context_length - 1)].astype("int64")
+            if len(prompt) == 0:
+                continue
+            length = min(SAMPLE_TOKENS, self.context_length - len(prompt))
+            sampling = SamplingOptions(
+                temperature=SAMPLE_TEMPERATURE, seed=number, constraints=OutputConstraints(max_length=length)
+            )
+            sampler = Sampler([self.network], [prompt.tolist()], [0], self.config.tokens, sampling)
+            while sampler.active:
+                sampler.step()
+            yield Sample(self.tokenizer.decode(prompt.tolist()), "", self.tokenizer.decode(sampler.generated(0)))
+
+
+def _tensors(batch: LanguageBatch) -> "TokenBatch":
+    import torch
+
+    from regard.training.objectives import TokenBatch
+
+    return TokenBatch(
+        target=torch.from_numpy(batch.ids),
+        labels=torch.from_numpy(batch.labels),
+        target_mask=None if batch.mask is None else torch.from_numpy(batch.mask),
+        features=None if batch.document_ids is None else {"document_ids": torch.from_numpy(batch.document_ids)},
+    )

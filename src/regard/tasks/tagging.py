@@ -1,0 +1,132 @@
+"""Tagging: sentences with a tag for each word in; a network out that tags other sentences."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from regard.config import Config, CorpusConfig
+from regard.data.encoder_inputs import make_encoder_batch
+from regard.data.lines import InvalidLines
+from regard.data.pair_batches import Ids, pad_sequences
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_labeled import prepare_tagged
+from regard.data.readers import read_tagged
+from regard.data.stats import CorpusStats, ReportProgress, tagged_stats
+from regard.data.store import TokenStore
+from regard.evaluation.label_metrics import confusion_matrix, tag_scores
+from regard.evaluation.scoring import ProgressCallback
+from regard.tasks.common import check_text_corpus, check_text_data, rank_outputs
+from regard.tasks.labeling import BoundLabeling, LabelingTask
+from regard.training.automatic_settings import AutomaticSetting, UserSettings
+from regard.training.display import Sample
+from regard.training.task import (
+    Ability,
+    Check,
+    Evaluation,
+    EvaluationOptions,
+    OutputRow,
+    TrainedModel,
+    ValidationResult,
+)
+
+if TYPE_CHECKING:
+    from regard.models.network import Network
+    from regard.training.objectives import LabelBatch
+
+
+class TaggingTask(LabelingTask):
+    """Train a tagger."""
+
+    name = "tag"
+    title = "tagging"
+    help = "a word tagger, from tagged sentences"
+    noun = "tagger"
+    evaluation_options = frozenset({"tag_column"})
+    model: ClassVar = {"kind": "encoder-only", "head": {"kind": "tags"}}
+    examples = "sentences"
+
+    def abilities(self, config: Config) -> tuple[Ability, ...]:
+        """Tag words, and embed texts."""
+        return ("tag", "embed")
+
+    def check(self, config: Config) -> None:
+        """The data are tagged sentences."""
+        check_text_data(config, "a tagger")
+
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+        """Read the sentences once."""
+        return tagged_stats(corpus, skip_invalid, report)
+
+    def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
+        """Settings for this number of sentences."""
+        reason = "rare tags count as much as frequent ones"
+        return [*super().automatic_settings(stats, user), AutomaticSetting("validation.metric", "macro_f1", reason)]
+
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
+        """Tokenize the sentences."""
+        return prepare_tagged(folder, key, config, report)
+
+    def evaluate(
+        self,
+        model: TrainedModel,
+        corpus: CorpusConfig,
+        options: EvaluationOptions,
+        invalid: InvalidLines,
+        count: ProgressCallback,
+    ) -> Evaluation:
+        """Loss, accuracy and macro-F1 of words, F1 of spans, and confusion matrix."""
+        from regard.evaluation.labeling import evaluate_tagger
+
+        check_text_corpus(model, corpus, self.noun)
+        name, sentences = ", ".join(corpus.file_names), read_tagged(corpus.files, invalid, options.tag_column)
+        return Evaluation({}, evaluate_tagger(model.reader, sentences, name, invalid, count))
+
+    def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundTagging":
+        """Bind the task to tagged sentences and a network."""
+        return BoundTagging(config, prepared, network)
+
+
+class BoundTagging(BoundLabeling):
+    """Batches, objective and validation of a tagger."""
+
+    per_word = True
+
+    def batch(self, store: TokenStore, examples: Ids) -> "LabelBatch":
+        """Sentences with their special tokens, and a tag at the first subword of each word."""
+        texts, tags = store.columns
+        inputs = make_encoder_batch([texts[n] for n in examples], [0] * len(examples), self.config.tokens.pad)
+        labels, _ = pad_sequences([tags[n] for n in examples], pad_id=0)  # 0: no tag
+        return self.label_batch(inputs, labels - 1)
+
+    def measure(self, split: PreparedSplit, check: Check) -> ValidationResult:
+        """Loss, accuracy and macro-F1 of words, F1 of spans where the tags mark spans, and confusion matrix."""
+        predictions = self.predictions(split.store, check)
+        flat = [np.concatenate(rows).tolist() for rows in (predictions.labels, predictions.predicted)]
+        matrix = confusion_matrix(self.labels, *flat)
+        pairs = split.pairs()
+        lengths = [len(pair.source.split(" ")) for pair in pairs]  # a long sentence is several examples of the store
+        tags, predicted = (_split_tags(numbers, lengths, self.labels) for numbers in flat)
+        scores = tag_scores(predictions.loss, matrix, tags, predicted) | {"sentences": len(pairs)}
+        rows: list[OutputRow] = [
+            {"source": pair.source, "reference": " ".join(right), "output": " ".join(output)}
+            for pair, right, output in zip(pairs, tags, predicted, strict=True)
+        ]
+        samples = [
+            Sample(str(row["source"]), str(row["reference"]), str(row["output"]))
+            for row in rows[: self.config.validation.samples]
+        ]
+        ratings = [_accuracy(right, output) for right, output in zip(tags, predicted, strict=True)]
+        outputs = rank_outputs(rows, ratings, length_of="source")
+        return ValidationResult(scores, samples, outputs=outputs, confusion=matrix.as_dict())
+
+
+def _split_tags(numbers: Sequence[int], lengths: Sequence[int], labels: Sequence[str]) -> list[list[str]]:
+    """The tags of all words, split into sentences."""
+    remaining = iter(numbers)
+    return [[labels[next(remaining)] for _ in range(length)] for length in lengths]
+
+
+def _accuracy(tags: Sequence[str], predicted: Sequence[str]) -> float:
+    return sum(right == output for right, output in zip(tags, predicted, strict=True)) / len(tags)

@@ -1,0 +1,353 @@
+"""Translation: sentence pairs in, a translator out; measured by loss, BLEU and chrF."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.config import BLEU_TOKENIZERS, Config, CorpusConfig
+from regard.data.batching import BatchSampler, DataPosition
+from regard.data.bpe_dropout import BpeDropout
+from regard.data.examples import Pair
+from regard.data.lines import InvalidLines
+from regard.data.pair_batches import Ids, PairBatch, make_pair_batch, pair_batch_from_ids
+from regard.data.preparation import PreparedData, PreparedSplit
+from regard.data.prepare_pairs import prepare_pairs
+from regard.data.readers import read_pairs
+from regard.data.stats import CorpusStats, ReportProgress, pair_stats
+from regard.data.store import TokenStore
+from regard.decoding.engines.engine import EngineName, Precision
+from regard.decoding.options import GREEDY, SearchOptions, TranslationOptions
+from regard.decoding.translator import Translator, check_parses
+from regard.errors import ConfigError, DataError
+from regard.evaluation.metrics import score_translations, sentence_chrf
+from regard.evaluation.scoring import ProgressCallback, perplexity, scorable_pairs
+from regard.evaluation.translation import (
+    EvaluationSentence,
+    evaluate_translations,
+    merge_references,
+    reference_likelihood,
+    separate_references,
+    translate_pairs,
+)
+from regard.tasks.common import device_of, rank_outputs
+from regard.training.automatic_settings import (
+    RECURRENT_SCHEDULE,
+    AutomaticSetting,
+    NetworkSize,
+    UserSettings,
+    choose_size,
+    length_settings,
+    network_settings,
+    token_count,
+    validation_split,
+    vocab_setting,
+)
+from regard.training.display import Sample
+from regard.training.state import generator
+from regard.training.task import (
+    Ability,
+    Check,
+    Evaluation,
+    EvaluationOptions,
+    NetworkTask,
+    OutputRow,
+    TrainedModel,
+    ValidationResult,
+)
+
+if TYPE_CHECKING:
+    from regard.models.network import Network
+    from regard.training.objectives import NextToken, TokenBatch
+
+AS_TRAINED = TranslationOptions(GREEDY, split_sentences=False)  # a training pair may hold several sentences
+NUM_SPECIAL_TOKENS = 1  # each side has one token besides its text: its end, or its start
+SIZES = [
+    NetworkSize(50_000, "tiny", 128, 4, 4, 256, 0.3),
+    NetworkSize(1_000_000, "small", 256, 3, 4, 1024, 0.1),
+    NetworkSize(math.inf, "paper-base", 512, 6, 8, 2048, 0.1),
+]
+RECURRENT_SIZES = [
+    NetworkSize(50_000, "a small recurrent network", 256, 1, None, None, 0.3),
+    NetworkSize(1_000_000, "a medium recurrent network", 256, 2, None, None, 0.2),
+    NetworkSize(math.inf, "a large recurrent network", 512, 2, None, None, 0.2),
+]
+
+
+class TranslationTask(NetworkTask):
+    """Train a translator."""
+
+    name = "translation"
+    title = "translation"
+    help = "a translator, from sentence pairs"
+    noun = "translator"
+    metrics = ("loss", "bleu", "chrf")
+    model: ClassVar = {"kind": "encoder-decoder"}
+    data_options = "--source and --target, or --data"
+    evaluation_options = frozenset(
+        {"beam", "length_penalty", "engine", "precision", "output", "bleu_tokenizer", "references"}
+    )
+    builtin_splits: ClassVar = {
+        "builtin:phrasebook": {"valid": "builtin:phrasebook-dev", "test": "builtin:phrasebook-test"}
+    }
+
+    def abilities(self, config: Config) -> tuple[Ability, ...]:
+        """Translate."""
+        return ("translate",)
+
+    def check(self, config: Config) -> None:
+        """Every format of pairs is fine, except that parses belong to the lines of aligned files."""
+        needs_parses, positions = config.model.needs_parses, getattr(config.model, "positions", None)
+        for name, split in zip(("train", "valid", "test"), config.data.splits, strict=True):
+            prefix = "--" if name == "train" else f"--{name}-"
+            if split.parses and not needs_parses:
+                actual = "the network is recurrent" if positions is None else f"model.positions = {positions.kind!r}"
+                raise ConfigError(
+                    f"{prefix}parses: is for model.positions = 'syntax', but {actual}; drop it, or use those positions."
+                )
+            if split.files and needs_parses:
+                raise ConfigError(
+                    f"{split.files[0]}: holds pairs without parses, but model.positions = 'syntax' needs them; "
+                    f"pass {prefix}source, {prefix}target and {prefix}parses instead."
+                )
+            if split.has_files and needs_parses and not split.parses:
+                raise ConfigError(
+                    f"{prefix}parses is missing: model.positions = 'syntax' needs every sentence parsed, as CoNLL-U."
+                )
+
+    def corpus_stats(self, corpus: CorpusConfig, skip_invalid: bool, report: ReportProgress) -> CorpusStats:
+        """Read the pairs once."""
+        return pair_stats(corpus, skip_invalid, report)
+
+    def automatic_settings(self, stats: CorpusStats, user: UserSettings) -> list[AutomaticSetting]:
+        """Settings for this number of pairs."""
+        size = choose_size(RECURRENT_SIZES if user.recurrent else SIZES, stats.examples)
+        tokenizer = user.tokenizer or "bpe"
+        tokens = token_count(stats.characters / 2, tokenizer)  # of one side
+        epochs = min(60, max(3, 4_000_000 / max(1, stats.examples)))
+        syntax = AutomaticSetting("model.positions.kind", "syntax", "the source comes with parses")
+        return [
+            *network_settings(size, f"{stats.examples:,} pairs: {size.name} fits them with little overfitting"),
+            vocab_setting(stats.characters, tokenizer),
+            *validation_split(stats.examples, "pairs", user),
+            *(RECURRENT_SCHEDULE if user.recurrent else []),
+            *([syntax] if user.has_parses else []),
+            *length_settings(tokens, epochs, user),
+        ]
+
+    def prepare(self, folder: Path, key: str, config: Config, report: ReportProgress) -> PreparedData:
+        """Tokenize the pairs."""
+        return prepare_pairs(folder, key, config, report)
+
+    def evaluate(
+        self,
+        model: TrainedModel,
+        corpus: CorpusConfig,
+        options: EvaluationOptions,
+        invalid: InvalidLines,
+        count: ProgressCallback,
+    ) -> Evaluation:
+        """Translate the sources, and compare with the references: BLEU, chrF, TER, loss and perplexity."""
+        check_parses(model.config.model, has_parses=bool(corpus.parses))
+        if corpus.parses and corpus.files:
+            raise ConfigError(
+                f"{corpus.files[0]}: holds pairs without parses; pass --source, --target and --parses instead."
+            )
+        bleu_tokenizer = options.bleu_tokenizer or BLEU_TOKENIZERS[0]
+        if bleu_tokenizer not in BLEU_TOKENIZERS:
+            raise ConfigError(
+                f"--bleu-tokenizer {bleu_tokenizer}: is not one of sacrebleu's; use {', '.join(BLEU_TOKENIZERS)}."
+            )
+        if options.precision not in (None, *get_args(Precision)):
+            raise ConfigError(f"there is no precision {options.precision!r}; the precisions are int8 and float32.")
+        search = SearchOptions()
+        if options.beam is not None:
+            search = replace(search, beam=options.beam)
+        if options.length_penalty is not None:
+            search = replace(search, length_penalty=options.length_penalty)
+        translation = TranslationOptions(search, split_sentences=False)
+        precision = cast(Precision, options.precision or "int8")
+        engine = cast(EngineName, options.engine or "auto")  # checked by the translator
+        translator = model.translator(translation, engine=engine, precision=precision)
+        name = ", ".join(corpus.file_names)
+        pairs = list(scorable_pairs(model, read_pairs(corpus, invalid), name, invalid))
+        if not pairs:
+            raise DataError(f"{name}: has no pairs to evaluate a model on; provide some.")
+        sentences = _sentences(pairs, options.references or "separate")
+        outputs = []
+        for output in translate_pairs(translator, translation, [sentence.pair for sentence in sentences], count):
+            outputs.append(output)
+            if options.output is not None:
+                options.output(output)
+        used = translator.engine.name
+        settings = {"beam": search.beam, "length_penalty": search.length_penalty, "engine": used}
+        if used == "ctranslate2":
+            settings["precision"] = precision
+        likelihood = reference_likelihood(model, pairs, count)
+        return Evaluation(settings, evaluate_translations(sentences, outputs, likelihood, bleu_tokenizer))
+
+    def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundTranslation":
+        """Bind the task to pairs and a network."""
+        return BoundTranslation(config, prepared, network)
+
+
+class BoundTranslation:
+    """Batches, objective and validation of a translator."""
+
+    unit = "tokens"
+
+    def __init__(self, config: Config, prepared: PreparedData, network: "Network") -> None:
+        from regard.models.anatomy import FlopCounter
+
+        self.config = config
+        self.network = network
+        self.tokenizer = prepared.tokenizer
+        self._valid, self._test = prepared.valid, prepared.test
+        self._store = prepared.train.store
+        self._sampler = BatchSampler(_lengths(self._store), config.training.batch_tokens, config.training.seed)
+        dropout = config.tokenizer.dropout
+        self._dropout = BpeDropout(prepared.tokenizer, dropout) if dropout else None
+        self._flops = FlopCounter(network)
+
+    def objective(self) -> "NextToken":
+        """Predict each token of the translation."""
+        from regard.training.objectives import NextToken
+
+        return NextToken(self.network, self.config.training.label_smoothing)
+
+    def batches(self, position: DataPosition) -> "Iterator[tuple[DataPosition, TokenBatch]]":
+        """Pairs of similar length, shuffled in each epoch."""
+        for after, examples in self._sampler.iterate(position):
+            yield after, _tensors(self._pair_batch(examples, after))
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Number of batches of the first epoch."""
+        return len(self._sampler.epoch(0))
+
+    def flops(self, batch: "TokenBatch") -> float:
+        """Forward and backward pass, without padding."""
+        assert batch.target_mask is not None
+        assert batch.source_mask is not None
+        return self._flops.training_flops(batch.target_mask.sum(1), batch.source_mask.sum(1))
+
+    def describe(self, position: DataPosition, batch: "TokenBatch") -> str:
+        """The size of a batch, and its first pair."""
+        assert batch.source is not None
+        source, target = (self.tokenizer.decode(side[0].tolist()) for side in (batch.source, batch.target))
+        return (
+            f"epoch {position.epoch + 1}, batch {position.batch}: {len(batch.target)} pairs of up to "
+            f"{batch.source.size(1)} and {batch.target.size(1)} tokens, the first {source!r} → {target!r}"
+        )
+
+    def validate(self, check: Check) -> ValidationResult:
+        """Loss of all validation pairs, greedy BLEU and chrF of the first ones."""
+        sentences = separate_references(self._valid.pairs(self.config.validation.sentences))
+        return self._measure(self._valid, sentences, AS_TRAINED, check)
+
+    def test(self, check: Check) -> ValidationResult | None:
+        """The same scores of all test pairs, with the beam search set for testing."""
+        if self._test is None:
+            return None
+        settings, pairs = self.config.testing, self._test.pairs(None)
+        sentences = merge_references(pairs) if settings.references == "grouped" else separate_references(pairs)
+        search = replace(GREEDY, beam=settings.beam, length_penalty=settings.length_penalty)
+        return self._measure(self._test, sentences, replace(AS_TRAINED, search=search), check)
+
+    def _pair_batch(self, examples: Ids, position: DataPosition) -> PairBatch:
+        tokens = self.config.tokens
+        if self._dropout is None:
+            return make_pair_batch(self._store, examples, tokens)
+        random = generator(self.config.training.seed, position.epoch, position.batch)
+        sources, targets = (
+            [np.array(self._dropout.encode(column[n], random), np.int64) for n in examples]
+            for column in self._store.columns
+        )
+        return pair_batch_from_ids(sources, targets, tokens)
+
+    def _loss(self, store: TokenStore, check: Check) -> float:
+        """Cross entropy per token, without label smoothing."""
+        import torch
+
+        from regard.training.objectives import NextToken
+
+        objective, total, targets = NextToken(self.network, 0.0), 0.0, 0
+        device = device_of(self.network)
+        for examples in BatchSampler(_lengths(store), self.config.training.batch_tokens).epoch(0):
+            check()
+            with torch.no_grad():
+                loss = objective(_tensors(make_pair_batch(store, examples, self.config.tokens)).to(device))
+            total, targets = total + float(loss.cross_entropy), targets + loss.targets
+        return total / targets
+
+    def _measure(
+        self, split: PreparedSplit, sentences: Sequence[EvaluationSentence], options: TranslationOptions, check: Check
+    ) -> ValidationResult:
+        from regard.decoding.engines.pytorch import TorchEngine
+
+        loss = self._loss(split.store, check)
+        scores = {"loss": loss, "perplexity": perplexity(loss)}
+        if not sentences:
+            return ValidationResult(scores)
+        pairs, settings = [sentence.pair for sentence in sentences], self.config.validation
+        engine = TorchEngine([self.network], self.config, check)
+        translator = Translator(engine, self.config, self.tokenizer, self.tokenizer)
+        parses = [pair.parse for pair in pairs] if self.config.model.needs_parses else None
+        translations = translator.translate([pair.source for pair in pairs], options, parses)
+        outputs = [translation.text for translation in translations]
+        references = [sentence.references for sentence in sentences]
+        metrics = score_translations(outputs, references, bleu_tokenizer=settings.bleu_tokenizer)
+        scores |= {**metrics.values, "sentences": len(sentences)}
+        shown = zip(pairs[: settings.samples], outputs, strict=False)
+        samples = [Sample(pair.source, pair.target, output) for pair, output in shown]
+        return ValidationResult(scores, samples, metrics.signatures, _ranked(sentences, outputs))
+
+
+def _sentences(pairs: Sequence[Pair], references: str) -> list[EvaluationSentence]:
+    match references:
+        case "separate":
+            return separate_references(pairs)
+        case "grouped":
+            return merge_references(pairs)
+    raise ConfigError(
+        f"--references {references}: pairs with the same source are evaluated separate or grouped; use one of these."
+    )
+
+
+def _ranked(sentences: Sequence[EvaluationSentence], outputs: Sequence[str]) -> Mapping[str, Sequence[OutputRow]]:
+    ratings = sentence_chrf(outputs, [sentence.references for sentence in sentences])
+    rows: list[OutputRow] = [
+        {
+            "source": sentence.pair.source,
+            "reference": " / ".join(sentence.references),
+            "output": output,
+            "score": round(rating, 1),
+        }
+        for sentence, output, rating in zip(sentences, outputs, ratings, strict=True)
+    ]
+    return rank_outputs(rows, ratings, length_of="reference")
+
+
+def _lengths(store: TokenStore) -> NDArray[np.int64]:
+    source, target, *_ = store.columns  # the others are features of the source
+    return np.stack([source.lengths, target.lengths]) + NUM_SPECIAL_TOKENS
+
+
+def _tensors(batch: PairBatch) -> "TokenBatch":
+    import torch
+
+    from regard.training.objectives import TokenBatch
+
+    return TokenBatch(
+        target=torch.from_numpy(batch.target),
+        labels=torch.from_numpy(batch.labels),
+        target_mask=torch.from_numpy(batch.target_mask),
+        source=torch.from_numpy(batch.source),
+        source_mask=torch.from_numpy(batch.source_mask),
+        source_features={name: torch.from_numpy(feature) for name, feature in batch.source_features.items()} or None,
+    )
