@@ -20,7 +20,7 @@ from regard.serving.service import Service
 from servers import RunningServer, run_server, wait_until
 
 TEXT = "w5 w9 w12"
-HOLES = "w5 [MASK] w12 [MASK]"
+MASKED_TEXT = "w5 [MASK] w12 [MASK]"
 CLOSE = 1e-5
 
 
@@ -31,38 +31,38 @@ def post(server: RunningServer, path: str, body: Any) -> Any:
 
 
 class TestClassify:
-    """`/v1/classify`."""
+    """Labels of texts and of pairs of texts: `/v1/classify`."""
 
     def test_labels_are_sorted_by_probability(
         self, encoder_server: RunningServer, loaded_encoders: dict[str, LoadedModel]
     ) -> None:
         response = post(encoder_server, "/v1/classify", {"text": TEXT})
-        (one,) = response["classifications"]
-        (theirs,) = loaded_encoders["mood"].model.classifications([TEXT])
+        (item,) = response["classifications"]
+        (expected,) = loaded_encoders["mood"].model.classifications([TEXT])
         assert response["model"] == "mood"
-        assert (one["text"], one["label"], one["truncated"]) == (TEXT, theirs.label, False)
-        assert one["probability"] == one["labels"][0]["probability"] == pytest.approx(theirs.probability, abs=CLOSE)
-        shares = [each["probability"] for each in one["labels"]]
-        assert shares == sorted(shares, reverse=True)
-        assert {each["label"]: each["probability"] for each in one["labels"]} == pytest.approx(
-            theirs.probabilities, abs=CLOSE
+        assert (item["text"], item["label"], item["truncated"]) == (TEXT, expected.label, False)
+        assert item["probability"] == item["labels"][0]["probability"] == pytest.approx(expected.probability, abs=CLOSE)
+        probabilities = [label["probability"] for label in item["labels"]]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert {label["label"]: label["probability"] for label in item["labels"]} == pytest.approx(
+            expected.probabilities, abs=CLOSE
         )
         assert response["timings"]["batch_size"] == 1
 
     def test_pairs_of_texts(self, encoder_server: RunningServer, loaded_encoders: dict[str, LoadedModel]) -> None:
         pairs = [("w5 w6", "w7"), ("w7", "w5 w6")]
         firsts, seconds = ([pair[side] for pair in pairs] for side in (0, 1))
-        several = post(encoder_server, "/v1/classify", {"text": firsts, "second": seconds})["classifications"]
-        theirs = loaded_encoders["mood"].model.classifications(pairs)
-        for one, pair, their in zip(several, pairs, theirs, strict=True):
-            assert (one["text"], one["second"]) == pair
-            assert one["probability"] == pytest.approx(their.probability, abs=CLOSE)
-        alone = post(encoder_server, "/v1/classify", {"text": "w5 w6", "second": "w7"})["classifications"]
-        assert alone[0]["label"] == several[0]["label"]
+        items = post(encoder_server, "/v1/classify", {"text": firsts, "second": seconds})["classifications"]
+        expected = loaded_encoders["mood"].model.classifications(pairs)
+        for item, pair, expected_item in zip(items, pairs, expected, strict=True):
+            assert (item["text"], item["second"]) == pair
+            assert item["probability"] == pytest.approx(expected_item.probability, abs=CLOSE)
+        single = post(encoder_server, "/v1/classify", {"text": "w5 w6", "second": "w7"})["classifications"]
+        assert single[0]["label"] == items[0]["label"]
 
     def test_a_long_text_is_truncated(self, encoder_server: RunningServer) -> None:
-        (one,) = post(encoder_server, "/v1/classify", {"text": "w5 " * 3000})["classifications"]
-        assert one["truncated"]
+        (item,) = post(encoder_server, "/v1/classify", {"text": "w5 " * 3000})["classifications"]
+        assert item["truncated"]
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -88,34 +88,34 @@ class TestClassify:
             ({"text": "w4", "timeout": 0}, "timeout = 0 should be greater than 0."),
         ],
     )
-    def test_what_is_wrong_is_said(self, encoder_server: RunningServer, fields: Any, message: str) -> None:
+    def test_invalid_requests_get_a_message(self, encoder_server: RunningServer, fields: Any, message: str) -> None:
         response = encoder_server.post("/v1/classify", fields)
         assert (response.status_code, response.json()) == (400, {"error": message})
 
 
 class TestTag:
-    """`/v1/tag`."""
+    """Tags of words and spans: `/v1/tag`."""
 
     def test_every_word_has_a_tag(self, encoder_server: RunningServer, loaded_encoders: dict[str, LoadedModel]) -> None:
         text = "w5  w6 w7 w8 w9 w10 w11 w12 w13 w14"  # more than the network reads at a time
         response = post(encoder_server, "/v1/tag", {"text": ["", text]})
-        empty, one = response["sentences"]
-        (theirs,) = loaded_encoders["names"].model.tag([text])
+        empty, item = response["sentences"]
+        (expected,) = loaded_encoders["names"].model.tag([text])
         assert (empty["words"], empty["tags"], empty["spans"]) == ([], [], [])
-        assert list(zip(one["words"], one["tags"], strict=True)) == theirs
-        assert all(0 < share <= 1 for share in one["probabilities"])
+        assert list(zip(item["words"], item["tags"], strict=True)) == expected
+        assert all(0 < probability <= 1 for probability in item["probabilities"])
 
     def test_spans_have_word_and_character_positions(self, encoder_server: RunningServer) -> None:
         labels = set()
         for number in range(4, 20):
             text = f" w{number} w{number + 2}  w{number + 1} w{number + 5}"
-            (one,) = post(encoder_server, "/v1/tag", {"text": text})["sentences"]
-            for span in one["spans"]:
+            (item,) = post(encoder_server, "/v1/tag", {"text": text})["sentences"]
+            for span in item["spans"]:
                 start, end = span["characters"]
                 first, after = span["words"]
                 assert text[start:end] == span["text"]
-                assert span["text"].split() == one["words"][first:after]
-                assert {tag[2:] for tag in one["tags"][first:after]} == {span["label"]}
+                assert span["text"].split() == item["words"][first:after]
+                assert {tag[2:] for tag in item["tags"][first:after]} == {span["label"]}
                 labels.add(span["label"])
         assert labels == {"LOC", "PER"}
 
@@ -127,25 +127,25 @@ class TestTag:
 
 
 class TestFill:
-    """`/v1/fill`."""
+    """Candidates for mask tokens: `/v1/fill`."""
 
     def test_masks_are_filled_as_in_python(
         self, encoder_server: RunningServer, loaded_encoders: dict[str, LoadedModel]
     ) -> None:
-        response = post(encoder_server, "/v1/fill", {"text": HOLES, "top_k": 3})
-        (one,) = response["results"]
-        theirs = loaded_encoders["holes"].model.fill(HOLES, best=3)
-        assert (one["source"], one["text"]) == (HOLES, theirs.text)
-        assert [[guess["text"] for guess in hole] for hole in one["masks"]] == [
-            [guess.text for guess in hole] for hole in theirs.masks
+        response = post(encoder_server, "/v1/fill", {"text": MASKED_TEXT, "top_k": 3})
+        (item,) = response["results"]
+        expected = loaded_encoders["holes"].model.fill(MASKED_TEXT, best=3)
+        assert (item["source"], item["text"]) == (MASKED_TEXT, expected.text)
+        assert [[candidate["text"] for candidate in mask] for mask in item["masks"]] == [
+            [candidate.text for candidate in mask] for mask in expected.masks
         ]
-        assert one["masks"][0][0]["probability"] == pytest.approx(theirs.masks[0][0].probability, abs=CLOSE)
+        assert item["masks"][0][0]["probability"] == pytest.approx(expected.masks[0][0].probability, abs=CLOSE)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
             ({"text": TEXT}, "text: has no [MASK]; write [MASK] where a word is missing."),
-            ({"text": [HOLES, TEXT]}, "text 2: has no [MASK]; write [MASK] where a word is missing."),
+            ({"text": [MASKED_TEXT, TEXT]}, "text 2: has no [MASK]; write [MASK] where a word is missing."),
             (
                 {"text": "[MASK] " + "w4 " * 20},
                 "text: has 23 tokens with start and end token, but this network has 12 learned positions; shorten it.",
@@ -154,8 +154,8 @@ class TestFill:
                 {"text": ["[MASK]" * 10] * 26},
                 "masks: 260 exceeds this server's limit of 256; reduce it.",
             ),
-            ({"text": HOLES, "top_k": 0}, "top_k = 0 should be greater than or equal to 1."),
-            ({"text": HOLES, "top_k": 101}, "top_k = 101 should be less than or equal to 100."),
+            ({"text": MASKED_TEXT, "top_k": 0}, "top_k = 0 should be greater than or equal to 1."),
+            ({"text": MASKED_TEXT, "top_k": 101}, "top_k = 101 should be less than or equal to 100."),
         ],
     )
     def test_texts_that_cannot_be_filled_get_a_message(
@@ -168,7 +168,7 @@ class TestFill:
         self, encoder_server: RunningServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("regard.serving.routes.encoders.MAX_READ_TOKENS", 3)
-        response = encoder_server.post("/v1/fill", {"text": ["[MASK]", HOLES]})
+        response = encoder_server.post("/v1/fill", {"text": ["[MASK]", MASKED_TEXT]})
         message = "text 2: has 4 tokens, and at most 3 are read; shorten it."
         assert (response.status_code, response.json()) == (400, {"error": message})
 
@@ -186,29 +186,29 @@ class TestEmbeddings:
     ) -> None:
         texts = [TEXT, "w7", ""]
         response = client.embeddings.create(model=name, input=texts)  # the client requests base64
-        vectors = np.array([one.embedding for one in response.data])
+        vectors = np.array([item.embedding for item in response.data])
         assert np.allclose(vectors, loaded_encoders[name].model.embed(texts, normalise=True), atol=CLOSE)
         assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=CLOSE)
-        assert [one.index for one in response.data] == [0, 1, 2]
+        assert [item.index for item in response.data] == [0, 1, 2]
         assert (response.model, response.object) == (name, "list")
         assert (response.usage.prompt_tokens, response.usage.total_tokens) == (4, 4)
 
     def test_numbers_and_base64_are_equal(self, client: openai.OpenAI, encoder_server: RunningServer) -> None:
         plain = client.embeddings.create(model="vectors", input=TEXT, encoding_format="float")
-        asked = {"model": "vectors", "input": TEXT, "encoding_format": "base64"}
-        packed = post(encoder_server, "/v1/embeddings", asked)["data"][0]["embedding"]
+        body = {"model": "vectors", "input": TEXT, "encoding_format": "base64"}
+        packed = post(encoder_server, "/v1/embeddings", body)["data"][0]["embedding"]
         assert np.frombuffer(base64.b64decode(packed), "<f4").tolist() == plain.data[0].embedding
 
     def test_pooling_and_normalization_are_options(
         self, encoder_server: RunningServer, loaded_encoders: dict[str, LoadedModel]
     ) -> None:
-        asked = {"model": "vectors", "input": TEXT, "pooling": "first", "normalize": False, "dimensions": 24}
-        vector = post(encoder_server, "/v1/embeddings", asked)["data"][0]["embedding"]
+        body = {"model": "vectors", "input": TEXT, "pooling": "first", "normalize": False, "dimensions": 24}
+        vector = post(encoder_server, "/v1/embeddings", body)["data"][0]["embedding"]
         assert np.allclose(vector, loaded_encoders["vectors"].model.embed(TEXT, pooling="first"), atol=CLOSE)
 
     def test_a_long_text_is_truncated(self, encoder_server: RunningServer) -> None:
         data = post(encoder_server, "/v1/embeddings", {"model": "vectors", "input": ["w4", "w4 " * 11]})
-        assert [one.get("truncated") for one in data["data"]] == [None, True]
+        assert [item.get("truncated") for item in data["data"]] == [None, True]
         assert data["usage"]["prompt_tokens"] == 1 + 10
 
     @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ class TestEmbeddings:
 
 def test_models_are_listed_with_their_abilities(encoder_server: RunningServer) -> None:
     names = ["en-it", "writer", "mood", "names", "holes", "vectors", "elmo"]
-    assert [one["id"] for one in encoder_server.get("/v1/models").json()["data"]] == names
-    assert {one["name"]: one["abilities"] for one in encoder_server.get("/v1/about").json()["models"]} == {
+    assert [item["id"] for item in encoder_server.get("/v1/models").json()["data"]] == names
+    assert {item["name"]: item["abilities"] for item in encoder_server.get("/v1/about").json()["models"]} == {
         "en-it": ["translate"],
         "writer": ["generate"],
         "mood": ["classify", "embed"],
@@ -269,7 +269,7 @@ def test_other_models_are_served_together_with_encoders(encoder_server: RunningS
         post(encoder_server, "/v1/completions", {"model": "writer", "prompt": "w4", "max_tokens": 2})["model"]
         == "writer"
     )
-    assert [one["code"] for one in encoder_server.get("/languages").json()] == ["en", "it"]
+    assert [item["code"] for item in encoder_server.get("/languages").json()] == ["en", "it"]
 
 
 @pytest.mark.parametrize(
@@ -340,28 +340,28 @@ class TestBatches:
     def test_a_batched_output_equals_the_single_one(self, loaded_encoders: dict[str, LoadedModel]) -> None:
         texts = [" ".join(f"w{4 + (n * m) % 24}" for m in range(1, n)) for n in range(2, 12)]
         mood, names = loaded_encoders["mood"], loaded_encoders["names"]
-        for one, text in zip(mood.run_encoder(texts, ClassifyJob()), texts, strict=True):
-            (alone,) = mood.run_encoder([text], ClassifyJob())
-            assert one.label == alone.label
-            assert one.probabilities == pytest.approx(alone.probabilities, abs=CLOSE)
+        for item, text in zip(mood.run_encoder(texts, ClassifyJob()), texts, strict=True):
+            (single,) = mood.run_encoder([text], ClassifyJob())
+            assert item.label == single.label
+            assert item.probabilities == pytest.approx(single.probabilities, abs=CLOSE)
         for tags, text in zip(names.run_encoder([text.split() for text in texts], TagJob()), texts, strict=True):
-            (alone,) = names.run_encoder([text.split()], TagJob())
-            assert [one.tag for one in tags] == [one.tag for one in alone]
+            (single,) = names.run_encoder([text.split()], TagJob())
+            assert [item.tag for item in tags] == [item.tag for item in single]
         for vector, text in zip(mood.run_encoder(texts, EmbedJob()), texts, strict=True):
-            (alone,) = mood.run_encoder([text], EmbedJob())
-            assert np.allclose(vector.values, alone.values, atol=CLOSE)
+            (single,) = mood.run_encoder([text], EmbedJob())
+            assert np.allclose(vector.values, single.values, atol=CLOSE)
 
     def test_queued_texts_share_a_batch_and_a_full_queue_gets_429(
         self, loaded_encoders: dict[str, LoadedModel]
     ) -> None:
         mood = loaded_encoders["mood"]
-        alone = [one.label for one in mood.model.classifications([f"w{n}" for n in range(4, 12)])]
+        single = [item.label for item in mood.model.classifications([f"w{n}" for n in range(4, 12)])]
         with run_server(Service([mood], Limits(max_queue=9))) as server, ThreadPoolExecutor(9) as pool:
             with mood.torch_lock:  # no batch runs while another thread holds the network
                 first = pool.submit(post, server, "/v1/classify", {"text": "w20"})
                 wait_until(lambda: "regard_queued_requests" in server.get("/metrics").text)
                 wait_until(lambda: server.queued() == 1)
-                asked = [pool.submit(post, server, "/v1/classify", {"text": f"w{n}"}) for n in range(4, 12)]
+                futures = [pool.submit(post, server, "/v1/classify", {"text": f"w{n}"}) for n in range(4, 12)]
                 wait_until(lambda: server.queued() == 9)
                 for path, body in (
                     ("/v1/classify", {"text": "w4"}),
@@ -369,10 +369,10 @@ class TestBatches:
                 ):
                     late = server.post(path, body)
                     assert (late.status_code, late.headers["retry-after"]) == (429, "1")
-            answers = [one.result() for one in asked]
+            responses = [future.result() for future in futures]
             assert first.result()["timings"]["batch_size"] == 1
-        assert [one["classifications"][0]["label"] for one in answers] == alone
-        assert {one["timings"]["batch_size"] for one in answers} == {8}
+        assert [item["classifications"][0]["label"] for item in responses] == single
+        assert {item["timings"]["batch_size"] for item in responses} == {8}
 
     def test_a_timeout_gets_504(self, loaded_encoders: dict[str, LoadedModel]) -> None:
         with run_server(Service([loaded_encoders["mood"]])) as server, loaded_encoders["mood"].torch_lock:
@@ -393,8 +393,8 @@ def test_an_encoder_can_be_traced(encoder_server: RunningServer, loaded_encoders
     assert best["token"] == loaded_encoders["mood"].model.classify(TEXT)
     weights = post(encoder_server, "/v1/look/tensor", {"trace": outline["id"], "at": "encoder.0.attention.weights[1]"})
     assert np.allclose(np.sum(weights["values"], axis=1), 1)
-    refused = encoder_server.post("/v1/look", {"text": TEXT, "model": "mood", "target": "w4"})
-    assert refused.status_code == 400
+    rejected = encoder_server.post("/v1/look", {"text": TEXT, "model": "mood", "target": "w4"})
+    assert rejected.status_code == 400
 
 
 @pytest.mark.parametrize("text", ["\x00", "\u202e\u200b", "🏳️‍🌈", "e\u0301" * 50, "<script>", " " * 500])

@@ -1,6 +1,7 @@
 """Random requests, valid and invalid, never break the server, and responses match the OpenAPI document."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from regard.serving import routes
+from regard.serving.access import AccessPolicy
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.service import Service
 from servers import TEST_TIMEOUT, RunningServer, run_server
@@ -134,6 +137,24 @@ def test_every_operation_is_documented(server: RunningServer) -> None:
             content = details["responses"]["200"]["content"]
             assert all(kind["schema"] for kind in content.values()), path
             assert ("requestBody" in details) == (method == "post"), path
+
+
+def test_a_new_route_is_one_file(
+    loaded_models: list[LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of the how-to guide: a module in `routes/` is served, documented, and needs the key."""
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "serve.md").read_text("utf-8")
+    code = guide.partition("## Add a route")[2].partition("```text\n")[2].partition("```")[0]
+    (tmp_path / "count.py").write_text(code)
+    monkeypatch.setattr(routes, "__path__", [*routes.__path__, str(tmp_path)])
+    key = "a key that is hard to guess"
+    with run_server(Service(loaded_models[:1], access=AccessPolicy(key.encode()))) as server:
+        assert server.post("/v1/count", {"text": "w4 w5"}).status_code == 401
+        server.client.headers["authorization"] = f"Bearer {key}"
+        assert server.post("/v1/count", {"text": "w4 w5"}).json() == {"tokens": 2}
+        assert server.post("/v1/count", {"txt": "w4"}).json() == {"error": "Unknown field txt (did you mean text?)."}
+        assert "CountRequest" in server.get("/openapi.json").json()["components"]["schemas"]
+        assert "/v1/count" in server.get("/docs").text
 
 
 def test_served_models_and_languages_are_choices(encoder_server: RunningServer) -> None:

@@ -30,9 +30,11 @@ class Metrics:
             "regard_rejected", "Requests that found the queue full.", ["model"], registry=self.registry
         )
         self.cancelled = Counter(
-            "regard_cancelled", "Requests that were cancelled by the client or timed out.", ["model"],
+            "regard_cancelled",
+            "Requests that were cancelled by the client or timed out.",
+            ["model"],
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.queued = Gauge(
             "regard_queued_requests", "Requests that are queued or processed.", ["model"], registry=self.registry
         )
