@@ -1,45 +1,79 @@
-"""The command in this very process, which spares each test the import of torch."""
+"""Run `regard` in tests: in this process, which avoids importing torch again, or in a process of its own."""
 
 import io
+import os
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from regard.cli import main
 
+COMMAND = [sys.executable, "-c", "from regard.cli import main; main()"]
+ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "100", "PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+
 
 @dataclass(frozen=True)
-class Done:
-    """What a command printed, and the code it ended with."""
+class CommandResult:
+    """Output and exit code of a command."""
 
     code: int
     out: str
     err: str
 
 
-class Terminal(io.TextIOWrapper):
-    """Standard input that someone types."""
+class TerminalInput(io.TextIOWrapper):
+    """Standard input that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def regard(*arguments: str | Path, stdin: str | bytes = b"", terminal: bool = False) -> Done:
-    """Run the command with these arguments, and what it reads."""
+def regard(*arguments: str | Path, stdin: str | bytes = b"", terminal: bool = False) -> CommandResult:
+    """Run the command with these arguments in this process."""
     code = 0
     stdin = stdin.encode() if isinstance(stdin, str) else stdin
-    read = (Terminal if terminal else io.TextIOWrapper)(io.BytesIO(stdin), encoding="utf-8")
+    input = (TerminalInput if terminal else io.TextIOWrapper)(io.BytesIO(stdin), encoding="utf-8")
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     argv = ["regard", *map(str, arguments)]
-    with mock.patch.multiple(sys, argv=argv, stdin=read, stdout=out, stderr=err):
+    with mock.patch.multiple(sys, argv=argv, stdin=input, stdout=out, stderr=err):
         try:
             main()
         except SystemExit as stop:
             code = int(stop.code or 0)
-    return Done(code, _content(out), _content(err))
+    return CommandResult(code, _content(out), _content(err))
 
 
 def _content(stream: io.TextIOWrapper) -> str:
     stream.seek(0)
     return stream.read()
+
+
+def run_process(
+    *arguments: str | Path, stdin: str | bytes | None = None, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[Any]:
+    """Run the command in a process of its own; its output is text, or bytes if `stdin` is."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=not isinstance(stdin, bytes),
+        input=stdin if stdin is not None else "",
+        env=ENVIRONMENT | environment,
+        cwd=cwd,
+    )
+
+
+def start_process(*arguments: str | Path) -> "subprocess.Popen[str]":
+    """Start the command in a process whose input and output are pipes."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even if the tests ignore it
+    )

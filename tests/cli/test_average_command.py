@@ -1,4 +1,4 @@
-"""`regard average` as a user runs it."""
+"""`regard average`: averaged weights and error messages."""
 
 import shutil
 from pathlib import Path
@@ -17,23 +17,23 @@ from small_runs import run, write_pairs
 WEIGHTS = "model.safetensors"
 
 
-def test_the_weights_are_the_mean_in_double_precision(tmp_path: Path) -> None:
+def test_weights_are_averaged_in_double_precision(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("a", "b", "c")]
     for seed, folder in enumerate(folders):
         saved(folder, EncoderDecoderConfig(**SMALL, dropout=0.1 * seed), seed=seed)
     done = regard("average", "--out", tmp_path / "mean", *folders)
     origin = f"The mean of the weights of 3 models: {', '.join(map(str, folders))}."
     assert (done.code, done.out) == (0, f"{origin}\nModel: {tmp_path / 'mean'}\n")
-    several = [load_file(folder / WEIGHTS) for folder in folders]
-    found = load_file(tmp_path / "mean" / WEIGHTS)
-    assert found.keys() == several[0].keys()
-    for name, tensor in found.items():
-        assert torch.equal(tensor, torch.stack([each[name].double() for each in several]).mean(0).float()), name
+    weights = [load_file(folder / WEIGHTS) for folder in folders]
+    mean = load_file(tmp_path / "mean" / WEIGHTS)
+    assert mean.keys() == weights[0].keys()
+    for name, tensor in mean.items():
+        assert torch.equal(tensor, torch.stack([model[name].double() for model in weights]).mean(0).float()), name
     assert origin in (tmp_path / "mean" / "README.md").read_text("utf-8")
     assert package.load(tmp_path / "mean").translate("w4 w5")  # its tokenizer came along
 
 
-def test_the_mean_of_a_model_with_itself_is_that_model(tmp_path: Path) -> None:
+def test_mean_of_a_model_with_itself_is_the_model(tmp_path: Path) -> None:
     saved(tmp_path / "a", DecoderOnlyConfig(**SMALL))
     regard("average", "--out", tmp_path / "mean", tmp_path / "a", tmp_path / "a")
     assert (tmp_path / "mean" / WEIGHTS).read_bytes() == (tmp_path / "a" / WEIGHTS).read_bytes()
@@ -46,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(folder / "run", data, "training.average_checkpoints=3", "validation.every=5")
 
 
-def test_the_last_weights_of_a_run_are_averaged(trained: Path, tmp_path: Path) -> None:
+def test_last_weights_of_a_run_are_averaged(trained: Path, tmp_path: Path) -> None:
     done = regard("average", trained, "--last", "2", "--out", tmp_path / "mean")
     assert done.out.splitlines()[0] == f"The mean of the weights of {trained} at the steps 15, 20."
     kept = [load_file(trained / "weights" / f"step-{step:09d}.safetensors") for step in (15, 20)]
@@ -55,7 +55,7 @@ def test_the_last_weights_of_a_run_are_averaged(trained: Path, tmp_path: Path) -
     assert (tmp_path / "mean" / "tokenizer.json").read_bytes() == (trained / "best" / "tokenizer.json").read_bytes()
 
 
-def test_fewer_kept_weights_than_asked_for_are_a_sentence(trained: Path, tmp_path: Path) -> None:
+def test_last_larger_than_the_saved_weights_is_an_error(trained: Path, tmp_path: Path) -> None:
     done = regard("average", trained, "--last", "5", "--out", tmp_path / "mean")
     assert (done.code, done.err) == (
         3,
@@ -64,7 +64,7 @@ def test_fewer_kept_weights_than_asked_for_are_a_sentence(trained: Path, tmp_pat
     )
 
 
-def test_kept_weights_of_another_network_are_a_sentence(trained: Path, tmp_path: Path) -> None:
+def test_weights_of_another_network_are_an_error(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "run")
     path = tmp_path / "run" / "weights" / "step-000000020.safetensors"
     tensors = load_file(path)
@@ -96,7 +96,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (["a"], 2, "one model has no mean; pass several models, or a run folder and --last 5."),
         (["a", "a", "--last", "2"], 2, "--last 2: is for one run folder, but there are 2; remove it."),
@@ -133,16 +133,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    models: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, sentence: str
+def test_invalid_input_is_an_error(
+    models: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(models)
     done = regard("average", *arguments, "--out", "mean")
-    assert (done.code, done.out, done.err) == (code, "", f"regard: {sentence}\n")
+    assert (done.code, done.out, done.err) == (code, "", f"regard: {message}\n")
     assert not (models / "mean").exists()
 
 
-def test_what_is_there_is_not_replaced(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_folder_is_not_replaced(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(models)
     done = regard("average", "a", "a", "--out", "gpt")
     assert (done.code, done.err) == (3, "regard: gpt: already exists; choose another name or remove it first.\n")

@@ -1,4 +1,4 @@
-"""The command as a user runs it: what it prints, where, and with which exit code."""
+"""Output, error messages and exit codes of the command line."""
 
 import json
 import shlex
@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import command_line
-from command_line import ENVIRONMENT
-from commands import regard
+from commands import ENVIRONMENT, regard, run_process
 from regard.config import Config, DecoderOnlyConfig, preset_names
 from regard.labs import LABS
 from regard.models import build, save
@@ -26,12 +24,12 @@ def _wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, ENVIRONMENT[name])
 
 
-def test_help_answers_without_importing_torch() -> None:
-    asked = [["--help"], ["--version"], ["lab"], *([command, "--help"] for command in COMMANDS)]
+def test_help_does_not_import_torch() -> None:
+    command_lines = [["--help"], ["--version"], ["lab"], *([command, "--help"] for command in COMMANDS)]
     program = f"""
 import sys
 from regard.cli import app
-for arguments in {asked!r}:
+for arguments in {command_lines!r}:
     try:
         app(arguments)
     except SystemExit as stop:
@@ -41,7 +39,7 @@ for arguments in {asked!r}:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_importing_regard_imports_no_torch() -> None:
+def test_import_regard_does_not_import_torch() -> None:
     program = "import sys, regard; assert 'torch' not in sys.modules; regard.build; assert 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -50,13 +48,13 @@ def test_version() -> None:
     assert regard("--version").out == f"regard {__version__}\n"
 
 
-def test_help_names_the_commands() -> None:
+def test_help_lists_the_commands() -> None:
     shown = regard("--help").out
     for command in COMMANDS:
         assert f"\n│ {command} " in shown
 
 
-def test_model_shows_parts_and_costs() -> None:
+def test_model_prints_parameters_flops_and_memory() -> None:
     shown = regard("model", "paper-base").out
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert lines[0] == "paper-base: encoder-decoder Transformer, 63.0 million parameters"
@@ -72,9 +70,9 @@ def test_model_shows_parts_and_costs() -> None:
     )
 
 
-def test_model_knows_every_scheme_of_positions() -> None:
+def test_model_counts_the_parameters_of_positions() -> None:
     def parameters(*settings: str) -> int:
-        shown = json.loads(regard("model", "tiny", *(f"--set={one}" for one in settings), "--json").out)
+        shown = json.loads(regard("model", "tiny", *(f"--set={setting}" for setting in settings), "--json").out)
         return int(shown["parameters"])
 
     plain = parameters()
@@ -84,7 +82,7 @@ def test_model_knows_every_scheme_of_positions() -> None:
     assert relative == plain + layers * vectors * 2 * head
 
 
-def test_model_takes_settings_and_length_and_prints_json() -> None:
+def test_model_with_settings_and_length_as_json() -> None:
     arguments = ("model", "tiny", "--set", "model.layers=1", "--set", "model.vocab_size=100", "--length", "8", "--json")
     shown = json.loads(regard(*arguments).out)
     assert shown["length"] == 8
@@ -106,7 +104,7 @@ def test_model_lists_taps() -> None:
     assert json.loads(regard("model", "tiny", "--taps", "--json").out) == names
 
 
-def test_model_shows_a_model_folder(tmp_path: Path) -> None:
+def test_model_of_a_model_folder(tmp_path: Path) -> None:
     config = Config(model=DecoderOnlyConfig(vocab_size=10, width=8, heads=2, layers=1, feed_forward=16))
     save(tmp_path / "mine", build(config.model), config)
     assert regard("model", tmp_path / "mine").out.startswith(f"{tmp_path / 'mine'}: decoder-only Transformer, 0.0 mill")
@@ -118,18 +116,18 @@ def test_model_shows_a_model_folder(tmp_path: Path) -> None:
     )
 
 
-def test_a_narrow_terminal_loses_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_not_cut_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     assert "63,045,632   127,148,032" in regard("model", "paper-base").out
 
 
-def test_lab_lists_and_runs(tmp_path: Path) -> None:
+def test_lab_lists_and_runs_labs(tmp_path: Path) -> None:
     assert regard("lab").out.startswith("worked-example  ")
     shown = regard("lab", "worked-example", "--out", tmp_path).out
     assert "⎢ 0.0009  0.9088  0.0903 ⎥ · ⎢ 2  8  0 ⎥ = ⎢ 1.9991  7.8141  0.2735 ⎥" in shown
 
 
-def test_the_book_goes_on_with_the_labs_that_are_not_there_yet(tmp_path: Path) -> None:
+def test_lab_all_resumes_with_unfinished_labs(tmp_path: Path) -> None:
     page = '<section id="{0}" data-effort="quick"><h2>{0} as it was</h2></section>'
     for lab in set(LABS) - {"worked-example"}:
         (tmp_path / lab).mkdir()
@@ -145,7 +143,7 @@ def test_the_book_goes_on_with_the_labs_that_are_not_there_yet(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (
             ["model", "tiny", "--set", "model.heads=3"],
@@ -180,21 +178,21 @@ def test_the_book_goes_on_with_the_labs_that_are_not_there_yet(tmp_path: Path) -
         ),
     ],
 )
-def test_a_failure_is_one_sentence_and_an_exit_code(arguments: list[str], code: int, sentence: str) -> None:
+def test_failure_is_one_message_and_an_exit_code(arguments: list[str], code: int, message: str) -> None:
     done = regard(*arguments)
     assert done.code == code
     assert done.out == ""
-    assert done.err.startswith(sentence)
+    assert done.err.startswith(message)
     assert done.err.count("\n") == 1
 
 
 def test_unknown_commands_and_options_are_usage_errors() -> None:
     assert regard("trian").code == 2
-    assert regard("model", "--colour").code == 2
+    assert regard("model", "--no-such-option").code == 2
     assert "Traceback" not in regard("trian").err
 
 
-def test_output_that_cannot_be_written_is_a_sentence() -> None:
+def test_unwritable_output_is_one_message() -> None:
     command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' lab > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (3, "regard: the output: No space left on device.\n")
@@ -202,7 +200,7 @@ def test_output_that_cannot_be_written_is_a_sentence() -> None:
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
-def test_a_name_that_is_too_long_or_not_unicode_is_a_sentence() -> None:
+def test_file_name_too_long_or_not_unicode_is_one_message() -> None:
     long = "x" * 300
     done = regard("model", long)
     assert (done.code, done.err) == (3, f"regard: {long}: File name too long.\n")
@@ -211,22 +209,22 @@ def test_a_name_that_is_too_long_or_not_unicode_is_a_sentence() -> None:
     assert odd.err.startswith("regard: caf\\udce9.toml: cannot be read")
 
 
-def test_output_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
-    done = command_line.regard("lab", "worked-example", "--out", tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
+def test_output_is_utf8_in_any_locale(tmp_path: Path) -> None:
+    done = run_process("lab", "worked-example", "--out", tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
     assert "√d_k" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", ["model tiny", "model paper-big --set model.layers=60 --taps"])
-def test_a_reader_that_has_had_enough_ends_it_quietly(arguments: str) -> None:
+def test_closed_pipe_ends_the_command_silently(arguments: str) -> None:
     """Whether the output fits into the pipe, and fails only when it is flushed at the end, or not."""
     command = f"{shlex.quote(sys.executable)} -c 'from regard.cli import main; main()' {arguments} | true"
     done = subprocess.run(["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
-def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise() -> None:
+def test_openmp_spin_count_has_a_default() -> None:
     program = "import os; from regard.cli import main\ntry: main()\nfinally: print(os.environ['GOMP_SPINCOUNT'])"
-    for given, wanted in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")):
+    for environment, expected in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")):
         command = [sys.executable, "-c", program, "--version"]
-        shown = subprocess.run(command, capture_output=True, text=True, env={"PATH": "", **given}).stdout
-        assert shown.splitlines()[-1] == wanted
+        shown = subprocess.run(command, capture_output=True, text=True, env={"PATH": "", **environment}).stdout
+        assert shown.splitlines()[-1] == expected

@@ -1,4 +1,4 @@
-"""`regard compare` as a user runs it."""
+"""`regard compare`: training, table, figure and error messages."""
 
 import json
 from itertools import pairwise
@@ -37,7 +37,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*map(str, files), "--out", str(folder / "out"), "--sentences", "5"]
 
 
-def test_what_is_given_is_trained_and_stands_in_one_table(arguments: list[str]) -> None:
+def test_models_are_trained_and_compared_in_a_table(arguments: list[str]) -> None:
     done = regard("compare", *arguments)
     assert done.code == 0, done.err
     table = [line.split() for line in done.out.splitlines() if line.split()]
@@ -59,7 +59,7 @@ def test_what_is_given_is_trained_and_stands_in_one_table(arguments: list[str]) 
     assert (out / "compare.md").read_text("utf-8").count("\n") == 4
 
 
-def test_what_is_trained_already_is_not_trained_again(arguments: list[str]) -> None:
+def test_finished_runs_are_reused(arguments: list[str]) -> None:
     regard("compare", *arguments)
     out = Path(arguments[3])
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
@@ -69,26 +69,26 @@ def test_what_is_trained_already_is_not_trained_again(arguments: list[str]) -> N
     assert done.err == ""
 
 
-def test_what_is_changed_is_trained_on(arguments: list[str]) -> None:
+def test_runs_with_more_steps_are_resumed(arguments: list[str]) -> None:
     regard("compare", *arguments)
     done = regard("compare", *arguments, "--set", "training.steps=6", "--json")
     assert [row["steps"] for row in json.loads(done.out)] == [6, 6]
 
 
-def test_runs_and_models_can_be_compared_without_training(arguments: list[str], tmp_path: Path) -> None:
+def test_runs_and_model_folders_are_compared_without_training(arguments: list[str], tmp_path: Path) -> None:
     regard("compare", *arguments)
     saved(tmp_path / "writer", DecoderOnlyConfig(**SMALL))
     gru, out, picture = Path(arguments[3]) / "gru", tmp_path / "out", tmp_path / "a.png"
-    found = regard("compare", gru, tmp_path / "writer", "--out", out, "--plot", picture)
-    assert found.code == 0, found.err
-    assert "recurrent encoder-decoder" in found.out
-    assert "decoder-only Transformer" in found.out
+    done = regard("compare", gru, tmp_path / "writer", "--out", out, "--plot", picture)
+    assert done.code == 0, done.err
+    assert "recurrent encoder-decoder" in done.out
+    assert "decoder-only Transformer" in done.out
     alone = regard("compare", tmp_path / "writer", "--out", tmp_path / "out")
     assert alone.out.splitlines()[-1] == "No curves: none of these models was trained here."
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("arguments", "message"),
     [
         (
             ["tinny"],
@@ -108,13 +108,13 @@ def test_runs_and_models_can_be_compared_without_training(arguments: list[str], 
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(given: list[str], sentence: str, tmp_path: Path) -> None:
-    done = regard("compare", *given, "--out", tmp_path)
-    assert (done.code, done.err) == (2, f"regard: {sentence}\n")
+def test_invalid_input_is_an_error(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = regard("compare", *arguments, "--out", tmp_path)
+    assert (done.code, done.err) == (2, f"regard: {message}\n")
 
 
 @pytest.mark.parametrize("name", ["missing.toml", "."])
-def test_what_is_not_there_is_said(name: str, tmp_path: Path) -> None:
+def test_missing_file_is_an_error(name: str, tmp_path: Path) -> None:
     done = regard("compare", tmp_path / name, "--out", tmp_path / "out")
     assert done.code in (2, 3)
     assert done.err.count("\n") == 1
@@ -122,7 +122,7 @@ def test_what_is_not_there_is_said(name: str, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=9))
-def test_names_keep_their_order_and_their_distance(heights: list[float]) -> None:
+def test_spread_labels_keeps_order_and_distance(heights: list[float]) -> None:
     moved = spread_labels(heights, gap=0.1)
     ranked = sorted(moved)
     assert all(high - low > 0.1 - 1e-5 for low, high in pairwise(ranked))

@@ -1,4 +1,4 @@
-"""`regard evaluate` as a user runs it."""
+"""`regard evaluate`: scores, tables, output files and error messages."""
 
 import gzip
 import json
@@ -53,55 +53,53 @@ def pairs(models: Path, outputs: list[str]) -> Path:
 SEARCH = ["--beam", "2", "--length-penalty", "1", "--engine", "torch"]
 
 
-def test_scores_are_sacrebleus_and_the_loss_is_the_models(models: Path, pairs: Path, outputs: list[str]) -> None:
+def test_scores_equal_sacrebleu_and_the_models_loss(models: Path, pairs: Path, outputs: list[str]) -> None:
     references = [line.split("\t")[1] for line in pairs.read_text().splitlines()]
     done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--json", "--quiet")
     assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
+    result = json.loads(done.out)
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
-        assert found["scores"][name] == metric.corpus_score(outputs, [references]).score
-        assert found["signatures"][name] == str(metric.get_signature())
+        assert result["scores"][name] == metric.corpus_score(outputs, [references]).score
+        assert result["signatures"][name] == str(metric.get_signature())
     scores = package.load(models / "translator").score(SOURCES, references)
     loss = -sum(map(sum, scores)) / sum(map(len, scores))
-    assert found["scores"]["loss"] == pytest.approx(loss)
-    assert found["scores"]["perplexity"] == pytest.approx(math.exp(loss))
-    assert found["scores"]["exact"] == pytest.approx(1 / 3)
-    assert found["sentences"] == 3
-    assert (found["beam"], found["length_penalty"], found["engine"]) == (2, 1.0, "torch")
-    assert (found["model"], found["data"]) == (str(models / "translator"), [str(pairs)])
+    assert result["scores"]["loss"] == pytest.approx(loss)
+    assert result["scores"]["perplexity"] == pytest.approx(math.exp(loss))
+    assert result["scores"]["exact"] == pytest.approx(1 / 3)
+    assert result["sentences"] == 3
+    assert (result["beam"], result["length_penalty"], result["engine"]) == (2, 1.0, "torch")
+    assert (result["model"], result["data"]) == (str(models / "translator"), [str(pairs)])
 
 
-def test_short_and_long_sentences_have_scores_of_their_own(models: Path, pairs: Path, outputs: list[str]) -> None:
+def test_scores_by_sentence_length(models: Path, pairs: Path, outputs: list[str]) -> None:
     references = [line.split("\t")[1] for line in pairs.read_text().splitlines()]
     done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--json", "--quiet")
     short, long = json.loads(done.out)["lengths"]
-    assert (short["shortest"], short["longest"], short["sentences"]) == (1, 5, 2)
-    assert (long["shortest"], long["longest"], long["sentences"]) == (6, 10, 1)
+    assert (short["min_words"], short["max_words"], short["sentences"]) == (1, 5, 2)
+    assert (long["min_words"], long["max_words"], long["sentences"]) == (6, 10, 1)
     assert short["chrf"] == CHRF().corpus_score(outputs[:2], [references[:2]]).score
 
 
-def test_pairs_of_one_source_are_its_references_when_they_are_taken_together(
-    models: Path, outputs: list[str], tmp_path: Path
-) -> None:
+def test_grouped_references(models: Path, outputs: list[str], tmp_path: Path) -> None:
     data = tmp_path / "several.tsv"
     data.write_text(f"{SOURCES[0]}\tw20 w21\n{SOURCES[1]}\tw20 w21\n{SOURCES[0]}\t{outputs[0]}\n")
-    found = {}
+    result = {}
     for how in ("separate", "grouped"):
         done = regard("evaluate", models / "translator", "--data", data, *SEARCH, "--references", how, "--json", "-q")
-        found[how] = json.loads(done.out)
-    assert (found["separate"]["sentences"], found["separate"]["scores"]["exact"]) == (3, pytest.approx(1 / 3))
-    assert (found["grouped"]["sentences"], found["grouped"]["scores"]["exact"]) == (2, pytest.approx(1 / 2))
-    assert found["separate"]["scores"]["loss"] == found["grouped"]["scores"]["loss"]
+        result[how] = json.loads(done.out)
+    assert (result["separate"]["sentences"], result["separate"]["scores"]["exact"]) == (3, pytest.approx(1 / 3))
+    assert (result["grouped"]["sentences"], result["grouped"]["scores"]["exact"]) == (2, pytest.approx(1 / 2))
+    assert result["separate"]["scores"]["loss"] == result["grouped"]["scores"]["loss"]
 
 
-def test_bleu_divides_text_as_it_is_told(models: Path, pairs: Path) -> None:
+def test_bleu_tokenizer_option(models: Path, pairs: Path) -> None:
     done = regard(
         "evaluate", models / "translator", "--data", pairs, *SEARCH, "--bleu-tokenizer", "none", "--json", "-q"
     )
     assert "tok:none" in json.loads(done.out)["signatures"]["bleu"]
 
 
-def test_a_table_shows_every_score_with_its_signature(models: Path, pairs: Path) -> None:
+def test_table_has_every_score_with_its_signature(models: Path, pairs: Path) -> None:
     arguments = ["evaluate", str(models / "translator"), "--data", str(pairs), *SEARCH]
     scores = json.loads(regard(*arguments, "--json").out)["scores"]
     done = regard(*arguments)
@@ -121,41 +119,41 @@ def test_a_table_shows_every_score_with_its_signature(models: Path, pairs: Path)
     assert done.err == "translating: 3 of 3\nscoring references: 3 of 3\n"
 
 
-def test_translations_are_written_one_a_line(models: Path, pairs: Path, outputs: list[str], tmp_path: Path) -> None:
+def test_translations_are_written_one_per_line(models: Path, pairs: Path, outputs: list[str], tmp_path: Path) -> None:
     done = regard("evaluate", models / "translator", "--data", pairs, *SEARCH, "--output", tmp_path / "out.txt")
     assert done.code == 0
     assert (tmp_path / "out.txt").read_text("utf-8") == "".join(f"{output}\n" for output in outputs)
 
 
-def test_translations_are_written_whole_or_not_at_all(
+def test_translations_are_written_atomically(
     models: Path, pairs: Path, outputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["evaluate", str(models / "translator"), "--data", str(pairs), *SEARCH, "--quiet", "--output"]
     assert regard(*arguments, tmp_path / "out.gz").code == 0
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode() == "".join(f"{one}\n" for one in outputs)
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode() == "".join(f"{output}\n" for output in outputs)
     kept = tmp_path / "out.txt"
     kept.write_text("before")
 
-    def half(*given: object) -> Iterator[str]:
+    def half(*arguments: object) -> Iterator[str]:
         yield outputs[0]
-        raise DataError("something went wrong half-way.")
+        raise DataError("the disk failed half-way.")
 
-    monkeypatch.setattr("regard.evaluation.translation.translate", half)
+    monkeypatch.setattr("regard.evaluation.translation.translate_pairs", half)
     done = regard(*arguments, kept)
-    assert (done.code, done.err) == (3, "regard: something went wrong half-way.\n")
+    assert (done.code, done.err) == (3, "regard: the disk failed half-way.\n")
     assert kept.read_text() == "before"
     assert sorted(tmp_path.iterdir()) == [tmp_path / "out.gz", kept]
 
 
-def test_ctranslate2_translates_unless_told_otherwise(models: Path, pairs: Path) -> None:
+def test_ctranslate2_is_the_default_engine(models: Path, pairs: Path) -> None:
     done = regard("evaluate", models / "translator", "--data", pairs, "--precision", "float32", "--json")
-    found = json.loads(done.out)
-    assert (found["engine"], found["precision"], found["beam"]) == ("ctranslate2", "float32", 4)
+    result = json.loads(done.out)
+    assert (result["engine"], result["precision"], result["beam"]) == ("ctranslate2", "float32", 4)
     done = regard("evaluate", models / "translator", "--data", pairs)
     assert "beam 4, length penalty 0.6, engine ctranslate2, precision int8\n" in done.out
 
 
-def test_a_translator_is_measured_on_what_comes_with_the_package(models: Path) -> None:
+def test_translator_on_the_builtin_phrasebook(models: Path) -> None:
     few = [Pair("w4 w5", "w6"), Pair("w7", "w8")]  # the phrasebook itself takes its time
     with mock.patch("regard.data.readers.builtin.builtin_pairs", return_value=iter(few)) as read:
         done = regard("evaluate", models / "translator", "--data", "builtin:phrasebook-test", "--json")
@@ -163,26 +161,26 @@ def test_a_translator_is_measured_on_what_comes_with_the_package(models: Path) -
     assert json.loads(done.out)["sentences"] == 2
 
 
-def test_a_language_model_is_measured_in_bits_per_byte(models: Path, tmp_path: Path) -> None:
+def test_language_model_reports_bits_per_byte(models: Path, tmp_path: Path) -> None:
     text = "w4 w5 w6\nw7\n"
     (tmp_path / "text.txt").write_text(text)
     (scores,) = package.load(models / "gpt").score([text])
     done = regard("evaluate", models / "gpt", "--data", tmp_path / "text.txt", "--json")
-    found = json.loads(done.out)
-    assert (found["tokens"], found["bytes"], found["context_length"]) == (5, len(text), 256)
-    assert found["scores"]["loss"] == pytest.approx(-sum(scores) / 5)
-    assert found["scores"]["perplexity"] == pytest.approx(math.exp(-sum(scores) / 5))
-    assert found["scores"]["bits_per_byte"] == pytest.approx(-sum(scores) / math.log(2) / len(text))
+    result = json.loads(done.out)
+    assert (result["tokens"], result["bytes"], result["context_length"]) == (5, len(text), 256)
+    assert result["scores"]["loss"] == pytest.approx(-sum(scores) / 5)
+    assert result["scores"]["perplexity"] == pytest.approx(math.exp(-sum(scores) / 5))
+    assert result["scores"]["bits_per_byte"] == pytest.approx(-sum(scores) / math.log(2) / len(text))
     lines = [
         " ".join(line.split())
         for line in regard("evaluate", models / "gpt", "--data", "-", stdin=text.encode()).out.splitlines()
     ]
     assert lines[:2] == [f"{models / 'gpt'} on -", "context length 256"]
-    assert f"bits per byte {found['scores']['bits_per_byte']:.3f}" in lines
+    assert f"bits per byte {result['scores']['bits_per_byte']:.3f}" in lines
     assert {"tokens 5", "bytes 12"} <= set(lines)
 
 
-def test_a_language_model_sees_as_much_as_it_has_positions_for_or_less(models: Path, tmp_path: Path) -> None:
+def test_context_length_of_a_language_model(models: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("w4 w5 w6 w7 " * 10)
     arguments = ["evaluate", str(models / "short-gpt"), "--data", str(tmp_path / "text.txt"), "--json"]
     whole, less = json.loads(regard(*arguments).out), json.loads(regard(*arguments, "--context-length", "2").out)
@@ -191,12 +189,12 @@ def test_a_language_model_sees_as_much_as_it_has_positions_for_or_less(models: P
     assert whole["scores"]["loss"] != less["scores"]["loss"]
 
 
-def test_a_language_model_is_measured_on_what_comes_with_the_package(models: Path) -> None:
+def test_language_model_on_the_builtin_docs(models: Path) -> None:
     done = regard("evaluate", models / "gpt", "--data", "builtin:python-docs-dev", "--json")
     assert json.loads(done.out)["bytes"] > 10_000
 
 
-def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path, tmp_path: Path) -> None:
+def test_invalid_lines_are_skipped_and_counted(models: Path, pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_text("no tab\n" + pairs.read_text())
     done = regard(
         "evaluate", models / "translator", "--data", tmp_path / "bad.tsv", *SEARCH, "--skip-invalid", "--json"
@@ -208,7 +206,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (["translator"], 2, "no input; pass --data, or --source and --target."),
         (["translator", "--data", "missing.tsv"], 3, "missing.tsv: not found; check the path."),
@@ -296,9 +294,9 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, pairs: Path,
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    models: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, sentence: str
+def test_invalid_input_is_an_error(
+    models: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(models)
     done = regard("evaluate", *arguments)
-    assert (done.code, done.out, done.err) == (code, "", f"regard: {sentence}\n")
+    assert (done.code, done.out, done.err) == (code, "", f"regard: {message}\n")

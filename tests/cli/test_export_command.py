@@ -1,4 +1,4 @@
-"""`regard export` as a user runs it: what it prints can be typed, and what is wrong is one sentence."""
+"""`regard export`: exported models run with the printed example; error messages."""
 
 import subprocess
 import sys
@@ -21,12 +21,12 @@ from regard.models import save
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 class Terminal:
-    """Commands and Python, typed one after the other in one process: torch and transformers are imported once."""
+    """Runs commands and Python code in one process, so that torch and transformers are imported once."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -36,7 +36,7 @@ class Terminal:
         return self._capsys.readouterr().out
 
     def python(self, printed: str) -> str:
-        """What the lines of Python that a command printed print themselves."""
+        """Run the Python code that a command printed, and return its output."""
         exec("\n".join(line.removeprefix("    ") for line in printed.splitlines() if line.startswith("    ")), {})
         return self._capsys.readouterr().out
 
@@ -57,32 +57,32 @@ MODELS: dict[str, ModelConfig] = {
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
-def test_what_is_printed_can_be_typed(to: str, model: ModelConfig, terminal: Terminal) -> None:
-    saved(Path("ours"), model)
-    printed = terminal.export("ours", "--to", to)
-    assert Path(f"ours-{to}").is_dir()
+def test_printed_example_runs(to: str, model: ModelConfig, terminal: Terminal) -> None:
+    saved(Path("model"), model)
+    printed = terminal.export("model", "--to", to)
+    assert Path(f"model-{to}").is_dir()
     assert terminal.python(printed).strip()
 
 
-def test_a_text_encoder_can_be_typed(terminal: Terminal) -> None:
-    saved(Path("ours"), EncoderOnlyConfig(**SMALL, embedding_norm=True))
-    printed = terminal.export("ours", "--to", "huggingface", "--out", "new/bert")
+def test_printed_example_of_a_text_encoder_runs(terminal: Terminal) -> None:
+    saved(Path("model"), EncoderOnlyConfig(**SMALL, embedding_norm=True))
+    printed = terminal.export("model", "--to", "huggingface", "--out", "new/bert")
     assert printed.startswith("new/bert: for transformers, BertModel. In Python:\n\n    from transformers import")
     assert terminal.python(printed).startswith("tensor(")
 
 
 @pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
 @pytest.mark.parametrize("tokenizers", [[], ["tokenizer.json", "target_tokenizer.json"]], ids=["none", "two"])
-def test_models_with_no_tokenizer_or_two_can_be_typed(tokenizers: list[str], to: str, terminal: Terminal) -> None:
+def test_printed_example_with_no_tokenizer_or_two_runs(tokenizers: list[str], to: str, terminal: Terminal) -> None:
     config = Config(model=EncoderDecoderConfig(**SMALL))
     files = {name: words(prefix=name[0]).to_str().encode() for name in tokenizers}
-    save("ours", randomised(config.model), config, extra_files=files)
-    printed = terminal.export("ours", "--to", to)
+    save("model", randomised(config.model), config, extra_files=files)
+    printed = terminal.export("model", "--to", to)
     assert bool(terminal.python(printed).strip()) == bool(tokenizers)
     assert ("note: " in printed) == (to == "huggingface")
 
 
-def test_a_runs_best_model_is_exported_under_the_runs_name(terminal: Terminal) -> None:
+def test_run_folder_exports_its_best_model(terminal: Terminal) -> None:
     saved(Path("en-it", "best"), EncoderDecoderConfig(**SMALL))
     assert terminal.export("en-it", "--to", "ctranslate2").splitlines()[0] == (
         "en-it-ctranslate2: for CTranslate2, int8. In Python:"
@@ -92,16 +92,16 @@ def test_a_runs_best_model_is_exported_under_the_runs_name(terminal: Terminal) -
     assert str(refused.value) == "en-it-ctranslate2: already exists; choose another name or remove it first."
 
 
-def test_matrices_have_8_bits_unless_32_are_asked_for(terminal: Terminal) -> None:
-    saved(Path("ours"), EncoderDecoderConfig(**{**SMALL, "positions": LearnedPositionsConfig(max_length=8)}))
-    terminal.export("ours", "--to", "ctranslate2", "--out", "small")
-    printed = terminal.export("ours", "--to", "ctranslate2", "--out", "large", "--quantization", "float32")
+def test_quantization_is_int8_by_default(terminal: Terminal) -> None:
+    saved(Path("model"), EncoderDecoderConfig(**{**SMALL, "positions": LearnedPositionsConfig(max_length=8)}))
+    terminal.export("model", "--to", "ctranslate2", "--out", "small")
+    printed = terminal.export("model", "--to", "ctranslate2", "--out", "large", "--quantization", "float32")
     assert printed.splitlines()[0] == "large: for CTranslate2, float32. In Python:"
     small, large = (Path(name, "model.bin").stat().st_size for name in ("small", "large"))
     assert 2 * small < large
 
 
-WRONG: dict[str, tuple[list[str], int, str]] = {
+ERRORS: dict[str, tuple[list[str], int, str]] = {
     "no folder": (
         ["nowhere", "--to", "ctranslate2"],
         3,
@@ -113,14 +113,14 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
         "regard: empty/config.json: is missing, so empty is not a complete model folder.\n",
     ),
     "quantised for transformers": (
-        ["ours", "--to", "huggingface", "--quantization", "int8"],
+        ["model", "--to", "huggingface", "--quantization", "int8"],
         2,
         "regard: --quantization int8: is for --to ctranslate2; remove it.\n",
     ),
     "what cannot be held": (
-        ["ours", "--to", "huggingface"],
+        ["model", "--to", "huggingface"],
         3,
-        "regard: ours: cannot be exported to Hugging Face, because GPT-2 normalises before each sub-layer, and this "
+        "regard: model: cannot be exported to Hugging Face, because GPT-2 normalises before each sub-layer, and this "
         "network after; export it to ctranslate2.\n",
     ),
 }
@@ -130,18 +130,18 @@ def regard(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "regard", *arguments], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_one_sentence_and_writes_nothing(case: str, tmp_path: Path) -> None:
-    saved(Path("ours"), DecoderOnlyConfig(**SMALL))
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_write_nothing(case: str, tmp_path: Path) -> None:
+    saved(Path("model"), DecoderOnlyConfig(**SMALL))
     Path("empty").mkdir()
-    arguments, code, sentence = WRONG[case]
+    arguments, code, message = ERRORS[case]
     done = regard("export", *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (code, "", sentence)
-    assert {path.name for path in tmp_path.iterdir()} == {"ours", "empty"}
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "empty"}
 
 
-def test_an_unknown_format_is_refused_with_those_there_are() -> None:
-    done = regard("export", "ours", "--to", "onnx")
+def test_unknown_format_lists_the_formats() -> None:
+    done = regard("export", "model", "--to", "onnx")
     assert done.returncode == 2
     assert "ctranslate2" in done.stderr
     assert "huggingface" in done.stderr

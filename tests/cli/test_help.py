@@ -1,15 +1,12 @@
 """`--help` of every command: descriptions, panels and examples; and `--plugin`."""
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import typer
 
-from command_line import ENVIRONMENT
-from commands import regard
+from commands import regard, run_process
 from regard.cli import app
 
 MIN_HELP_LENGTH = 15
@@ -93,19 +90,13 @@ def build(config, model, *, encoder):
 '''
 
 
-def run_command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run the command in a folder, in a process of its own."""
-    command = [sys.executable, "-c", "from regard.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
-
-
 def test_a_plugin_adds_a_position_scheme(tmp_path: Path) -> None:
     (tmp_path / "my_positions.py").write_text(PLUGIN)
     arguments = ["model", "tiny", "--set", "model.positions=constant"]
-    without = run_command(tmp_path, *arguments)
+    without = run_process(*arguments, cwd=tmp_path)
     assert without.returncode == 2
     assert "model.positions.kind = 'constant' should be 'alibi', " in without.stderr
-    done = run_command(tmp_path, "--plugin", "my_positions", *arguments)
+    done = run_process("--plugin", "my_positions", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("tiny: encoder-decoder Transformer")
 

@@ -1,4 +1,4 @@
-"""`regard train classify` and `regard train tag` from files alone, and from a model."""
+"""`regard train classify` and `regard train tag`: from files, and fine-tuned from a model."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ TINY = [
 ]  # fmt: skip
 
 
-def test_a_classifier_from_a_file_and_another_from_the_first(tmp_path: Path) -> None:
-    data = write_table(tmp_path / "train.tsv", [("label", "sentence"), *negations(120)])
+def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
+    data = write_table(tmp_path / "train.tsv", [("label", "message"), *negations(120)])
     done = regard("train", "classify", "--data", data, "--out", tmp_path / "first", *TINY)
     assert done.code == 0, done.err
     assert "validation.metric = accuracy: what counts is how many are right." in done.err
@@ -38,7 +38,7 @@ def test_a_classifier_from_a_file_and_another_from_the_first(tmp_path: Path) -> 
     assert (model["width"], model["head"]["labels"]) == (16, ["negated", "plain"])
 
 
-def test_a_tagger_from_columns(tmp_path: Path) -> None:
+def test_tagger_from_columns(tmp_path: Path) -> None:
     data = write_columns(tmp_path / "train.conll", followers(80))
     done = regard("train", "tag", "--data", data, "--valid", data, "--out", tmp_path / "run", *TINY)
     assert done.code == 0, done.err
@@ -47,17 +47,17 @@ def test_a_tagger_from_columns(tmp_path: Path) -> None:
     assert head == {"kind": "tags", "labels": ["B-AFTER", "O"], "dropout": 0.1}
 
 
-def test_the_topics_bring_their_own_splits() -> None:
-    given = {"train": {"files": ["builtin:phrasebook-topics"]}}
-    assert _own_splits(ClassificationTask(), given) == {
-        **given,
+def test_builtin_topics_have_validation_and_test_splits() -> None:
+    splits = {"train": {"files": ["builtin:phrasebook-topics"]}}
+    assert _own_splits(ClassificationTask(), splits) == {
+        **splits,
         "valid": {"files": ["builtin:phrasebook-topics-dev"]},
         "test": {"files": ["builtin:phrasebook-topics-test"]},
     }
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (
             ["classify", "--data", "a.tsv", "--from", "nowhere"],
@@ -88,9 +88,9 @@ def test_the_topics_bring_their_own_splits() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_input_is_an_error(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = regard("train", *arguments, "--out", "run")
-    assert (done.code, done.err) == (code, f"regard: {sentence}\n")
+    assert (done.code, done.err) == (code, f"regard: {message}\n")

@@ -1,4 +1,4 @@
-"""`regard look` and `regard plot`."""
+"""`regard look` and `regard plot`: traces, values, interventions, figures and error messages."""
 
 import json
 import math
@@ -25,7 +25,7 @@ from toy_trees import conllu
 
 RECURRENT: dict[str, Any] = {"vocab_size": 29, "width": 24, "layers": 2}
 LABELS = ("bad", "good")
-SECTIONS = {  # what each kind shows that others do not
+SECTIONS = {  # heading that only this kind of model has
     "attending": "Alignment",
     "syntax": "depth in the tree",
     "masked": "Predicted tokens",
@@ -57,7 +57,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("kind", ["translator", "writer", "encoder"])
-def test_every_kind_of_model_is_walked_through(folders: dict[str, Path], kind: str) -> None:
+def test_trace_of_every_kind_of_model(folders: dict[str, Path], kind: str) -> None:
     done = regard("look", folders[kind], "w5 w9 w12")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("w5 w9 w12")
@@ -65,7 +65,7 @@ def test_every_kind_of_model_is_walked_through(folders: dict[str, Path], kind: s
 
 
 @pytest.mark.parametrize("kind", SECTIONS)
-def test_what_only_some_networks_have_has_a_section(folders: dict[str, Path], tmp_path: Path, kind: str) -> None:
+def test_sections_of_some_networks_only(folders: dict[str, Path], tmp_path: Path, kind: str) -> None:
     parses = tmp_path / "parses.conllu"
     parses.write_text(conllu(["w5", "w9", "w12"], [2, 0, 2]), "utf-8")
     arguments: list[str | Path] = ["look", folders[kind], "w5 w9 w12"]
@@ -81,28 +81,30 @@ def test_what_only_some_networks_have_has_a_section(folders: dict[str, Path], tm
         assert f"<h2>{SECTIONS[kind]}</h2>" in (tmp_path / "x.html").read_text("utf-8")
 
 
-def test_a_label_has_its_number_at_an_address(folders: dict[str, Path]) -> None:
-    (found,) = json.loads(regard("look", folders["classifier"], "w5 w9", "--at", "head.probabilities", "--json").out)
-    assert found["labels"] == [["bad", "good"]]
-    assert sum(found["values"]) == pytest.approx(1, abs=1e-5)
+def test_probabilities_of_labels_at_an_address(folders: dict[str, Path]) -> None:
+    (probabilities,) = json.loads(
+        regard("look", folders["classifier"], "w5 w9", "--at", "head.probabilities", "--json").out
+    )
+    assert probabilities["labels"] == [["bad", "good"]]
+    assert sum(probabilities["values"]) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_picture_of_a_network_that_reads_parses(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_plot_of_a_network_with_syntax_positions(folders: dict[str, Path], tmp_path: Path) -> None:
     parses = tmp_path / "parses.conllu"
     parses.write_text(conllu(["w5", "w9"], [2, 0]), "utf-8")
     done = regard("plot", "attention", folders["syntax"], "w5 w9", "--parses", parses, "-o", tmp_path / "x.svg")
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-def test_json_is_the_outline_and_the_tree(folders: dict[str, Path]) -> None:
+def test_json_has_outline_and_search_tree(folders: dict[str, Path]) -> None:
     done = regard("look", folders["translator"], "w5 w9", "--json", "--beam", "2")
-    found = json.loads(done.out)
-    assert found["source"]["tokens"] == ["w5", "w9", "[EOS]"]
-    assert found["search"]["beam"] == 2
-    assert found["tree"]["beam"] == 2
+    result = json.loads(done.out)
+    assert result["source"]["tokens"] == ["w5", "w9", "[EOS]"]
+    assert result["search"]["beam"] == 2
+    assert result["tree"]["beam"] == 2
 
 
-def test_numbers_at_an_address(folders: dict[str, Path]) -> None:
+def test_values_at_an_address(folders: dict[str, Path]) -> None:
     address = "decoder.1.cross_attention.weights[2]@0"
     shown = regard("look", folders["translator"], "w5 w9", "--at", address)
     (numbers,) = json.loads(regard("look", folders["translator"], "w5 w9", "--at", address, "--json").out)
@@ -114,11 +116,11 @@ def test_numbers_at_an_address(folders: dict[str, Path]) -> None:
     wide = regard("look", folders["translator"], "w5 w9", "--at", "encoder.states", "--at", "encoder.0.attention.q")
     assert "first 12 of 24 columns; use --json for all" in wide.out
     assert "head 3" in wide.out
-    one = regard("look", folders["translator"], "w5 w9", "--at", "encoder.0.attention_residual.mean")
-    assert one.out.startswith("encoder.0.attention_residual.mean  of each token's vector  (3 source)")
+    mean = regard("look", folders["translator"], "w5 w9", "--at", "encoder.0.attention_residual.mean")
+    assert mean.out.startswith("encoder.0.attention_residual.mean  of each token's vector  (3 source)")
 
 
-def test_decoding_again_with_something_off(folders: dict[str, Path]) -> None:
+def test_decoding_without_parts(folders: dict[str, Path]) -> None:
     arguments = (
         "look",
         folders["translator"],
@@ -128,35 +130,35 @@ def test_decoding_again_with_something_off(folders: dict[str, Path]) -> None:
         "--off",
         "decoder.0.attention[1]",
     )
-    found = json.loads(regard(*arguments, "--json").out)
-    assert found["interventions"] == ["decoder.1.cross_attention", "decoder.0.attention[1]"]
+    result = json.loads(regard(*arguments, "--json").out)
+    assert result["interventions"] == ["decoder.1.cross_attention", "decoder.0.attention[1]"]
     shown = regard(*arguments).out
     assert shown.startswith("Changed: decoder.1.cross_attention, decoder.0.attention[1]\n")
-    assert f"before  {found['before']}\n" in shown
-    assert f"falls by {found['cost']:.3f}." in shown
+    assert f"before  {result['before']}\n" in shown
+    assert f"falls by {result['cost']:.3f}." in shown
 
 
-def test_attention_is_given_weights(folders: dict[str, Path]) -> None:
+def test_attention_override(folders: dict[str, Path]) -> None:
     change = "decoder.1.cross_attention[2]=0.25,0.75,0"
     shown = regard("look", folders["translator"], "w5 w9", "--off", change)
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith(f"Changed: {change}\n")
 
 
-def test_the_pull_on_each_part_is_printed(folders: dict[str, Path]) -> None:
+def test_gradient_norms_are_printed(folders: dict[str, Path]) -> None:
     arguments = ("look", folders["translator"], "w5 w9", "--target", "w4 w20", "--gradients")
-    found = json.loads(regard(*arguments, "--json").out)
-    assert list(found) == ["loss", "grad_norm", "modules"]
+    result = json.loads(regard(*arguments, "--json").out)
+    assert list(result) == ["loss", "grad_norm", "modules"]
     lines = [line.split() for line in regard(*arguments).out.splitlines()]
-    for part in found["modules"]:
+    for part in result["modules"]:
         row = next(line for line in lines if line[:1] == [part["module"]])
         assert row[1] == f"{part['grad_norm']:.3f}"
         assert row[-2:] == [f"{part['relative_grad_norm']:.4f}", f"{part['parameters']:,}"]
-    assert f"loss {found['loss']:.3f}, total gradient norm {found['grad_norm']:.3f}".split() in lines
+    assert f"loss {result['loss']:.3f}, total gradient norm {result['grad_norm']:.3f}".split() in lines
 
 
 @pytest.mark.parametrize(
-    ("kind", "told", "columns"),
+    ("kind", "start", "columns"),
     [
         ("classifier", "The label ", ["label", "p"]),
         ("tagger", "The tags ", ["token", "tag"]),
@@ -164,19 +166,19 @@ def test_the_pull_on_each_part_is_printed(folders: dict[str, Path]) -> None:
         ("both ways", "The predictions ", ["at", "token"]),
     ],
 )
-def test_what_an_encoder_tells_is_told_again(
-    folders: dict[str, Path], kind: str, told: str, columns: list[str]
+def test_encoder_predictions_after_an_intervention(
+    folders: dict[str, Path], kind: str, start: str, columns: list[str]
 ) -> None:
     arguments = ("look", folders[kind], "w5 w9", "--off", "encoder.0" if kind == "both ways" else "encoder.0.attention")
-    found, shown = json.loads(regard(*arguments, "--json").out), regard(*arguments).out.splitlines()
-    assert shown[1:3] == [f"before  {found['before']}", f"after   {found['after']}"]
-    assert shown[3].startswith(told)
-    assert shown[3].endswith(f"falls by {found['cost']:.3f}.")
+    result, shown = json.loads(regard(*arguments, "--json").out), regard(*arguments).out.splitlines()
+    assert shown[1:3] == [f"before  {result['before']}", f"after   {result['after']}"]
+    assert shown[3].startswith(start)
+    assert shown[3].endswith(f"falls by {result['cost']:.3f}.")
     assert shown[5].split()[:2] == columns
     assert regard("look", folders[kind], "w5 w9", "--gradients").out.startswith("Gradient norm of each module")
 
 
-def test_a_label_can_be_asked_about(folders: dict[str, Path]) -> None:
+def test_target_label_of_an_encoder(folders: dict[str, Path]) -> None:
     losses = [
         json.loads(regard("look", folders["classifier"], "w5", "--target", label, "--gradients", "--json").out)["loss"]
         for label in LABELS
@@ -184,28 +186,28 @@ def test_a_label_can_be_asked_about(folders: dict[str, Path]) -> None:
     assert sum(math.exp(-loss) for loss in losses) == pytest.approx(1, abs=1e-4)
 
 
-def test_a_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_html_page_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
     done = regard("look", folders["writer"], "w5 w9", "--max-length", "3", "--html", tmp_path / "x.html")
     assert (done.code, done.out) == (0, "")
     assert done.err == f"{tmp_path / 'x.html'}: a self-contained page; open it in a browser.\n"
     assert (tmp_path / "x.html").read_text("utf-8").startswith("<!doctype html>")
 
 
-def test_a_target_is_forced(folders: dict[str, Path]) -> None:
-    found = json.loads(regard("look", folders["translator"], "w5 w9", "--target", "w4 w20", "--json").out)
-    assert found["forced"] is True
-    assert found["output"] == "w4 w20"
-    assert found["tree"] is None
+def test_forced_target(folders: dict[str, Path]) -> None:
+    result = json.loads(regard("look", folders["translator"], "w5 w9", "--target", "w4 w20", "--json").out)
+    assert result["forced"] is True
+    assert result["output"] == "w4 w20"
+    assert result["tree"] is None
 
 
-@pytest.mark.parametrize("what", ["attention", "alignment", "heads"])
-def test_pictures_are_written(folders: dict[str, Path], tmp_path: Path, what: str) -> None:
-    done = regard("plot", what, folders["translator"], "w5 w9 w12", "-o", tmp_path / "x.svg")
+@pytest.mark.parametrize("plot", ["attention", "alignment", "heads"])
+def test_figures_are_written(folders: dict[str, Path], tmp_path: Path, plot: str) -> None:
+    done = regard("plot", plot, folders["translator"], "w5 w9 w12", "-o", tmp_path / "x.svg")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert "<svg" in (tmp_path / "x.svg").read_text("utf-8")
 
 
-def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], int]]:
+def errors(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...], int]]:
     m = folders["translator"]
     return {
         "regard: The text is empty; give at least one word.": (("look", m, " "), 1),
@@ -258,7 +260,7 @@ def refusals(folders: dict[str, Path]) -> dict[str, tuple[tuple[str | Path, ...]
 
 
 @pytest.mark.parametrize("number", range(14))
-def test_what_is_wrong_is_one_sentence(folders: dict[str, Path], number: int) -> None:
-    sentence, (arguments, code) = list(refusals(folders).items())[number]
+def test_invalid_input_is_an_error(folders: dict[str, Path], number: int) -> None:
+    message, (arguments, code) = list(errors(folders).items())[number]
     done = regard(*arguments)
-    assert (done.code, done.out, done.err) == (code, "", f"{sentence}\n")
+    assert (done.code, done.out, done.err) == (code, "", f"{message}\n")

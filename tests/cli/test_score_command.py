@@ -1,4 +1,4 @@
-"""`regard score` as a user runs it."""
+"""`regard score`: log-probabilities, streams and error messages."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def totals(models: Path) -> list[float]:
     return [sum(scores) for scores in package.load(models / "translator").score(sources, targets)]
 
 
-def test_each_pair_gets_its_log_probability_on_a_line(
+def test_one_log_probability_per_pair(
     models: Path, totals: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -44,32 +44,32 @@ def test_each_pair_gets_its_log_probability_on_a_line(
     (tmp_path / "pairs.jsonl").write_text("\n".join(records))
     for side, name in enumerate(("source", "target")):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
-    wanted = "".join(f"{total:.4f}\n" for total in totals)
-    for given in ("--data pairs.tsv", "--data pairs.jsonl", "--source source --target target"):
-        done = regard("score", models / "translator", *given.split())
-        assert (done.code, done.out, done.err) == (0, wanted, "")
+    expected = "".join(f"{total:.4f}\n" for total in totals)
+    for options in ("--data pairs.tsv", "--data pairs.jsonl", "--source source --target target"):
+        done = regard("score", models / "translator", *options.split())
+        assert (done.code, done.out, done.err) == (0, expected, "")
 
 
-@pytest.mark.parametrize("given", [[], ["--data", "-"]])
-def test_pairs_may_come_through_a_pipe(models: Path, totals: list[float], given: list[str]) -> None:
-    done = regard("score", models / "translator", *given, stdin=TSV.encode())
+@pytest.mark.parametrize("options", [[], ["--data", "-"]])
+def test_pairs_from_stdin(models: Path, totals: list[float], options: list[str]) -> None:
+    done = regard("score", models / "translator", *options, stdin=TSV.encode())
     assert done.out == "".join(f"{total:.4f}\n" for total in totals)
 
 
-def test_each_line_is_a_text_for_a_language_model_and_an_empty_line_is_one_too(models: Path) -> None:
+def test_language_model_scores_every_line_even_empty_ones(models: Path) -> None:
     texts = ["w4 w5", "", "w6"]
-    wanted = [sum(scores) for scores in package.load(models / "gpt").score(texts)]
+    expected = [sum(scores) for scores in package.load(models / "gpt").score(texts)]
     done = regard("score", models / "gpt", stdin="\n".join(texts).encode())
-    assert done.out == "".join(f"{total:.4f}\n" for total in wanted)
+    assert done.out == "".join(f"{total:.4f}\n" for total in expected)
 
 
-def test_a_text_in_json_may_have_several_lines(models: Path, tmp_path: Path) -> None:
+def test_json_text_with_several_lines(models: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "w4\nw5"}))
     done = regard("score", models / "gpt", "--data", tmp_path / "texts.jsonl", "--json")
     assert json.loads(done.out)["text"] == "w4\nw5"
 
 
-def test_tokens_stand_behind_tabs_with_their_scores(models: Path) -> None:
+def test_token_scores_in_columns(models: Path) -> None:
     done = regard("score", models / "gpt", "--tokens", stdin=b"w4 w5\n")
     total, *tokens = done.out.rstrip("\n").split("\t")
     parted = [token.rpartition(":") for token in tokens]
@@ -77,7 +77,7 @@ def test_tokens_stand_behind_tabs_with_their_scores(models: Path) -> None:
     assert sum(float(score) for _, _, score in parted) == pytest.approx(float(total), abs=1e-3)
 
 
-def test_a_token_never_breaks_a_line_or_a_column() -> None:
+def test_tokens_are_escaped_in_columns() -> None:
     from regard.cli.score import ESCAPES
 
     assert "a\tb\nc\\d\x1b".translate(ESCAPES) == "a\\tb\\nc\\\\d\\x1b"
@@ -94,14 +94,14 @@ def test_json_has_texts_tokens_and_scores(models: Path, totals: list[float]) -> 
         assert record["mean"] == pytest.approx(record["total"] / len(record["tokens"]), abs=1e-5)
 
 
-def test_a_run_folder_stands_for_its_best(models: Path, tmp_path: Path, totals: list[float]) -> None:
+def test_run_folder_uses_its_best_model(models: Path, tmp_path: Path, totals: list[float]) -> None:
     saved(tmp_path / "run" / "best", EncoderDecoderConfig(**SMALL))
     done = regard("score", tmp_path / "run", stdin=TSV.encode())
     assert done.out == "".join(f"{total:.4f}\n" for total in totals)
 
 
-def test_each_line_is_scored_before_the_next_is_given(models: Path, tmp_path: Path) -> None:
-    """Through a pipe without a name, where pairs come, and through one with a name, where texts do."""
+def test_streams_are_scored_line_by_line(models: Path, tmp_path: Path) -> None:
+    """Pairs from stdin, and texts from a named pipe."""
     os.mkfifo(tmp_path / "texts")
     for arguments, line in (
         (["translator"], "w4\tw5\n"),
@@ -122,14 +122,14 @@ def test_each_line_is_scored_before_the_next_is_given(models: Path, tmp_path: Pa
         assert len(answers) == 1
 
 
-def test_lines_of_a_file_are_always_scored_together(models: Path, tmp_path: Path) -> None:
+def test_files_are_scored_in_batches(models: Path, tmp_path: Path) -> None:
     (tmp_path / "texts").write_text("w4\nw5\n")
     with mock.patch.object(scoring, "score_texts", wraps=scoring.score_texts) as scored:
         regard("score", models / "gpt", "--data", tmp_path / "texts")
     assert [call.args[1] for call in scored.call_args_list] == [["w4", "w5"]]
 
 
-def test_a_reader_that_has_had_enough_ends_endless_scoring_quietly(models: Path) -> None:
+def test_closed_pipe_ends_scoring_silently(models: Path) -> None:
     command = f"yes w4 | {shlex.quote(sys.executable)} -m regard score {shlex.quote(str(models / 'gpt'))} | head -n 3"
     command = f"set -o pipefail; {command}; echo ${{PIPESTATUS[1]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
@@ -137,7 +137,7 @@ def test_a_reader_that_has_had_enough_ends_endless_scoring_quietly(models: Path)
     assert (len(scores), code, done.stderr) == (3, "141", "")
 
 
-def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list[float]) -> None:
+def test_invalid_lines_are_skipped_and_counted(models: Path, totals: list[float]) -> None:
     bad = TSV.replace("\n", "\nno tab\n", 1).encode() + b"\xff\n"
     done = regard("score", models / "translator", "--skip-invalid", stdin=bad)
     assert (done.code, done.out) == (0, "".join(f"{total:.4f}\n" for total in totals))
@@ -148,7 +148,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
 
 
 @pytest.mark.parametrize(
-    ("model", "arguments", "stdin", "code", "sentence"),
+    ("model", "arguments", "stdin", "code", "message"),
     [
         ("nowhere", [], b"", 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
         (
@@ -212,26 +212,26 @@ def test_bad_lines_are_skipped_and_counted_when_asked(models: Path, totals: list
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
+def test_invalid_input_is_an_error(
     models: Path,
     monkeypatch: pytest.MonkeyPatch,
     model: str,
     arguments: list[str],
     stdin: bytes,
     code: int,
-    sentence: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(models)
     done = regard("score", model, *arguments, stdin=stdin)
-    assert (done.code, done.err) == (code, f"regard: {sentence}\n")
+    assert (done.code, done.err) == (code, f"regard: {message}\n")
 
 
-def test_lines_before_a_bad_one_are_scored(models: Path) -> None:
+def test_lines_before_an_invalid_one_are_scored(models: Path) -> None:
     done = regard("score", models / "translator", stdin=TSV + "no tab\n")
     assert (done.code, done.out.count("\n")) == (3, len(PAIRS))
 
 
-def test_nothing_to_read_is_a_sentence_and_not_a_wait_for_typing(models: Path) -> None:
+def test_no_input_in_a_terminal_is_an_error(models: Path) -> None:
     done = regard("score", models / "gpt", terminal=True)
     assert (done.code, done.err) == (
         2,

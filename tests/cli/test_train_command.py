@@ -1,4 +1,4 @@
-"""`regard train` and `regard config show` as a user runs them."""
+"""`regard train` and `regard config show`."""
 
 import json
 import tomllib
@@ -14,7 +14,7 @@ def sets(*settings: str) -> list[str]:
     return [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
 
 
-def test_two_aligned_files_become_a_translator(tmp_path: Path) -> None:
+def test_translator_from_two_aligned_files(tmp_path: Path) -> None:
     for side, name in enumerate(("en", "it")):
         lines = [pair[side] for pair in pairs(400)]
         (tmp_path / f"train.{name}").write_text("\n".join(lines) + "\n")
@@ -27,13 +27,13 @@ def test_two_aligned_files_become_a_translator(tmp_path: Path) -> None:
     ]
     assert done.out.startswith("Validation (step 20): loss ")
     assert "model.dropout = 0.3: the less text, the more dropout.\n" in done.err
-    assert "model.width = " not in done.err  # the user said it
+    assert "model.width = " not in done.err  # set by the user
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert {"setting": "model.dropout", "value": "0.3", "why": "the less text, the more dropout"} in about["choices"]
     assert about["command"][:3] == ["regard", "train", "translation"]
 
 
-def test_a_language_model_from_standard_input(tmp_path: Path) -> None:
+def test_language_model_from_stdin_and_resume(tmp_path: Path) -> None:
     text = "".join(f"line {n} of a short text\n" for n in range(300))
     shape = sets("training.schedule.warmup_steps=5", "data.context_length=32")
     done = regard("train", "gpt", "--data", "-", "--out", tmp_path / "run", *shape, stdin=text)
@@ -44,7 +44,7 @@ def test_a_language_model_from_standard_input(tmp_path: Path) -> None:
     assert "Going on from step 20.\n" in again.err
 
 
-def test_a_file_says_everything_and_paths_in_it_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_config_file_and_origins_of_settings(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     (tmp_path / "my.toml").write_text(f'preset = "tiny"\n[data]\ntrain.files = "{data}"\n[training]\nsteps = 3\n')
     small = sets("training.steps=3")
@@ -59,7 +59,7 @@ def test_a_file_says_everything_and_paths_in_it_are_taken_as_they_are(tmp_path: 
     assert tomllib.loads(shown)["training"]["steps"] == 3
 
 
-def test_a_recipe_finds_its_files_in_the_folder_it_is_given_and_tests_as_it_says(tmp_path: Path) -> None:
+def test_recipe_with_a_data_folder(tmp_path: Path) -> None:
     folder = tmp_path / "corpora"
     folder.mkdir()
     write_pairs(folder / "pairs.tsv")
@@ -76,7 +76,7 @@ def test_a_recipe_finds_its_files_in_the_folder_it_is_given_and_tests_as_it_says
     assert "tok:none" in about["signatures"]["bleu"]
 
 
-def test_config_show_names_the_origin_of_every_setting(tmp_path: Path) -> None:
+def test_config_show_prints_the_origin_of_every_setting(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text('preset = "tiny"\n\n[model]\nheads = 8\n')
     shown = regard("config", "show", tmp_path / "my.toml", "--set", "training.max_grad_norm=1.0").out.splitlines()
     assert "heads = 8                                 # " + f"{tmp_path / 'my.toml'}:4" in shown
@@ -86,7 +86,7 @@ def test_config_show_names_the_origin_of_every_setting(tmp_path: Path) -> None:
     assert json.loads(regard("config", "show", "tiny", "--json").out)["model"]["width"] == 128
 
 
-def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
+def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     with open(data, "ab") as file:
         file.write(b"no tab here\n\xff\xfe\tbroken\n\tempty source\n")
@@ -111,7 +111,7 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         ([], 2, "say what to train: translation, gpt, elmo, masked, classify, tag, word2vec, or a TOML file."),
         (["translation", "--source", "a.en"], 2, "--target is missing: a translator needs both sides, line by line."),
@@ -186,21 +186,21 @@ def test_bad_lines_are_skipped_and_counted_when_asked(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_input_is_an_error(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = regard("train", *arguments)
-    assert (done.code, done.err.splitlines()[-1]) == (code, f"regard: {sentence}")
+    assert (done.code, done.err.splitlines()[-1]) == (code, f"regard: {message}")
 
 
-def test_settings_are_checked_against_those_that_are_picked_not_against_defaults(tmp_path: Path) -> None:
+def test_settings_are_checked_together_with_automatic_settings(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"line {n} of a short text\n" for n in range(300)))
     short = ["model.positions.max_length=4", "training.steps=3", "model.width=32", "model.layers=1"]
     settings = [part for setting in short for part in ("--set", setting)]
     done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "run", *settings)
     assert done.code == 0, done.err
-    assert "model.positions.max_length = " not in done.err  # the user said it
+    assert "model.positions.max_length = " not in done.err  # set by the user
     assert "training.schedule.warmup_steps = 1: " in done.err
     plain = ["--set", "model.positions=sinusoidal", "--set", "training.optimizer=adam"]
     done = regard("train", "gpt", "--data", tmp_path / "text.txt", "--out", tmp_path / "other", *settings[2:], *plain)
@@ -210,7 +210,7 @@ def test_settings_are_checked_against_those_that_are_picked_not_against_defaults
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
-def test_bad_validation_and_test_data_is_found_before_anything_long_begins(part: str, tmp_path: Path) -> None:
+def test_invalid_validation_and_test_data_fail_before_training(part: str, tmp_path: Path) -> None:
     data, bad = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "bad.tsv"
     out = ["--out", str(tmp_path / "run"), *sets()]
     bad.write_text("a\tb\nno tab\n")
@@ -221,14 +221,14 @@ def test_bad_validation_and_test_data_is_found_before_anything_long_begins(part:
     )
     bad.write_text("")
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
-    what = {"valid": "validation", "test": "test"}[part]
+    name = {"valid": "validation", "test": "test"}[part]
     assert done.code == 3
-    assert done.err == f"regard: {bad}: has nothing to use as {what} data; give more text.\n"
+    assert done.err == f"regard: {bad}: has nothing to use as {name} data; give more text.\n"
     done = regard("train", "translation", "--data", data, f"--{part}", tmp_path / "missing.tsv", *out)
     assert done.err == f"regard: {tmp_path / 'missing.tsv'}: not found; check the path.\n"
 
 
-def test_training_data_that_is_also_for_validation_is_warned_about(tmp_path: Path) -> None:
+def test_training_data_used_for_validation_is_a_warning(tmp_path: Path) -> None:
     data, link = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "link.tsv"
     link.symlink_to(data)
     few = sets("training.steps=2")
@@ -239,15 +239,15 @@ def test_training_data_that_is_also_for_validation_is_warned_about(tmp_path: Pat
     )
 
 
-def test_a_given_tokenizer_is_used_as_it_is(tmp_path: Path) -> None:
+def test_existing_tokenizer_file_is_used(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     first = regard("train", "translation", "--data", data, "--out", tmp_path / "first", *sets())
     assert first.code == 0, first.err
-    given = tmp_path / "first" / "tokenizer.json"
-    file = f"tokenizer.file={given}"
+    tokenizer = tmp_path / "first" / "tokenizer.json"
+    file = f"tokenizer.file={tokenizer}"
     second = regard("train", "translation", "--data", data, "--out", tmp_path / "second", *sets(file))
     assert second.code == 0, second.err
-    assert (tmp_path / "second" / "best" / "tokenizer.json").read_bytes() == given.read_bytes()
+    assert (tmp_path / "second" / "best" / "tokenizer.json").read_bytes() == tokenizer.read_bytes()
     (tmp_path / "broken.json").write_text("{}")
     broken = f"tokenizer.file={tmp_path / 'broken.json'}"
     third = regard("train", "translation", "--data", data, "--out", tmp_path / "third", *sets(broken))

@@ -1,4 +1,4 @@
-"""`regard translate` and `regard generate`: line for line, at once, bounded, and quiet when nobody listens."""
+"""`regard translate` and `regard generate`: streams, output files, signals, memory and error messages."""
 
 import gzip
 import json
@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
-import command_line
-from command_line import COMMAND, ENVIRONMENT, begun
-from commands import regard
+from commands import COMMAND, ENVIRONMENT, regard, run_process, start_process
 from random_models import SMALL, saved
 from regard.config import EncoderDecoderConfig
 
 LINES = ["w4 w5 w6", "", "w20 w21", "   ", "w7"]
 
 
-def answered(process: "subprocess.Popen[str]", line: str) -> str:
-    """Write a line to a command, and read its answer."""
+def translate_line(process: "subprocess.Popen[str]", line: str) -> str:
+    """Write a line to a running command and return its output line."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(line + "\n")
@@ -30,8 +28,8 @@ def answered(process: "subprocess.Popen[str]", line: str) -> str:
     return process.stdout.readline()
 
 
-def test_lines_come_out_one_for_one(translator: Path) -> None:
-    done = command_line.regard("translate", translator, given="\n".join(LINES) + "\n")
+def test_one_output_line_per_input_line(translator: Path) -> None:
+    done = run_process("translate", translator, stdin="\n".join(LINES) + "\n")
     assert done.returncode == 0
     assert done.stderr == ""
     assert [bool(line) for line in done.stdout.split("\n")] == [True, False, True, False, True, False]
@@ -41,9 +39,9 @@ def test_lines_come_out_one_for_one(translator: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-def test_a_line_is_answered_before_the_next_is_given(translator: Path, engine: str) -> None:
-    with begun("translate", translator, "--engine", engine) as process:
-        answers = [answered(process, line) for line in ("w4 w5", "", "w6")]
+def test_lines_are_translated_as_they_arrive(translator: Path, engine: str) -> None:
+    with start_process("translate", translator, "--engine", engine) as process:
+        answers = [translate_line(process, line) for line in ("w4 w5", "", "w6")]
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(timeout=60) == 0
@@ -51,12 +49,12 @@ def test_a_line_is_answered_before_the_next_is_given(translator: Path, engine: s
     assert answers[1] == "\n"
 
 
-def test_separators_of_unicode_end_no_line(translator: Path) -> None:
+def test_unicode_separators_do_not_end_a_line(translator: Path) -> None:
     odd = "w4\u2028w5\x85w6\x0bw7\x0cw8\n"
     assert regard("translate", translator, stdin=odd * 2).out.count("\n") == 2
 
 
-def test_files_are_written_whole(translator: Path, tmp_path: Path) -> None:
+def test_files_are_written_atomically(translator: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in.txt.gz", tmp_path / "out.txt"
     with gzip.open(source, "wt") as file:
         file.write("\n".join(LINES) + "\n")
@@ -76,7 +74,7 @@ def test_files_are_written_whole(translator: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt.gz", "out.txt", "broken.txt"}
 
 
-def test_bad_lines_are_skipped_and_counted_where_that_is_asked(translator: Path) -> None:
+def test_invalid_lines_are_skipped_and_counted(translator: Path) -> None:
     done = regard("translate", translator, "--skip-invalid", stdin=b"w4\n\xff\nw5\n")
     assert done.code == 0
     assert [bool(line) for line in done.out.split("\n")] == [True, False, True, False]
@@ -86,73 +84,71 @@ def test_bad_lines_are_skipped_and_counted_where_that_is_asked(translator: Path)
     )
 
 
-def test_lines_before_a_bad_one_are_translated(translator: Path) -> None:
+def test_lines_before_an_invalid_one_are_translated(translator: Path) -> None:
     done = regard("translate", translator, stdin=b"w4\n\xff\nw5\n")
     assert done.code == 3
     assert done.out.count("\n") == 1
 
 
-def test_a_reader_that_leaves_ends_it_quietly(translator: Path, tmp_path: Path) -> None:
+def test_closed_pipe_ends_the_command_silently(translator: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
-    lines.write_text("w4 w5 w6\n" * 5_000)  # so many that the first are read before the last are written
-    with begun("translate", translator, "--input", lines, "--beam", "1") as process:
+    lines.write_text("w4 w5 w6\n" * 5_000)  # the first lines are read before the last are written
+    with start_process("translate", translator, "--input", lines, "--beam", "1") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=120) == 128 + signal.SIGPIPE  # as a shell says of cat and grep
+        assert process.wait(timeout=120) == 128 + signal.SIGPIPE  # as for cat and grep
         assert process.stderr.read() == ""
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_it_and_leaves_no_part_of_a_file(
-    translator: Path, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_signals_remove_temporary_files(translator: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     output = tmp_path / "out.txt"
-    with begun("translate", translator, "--output", output) as process:
+    with start_process("translate", translator, "--output", output) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write("w4\n")
         process.stdin.flush()
-        wait_for_drafts(tmp_path)
+        wait_for_temporary_files(tmp_path)
         process.send_signal(number)
         assert process.wait(timeout=60) == code, process.stderr.read()
         assert process.stderr.read() == ""
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_has_left_goes_with_the_next_write(translator: Path, tmp_path: Path) -> None:
-    output, theirs = tmp_path / "out.txt", tmp_path / ".out.txt-original"
-    theirs.write_text("a hidden file that looks almost like ours")
+def test_temporary_files_of_killed_processes_are_removed(translator: Path, tmp_path: Path) -> None:
+    output, other = tmp_path / "out.txt", tmp_path / ".out.txt-original"
+    other.write_text("hidden file of another program")
     with (
-        begun("translate", translator, "--output", output) as killed,
-        begun("translate", translator, "--output", output) as going,
+        start_process("translate", translator, "--output", output) as killed,
+        start_process("translate", translator, "--output", output) as running,
     ):
-        wait_for_drafts(tmp_path, 2)
+        wait_for_temporary_files(tmp_path, 2)
         killed.kill()
         killed.wait(timeout=60)
         assert regard("translate", translator, "--output", output, stdin="w4\n").code == 0
         assert output.read_text()
-        assert len(drafts(tmp_path)) == 1  # of the one that is still writing
-        assert going.stdin is not None
-        going.stdin.close()
-        assert going.wait(timeout=60) == 0
-    assert sorted(tmp_path.iterdir()) == [theirs, output]
+        assert len(temporary_files(tmp_path)) == 1  # of the process that is still writing
+        assert running.stdin is not None
+        running.stdin.close()
+        assert running.wait(timeout=60) == 0
+    assert sorted(tmp_path.iterdir()) == [other, output]
 
 
-def drafts(folder: Path) -> list[Path]:
+def temporary_files(folder: Path) -> list[Path]:
     return list(folder.glob(".out.txt-*.tmp"))
 
 
-def wait_for_drafts(folder: Path, count: int = 1) -> None:
-    """Until so many processes have begun to write."""
-    until = time.monotonic() + 60
-    while len(drafts(folder)) < count:
-        assert time.monotonic() < until
+def wait_for_temporary_files(folder: Path, count: int = 1) -> None:
+    """Wait until this many processes have started to write."""
+    deadline = time.monotonic() + 60
+    while len(temporary_files(folder)) < count:
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_a_name_that_ends_in_gz_is_compressed(translator: Path, tmp_path: Path) -> None:
+def test_gz_output_is_compressed(translator: Path, tmp_path: Path) -> None:
     plain, packed = tmp_path / "out.txt", tmp_path / "out.txt.gz"
     for output in (plain, packed):
         assert regard("translate", translator, "--output", output, stdin="\n".join(LINES)).code == 0
@@ -164,13 +160,13 @@ def test_a_name_that_ends_in_gz_is_compressed(translator: Path, tmp_path: Path) 
     assert gzip.decompress(empty.read_bytes()) == b""
 
 
-def test_memory_stays_bounded_on_long_input(translator: Path) -> None:
+def test_memory_is_bounded_on_long_input(translator: Path) -> None:
     """Ten times the lines take no more memory."""
     peaks = []
     for lines in (4_000, 40_000):
         process = os.fork()
         if process == 0:
-            command_line.regard("translate", translator, "--beam", "1", "--max-length", "2", given="w4\n" * lines)
+            run_process("translate", translator, "--beam", "1", "--max-length", "2", stdin="w4\n" * lines)
             os._exit(min(255, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 4096))
         peaks.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
     assert peaks[1] <= peaks[0] + 8  # in units of 4 MiB
@@ -182,7 +178,7 @@ def test_long_sentences_are_split_and_counted(translator: Path) -> None:
     assert done.err == "regard: sentences that were too long were translated in 2 parts.\n"
 
 
-def test_json_tells_everything(translator: Path) -> None:
+def test_json_output(translator: Path) -> None:
     done = regard("translate", translator, "--json", "--n-best", "2", stdin="w4 w5\n\n")
     first, second = (json.loads(line) for line in done.out.splitlines())
     assert second == {"source": "", "translation": "", "sentences": []}
@@ -198,14 +194,14 @@ def test_json_tells_everything(translator: Path) -> None:
         assert row[place] == max(row)
 
 
-def test_the_n_best_are_numbered(translator: Path) -> None:
+def test_n_best_output(translator: Path) -> None:
     done = regard("translate", translator, "--n-best", "2", stdin="w4 w5\n\nw6\n")
     rows = [line.split(" ||| ") for line in done.out.splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
     assert float(rows[0][2]) >= float(rows[1][2])
 
 
-def test_models_vote(translator: Path, tmp_path: Path) -> None:
+def test_ensemble(translator: Path, tmp_path: Path) -> None:
     saved(tmp_path / "other", EncoderDecoderConfig(**SMALL), seed=1)
     votes: list[list[str | Path]] = [[], ["--ensemble", translator], ["--ensemble", tmp_path / "other"]]
     alone, same, mixed = (
@@ -214,14 +210,14 @@ def test_models_vote(translator: Path, tmp_path: Path) -> None:
     assert alone == same != mixed
 
 
-def test_verbose_says_which_engine_and_why(translator: Path) -> None:
-    done = command_line.regard("translate", translator, "-v", "--prefix", "w9", given="w4\n")
-    assert done.stderr == "regard: engine: torch, because translations are to begin in a given way.\n"
+def test_verbose_logs_the_engine(translator: Path) -> None:
+    done = run_process("translate", translator, "-v", "--prefix", "w9", stdin="w4\n")
+    assert done.stderr == "regard: engine: torch, because a prefix is set.\n"
     assert done.stdout.startswith("w9")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["--engine", "torhc"], "--engine torhc: should be auto, torch or ctranslate2 (did you mean torch?)."),
         (["--precision", "int4"], "--precision int4: should be int8 or float32 (did you mean int8?)."),
@@ -229,12 +225,12 @@ def test_verbose_says_which_engine_and_why(translator: Path) -> None:
         (["--n-best", "9"], "n_best is 9, but a beam of 4 gives at most 4; raise it."),
     ],
 )
-def test_wrong_options_get_a_sentence(translator: Path, arguments: list[str], sentence: str) -> None:
+def test_invalid_options_are_errors(translator: Path, arguments: list[str], message: str) -> None:
     done = regard("translate", translator, *arguments, stdin="w4\n")
-    assert (done.code, done.err) == (2, f"regard: {sentence}\n")
+    assert (done.code, done.err) == (2, f"regard: {message}\n")
 
 
-def test_missing_things_get_a_sentence(translator: Path, tmp_path: Path) -> None:
+def test_missing_files_are_errors(translator: Path, tmp_path: Path) -> None:
     missing = tmp_path / "none"
     done = regard("translate", missing, stdin="w4\n")
     assert (done.code, done.err) == (
@@ -253,7 +249,7 @@ def test_missing_things_get_a_sentence(translator: Path, tmp_path: Path) -> None
 class TestGenerate:
     """`regard generate`."""
 
-    def test_a_prompt_is_continued_and_a_seed_repeats_it(self, writer: Path) -> None:
+    def test_same_seed_same_continuation(self, writer: Path) -> None:
         first, again, other = (
             regard("generate", writer, "--prompt", "w4 w5", "--max-length", "9", "--seed", seed) for seed in "112"
         )
@@ -261,65 +257,70 @@ class TestGenerate:
         assert first.out == again.out != other.out
         assert first.err == ""
 
-    def test_a_stream_prints_the_same(self, writer: Path) -> None:
+    def test_stream_prints_the_same_text(self, writer: Path) -> None:
         whole, streamed = (
             regard("generate", writer, "--prompt", "w4 w5", "--max-length", "9", "--seed", "1", *more).out
             for more in ([], ["--stream"])
         )
         assert whole == streamed
 
-    def test_standard_input_is_a_prompt_too(self, writer: Path) -> None:
-        given = regard("generate", writer, "--max-length", "5", "--seed", "1", stdin="w4 w5\n").out
-        assert given == regard("generate", writer, "--max-length", "5", "--seed", "1", "--prompt", "w4 w5").out
+    def test_prompt_from_stdin(self, writer: Path) -> None:
+        from_stdin = regard("generate", writer, "--max-length", "5", "--seed", "1", stdin="w4 w5\n").out
+        assert from_stdin == regard("generate", writer, "--max-length", "5", "--seed", "1", "--prompt", "w4 w5").out
 
     def test_several_prompts_and_samples_as_json(self, writer: Path) -> None:
         done = regard(
             *("generate", writer, "--prompt", "w4", "--prompt", "w5 w6", "--samples", "2"),
             *("--max-length", "4", "--json", "--seed", "7"),
         )
-        found = [json.loads(line) for line in done.out.splitlines()]
-        assert [(one["prompt"], one["sample"]) for one in found] == [("w4", 0), ("w4", 1), ("w5 w6", 0), ("w5 w6", 1)]
-        assert all(len(one["tokens"]) <= 4 for one in found)
+        generations = [json.loads(line) for line in done.out.splitlines()]
+        assert [(generation["prompt"], generation["sample"]) for generation in generations] == [
+            ("w4", 0),
+            ("w4", 1),
+            ("w5 w6", 0),
+            ("w5 w6", 1),
+        ]
+        assert all(len(generation["tokens"]) <= 4 for generation in generations)
 
-    def test_without_a_seed_it_draws_anew(self, writer: Path) -> None:
+    def test_without_a_seed_continuations_differ(self, writer: Path) -> None:
         texts = {regard("generate", writer, "--prompt", "w4", "--max-length", "12").out for _ in range(4)}
         assert len(texts) > 1
 
-    def test_a_text_that_outgrows_the_window_says_so(self, writer: Path) -> None:
+    def test_text_beyond_the_context_is_reported(self, writer: Path) -> None:
         done = regard(
             "generate", writer, "--prompt", "w4 " * 30, "--max-length", "30", "--min-length", "30", "--temperature", "0"
         )
         assert done.code == 0
         assert done.err == "regard: the text exceeded the model's context; its beginning was dropped.\n"
 
-    def test_input_that_is_not_utf8_gets_a_sentence(self, writer: Path) -> None:
+    def test_stdin_that_is_not_utf8_is_an_error(self, writer: Path) -> None:
         done = regard("generate", writer, stdin=b"w4 \xff")
         assert (done.code, done.err) == (3, "regard: standard input: not UTF-8 (byte 4); convert it.\n")
 
-    def test_on_a_terminal_it_takes_turns(self, writer: Path) -> None:
-        ours, theirs = pty.openpty()
+    def test_interactive_session(self, writer: Path) -> None:
+        controller, terminal = pty.openpty()
         process = subprocess.Popen(
             [*COMMAND, "generate", str(writer), "--max-length", "4", "--seed", "1"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
             env=ENVIRONMENT | {"TERM": "dumb"},
         )
-        os.close(theirs)
+        os.close(terminal)
         seen = ""
 
-        def said(wanted: str, count: int) -> None:
+        def wait_for(text: str, count: int) -> None:
             nonlocal seen
-            while seen.count(wanted) < count:
-                seen += os.read(ours, 1000).decode()
+            while seen.count(text) < count:
+                seen += os.read(controller, 1000).decode()
 
         for turn, line in enumerate(["w4", "", "/new", "w4"], start=1):
-            said("> ", turn)
-            os.write(ours, f"{line}\n".encode())
-        said("> ", 5)
-        os.write(ours, b"\x04")
+            wait_for("> ", turn)
+            os.write(controller, f"{line}\n".encode())
+        wait_for("> ", 5)
+        os.write(controller, b"\x04")
         assert process.wait(timeout=60) == 0
-        os.close(ours)
+        os.close(controller)
         answers = [part.split("\r\n", 2)[1] for part in seen.split("> ")[1:] if "\r\n" in part]
         assert "Ctrl-D" in seen
-        assert answers[0] == answers[3] != answers[1]  # the second goes on from the first; /new forgets both
+        assert answers[0] == answers[3] != answers[1]  # the second continues the first; /new discards both

@@ -1,4 +1,4 @@
-"""Settings: which layer wins, and the exact sentence for every way to get one wrong."""
+"""Config sources: precedence of sources, and the error message of every invalid setting."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from regard.config import Config, TransformerConfig, load_config, preset_names
 from regard.errors import ConfigError
 
 
-def complaint(source: str | Path | None, *sets: str) -> str:
+def error_message(source: str | Path | None, *sets: str) -> str:
     with pytest.raises(ConfigError) as error:
         load_config(source, sets)
     assert error.value.exit_code == 2
     return str(error.value)
 
 
-def test_later_layers_win(tmp_path: Path) -> None:
+def test_later_sources_win(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('preset = "tiny"\n[model]\nheads = 8\ndropout = 0.2\n')
     model = load_config(file, ["model.dropout=0.5"]).model
@@ -26,7 +26,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
     assert model.dropout == 0.5  # --set
 
 
-def test_a_table_of_another_kind_keeps_what_both_kinds_have() -> None:
+def test_table_of_another_kind_keeps_common_settings() -> None:
     other = load_config("gpt-small", ['model.positions={kind="sinusoidal", layout="halves"}']).model.model_dump()
     assert other["positions"] == {"kind": "sinusoidal", "layout": "halves"}
     same = load_config("gpt-small", ["model.positions.max_length=64"]).model.model_dump()
@@ -36,20 +36,20 @@ def test_a_table_of_another_kind_keeps_what_both_kinds_have() -> None:
         assert (model.kind, model.width, model.layers) == ("decoder-only", 64, 4)
 
 
-def test_a_variant_can_be_given_by_its_name() -> None:
+def test_variant_by_its_name() -> None:
     model = load_config("tiny", ["model.positions=learned", "model.positions.max_length=77"]).model
     assert model.model_dump()["positions"] == {"kind": "learned", "max_length": 77}
     assert load_config(None, ["model=decoder-only"]).model.kind == "decoder-only"
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_settings_survive_json(preset: str) -> None:
+def test_json_round_trip(preset: str) -> None:
     config = load_config(preset)
     assert Config.model_validate_json(config.model_dump_json()) == config
 
 
 @pytest.mark.parametrize(
-    ("setting", "sentence"),
+    ("setting", "message"),
     [
         ("model.heads=7", "model.heads = 7 does not divide model.width = 128: use 4 or 8."),
         ("model.heads=200", "model.heads = 200 does not divide model.width = 128: use 128."),
@@ -134,33 +134,33 @@ def test_settings_survive_json(preset: str) -> None:
         ),
     ],
 )
-def test_a_wrong_setting_gets_a_sentence(setting: str, sentence: str) -> None:
-    assert complaint("tiny", setting) == f"--set {setting}: {sentence}"
+def test_invalid_setting_is_an_error(setting: str, message: str) -> None:
+    assert error_message("tiny", setting) == f"--set {setting}: {message}"
 
 
 @pytest.mark.parametrize("setting", ["model.kind={}", "model.kind.x=3", "model.kind=[1]", "model.layers=" + "9" * 5000])
-def test_odd_values_are_no_traceback(setting: str) -> None:
-    assert complaint("tiny", setting).startswith("--set ")
+def test_malformed_values_are_errors(setting: str) -> None:
+    assert error_message("tiny", setting).startswith("--set ")
 
 
-def test_a_setting_spelled_like_a_variant_is_still_named() -> None:
+def test_unknown_setting_with_the_name_of_a_variant() -> None:
     start = "--set model.none=1: model.none is not a setting; the settings here are kind, vocab_size, width, "
-    assert complaint("tiny", "model.none=1").startswith(start)
+    assert error_message("tiny", "model.none=1").startswith(start)
 
 
-def test_a_tree_is_for_networks_that_have_a_parsed_source() -> None:
-    sentence = (
-        "model.positions.kind = 'syntax' needs a parsed source sentence, which only a translator has: "
+def test_syntax_positions_need_a_translator() -> None:
+    message = (
+        "model.positions.kind = 'syntax' needs a parsed source message, which only a translator has: "
         "use model.kind = 'encoder-decoder', or other positions."
     )
-    assert complaint("gpt-char", "model.positions=syntax") == f"--set model.positions=syntax: {sentence}"
+    assert error_message("gpt-char", "model.positions=syntax") == f"--set model.positions=syntax: {message}"
     kind = "model.kind=encoder-only"
-    assert complaint("tiny", "model.positions=syntax", kind) == f"--set {kind}: {sentence}"
+    assert error_message("tiny", "model.positions=syntax", kind) == f"--set {kind}: {message}"
 
 
-def test_mixtures_have_no_distance_in_a_tree() -> None:
+def test_linformer_has_no_tree_distances() -> None:
     linformer = "model.attention=linformer"
-    assert complaint("tiny", "model.positions=syntax", linformer) == (
+    assert error_message("tiny", "model.positions=syntax", linformer) == (
         f"--set {linformer}: model.attention.kind = 'linformer' attends to mixtures of positions, which have no "
         "distance in a tree: set model.positions.distance = false, or use other attention."
     )
@@ -169,17 +169,17 @@ def test_mixtures_have_no_distance_in_a_tree() -> None:
     ).model.needs_parses
 
 
-def test_pieces_that_change_have_no_place_in_a_tree() -> None:
+def test_bpe_dropout_excludes_syntax_positions() -> None:
     dropout = "tokenizer.dropout=0.1"
-    assert complaint("tiny", "model.positions=syntax", dropout) == (
+    assert error_message("tiny", "model.positions=syntax", dropout) == (
         f"--set {dropout}: tokenizer.dropout = 0.1 splits words into different tokens each time, but "
         "model.positions.kind = 'syntax' stores positions for the usual ones only: set tokenizer.dropout = 0."
     )
 
 
 @pytest.mark.parametrize("kind", ["linformer", "bigbird"])
-def test_attention_to_whole_texts_is_not_for_language_models(kind: str) -> None:
-    assert complaint("gpt-small", f"model.attention={kind}") == (
+def test_language_models_need_causal_attention(kind: str) -> None:
+    assert error_message("gpt-small", f"model.attention={kind}") == (
         f"--set model.attention={kind}: model.attention.kind = '{kind}' attends to later positions, which a "
         "decoder must not: "
         "use 'window' or 'full'."
@@ -187,30 +187,30 @@ def test_attention_to_whole_texts_is_not_for_language_models(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["alibi", "relative"])
-def test_mixtures_of_tokens_have_no_distance(kind: str) -> None:
-    sentence = (
+def test_linformer_excludes_distance_based_positions(kind: str) -> None:
+    message = (
         "model.attention.kind = 'linformer' attends to mixtures of positions, but "
         f"model.positions.kind = '{kind}' needs the distance between positions: "
         "use sinusoidal, learned, rotary or none."
     )
     setting = "model.attention=linformer"
-    assert complaint("tiny", f"model.positions={kind}", setting) == f"--set {setting}: {sentence}"
+    assert error_message("tiny", f"model.positions={kind}", setting) == f"--set {setting}: {message}"
     setting = f"model.positions={kind}"
-    assert complaint("tiny", "model.attention={kind='linformer', max_length=9}", setting).endswith(sentence)
+    assert error_message("tiny", "model.attention={kind='linformer', max_length=9}", setting).endswith(message)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
-def test_other_positions_go_with_mixtures(positions: str) -> None:
+def test_linformer_with_other_positions(positions: str) -> None:
     load_config("tiny", [f"model.positions={positions}", "model.attention=linformer"])
 
 
 @pytest.mark.parametrize("setting", ["model.layers", "=3", "model..layers=3"])
-def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
-    assert complaint("tiny", setting) == f"--set {setting}: should look like model.layers=3."
+def test_set_without_a_value_is_an_error(setting: str) -> None:
+    assert error_message("tiny", setting) == f"--set {setting}: should look like model.layers=3."
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "sentence"),
+    ("text", "line", "message"),
     [
         ("[model]\nwidth = 100\nheads = 7\n", 3, "model.heads = 7 does not divide model.width = 100: use 5 or 10."),
         ("model.layers = 0\n", 1, "model.layers = 0 should be greater than 0."),
@@ -230,52 +230,54 @@ def test_a_set_without_a_value_gets_a_sentence(setting: str) -> None:
         ),
     ],
 )
-def test_a_wrong_setting_in_a_file_is_shown_with_its_line(tmp_path: Path, text: str, line: int, sentence: str) -> None:
+def test_error_in_a_file_has_its_line(tmp_path: Path, text: str, line: int, message: str) -> None:
     file = tmp_path / "my.toml"
     file.write_text(text)
-    assert complaint(file) == f"{file}:{line}: {sentence}"
+    assert error_message(file) == f"{file}:{line}: {message}"
 
 
-def test_the_place_is_the_layer_that_gave_the_wrong_value(tmp_path: Path) -> None:
+def test_error_names_the_source_of_the_invalid_value(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('preset = "tiny"\n[model]\nwidth = 96\n')
-    assert complaint(file, "model.heads=5").startswith("--set model.heads=5: ")
-    frozen = complaint(file, "training.freeze_encoder=true", "training.seed=3")
+    assert error_message(file, "model.heads=5").startswith("--set model.heads=5: ")
+    frozen = error_message(file, "training.freeze_encoder=true", "training.seed=3")
     assert frozen.startswith(
         "--set training.freeze_encoder=true: training.freeze_encoder = True needs training.start_from"
     )
     file.write_text('preset = "tiny"\n[model]\nwidth = 90\n')
-    assert complaint(file) == f"{file}:3: model.heads = 4 does not divide model.width = 90: use 3 or 5."
+    assert error_message(file) == f"{file}:3: model.heads = 4 does not divide model.width = 90: use 3 or 5."
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_bytes(b"\xef\xbb\xbf[model]\r\nlayers = 2\r\nheads = 7\r\n")
-    assert complaint(file) == f"{file}:3: model.heads = 7 does not divide model.width = 512: use 4 or 8."
+    assert error_message(file) == f"{file}:3: model.heads = 7 does not divide model.width = 512: use 4 or 8."
 
 
-def test_an_unknown_preset_gets_a_sentence(tmp_path: Path) -> None:
+def test_unknown_preset_is_an_error(tmp_path: Path) -> None:
     known = (
         "the presets are bahdanau, gpt-char, gpt-small, lstm-lm, luong, paper-base, paper-big, phrasebook, seq2seq, "
         "small, tiny."
     )
-    assert complaint("tinny") == f"'tinny' is neither a preset nor a TOML file (did you mean tiny?); {known}"
-    assert complaint("") == f"'' is neither a preset nor a TOML file; {known}"
+    assert error_message("tinny") == f"'tinny' is neither a preset nor a TOML file (did you mean tiny?); {known}"
+    assert error_message("") == f"'' is neither a preset nor a TOML file; {known}"
     file = tmp_path / "my.toml"
     file.write_text('preset = "paper-bas"\n')
-    assert complaint(file) == f"{file}: preset = 'paper-bas' is not a preset (did you mean paper-base?); {known}"
+    assert error_message(file) == f"{file}: preset = 'paper-bas' is not a preset (did you mean paper-base?); {known}"
 
 
-def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
     remedy = "pass a preset or the path of a TOML file."
-    assert complaint(missing) == f"{missing}: cannot be read (No such file or directory); {remedy}"
-    assert complaint(tmp_path) == f"{tmp_path}: cannot be read (Is a directory); {remedy}"
+    assert error_message(missing) == f"{missing}: cannot be read (No such file or directory); {remedy}"
+    assert error_message(tmp_path) == f"{tmp_path}: cannot be read (Is a directory); {remedy}"
     broken = tmp_path / "broken.toml"
     broken.write_text("[model\n")
-    assert complaint(broken).startswith(f"{broken}: is not valid TOML: ")
-    assert "line 1" in complaint(broken)
+    assert error_message(broken).startswith(f"{broken}: is not valid TOML: ")
+    assert "line 1" in error_message(broken)
     broken.write_text("a=" + "[" * 5000 + "]" * 5000)
-    assert complaint(broken) == f"{broken}: is not a valid config file: a number is too long or tables are too deep."
+    assert (
+        error_message(broken) == f"{broken}: is not a valid config file: a number is too long or tables are too deep."
+    )
     broken.write_bytes(b"# caf\xe9\n")
-    assert complaint(broken) == f"{broken}: is not UTF-8 text (byte 5); save it as UTF-8."
+    assert error_message(broken) == f"{broken}: is not UTF-8 text (byte 5); save it as UTF-8."

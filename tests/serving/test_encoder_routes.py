@@ -12,7 +12,7 @@ import numpy as np
 import openai
 import pytest
 
-from command_line import COMMAND, ENVIRONMENT
+from commands import COMMAND, ENVIRONMENT
 from regard.serving.encoder_jobs import ClassifyJob, EmbedJob, TagJob, limited_encoder
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel

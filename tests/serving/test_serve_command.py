@@ -13,8 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from command_line import COMMAND, ENVIRONMENT
-from commands import regard
+from commands import COMMAND, ENVIRONMENT, regard
 from regard.serving.languages import guess_languages
 from regard.serving.limits import Limits
 from regard.serving.loaded_models import LoadedModel, load_models, parse_model_argument

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import regard
-from commands import Done
 from commands import regard as command
 from regard.errors import ConfigError, DataError
 from small_runs import SETTINGS, WORDS
@@ -171,7 +170,7 @@ def test_other_engines_and_formats_cannot_hold_it(learned: Path, tmp_path: Path)
         assert said in refused.err
 
 
-def trained(out: Path, *arguments: str) -> Done:
+def trained(out: Path, *arguments: str) -> CommandResult:
     return command("train", "translation", *arguments, "--out", out, "--quiet", *QUICK)
 
 

@@ -179,8 +179,8 @@ def _read_stdin() -> str:
     from regard.errors import DataError
 
     if sys.stdin is None:
-        raise DataError("standard input: is closed; redirect it, or use --prompt.")
+        raise DataError("standard input: closed; redirect it, or use --prompt.")
     try:
         return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"standard input: is not UTF-8 (byte {error.start + 1}); convert it.") from None
+        raise DataError(f"standard input: not UTF-8 (byte {error.start + 1}); convert it.") from None

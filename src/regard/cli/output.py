@@ -66,7 +66,7 @@ def to_one_line(text: str) -> str:
 
 def _print_lines(lines: Iterable[str]) -> None:
     if sys.stdout is None:
-        raise DataError("standard output: is closed; redirect it, or use --output.")
+        raise DataError("standard output: closed; redirect it, or use --output.")
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""The commands across the family: what one makes, the others start from, measure, compare and look at."""
+"""Commands across all network types: fine-tune, evaluate, compare and trace models that other commands trained."""
 
 import json
 from pathlib import Path
@@ -22,8 +22,8 @@ def sets(*settings: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data, and with small models that learned next to nothing from it."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data and small models that were trained for a few steps."""
     folder = tmp_path_factory.mktemp("family")
     texts = [text for _, text in negations(150)]
     (folder / "text.txt").write_text("".join(f"{text}\n" for text in texts[:120]))
@@ -40,32 +40,32 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("classify", ["--data", folder / "labels.tsv"], sets(*HEADS)),
         ("translation", ["--data", folder / "pairs.tsv"], ["--preset", "bahdanau"]),
     ]
-    for what, data, more in runs:
-        done = regard("train", what, *data, "--out", folder / what, "-q", *more, *small)
+    for task, data, more in runs:
+        done = regard("train", task, *data, "--out", folder / task, "-q", *more, *small)
         assert done.code == 0, done.err
     return folder
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["whole", "frozen"])
-@pytest.mark.parametrize(("what", "data"), [("classify", "labels.tsv"), ("tag", "tags.conll")])
-def test_a_task_that_starts_from_an_elmo_learns_how_to_mix_its_layers(
-    what: str, data: str, frozen: bool, made: Path, tmp_path: Path
+@pytest.mark.parametrize(("task", "data"), [("classify", "labels.tsv"), ("tag", "tags.conll")])
+def test_fine_tuning_elmo_trains_the_layer_mixture(
+    task: str, data: str, frozen: bool, trained: Path, tmp_path: Path
 ) -> None:
     more = sets(*SHORT, f"training.freeze_encoder={str(frozen).lower()}", "training.schedule.learning_rate=0.01")
-    done = regard("train", what, "--data", made / data, "--from", made / "elmo", "--out", tmp_path / "run", *more)
+    done = regard("train", task, "--data", trained / data, "--from", trained / "elmo", "--out", tmp_path / "run", *more)
     assert done.code == 0, done.err
     network = toolkit.load(tmp_path / "run").network
     assert isinstance(network, BidirectionalLanguageModel)
     assert network.mixing.scalars.abs().min() > 0
     assert network.mixing.scale.item() != 1.0
-    before, after = (read_tensors(run / "best" / "model.safetensors") for run in (made / "elmo", tmp_path / "run"))
+    before, after = (read_tensors(run / "best" / "model.safetensors") for run in (trained / "elmo", tmp_path / "run"))
     name = next(name for name in after if name.startswith("encoder.") and name.endswith("weight"))
     assert torch.equal(before[name], after[name]) == frozen
 
 
-def test_a_labelling_elmo_can_learn_from_nothing_and_be_used(made: Path, tmp_path: Path) -> None:
+def test_elmo_classifier_from_scratch(trained: Path, tmp_path: Path) -> None:
     kind = sets("model.kind=bidirectional-language-model", *SHORT, *SMALL)
-    done = regard("train", "classify", "--data", made / "labels.tsv", "--out", tmp_path / "run", *kind)
+    done = regard("train", "classify", "--data", trained / "labels.tsv", "--out", tmp_path / "run", *kind)
     assert done.code == 0, done.err
     network = toolkit.load(tmp_path / "run").network
     assert isinstance(network, BidirectionalLanguageModel)
@@ -73,16 +73,16 @@ def test_a_labelling_elmo_can_learn_from_nothing_and_be_used(made: Path, tmp_pat
     assert toolkit.load(tmp_path / "run").classify("the cat is not red") in ("negated", "plain")
 
 
-@pytest.mark.parametrize(("what", "data"), [("gpt", "text.txt"), ("translation", "pairs.tsv")])
-def test_recurrent_networks_are_started_from_too(what: str, data: str, made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "data"), [("gpt", "text.txt"), ("translation", "pairs.tsv")])
+def test_fine_tuning_recurrent_networks(task: str, data: str, trained: Path, tmp_path: Path) -> None:
     short = sets(*SHORT)
-    done = regard("train", what, "--data", made / data, "--from", made / what, "--out", tmp_path / "run", *short)
+    done = regard("train", task, "--data", trained / data, "--from", trained / task, "--out", tmp_path / "run", *short)
     assert done.code == 0, done.err
-    assert toolkit.load(tmp_path / "run").config.model == toolkit.load(made / what).config.model
+    assert toolkit.load(tmp_path / "run").config.model == toolkit.load(trained / task).config.model
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (
             ["classify", "--data", "labels.tsv", "--set", "model.kind=decoder-only"],
@@ -126,30 +126,30 @@ def test_recurrent_networks_are_started_from_too(what: str, data: str, made: Pat
         (["tag"], "there is nothing to learn from; give --data."),
     ],
 )
-def test_a_command_trains_what_it_says_or_nothing(
-    arguments: list[str], sentence: str, made: Path, monkeypatch: pytest.MonkeyPatch
+def test_task_and_network_must_fit(
+    arguments: list[str], message: str, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(made)
+    monkeypatch.chdir(trained)
     done = regard("train", *arguments, "--out", "none")
     assert done.code == 2
-    assert done.err == f"regard: {sentence}\n"
-    assert not (made / "none" / "run.json").exists()
+    assert done.err == f"regard: {message}\n"
+    assert not (trained / "none" / "run.json").exists()
 
 
-@pytest.mark.parametrize("what", ["elmo", "masked"])
-def test_text_encoders_are_evaluated_as_their_training_validates_them(what: str, made: Path) -> None:
-    done = regard("evaluate", made / what, "--data", made / "valid.txt", "--json", "-q")
+@pytest.mark.parametrize("task", ["elmo", "masked"])
+def test_evaluate_equals_the_validation_of_training(task: str, trained: Path) -> None:
+    done = regard("evaluate", trained / task, "--data", trained / "valid.txt", "--json", "-q")
     assert done.code == 0, done.err
-    found = json.loads(done.out)
-    valid = json.loads((made / what / "run.json").read_text())["results"]["best"]
-    assert found["scores"] == pytest.approx({name: valid[name] for name in found["scores"]}, rel=1e-4)
-    assert {"elmo": "backward_perplexity", "masked": "accuracy"}[what] in found["scores"]
-    assert found["tokens"] > 100
-    assert "perplexity" in regard("evaluate", made / what, "--data", made / "valid.txt").out
+    result = json.loads(done.out)
+    valid = json.loads((trained / task / "run.json").read_text())["results"]["best"]
+    assert result["scores"] == pytest.approx({name: valid[name] for name in result["scores"]}, rel=1e-4)
+    assert {"elmo": "backward_perplexity", "masked": "accuracy"}[task] in result["scores"]
+    assert result["tokens"] > 100
+    assert "perplexity" in regard("evaluate", trained / task, "--data", trained / "valid.txt").out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (
             ["masked", "--data", "text.txt", "--beam", "2"],
@@ -169,16 +169,16 @@ def test_text_encoders_are_evaluated_as_their_training_validates_them(what: str,
         ),
     ],
 )
-def test_what_cannot_be_measured_is_one_sentence(
-    arguments: list[str], code: int, sentence: str, made: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_evaluation_is_an_error(
+    arguments: list[str], code: int, message: str, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(made)
+    monkeypatch.chdir(trained)
     done = regard("evaluate", *arguments)
-    assert (done.code, done.err) == (code, f"regard: {sentence}\n")
+    assert (done.code, done.err) == (code, f"regard: {message}\n")
 
 
-def test_models_of_all_tasks_are_compared_and_labelled_texts_are_not_translated(made: Path, tmp_path: Path) -> None:
-    runs = [made / name for name in ("classify", "elmo", "masked", "translation")]
+def test_models_of_all_tasks_are_compared(trained: Path, tmp_path: Path) -> None:
+    runs = [trained / name for name in ("classify", "elmo", "masked", "translation")]
     done = regard("compare", *runs, "--out", tmp_path, "--sentences", "2", "--json", "-q")
     assert done.code == 0, done.err
     rows = {row["name"]: row for row in json.loads(done.out)}
@@ -186,27 +186,27 @@ def test_models_of_all_tasks_are_compared_and_labelled_texts_are_not_translated(
     assert "accuracy" in rows["classify"]["scores"]
 
 
-def test_a_decoder_that_attends_before_each_step_can_be_looked_at(made: Path, tmp_path: Path) -> None:
-    trace = toolkit.load(made / "translation").look("the cat", target="THE CAT")
+def test_trace_of_a_decoder_with_attention_before_each_step(trained: Path, tmp_path: Path) -> None:
+    trace = toolkit.load(trained / "translation").look("the cat", target="THE CAT")
     weights = trace.activation("decoder.cross_attention.weights")
     assert weights.shape == (1, len(trace.decoder_input), len(trace.labels("source_key") or []))
     assert torch.allclose(weights.sum(-1), torch.ones(weights.shape[:2], dtype=weights.dtype))
-    assert regard("look", made / "translation", "the cat").code == 0
-    assert regard("look", made / "translation", "the cat", "--html", tmp_path / "page.html").code == 0
+    assert regard("look", trained / "translation", "the cat").code == 0
+    assert regard("look", trained / "translation", "the cat", "--html", tmp_path / "page.html").code == 0
 
 
-def test_a_translator_that_reads_parses_is_not_looked_at_without_one_nor_served_and_compared_without_its_speed(
+def test_syntax_positions_need_parses_in_look_serve_and_compare(
     tmp_path: Path,
 ) -> None:
     rows = "1\ta\t_\t_\t_\t_\t0\t_\t_\t_\n2\tb\t_\t_\t_\t_\t1\t_\t_\t_\n\n"
     for name, content in (("a.en", "a b\n"), ("a.it", "b a\n"), ("a.conllu", rows)):
         (tmp_path / name).write_text(content * 20)
-    given = [
+    options = [
         f"--{side}={tmp_path / 'a'}.{end}" for side, end in (("source", "en"), ("target", "it"), ("parses", "conllu"))
     ]
-    valid = [option.replace("--", "--valid-", 1) for option in given]
+    valid = [option.replace("--", "--valid-", 1) for option in options]
     run = tmp_path / "syntax"
-    done = regard("train", "translation", *given, *valid, "--out", run, "-q", *sets(*SHORT, *SMALL, *HEADS))
+    done = regard("train", "translation", *options, *valid, "--out", run, "-q", *sets(*SHORT, *SMALL, *HEADS))
     assert done.code == 0, done.err
     done = regard("look", run, "a b")
     assert (done.code, done.err) == (

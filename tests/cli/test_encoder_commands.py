@@ -1,4 +1,4 @@
-"""`regard classify`, `regard embed` and `regard evaluate` of labels: what they print, and what they complain about."""
+"""`regard classify`, `regard embed` and `regard evaluate` with text encoders."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_label_a_line(models: Path) -> None:
+def test_one_label_per_line(models: Path) -> None:
     done = regard("classify", models / "classifier", stdin=b"the cat\n\na dog\tsees\n")
     assert done.code == 0, done.err
     first, empty, pair, end = done.out.split("\n")
@@ -52,33 +52,33 @@ def test_a_label_a_line(models: Path) -> None:
     assert {first, pair} <= {"bad", "good"}
 
 
-def test_probabilities_and_json_tell_all_labels(models: Path) -> None:
+def test_probabilities_of_all_labels(models: Path) -> None:
     done = regard("classify", models / "classifier", "--probabilities", stdin=b"the cat\n")
-    label, *each = done.out.strip().split("\t")
-    assert {name.partition(":")[0] for name in each} == {"bad", "good"}
-    assert each[0].startswith(f"{label}:")
-    found = json.loads(regard("classify", models / "classifier", "--json", stdin=b"the\tcat\n").out)
-    assert (found["text"], found["second"], found["label"]) == ("the", "cat", label)
-    assert sum(found["probabilities"].values()) == pytest.approx(1, abs=1e-3)
+    label, *columns = done.out.strip().split("\t")
+    assert {name.partition(":")[0] for name in columns} == {"bad", "good"}
+    assert columns[0].startswith(f"{label}:")
+    result = json.loads(regard("classify", models / "classifier", "--json", stdin=b"the\tcat\n").out)
+    assert (result["text"], result["second"], result["label"]) == ("the", "cat", label)
+    assert sum(result["probabilities"].values()) == pytest.approx(1, abs=1e-3)
 
 
-def test_a_tagger_prints_columns(models: Path) -> None:
+def test_tagger_prints_columns(models: Path) -> None:
     done = regard("classify", models / "tagger", stdin=b"the cat\nsees\n")
     rows = done.out.split("\n")
     assert [row.partition("\t")[0] for row in rows] == ["the", "cat", "", "sees", "", ""]
-    found = json.loads(regard("classify", models / "tagger", "--json", stdin=b"the cat\n").out)
-    assert found["words"] == ["the", "cat"]
-    assert len(found["tags"]) == len(found["probabilities"]) == 2
+    result = json.loads(regard("classify", models / "tagger", "--json", stdin=b"the cat\n").out)
+    assert result["words"] == ["the", "cat"]
+    assert len(result["tags"]) == len(result["probabilities"]) == 2
 
 
-def test_texts_that_were_cut_are_mentioned_once(models: Path) -> None:
+def test_truncated_texts_are_reported_once(models: Path) -> None:
     long = ("cat " * 30 + "\n").encode()
     for command in ("classify", "embed"):
         done = regard(command, models / "classifier", stdin=long * 2)
         assert done.err == "regard: 2 texts were longer than 8 tokens and truncated.\n"
 
 
-def test_vectors_are_the_same_in_every_format(models: Path, tmp_path: Path) -> None:
+def test_vectors_are_equal_in_every_format(models: Path, tmp_path: Path) -> None:
     texts = b"the cat\na dog sees\n"
     printed = regard("embed", models / "classifier", stdin=texts).out
     expected = np.array([[float(number) for number in line.split("\t")] for line in printed.strip().split("\n")])
@@ -88,17 +88,17 @@ def test_vectors_are_the_same_in_every_format(models: Path, tmp_path: Path) -> N
         assert (done.code, done.out) == (0, "")
     lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert [line["text"] for line in lines] == ["the cat", "a dog sees"]
-    found = {
+    arrays = {
         "npy": np.load(tmp_path / "x.npy"),
         "safetensors": load_file(tmp_path / "x.safetensors")["vectors"],
         "jsonl": np.array([line["vector"] for line in lines]),
         "tsv": np.loadtxt(tmp_path / "x.tsv"),
     }
-    for vectors in found.values():
+    for vectors in arrays.values():
         assert np.allclose(vectors, expected, atol=1e-6)
 
 
-def test_a_classifier_is_evaluated(models: Path, tmp_path: Path) -> None:
+def test_classifier_is_evaluated(models: Path, tmp_path: Path) -> None:
     data = tmp_path / "test.tsv"
     data.write_text("label\tsentence\ngood\tthe cat\nbad\ta dog\ngood\tthe fish\n")
     done = regard("evaluate", models / "classifier", "--data", data, "--quiet")
@@ -106,17 +106,17 @@ def test_a_classifier_is_evaluated(models: Path, tmp_path: Path) -> None:
     assert "accuracy" in done.out
     assert "macro-F1" in done.out
     assert "right ↓  given →" in done.out
-    found = json.loads(regard("evaluate", models / "classifier", "--data", data, "--json", "--quiet").out)
-    assert found["sentences"] == 3
-    assert np.trace(found["confusion"]["counts"]) / 3 == pytest.approx(found["scores"]["accuracy"])
+    result = json.loads(regard("evaluate", models / "classifier", "--data", data, "--json", "--quiet").out)
+    assert result["sentences"] == 3
+    assert np.trace(result["confusion"]["counts"]) / 3 == pytest.approx(result["scores"]["accuracy"])
 
 
-def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) -> None:
+def test_tagger_is_evaluated_with_spans(models: Path, tmp_path: Path) -> None:
     data = tmp_path / "test.conll"
     data.write_text("the NN B-X\ncat NN I-X\n\nsees VB O\n")
-    found = json.loads(regard("evaluate", models / "tagger", "--data", data, "--json", "--quiet").out)
-    assert set(found["scores"]) == {"loss", "accuracy", "macro_f1", "span_f1"}
-    assert sum(map(sum, found["confusion"]["counts"])) == 3
+    result = json.loads(regard("evaluate", models / "tagger", "--data", data, "--json", "--quiet").out)
+    assert set(result["scores"]) == {"loss", "accuracy", "macro_f1", "span_f1"}
+    assert sum(map(sum, result["confusion"]["counts"])) == 3
     done = regard("evaluate", models / "tagger", "--data", data, "--tag-column", "2", "--quiet")
     assert done.code == 3
     assert done.err == (
@@ -126,7 +126,7 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (
             ["classify", "gpt"],
@@ -183,9 +183,9 @@ def test_a_tagger_is_evaluated_by_its_spans_too(models: Path, tmp_path: Path) ->
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], code: int, sentence: str, models: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_input_is_an_error(
+    arguments: list[str], code: int, message: str, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(models)
     done = regard(*arguments)
-    assert (done.code, done.err) == (code, f"regard: {sentence}\n")
+    assert (done.code, done.err) == (code, f"regard: {message}\n")
