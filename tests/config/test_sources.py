@@ -150,7 +150,7 @@ def test_unknown_setting_with_the_name_of_a_variant() -> None:
 
 def test_syntax_positions_need_a_translator() -> None:
     message = (
-        "model.positions.kind = 'syntax' needs a parsed source message, which only a translator has: "
+        "model.positions.kind = 'syntax' needs a parsed source sentence, which only a translator has: "
         "use model.kind = 'encoder-decoder', or other positions."
     )
     assert error_message("gpt-char", "model.positions=syntax") == f"--set model.positions=syntax: {message}"
@@ -276,7 +276,8 @@ def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     assert error_message(broken).startswith(f"{broken}: is not valid TOML: ")
     assert "line 1" in error_message(broken)
     broken.write_text("a=" + "[" * 5000 + "]" * 5000)
-    assert (
+    problem = "a number is too long or tables are too deep"
+    assert error_message(broken) == f"{broken}: is not a valid config file: {problem}."
         error_message(broken) == f"{broken}: is not a valid config file: a number is too long or tables are too deep."
     )
     broken.write_bytes(b"# caf\xe9\n")

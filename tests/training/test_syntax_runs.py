@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from commands import CommandResult
 from commands import regard as command
 from regard.errors import ConfigError, DataError
 from small_runs import SETTINGS, WORDS
