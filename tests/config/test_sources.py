@@ -278,7 +278,5 @@ def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     broken.write_text("a=" + "[" * 5000 + "]" * 5000)
     problem = "a number is too long or tables are too deep"
     assert error_message(broken) == f"{broken}: is not a valid config file: {problem}."
-        error_message(broken) == f"{broken}: is not a valid config file: a number is too long or tables are too deep."
-    )
     broken.write_bytes(b"# caf\xe9\n")
     assert error_message(broken) == f"{broken}: is not UTF-8 text (byte 5); save it as UTF-8."
