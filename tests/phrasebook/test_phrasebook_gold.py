@@ -2,24 +2,51 @@
 
 import pytest
 
-from regard.phrasebook.adjectives import CHARACTER, FIRST, MOOD, SAME, describing
-from regard.phrasebook.chapters.asking import HOW_OLD, WHAT, WHEN, WHERE, WHY, so_many
-from regard.phrasebook.chapters.being import VERY, more
-from regard.phrasebook.chapters.commands import command
-from regard.phrasebook.chapters.doing import ANYONE, ANYTHING, EVERYONE, NOBODY, WHO
-from regard.phrasebook.chapters.linking import BECAUSE, THAT, with_relative
-from regard.phrasebook.chapters.ordering import HOW_MUCH, euros
-from regard.phrasebook.chapters.places import there_is_a
-from regard.phrasebook.chapters.stories import AND, IF
-from regard.phrasebook.chapters.tastes import infinitive
-from regard.phrasebook.chapters.times import it_is
-from regard.phrasebook.clause import A_LOT, ALREADY, EVER, NEVER, VERY_MUCH, YET, Clause, Noun
-from regard.phrasebook.draws import NAMES
-from regard.phrasebook.noun_phrase import Determiner, NounPhrase, agreeing, and_i, both, noun_phrase, prepositional
-from regard.phrasebook.nouns import FEMININE, NOUNS
-from regard.phrasebook.numbers import years
-from regard.phrasebook.pronouns import HE, IT, SHE, THEY, WE, YOU, YOU_TWO, I, Pronoun, pointing_to, with_pronoun
-from regard.phrasebook.sentence import ASKED, COMMA, PLEASE, join, say
+from regard.phrasebook.actions import ANYONE, ANYTHING, EVERYONE, NOBODY, WHO
+from regard.phrasebook.clauses import (
+    A_LOT,
+    ALREADY,
+    COMMA,
+    EVER,
+    NEVER,
+    PLEASE,
+    QUESTION_MARK,
+    VERY_MUCH,
+    YET,
+    Clause,
+    Nominal,
+    join,
+    render,
+)
+from regard.phrasebook.complex_sentences import AND, BECAUSE, IF, THAT, with_relative
+from regard.phrasebook.noun_phrases import (
+    HE,
+    IT,
+    SHE,
+    THEY,
+    WE,
+    YOU,
+    YOU_TWO,
+    Determiner,
+    I,
+    NounPhrase,
+    Pronoun,
+    agreeing_adjective,
+    joined_by_and,
+    joined_with_i,
+    noun_phrase,
+    prepositional,
+    referring_pronoun,
+    with_pronoun,
+)
+from regard.phrasebook.nouns import CHARACTER, FEMININE, FIRST, MOOD, NOUNS, SAME, attributive_adjectives
+from regard.phrasebook.people import VERY, more
+from regard.phrasebook.phrases import Phrase, phrase, spell, years
+from regard.phrasebook.places import there_is_sentence, time_sentence
+from regard.phrasebook.preferences import HOW_MUCH, euros, infinitive
+from regard.phrasebook.questions import HOW_OLD, WHAT, WHEN, WHERE, WHY, command, how_many_of
+from regard.phrasebook.sampling import NAMES
+from regard.phrasebook.times_and_places import CITIES, EXPERTS, FUTURE, HABIT, PAST, at_the_hour, places
 from regard.phrasebook.verbs import (
     ACTIONS,
     ACTIVITIES,
@@ -43,8 +70,6 @@ from regard.phrasebook.verbs import (
     WEATHER,
     WOULD_LIKE,
 )
-from regard.phrasebook.when_and_where import CITIES, EXPERTS, FUTURE, HABIT, PAST, at_the_hour, places
-from regard.phrasebook.words import Phrase, phrase, spell
 
 V = TO_PEOPLE | FEELINGS | GIVING | ACTIVITIES | MOVING | STAYING | OF_THINGS | ONESELF | WEATHER | STATES | ACTIONS
 MARCO, MARIA, ANNA = NAMES[0], NAMES[6], NAMES[7]
@@ -56,7 +81,9 @@ def n(
     name: str, whose: Determiner | Pronoun | NounPhrase | int = "the", plural: bool = False, adjective: str = ""
 ) -> NounPhrase:
     noun = NOUNS[name]
-    return noun_phrase(noun, whose, plural, next((how for how in describing(noun) if how.english == adjective), None))
+    return noun_phrase(
+        noun, whose, plural, next((how for how in attributive_adjectives(noun) if how.english == adjective), None)
+    )
 
 
 def some(name: str) -> NounPhrase:
@@ -67,10 +94,10 @@ def many(name: str, whose: Determiner | Pronoun | NounPhrase = "the") -> NounPhr
     return n(name, whose, plural=True)
 
 
-def is_(who: Noun, how: str, name: str = "", degree: Phrase | None = None) -> Clause:
+def is_(who: Nominal, how: str, name: str = "", degree: Phrase | None = None) -> Clause:
     """Someone is so, or something, which the noun `name` can be."""
-    adjectives = describing(NOUNS[name]) if name else (*CHARACTER, *MOOD.values())
-    return Clause(who, BE, after=(agreeing(next(a for a in adjectives if a.english == how), who, degree),))
+    adjectives = attributive_adjectives(NOUNS[name]) if name else (*CHARACTER, *MOOD.values())
+    return Clause(who, BE, after=(agreeing_adjective(next(a for a in adjectives if a.english == how), who, degree),))
 
 
 def at(name: str) -> Phrase:
@@ -85,29 +112,32 @@ def by(english: str, italian: str, name: str) -> Phrase:
     return prepositional(english, italian, n(name))
 
 
-def past(who: Noun, verb: str, what: Noun | None = None, *after: Phrase, whom: Noun | None = None) -> Clause:
+def past(who: Nominal, verb: str, what: Nominal | None = None, *after: Phrase, whom: Nominal | None = None) -> Clause:
     return Clause(who, V[verb], what, whom, tense="past", after=after)
 
 
-def will(who: Noun, verb: str, what: Noun | None = None, *after: Phrase, whom: Noun | None = None) -> Clause:
+def will(who: Nominal, verb: str, what: Nominal | None = None, *after: Phrase, whom: Nominal | None = None) -> Clause:
     return Clause(who, V[verb], what, whom, tense="future", after=after)
 
 
-def now(who: Noun, verb: str, what: Noun | None = None, *after: Phrase, asking: Phrase | None = None) -> Clause:
+def now(who: Nominal, verb: str, what: Nominal | None = None, *after: Phrase, asking: Phrase | None = None) -> Clause:
     return Clause(who, V[verb], what, tense="progressive", after=after, asking=asking, question=asking is not None)
 
 
-def modal(who: Noun, name: str, verb: str, what: Noun | None = None, *after: Phrase, negated: bool = False) -> Clause:
+def modal(
+    who: Nominal, name: str, verb: str, what: Nominal | None = None, *after: Phrase, negated: bool = False
+) -> Clause:
     return Clause(who, V[verb], what, modal=MODALS[name], after=after, negated=negated)
 
 
-def asked(clause: Clause) -> Clause:
+def question(clause: Clause) -> Clause:
     return Clause(**{**vars(clause), "question": True})
 
 
 THE_KEYS, THE_APPLES = many("key"), many("apple")
 TALL = next(how for how in CHARACTER if how.english == "tall")
-FAST = next(how for how in describing(NOUNS["train"]) if how.english == "fast")
+STUDENT = FEMININE["student"]
+FAST = next(how for how in attributive_adjectives(NOUNS["train"]) if how.english == "fast")
 
 # fmt: off
 GOLD: list[tuple[Clause | Phrase, str, str]] = [
@@ -121,12 +151,12 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (Clause(MARIA, FEELINGS["know"], HE, negated=True), "Maria does not know him", "Maria non lo conosce"),
     (now(I, "wait for", YOU), "I am waiting for you", "Ti sto aspettando"),
     (past(SHE, "call", I, THIS_MORNING), "She called me this morning", "Mi ha chiamato stamattina"),
-    (asked(past(YOU, "see", WE)), "Did you see us", "Ci hai visto"),
+    (question(past(YOU, "see", WE)), "Did you see us", "Ci hai visto"),
     (past(I, "give", n("book"), whom=SHE), "I gave her the book", "Le ho dato il libro"),
     (will(I, "send", n("letter", "a"), whom=HE), "I will send him a letter", "Gli manderò una lettera"),
     (past(HE, "show", many("photo"), whom=THEY), "He showed them the photos", "Gli ha mostrato le foto"),
     (past(I, "give", IT, whom=SHE), "I gave it to her", "Gliel'ho dato"),
-    (asked(will(YOU, "give", THEY, whom=I)), "Will you give them to me", "Me li darai"),
+    (question(will(YOU, "give", THEY, whom=I)), "Will you give them to me", "Me li darai"),
     (past(SHE, "lend", IT, whom=WE), "She lent it to us", "Ce l'ha prestato"),
     (past(I, "give", n("book"), whom=n("brother", I)), "I gave the book to my brother",
      "Ho dato il libro a mio fratello"),
@@ -170,7 +200,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
      "Hanno un bel giardino"),
     (past(I, "see", n("mirror", 2, adjective="beautiful")), "I saw two beautiful mirrors",
      "Ho visto due begli specchi"),
-    (Clause(SHE, BE, after=(noun_phrase(FEMININE["student"], "a", adjective=describing(FEMININE["student"])[0]),)),
+    (Clause(SHE, BE, after=(noun_phrase(STUDENT, "a", adjective=attributive_adjectives(STUDENT)[0]),)),
      "She is a good student", "È una brava studentessa"),
     (past(I, "read", n("book", "a", adjective="good")), "I read a good book", "Ho letto un buon libro"),
     # whose
@@ -199,19 +229,19 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (now(I, "go", None, EXPERTS[0]), "I am going to the doctor", "Sto andando dal medico"),
     (past(THEY, "come back", None, prepositional("from", "da", n("Spain", "generic"))), "They came back from Spain",
      "Sono tornati dalla Spagna"),
-    (there_is_a(n("letter", "a"), by("on", "su", "desk"), False).phrase, "There is a letter on the desk",
+    (there_is_sentence(n("letter", "a"), by("on", "su", "desk"), False).phrase, "There is a letter on the desk",
      "C'è una lettera sulla scrivania"),
-    (there_is_a(n("glass", 2), by("on", "su", "shelf"), False).phrase, "There are two glasses on the shelf",
+    (there_is_sentence(n("glass", 2), by("on", "su", "shelf"), False).phrase, "There are two glasses on the shelf",
      "Ci sono due bicchieri sullo scaffale"),
     (Clause(n("gloves"), BE, after=(by("in", "in", "wardrobe"),)), "The gloves are in the wardrobe",
      "I guanti sono nell'armadio"),
     # essere and its participles
     (past(MARIA, "go", None, to("market")), "Maria went to the market", "Maria è andata al mercato"),
-    (past(both(MARIA, ANNA), "leave", None, YESTERDAY), "Maria and Anna left yesterday",
+    (past(joined_by_and(MARIA, ANNA), "leave", None, YESTERDAY), "Maria and Anna left yesterday",
      "Maria e Anna sono partite ieri"),
-    (past(both(MARCO, ANNA), "leave", None, YESTERDAY), "Marco and Anna left yesterday",
+    (past(joined_by_and(MARCO, ANNA), "leave", None, YESTERDAY), "Marco and Anna left yesterday",
      "Marco e Anna sono partiti ieri"),
-    (Clause(and_i(MARCO), BE_HAVING, after=(phrase("hungry", "fame"),)), "Marco and I are hungry",
+    (Clause(joined_with_i(MARCO), BE_HAVING, after=(phrase("hungry", "fame"),)), "Marco and I are hungry",
      "Io e Marco abbiamo fame"),
     (past(SHE, "be born", None, FLORENCE.at), "She was born in Florence", "È nata a Firenze"),
     (past(many("girl"), "arrive", None, at("station")), "The girls arrived at the station",
@@ -228,7 +258,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (Clause(SHE, LIKE, many("apple", "generic")), "She likes apples", "Le piacciono le mele"),
     (Clause(MARIA, LIKE, n("coffee", "generic"), negated=True), "Maria does not like coffee",
      "A Maria non piace il caffè"),
-    (asked(Clause(YOU, LIKE, n("sea"))), "Do you like the sea", "Ti piace il mare"),
+    (question(Clause(YOU, LIKE, n("sea"))), "Do you like the sea", "Ti piace il mare"),
     (Clause(many("child"), LIKE, n("zoo")), "The children like the zoo", "Ai bambini piace lo zoo"),
     (Clause(I, LIKE, after=(infinitive(V["swim"]),)), "I like to swim", "Mi piace nuotare"),
     (Clause(WE, LIKE, n("film"), tense="past", degree=VERY_MUCH), "We liked the film very much",
@@ -241,7 +271,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (modal(WE, "can", "help", THEY, negated=True), "We cannot help them", "Non li possiamo aiutare"),
     (Clause(YOU, ACTIVITIES["study"], modal=MODALS["must"]), "You must study", "Devi studiare"),
     (modal(SHE, "have to", "wash", n("car")), "She has to wash the car", "Deve lavare la macchina"),
-    (asked(modal(YOU, "want to", "eat", None, with_pronoun("with", "con", WE))), "Do you want to eat with us",
+    (question(modal(YOU, "want to", "eat", None, with_pronoun("with", "con", WE))), "Do you want to eat with us",
      "Vuoi mangiare con noi"),
     (modal(HE, "know how to", "swim"), "He knows how to swim", "Sa nuotare"),
     (modal(I, "would like to", "book", n("room", "a")), "I would like to book a room", "Vorrei prenotare una stanza"),
@@ -254,7 +284,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (Clause(I, V["finish"], n("book"), tense="perfect", adverb=YET, negated=True), "I have not finished the book yet",
      "Non ho ancora finito il libro"),
     (Clause(SHE, V["drink"], n("wine", "bare"), adverb=NEVER), "She never drinks wine", "Non beve mai vino"),
-    (asked(Clause(YOU, V["see"], n("sea"), tense="perfect", adverb=EVER)), "Have you ever seen the sea",
+    (question(Clause(YOU, V["see"], n("sea"), tense="perfect", adverb=EVER)), "Have you ever seen the sea",
      "Hai mai visto il mare"),
     (Clause(I, V["see"], ANYONE, tense="past", negated=True), "I did not see anyone", "Non ho visto nessuno"),
     (Clause(WE, V["eat"], ANYTHING, tense="past", negated=True), "We did not eat anything",
@@ -274,7 +304,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (past(WHO, "break", n("glass")), "Who broke the glass", "Chi ha rotto il bicchiere"),
     (Clause(n("dress", "this"), COST, asking=HOW_MUCH, question=True), "How much does this dress cost",
      "Quanto costa questo vestito"),
-    (Clause(YOU, HAVE, asking=so_many(NOUNS["brother"]), question=True), "How many brothers do you have",
+    (Clause(YOU, HAVE, asking=how_many_of(NOUNS["brother"]), question=True), "How many brothers do you have",
      "Quanti fratelli hai"),
     (Clause(n("daughter", YOU), BE_HAVING, asking=HOW_OLD, question=True), "How old is your daughter",
      "Quanti anni ha tua figlia"),
@@ -284,8 +314,8 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (Clause(I, BE_HAVING, after=(years(30),)), "I am thirty years old", "Ho trent'anni"),
     (Clause(n("shoes"), COST, after=(euros(48),)), "The shoes cost forty-eight euros",
      "Le scarpe costano quarantotto euro"),
-    (it_is(1), "It is one", "È l'una"),
-    (it_is(5, 45), "It is a quarter to five", "Sono le cinque meno un quarto"),
+    (time_sentence(1), "It is one", "È l'una"),
+    (time_sentence(5, 45), "It is a quarter to five", "Sono le cinque meno un quarto"),
     (Clause(n("train"), V["leave"], after=(at_the_hour(9, 10),)), "The train leaves at ten past nine",
      "Il treno parte alle nove e dieci"),
     (Clause(noun_phrase(NOUNS["bus"], adjective=FIRST), V["arrive"], after=(at_the_hour(1),)),
@@ -294,24 +324,26 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (Clause(MARIA, BE, after=(more(TALL, MARIA, ANNA),)), "Maria is taller than Anna", "Maria è più alta di Anna"),
     (Clause(n("train"), BE, after=(more(FAST, n("train"), n("bus")),)),
      "The train is faster than the bus", "Il treno è più veloce dell'autobus"),
-    (join(say(past(I, "buy", THE_APPLES)), AND, say(past(I, "eat", pointing_to("f", True)))),
+    (join(render(past(I, "buy", THE_APPLES)), AND, render(past(I, "eat", referring_pronoun("f", True)))),
      "I bought the apples and I ate them", "Ho comprato le mele e le ho mangiate"),
-    (join(say(Clause(n("key"), BE, asking=WHERE, question=True)), ASKED,
-          say(Clause(I, V["see"], pointing_to("f", False), negated=True))),
+    (join(render(Clause(n("key"), BE, asking=WHERE, question=True)), QUESTION_MARK,
+          render(Clause(I, V["see"], referring_pronoun("f", False), negated=True))),
      "Where is the key? I do not see it", "Dov'è la chiave? Non la vedo"),
-    (join(IF, say(Clause(YOU, V["want"], THE_KEYS)), COMMA, say(will(I, "give", pointing_to("f", True), whom=YOU))),
+    (join(IF, render(Clause(YOU, V["want"], THE_KEYS)), COMMA,
+          render(will(I, "give", referring_pronoun("f", True), whom=YOU))),
      "If you want the keys, I will give them to you", "Se vuoi le chiavi, te le darò"),
-    (join(say(is_(n("car"), "dirty", "shirt")), AND, say(modal(I, "have to", "wash", pointing_to("f", False)))),
+    (join(render(is_(n("car"), "dirty", "shirt")), AND,
+          render(modal(I, "have to", "wash", referring_pronoun("f", False)))),
      "The car is dirty and I have to wash it", "La macchina è sporca e la devo lavare"),
-    (join(say(Clause(I, TALKING["know"])), THAT, say(is_(MARIA, "tired"))), "I know that Maria is tired",
+    (join(render(Clause(I, TALKING["know"])), THAT, render(is_(MARIA, "tired"))), "I know that Maria is tired",
      "So che Maria è stanca"),
-    (join(say(Clause(YOU, TALKING["know"], question=True)), say(Clause(n("sunglasses", I), BE, asking=WHERE))),
+    (join(render(Clause(YOU, TALKING["know"], question=True)), render(Clause(n("sunglasses", I), BE, asking=WHERE))),
      "Do you know where my sunglasses are", "Sai dove sono i miei occhiali da sole"),
     (is_(with_relative(THE_APPLES, "that", past(I, "buy")), "delicious", "bread"),
      "The apples that I bought are delicious", "Le mele che ho comprato sono deliziose"),
-    (join(say(is_(I, "tired")), BECAUSE, say(Clause(I, V["work"], tense="past", degree=A_LOT))),
+    (join(render(is_(I, "tired")), BECAUSE, render(Clause(I, V["work"], tense="past", degree=A_LOT))),
      "I am tired because I worked a lot", "Sono stanco perché ho lavorato molto"),
-    (join(say(is_(n("castle"), "beautiful", "castle", VERY)), AND, say(is_(n("castle"), "ancient", "castle"))),
+    (join(render(is_(n("castle"), "beautiful", "castle", VERY)), AND, render(is_(n("castle"), "ancient", "castle"))),
      "The castle is very beautiful and the castle is ancient", "Il castello è molto bello e il castello è antico"),
     # telling a friend what to do
     (join(command(V["open"], n("window")), PLEASE), "Open the window, please", "Apri la finestra, per favore"),
@@ -325,6 +357,6 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
 
 @pytest.mark.parametrize(("meant", "english", "italian"), GOLD, ids=[english for _, english, _ in GOLD])
 def test_says_it_as_a_person_would(meant: Clause | Phrase, english: str, italian: str) -> None:
-    said = say(meant) if isinstance(meant, Clause) else meant
+    said = render(meant) if isinstance(meant, Clause) else meant
     assert spell(said.english) == english
     assert spell(said.italian) == italian

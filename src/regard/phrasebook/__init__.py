@@ -16,6 +16,6 @@ to the verb whose ending expresses it, an article or preposition that one langua
 """
 
 from regard.phrasebook.corpus import AlignedPair, SplitName, pairs, split
-from regard.phrasebook.words import split_words
+from regard.phrasebook.phrases import split_words
 
 __all__ = ["AlignedPair", "SplitName", "pairs", "split", "split_words"]

@@ -9,27 +9,12 @@ from hashlib import sha256
 from typing import Literal, get_args
 
 from regard.errors import ConfigError
-from regard.phrasebook.chapters import (
-    activities,
-    asking,
-    being,
-    commands,
-    doing,
-    linking,
-    ordering,
-    people,
-    places,
-    stories,
-    tastes,
-    times,
-    wishes,
-)
-from regard.phrasebook.clause import VERY_MUCH, Clause
-from regard.phrasebook.dice import Dice
-from regard.phrasebook.pronouns import YOU, I
-from regard.phrasebook.sentence import Sentence, tell
+from regard.phrasebook import actions, complex_sentences, people, places, preferences, questions
+from regard.phrasebook.clauses import VERY_MUCH, Clause, Sentence, as_statement
+from regard.phrasebook.noun_phrases import YOU, I
+from regard.phrasebook.phrases import GlossedWord, align, spell, split_words
+from regard.phrasebook.sampling import PortableRandom
 from regard.phrasebook.verbs import FEELINGS
-from regard.phrasebook.words import Word, align, spell, split_words
 
 SplitName = Literal["train", "dev", "test"]
 NUM_PAIRS = 70_000
@@ -39,42 +24,88 @@ _THOUSANDTHS: dict[SplitName, range] = {"test": range(20), "dev": range(20, 40)}
 _REPEATED_WORD = re.compile(r"\b(\w+) \1\b")  # `I gave you two two books` is correct, but confusing
 
 # Functions that draw a sentence, with their weights, by topic. The order is part of the corpus.
-_GRAMMAR: dict[str, dict[Callable[[Dice], Sentence], int]] = {
+_GRAMMAR: dict[str, dict[Callable[[PortableRandom], Sentence], int]] = {
     "doing": {
-        doing.actions: 18, doing.achievements: 6, doing.habits: 7, doing.states: 5, doing.owning: 2, doing.nobody: 4,
+        actions.actions: 18,
+        actions.achievements: 6,
+        actions.habits: 7,
+        actions.states: 5,
+        actions.owning: 2,
+        actions.negative_pronouns: 4,
     },
     "people": {
-        people.meeting: 7, people.meeting_there: 3, people.have_met: 2, people.feeling: 7, people.calling_often: 4,
-        people.giving: 8, people.giving_it: 3,
+        people.meeting: 7,
+        people.meeting_there: 3,
+        people.have_met: 2,
+        people.feeling: 7,
+        people.calling_often: 4,
+        people.giving: 8,
+        people.giving_it: 3,
     },
     "being": {
-        being.moods: 4, being.character: 3, being.qualities: 5, being.comparing: 4, being.jobs: 3, being.bodies: 2,
-        being.ages: 3, being.naming: 3,
+        people.moods: 4,
+        people.character: 3,
+        people.qualities: 5,
+        people.comparing: 4,
+        people.jobs: 3,
+        people.sensations: 2,
+        people.ages: 3,
+        people.naming: 3,
     },
     "places": {
-        places.where_things_are: 5, places.there_is: 3, places.is_there_nearby: 1, places.where_people_are: 4,
-        places.going: 7, places.going_often: 3, places.arriving: 4, places.living: 4,
+        places.where_things_are: 5,
+        places.there_is: 3,
+        places.is_there_nearby: 1,
+        places.where_people_are: 4,
+        places.going: 7,
+        places.going_often: 3,
+        places.arriving: 4,
+        places.living: 4,
     },
-    "activities": {activities.activities: 7, activities.animals: 2, activities.the_day: 5},
-    "tastes": {tastes.liking: 6, tastes.liked_it: 4, tastes.liking_to: 3, tastes.missing: 3, tastes.preferring: 3},
-    "wishes": {wishes.wanting: 8, wishes.wanting_you: 6, wishes.wanting_to_go: 5, wishes.wanting_to_do: 4},
-    "ordering": {ordering.ordering: 3, ordering.shopping: 3, ordering.prices: 3},
-    "commands": {commands.commands: 3, commands.commands_to_help: 3},
+    "activities": {actions.activities: 7, actions.animals: 2, actions.daily_routine: 5},
+    "tastes": {
+        preferences.liking: 6,
+        preferences.liked_it: 4,
+        preferences.liking_to: 3,
+        preferences.missing: 3,
+        preferences.preferring: 3,
+    },
+    "wishes": {
+        preferences.wanting: 8,
+        preferences.wanting_you: 6,
+        preferences.wanting_to_go: 5,
+        preferences.wanting_to_do: 4,
+    },
+    "ordering": {preferences.ordering: 3, preferences.shopping: 3, preferences.prices: 3},
+    "commands": {questions.commands: 3, questions.commands_to_help: 3},
     "asking": {
-        asking.where_is: 2, asking.where_and_when: 3, asking.why_with_what: 4, asking.what_and_whom: 4,
-        asking.how_many: 1, asking.how: 2,
+        questions.where_is: 2,
+        questions.where_and_when: 3,
+        questions.why_with_what: 4,
+        questions.what_and_whom: 4,
+        questions.how_many: 1,
+        questions.how: 2,
     },
-    "times": {times.the_time: 1, times.timetable: 3, times.from_to: 2, times.weather: 2},
-    "stories": {stories.chains: 6, stories.not_found: 3, stories.remedies: 5, stories.offers: 3},
+    "times": {places.clock_times: 1, places.timetable: 3, places.from_to: 2, places.weather: 2},
+    "stories": {
+        complex_sentences.chains: 6,
+        complex_sentences.not_found: 3,
+        complex_sentences.remedies: 5,
+        complex_sentences.offers: 3,
+    },
     "linking": {
-        linking.reasons: 4, linking.conditions: 4, linking.said_that: 7, linking.wondering: 4, linking.things_that: 5,
-        linking.people_who: 3,
+        complex_sentences.reasons: 4,
+        complex_sentences.conditions: 4,
+        complex_sentences.said_that: 7,
+        complex_sentences.wondering: 4,
+        complex_sentences.things_that: 5,
+        complex_sentences.people_who: 3,
     },
-}  # fmt: skip
+}
 _DRAWS = tuple(
     (topic, draw) for topic, draws in _GRAMMAR.items() for draw, weight in draws.items() for _ in range(weight)
 )
-FIRST_SENTENCE = tell(Clause(I, FEELINGS["love"], YOU, degree=VERY_MUCH)), "people"
+FIRST_SENTENCE = as_statement(Clause(I, FEELINGS["love"], YOU, degree=VERY_MUCH)), "people"
 
 
 @dataclass(frozen=True)
@@ -95,7 +126,7 @@ def pairs() -> Iterator[AlignedPair]:
                 alignment=((0, 1), (1, 1), (2, 0), (3, 2), (4, 2)))
     """
     translations: dict[str, str] = {}
-    full_stops = Dice(seed=2)
+    full_stops = PortableRandom(seed=2)
     for sentence, topic in _sentences():
         english, italian = sentence.phrase.english, sentence.phrase.italian
         source, target = spell(english), spell(italian)
@@ -105,7 +136,7 @@ def pairs() -> Iterator[AlignedPair]:
             continue
         full_stop = bool(translations) and full_stops.chance(75)  # the first sentence has none
         mark = sentence.mark if sentence.mark != "." or full_stop else ""
-        end = (Word(mark, ("mark",)),) if mark else ()
+        end = (GlossedWord(mark, ("mark",)),) if mark else ()
         translations[source] = target
         yield AlignedPair(source + mark, target + mark, align(english + end, italian + end), topic)
         if len(translations) == NUM_PAIRS:
@@ -126,10 +157,10 @@ def split(name: SplitName) -> list[AlignedPair]:
 def _sentences() -> Iterator[tuple[Sentence, str]]:
     """Yield sentences with their topics, without end; they may repeat."""
     yield FIRST_SENTENCE
-    dice = Dice(seed=1)
+    rng = PortableRandom(seed=1)
     while True:
-        topic, draw = dice.pick(_DRAWS)
-        yield draw(dice), topic
+        topic, draw = rng.choice(_DRAWS)
+        yield draw(rng), topic
 
 
 @cache

@@ -42,7 +42,7 @@ class Verb:
 
 
 @cache
-def tail_meanings(verb: Verb, length: int) -> tuple[str, ...]:
+def tail_glosses(verb: Verb, length: int) -> tuple[str, ...]:
     """What the words after a verb's head stand for, in a language that has `length` of them; empty for the verb."""
     english_tail, italian_tail = verb.english.split()[1:], verb.italian.split()[1:]
     if not italian_tail or not english_tail:
@@ -65,7 +65,7 @@ def _read(text: str) -> dict[str, Verb]:
     return verbs
 
 
-def some_of(verbs: dict[str, Verb], names: str) -> tuple[Verb, ...]:
+def select_verbs(verbs: dict[str, Verb], names: str) -> tuple[Verb, ...]:
     """The verbs that are named; `look_for` is one name."""
     return tuple(verbs[name.replace("_", " ")] for name in names.split())
 

@@ -22,7 +22,7 @@ from regard.files import write_text
 from regard.labs.lab import LabContext
 from regard.labs.trials.fitting import count_parameters
 from regard.phrasebook import AlignedPair, SplitName
-from regard.phrasebook.words import Word, align, spell
+from regard.phrasebook.phrases import GlossedWord, align, spell
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
 from regard.training.setup import TrainRequest
@@ -134,7 +134,7 @@ def _toy_pair(name: str, verb: str, noun: str, adjective: str, mood: str) -> Ali
     negation = [("non", "not")] if mood == "negation" else []
     predicate = [(VERBS[verb], "verb"), article, (NOUNS[noun], "noun"), (ADJECTIVES[adjective] + ending, "adjective")]
     italian = [subject, *negation, *predicate, mark]
-    sides = [[Word(text, (role,)) for text, role in side] for side in (english, italian)]
+    sides = [[GlossedWord(text, (role,)) for text, role in side] for side in (english, italian)]
     return AlignedPair(spell(sides[0]), spell(sides[1]), align(*sides))
 
 
