@@ -33,9 +33,6 @@ from regard.data.readers.builtin import builtin_documents, builtin_pairs
 from regard.data.tokenizer import load_tokenizer, train_tokenizer
 from regard.decoding.engines.ctranslate2 import DEFAULT_PATIENCE
 from regard.decoding.options import (
-    GenerationOptions,
-    OutputConstraints,
-    SamplingOptions,
     SearchOptions,
     TranslationOptions,
 )
@@ -188,9 +185,10 @@ def regard_generator(folder: str, engine: Any, precision: Any) -> Generate:
     model = regard.load(f"{folder}/model")
 
     def generate(length: int) -> list[float]:
-        constraints = OutputConstraints(min_length=length, max_length=length)
-        options = GenerationOptions(SamplingOptions(temperature=0.0, constraints=constraints))
-        return [time.perf_counter() for _ in model.stream(PROMPT, options, engine=engine, precision=precision)]
+        chunks = model.stream(
+            PROMPT, temperature=0.0, min_length=length, max_length=length, engine=engine, precision=precision
+        )
+        return [time.perf_counter() for _ in chunks]
 
     return generate
 

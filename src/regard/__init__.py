@@ -1,8 +1,9 @@
-"""regard: train, run and open up the Transformer of "Attention Is All You Need" and the systems around it.
+"""regard: train, run and inspect the Transformer of "Attention Is All You Need" and the systems around it.
 
-    network = regard.build(regard.load_config("tiny").model)     # a fresh network from a preset
-    run = regard.train(config, "runs/en-it")                  # a trained one, in a run folder
-    model = regard.load("runs/en-it/best")                   # a trained one from its folder
+    run = regard.train("config.toml", data="pairs.tsv", out="runs/en-it")
+    model = regard.load("runs/en-it")
+    model.translate("I love you.", beam=8)
+    model.look("I love you.").alignment()
 
 Names are imported when they are first used, so that `import regard` is instant.
 """
@@ -15,16 +16,60 @@ from regard.version import __version__
 if TYPE_CHECKING:
     from regard.api import Model, load
     from regard.config import Config, load_config
-    from regard.errors import RegardError
+    from regard.decoding.results import (
+        Alternative,
+        Candidate,
+        Classification,
+        Embeddings,
+        FillCandidate,
+        FilledText,
+        Generation,
+        ScoredToken,
+        TaggedWord,
+        TextScore,
+        TranslatedSentence,
+        Translation,
+    )
+    from regard.errors import (
+        ArgumentError,
+        ConfigError,
+        DataError,
+        InputError,
+        InterruptedRun,
+        ModelError,
+        RegardError,
+        RunError,
+    )
+    from regard.interpret.trace import Trace
     from regard.models import Network, build, save
     from regard.nn import open_taps
     from regard.training.runner import train
 
 __all__ = [
+    "Alternative",
+    "ArgumentError",
+    "Candidate",
+    "Classification",
     "Config",
+    "ConfigError",
+    "DataError",
+    "Embeddings",
+    "FillCandidate",
+    "FilledText",
+    "Generation",
+    "InputError",
+    "InterruptedRun",
     "Model",
+    "ModelError",
     "Network",
     "RegardError",
+    "RunError",
+    "ScoredToken",
+    "TaggedWord",
+    "TextScore",
+    "Trace",
+    "TranslatedSentence",
+    "Translation",
     "__version__",
     "build",
     "load",
@@ -34,17 +79,44 @@ __all__ = [
     "train",
 ]
 
+_RESULTS = (
+    "Alternative",
+    "Candidate",
+    "Classification",
+    "Embeddings",
+    "FillCandidate",
+    "FilledText",
+    "Generation",
+    "ScoredToken",
+    "TaggedWord",
+    "TextScore",
+    "TranslatedSentence",
+    "Translation",
+)
+_ERRORS = (
+    "ArgumentError",
+    "ConfigError",
+    "DataError",
+    "InputError",
+    "InterruptedRun",
+    "ModelError",
+    "RegardError",
+    "RunError",
+)
+
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        **dict.fromkeys(_RESULTS, "regard.decoding.results"),
+        **dict.fromkeys(_ERRORS, "regard.errors"),
         "Config": "regard.config",
         "Model": "regard.api",
         "Network": "regard.models",
-        "RegardError": "regard.errors",
+        "Trace": "regard.interpret.trace",
         "build": "regard.models",
         "load": "regard.api",
-        "open_taps": "regard.nn",
         "load_config": "regard.config",
+        "open_taps": "regard.nn",
         "save": "regard.models",
         "train": "regard.training.runner",
     },

@@ -14,7 +14,6 @@ from regard.api import Model
 from regard.config import ConfigSource, load_sources, preset_names, validate_sources
 from regard.config.errors import did_you_mean
 from regard.decoding.engines.engine import EngineName
-from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.errors import ConfigError
 from regard.models.folder_files import CONFIG_FILE, resolve_model_folder
 from regard.plotting import COLORS, DASHES, label_line_ends, minimal_axes, new_figure, plot_style, save_figure
@@ -184,21 +183,17 @@ def _speed_test(model: Model, sentences: Sequence[str], engine: EngineName) -> S
     if config.translates and sentences and not config.needs_parses:  # the sentences have no parses
 
         def translate() -> int:
-            outputs = [
-                translation.text for translation in model.translations(sentences, TranslationOptions(), engine=engine)
-            ]
+            outputs = model.translate(sentences, engine=engine)
             return sum(len(ids) + 1 for ids in model.target_tokenizer.encode_batch(outputs))  # with the end token
 
         return translate
     if config.generates:
         length = min(GENERATED_TOKENS, (config.max_length or GENERATED_TOKENS + 1) - 1)
-        options = GenerationOptions(
-            SamplingOptions(seed=1, constraints=OutputConstraints(max_length=length, min_length=length)),
-            samples=GENERATED_TEXTS,
-        )
 
         def generate() -> int:
-            model.generate("", options, engine=engine)
+            model.generate_detailed(
+                "", samples=GENERATED_TEXTS, max_length=length, min_length=length, seed=1, engine=engine
+            )
             return length * GENERATED_TEXTS
 
         return generate

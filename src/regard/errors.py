@@ -1,60 +1,73 @@
-"""What a user reads when something is wrong: one sentence saying what, where, and what to do.
+"""Exceptions. Every error that a user can cause is a `RegardError` with one message: where, what, and what to do.
 
-Every error that a user can cause is a `RegardError`; the command prints its sentence and ends with its exit code.
+    RegardError
+    ├── ConfigError             a setting, option or argument is wrong
+    ├── DataError               a data file is missing, unreadable or malformed
+    ├── ModelError              a model folder is missing, unreadable or damaged
+    │   └── UnwritableModelError    a model folder cannot be written
+    ├── InputError              an input that the network cannot process (also a ValueError)
+    ├── ArgumentError           a Python argument has the wrong type (also a TypeError)
+    ├── RunError                a training run cannot start or continue
+    │   └── RunFolderError          a run folder cannot be written or read
+    ├── ServerError             the server cannot start
+    └── InterruptedRun          a run was stopped by the user or the system, after saving
+
+The command line prints the message and exits with the `exit_code` of the class: 1 failed, 2 usage or config, 3 missing
+or unreadable data or model, 130 interrupted.
 """
 
 
 class RegardError(Exception):
-    """Something failed in a way that a sentence explains better than a traceback."""
+    """Base class of all errors that a message explains better than a traceback."""
 
     exit_code = 1
 
 
 class ConfigError(RegardError):
-    """A setting or an argument is wrong."""
+    """A setting, option or argument is wrong, or does not apply to the model."""
 
     exit_code = 2
 
 
 class ModelError(RegardError):
-    """A model folder is missing, unreadable or not what it should be."""
+    """A model folder is missing, unreadable, incomplete or damaged."""
 
     exit_code = 3
 
 
 class UnwritableModelError(ModelError):
-    """A folder cannot be written: a full disk, or one that is not the user's."""
+    """A model folder cannot be written, because the disk is full or permissions are missing."""
 
 
 class DataError(RegardError):
-    """A data file is missing, unreadable or not what it should be."""
+    """A data file is missing, unreadable or malformed."""
 
     exit_code = 3
 
 
 class InputError(RegardError, ValueError):
-    """A network was given input that it cannot take, such as a sentence past its last learned position."""
+    """An input that the network cannot process, such as a text longer than its learned positions."""
 
 
 class ArgumentError(RegardError, TypeError):
-    """A Python argument is of the wrong kind, such as a number where a text belongs."""
+    """A Python argument has the wrong type, such as a number instead of a text."""
 
 
 class RunError(RegardError):
-    """A run cannot begin or go on, such as one whose loss has diverged."""
+    """A training run cannot start or continue, for example because its loss diverged."""
 
 
 class RunFolderError(RunError):
-    """A run's folder cannot be written, or what is in it is missing, unreadable or damaged."""
+    """A run folder cannot be written, or its files are missing, unreadable or damaged."""
 
     exit_code = 3
 
 
 class ServerError(RegardError):
-    """A server cannot begin, such as one whose port is taken."""
+    """The server cannot start, for example because its port is in use."""
 
 
-class InterruptedRun(RegardError):  # noqa: N818  # nothing went wrong: the user asked for it
-    """The user, or the system, asked a run to stop; everything was saved first."""
+class InterruptedRun(RegardError):  # noqa: N818  # not an error: the user requested it
+    """A training run was stopped by the user or the system; everything was saved first."""
 
     exit_code = 130

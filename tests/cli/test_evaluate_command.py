@@ -17,7 +17,6 @@ from commands import regard
 from random_models import SMALL, saved
 from regard.config import DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, LearnedPositionsConfig
 from regard.data.examples import Pair
-from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.errors import DataError
 
 SOURCES = ["w4 w5 w6", "w7 w8", "w9 w10 w11 w12 w13 w14 w15"]
@@ -36,8 +35,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def outputs(models: Path) -> list[str]:
-    wish = TranslationOptions(SearchOptions(beam=2, length_penalty=1.0), split_sentences=False)
-    return list(package.load(models / "translator").translate(SOURCES, wish, engine="torch"))
+    model = package.load(models / "translator")
+    return model.translate(SOURCES, beam=2, length_penalty=1.0, split_sentences=False, engine="torch")
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +60,8 @@ def test_scores_equal_sacrebleu_and_the_models_loss(models: Path, pairs: Path, o
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
         assert result["scores"][name] == metric.corpus_score(outputs, [references]).score
         assert result["signatures"][name] == str(metric.get_signature())
-    scores = package.load(models / "translator").score(SOURCES, references)
-    loss = -sum(map(sum, scores)) / sum(map(len, scores))
+    scores = package.load(models / "translator").score_detailed(SOURCES, references)
+    loss = -sum(score.total for score in scores) / sum(len(score.tokens) for score in scores)
     assert result["scores"]["loss"] == pytest.approx(loss)
     assert result["scores"]["perplexity"] == pytest.approx(math.exp(loss))
     assert result["scores"]["exact"] == pytest.approx(1 / 3)
@@ -164,13 +163,13 @@ def test_translator_on_the_builtin_phrasebook(models: Path) -> None:
 def test_language_model_reports_bits_per_byte(models: Path, tmp_path: Path) -> None:
     text = "w4 w5 w6\nw7\n"
     (tmp_path / "text.txt").write_text(text)
-    (scores,) = package.load(models / "gpt").score([text])
+    score = package.load(models / "gpt").score(text)
     done = regard("evaluate", models / "gpt", "--data", tmp_path / "text.txt", "--json")
     result = json.loads(done.out)
     assert (result["tokens"], result["bytes"], result["context_length"]) == (5, len(text), 256)
-    assert result["scores"]["loss"] == pytest.approx(-sum(scores) / 5)
-    assert result["scores"]["perplexity"] == pytest.approx(math.exp(-sum(scores) / 5))
-    assert result["scores"]["bits_per_byte"] == pytest.approx(-sum(scores) / math.log(2) / len(text))
+    assert result["scores"]["loss"] == pytest.approx(-score / 5)
+    assert result["scores"]["perplexity"] == pytest.approx(math.exp(-score / 5))
+    assert result["scores"]["bits_per_byte"] == pytest.approx(-score / math.log(2) / len(text))
     lines = [
         " ".join(line.split())
         for line in regard("evaluate", models / "gpt", "--data", "-", stdin=text.encode()).out.splitlines()

@@ -32,7 +32,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def totals(models: Path) -> list[float]:
     sources, targets = zip(*PAIRS, strict=True)
-    return [sum(scores) for scores in package.load(models / "translator").score(sources, targets)]
+    return package.load(models / "translator").score(sources, targets)
 
 
 def test_one_log_probability_per_pair(
@@ -58,7 +58,7 @@ def test_pairs_from_stdin(models: Path, totals: list[float], options: list[str])
 
 def test_language_model_scores_every_line_even_empty_ones(models: Path) -> None:
     texts = ["w4 w5", "", "w6"]
-    expected = [sum(scores) for scores in package.load(models / "gpt").score(texts)]
+    expected = package.load(models / "gpt").score(texts)
     done = regard("score", models / "gpt", stdin="\n".join(texts).encode())
     assert done.out == "".join(f"{total:.4f}\n" for total in expected)
 

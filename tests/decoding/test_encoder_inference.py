@@ -102,7 +102,7 @@ def test_a_model_answers_as_it_is_asked(tmp_path: Path) -> None:
     assert classifier.classify("the cat") in LABELS
     assert classifier.classify(("the cat", "a dog")) in LABELS
     several = classifier.classify(["the cat", ("a", "dog")])
-    assert several == [one.label for one in classifier.classifications(["the cat", ("a", "dog")])]
+    assert several == [one.label for one in classifier.classify_detailed(["the cat", ("a", "dog")])]
     assert classifier.embed("the cat").shape == (16,)
     assert classifier.embed(["the cat", "a"]).shape == (2, 16)
     assert classifier.embed([]).shape == (0, 16)

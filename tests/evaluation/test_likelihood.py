@@ -83,10 +83,12 @@ def test_score_texts_gives_the_log_probability_of_each_token_even_of_an_empty_te
 
 
 def test_scores_equal_those_of_the_model(translator: regard.Model, language_model: regard.Model) -> None:
-    expected = translator.score([pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
-    assert [score.log_probabilities for score in score_pairs(translator, PAIRS)] == expected
+    sources, targets = [pair.source for pair in PAIRS], [pair.target for pair in PAIRS]
+    assert score_pairs(translator, PAIRS) == translator.score_detailed(sources, targets)
+    assert [score.total for score in score_pairs(translator, PAIRS)] == translator.score(sources, targets)
     texts = ["w4 w5 w6", "w7"]
-    assert [score.log_probabilities for score in score_texts(language_model, texts)] == language_model.score(texts)
+    assert score_texts(language_model, texts) == language_model.score_detailed(texts)
+    assert [score.total for score in score_texts(language_model, texts)] == language_model.score(texts)
 
 
 def test_loss_is_the_mean_over_tokens_not_over_sentences(translator: regard.Model) -> None:
@@ -101,7 +103,7 @@ def test_bits_per_byte_counts_utf8_bytes(language_model: regard.Model) -> None:
     documents = ["w4 w5 w6", "w7 è"]  # an unknown token of two bytes
     likelihood = evaluate_language_model(language_model, [["w4 ", "w5 w6"], [], ["w7 è"]], "test", 16, no_progress)
     assert (likelihood.tokens, likelihood.bytes) == (4 + 3, 8 + 5)
-    total = sum(sum(scores) for scores in language_model.score(documents))
+    total = sum(language_model.score(documents))
     assert likelihood.bits_per_byte == pytest.approx(-total / math.log(2) / 13)
 
 

@@ -115,7 +115,7 @@ def test_labels_equal_those_of_classify(tmp_path: Path, model: ModelConfig) -> N
     saved(tmp_path / "m", model)
     loaded = regard.load(tmp_path / "m")
     head = loaded.look("w5 w9 w12").head_predictions
-    (expected,) = loaded.classifications(["w5 w9 w12"])
+    (expected,) = loaded.classify_detailed(["w5 w9 w12"])
     assert head is not None
     (prediction,) = head.predictions
     assert prediction.best.token == expected.label
@@ -138,7 +138,7 @@ def test_predictions_for_a_mask_equal_those_of_fill(tmp_path: Path) -> None:
     assert trace.source.ids == [2, 5, 4, 12, 3]
     assert trace.head_predictions is not None
     text = [c for c in trace.head_predictions.predictions[2].candidates if c.id > 4]  # fill suppresses special tokens
-    filled = [guess.token for guess in loaded.fill("w5 [MASK] w12").masks[0]]
+    filled = [candidate.token for candidate in loaded.fill_detailed("w5 [MASK] w12")[0].masks[0]]
     assert [candidate.token for candidate in text][:3] == filled[:3]
 
 

@@ -29,8 +29,8 @@ def test_forced_target_has_the_log_probabilities_of_score(tmp_path: Path) -> Non
     saved(tmp_path / "m", EncoderDecoderConfig(**SMALL))
     loaded = regard.load(tmp_path / "m")
     trace = loaded.look("w5 w9 w12", target="w4 w4 w20")
-    scores = loaded.score(["w5 w9 w12"], ["w4 w4 w20"])[0]
-    assert [step.log_probability for step in trace.steps] == pytest.approx(scores, abs=1e-4)
+    (score,) = loaded.score_detailed("w5 w9 w12", "w4 w4 w20")
+    assert [step.log_probability for step in trace.steps] == pytest.approx(score.log_probabilities, abs=1e-4)
     assert all(step.forced for step in trace.steps)
     assert trace.tree is None
     assert trace.output == "w4 w4 w20"
@@ -40,7 +40,8 @@ def test_forced_text_has_the_log_probabilities_of_score(tmp_path: Path) -> None:
     saved(tmp_path / "m", DecoderOnlyConfig(**SMALL))
     loaded = regard.load(tmp_path / "m")
     trace = loaded.look("", target="w4 w4 w20")
-    assert [step.log_probability for step in trace.steps] == pytest.approx(loaded.score(["w4 w4 w20"])[0], abs=1e-4)
+    (score,) = loaded.score_detailed("w4 w4 w20")
+    assert [step.log_probability for step in trace.steps] == pytest.approx(score.log_probabilities, abs=1e-4)
 
 
 def test_ensemble_has_no_trace(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_ensemble_has_no_trace(tmp_path: Path) -> None:
         saved(tmp_path / name, EncoderDecoderConfig(**SMALL))
     with pytest.raises(ConfigError) as error:
         regard.load(tmp_path / "a", tmp_path / "b").look("w5")
-    assert str(error.value) == ("a trace is of one network, and several vote here; load one of them to look at it.")
+    assert str(error.value) == "a trace is of one network, not of an ensemble; load one of the models."
 
 
 @pytest.mark.parametrize("name", DECODERS)

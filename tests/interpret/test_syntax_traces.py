@@ -36,8 +36,8 @@ def test_forced_target_with_parse_has_the_log_probabilities_of_score(model: rega
     path = tmp_path / "parses.conllu"
     path.write_text(TREE, "utf-8")
     trace = model.look(TEXT, target="w4 w20", parses=path)
-    (scores,) = model.score([TEXT], ["w4 w20"], parses=path)
-    assert [step.log_probability for step in trace.steps] == pytest.approx(scores, abs=1e-4)
+    (score,) = model.score_detailed(TEXT, "w4 w20", parses=path)
+    assert [step.log_probability for step in trace.steps] == pytest.approx(score.log_probabilities, abs=1e-4)
 
 
 def test_features_cover_the_words_and_the_end_token(model: regard.Model) -> None:

@@ -63,7 +63,7 @@ def test_labels_appear_while_one_types(page: Page, loaded_encoders: dict[str, Lo
     visit(page, "use", "mood", "")
     expect(page.locator("#target")).to_have_text("It knows 3 labels: bad, good, so-so.")
     page.locator("#source").press_sequentially(TEXT)
-    (theirs,) = loaded_encoders["mood"].model.classifications([TEXT])
+    (theirs,) = loaded_encoders["mood"].model.classify_detailed([TEXT])
     expect(page.locator(".verdict-label")).to_have_text(theirs.label)
     shown = page.locator("[data-label]").evaluate_all(
         "all => all.map(one => [one.dataset.label, Number(one.dataset.probability)])"
@@ -72,7 +72,7 @@ def test_labels_appear_while_one_types(page: Page, loaded_encoders: dict[str, Lo
     assert dict(shown) == pytest.approx(theirs.probabilities, abs=1e-5)
     page.locator("summary", has_text="A pair of texts").click()
     page.locator("#second").fill("w9")
-    (pair,) = loaded_encoders["mood"].model.classifications([(TEXT, "w9")])
+    (pair,) = loaded_encoders["mood"].model.classify_detailed([(TEXT, "w9")])
     expect(page.locator(f'[data-label="{pair.label}"]')).to_have_attribute(
         "data-probability", str(round(pair.probability, 6))
     )
@@ -89,7 +89,7 @@ def test_words_stand_with_their_tags(page: Page, loaded_encoders: dict[str, Load
 
 def test_a_hole_gives_its_candidates_and_takes_one(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "holes")
-    theirs = loaded_encoders["holes"].model.fill(TEXTS["holes"], best=10)
+    (theirs,) = loaded_encoders["holes"].model.fill_detailed(TEXTS["holes"], top_k=10)
     expect(page.locator(".filled")).to_have_text([hole[0].text for hole in theirs.masks])
     page.locator(".filled").nth(1).click()
     expect(page.locator(".detail code")).to_have_text([guess.text for guess in theirs.masks[1]])
@@ -105,7 +105,7 @@ def test_two_texts_are_as_near_as_their_vectors(
     page: Page, loaded_encoders: dict[str, LoadedModel], model: str
 ) -> None:
     visit(page, "use", model)
-    one, other = loaded_encoders[model].model.embed(["w16 w22", "w17"], normalise=True)
+    one, other = loaded_encoders[model].model.embed(["w16 w22", "w17"], normalize=True)
     shown = float(page.locator("[data-cosine]").get_attribute("data-cosine") or "nan")
     assert shown == pytest.approx(float(np.dot(one, other)), abs=1e-5)
 

@@ -38,7 +38,7 @@ class TestClassify:
     ) -> None:
         response = post(encoder_server, "/v1/classify", {"text": TEXT})
         (item,) = response["classifications"]
-        (expected,) = loaded_encoders["mood"].model.classifications([TEXT])
+        (expected,) = loaded_encoders["mood"].model.classify_detailed([TEXT])
         assert response["model"] == "mood"
         assert (item["text"], item["label"], item["truncated"]) == (TEXT, expected.label, False)
         assert item["probability"] == item["labels"][0]["probability"] == pytest.approx(expected.probability, abs=CLOSE)
@@ -53,7 +53,7 @@ class TestClassify:
         pairs = [("w5 w6", "w7"), ("w7", "w5 w6")]
         firsts, seconds = ([pair[side] for pair in pairs] for side in (0, 1))
         items = post(encoder_server, "/v1/classify", {"text": firsts, "second": seconds})["classifications"]
-        expected = loaded_encoders["mood"].model.classifications(pairs)
+        expected = loaded_encoders["mood"].model.classify_detailed(pairs)
         for item, pair, expected_item in zip(items, pairs, expected, strict=True):
             assert (item["text"], item["second"]) == pair
             assert item["probability"] == pytest.approx(expected_item.probability, abs=CLOSE)
@@ -134,7 +134,7 @@ class TestFill:
     ) -> None:
         response = post(encoder_server, "/v1/fill", {"text": MASKED_TEXT, "top_k": 3})
         (item,) = response["results"]
-        expected = loaded_encoders["holes"].model.fill(MASKED_TEXT, best=3)
+        (expected,) = loaded_encoders["holes"].model.fill_detailed(MASKED_TEXT, top_k=3)
         assert (item["source"], item["text"]) == (MASKED_TEXT, expected.text)
         assert [[candidate["text"] for candidate in mask] for mask in item["masks"]] == [
             [candidate.text for candidate in mask] for mask in expected.masks
@@ -187,7 +187,7 @@ class TestEmbeddings:
         texts = [TEXT, "w7", ""]
         response = client.embeddings.create(model=name, input=texts)  # the client requests base64
         vectors = np.array([item.embedding for item in response.data])
-        assert np.allclose(vectors, loaded_encoders[name].model.embed(texts, normalise=True), atol=CLOSE)
+        assert np.allclose(vectors, loaded_encoders[name].model.embed(texts, normalize=True), atol=CLOSE)
         assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=CLOSE)
         assert [item.index for item in response.data] == [0, 1, 2]
         assert (response.model, response.object) == (name, "list")
@@ -355,7 +355,7 @@ class TestBatches:
         self, loaded_encoders: dict[str, LoadedModel]
     ) -> None:
         mood = loaded_encoders["mood"]
-        single = [item.label for item in mood.model.classifications([f"w{n}" for n in range(4, 12)])]
+        single = [item.label for item in mood.model.classify_detailed([f"w{n}" for n in range(4, 12)])]
         with run_server(Service([mood], Limits(max_queue=9))) as server, ThreadPoolExecutor(9) as pool:
             with mood.torch_lock:  # no batch runs while another thread holds the network
                 first = pool.submit(post, server, "/v1/classify", {"text": "w20"})

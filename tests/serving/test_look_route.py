@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
 from regard.serving.limits import Limits
@@ -18,7 +17,7 @@ TEXT = "w5 w9 w12"
 
 @pytest.fixture(scope="module")
 def trace(loaded_models: list[LoadedModel]) -> Trace:
-    return loaded_models[0].model.look(TEXT, TranslationOptions(SearchOptions(beam=4)))
+    return loaded_models[0].model.look(TEXT, beam=4)
 
 
 @pytest.fixture(scope="module")

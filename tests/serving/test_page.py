@@ -96,7 +96,7 @@ def _bad(kind: str, text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def trace(translator: LoadedModel) -> Trace:
-    return translator.model.look(TEXT, TranslationOptions(SearchOptions(beam=4)))
+    return translator.model.look(TEXT, beam=4)
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_samples_show_the_holes_and_what_fills_them(learned: Path) -> None:
 def test_the_folder_knows_its_mask_and_fills_holes(learned: Path) -> None:
     model = regard.load(learned)
     assert model.config.tokens.mask == model.tokenizer.token_id("[MASK]") == 4
-    filled = model.fill("three four [MASK] six seven [MASK] nine", best=3)
+    (filled,) = model.fill_detailed("three four [MASK] six seven [MASK] nine", top_k=3)
     assert filled.text == "three four five six seven eight nine"
     assert [guesses[0].text for guesses in filled.masks] == ["five", "eight"]
     assert filled.masks[0][0].token == "▁five"
@@ -112,9 +112,9 @@ def test_the_folder_knows_its_mask_and_fills_holes(learned: Path) -> None:
 def test_several_texts_are_filled_as_each_by_itself(learned: Path) -> None:
     model = regard.load(learned, learned)  # two that vote
     texts = ["one [MASK] three", "four five [MASK] seven eight nine", "[MASK] six"]
-    together = model.fill(texts)
+    together = model.fill_detailed(texts)
     for text, filled in zip(texts, together, strict=True):
-        alone = model.fill(text)
+        (alone,) = model.fill_detailed(text)
         assert (filled.source, filled.text) == (text, alone.text)
         assert filled.masks[0][0].probability == pytest.approx(alone.masks[0][0].probability, abs=1e-5)
 
@@ -160,7 +160,7 @@ def test_a_text_without_a_hole_or_beyond_all_positions_is_a_sentence(tmp_path: P
         ready.fill(["a [MASK]", "a b"])
     assert str(error.value) == "text 2: has no [MASK]; write [MASK] where a word is missing."
     with pytest.raises(InputError) as error:
-        ready.fill("a [MASK]", best=0)
+        ready.fill_detailed("a [MASK]", top_k=0)
     assert str(error.value) == "top_k is 0; it should be 1 or more."
     with pytest.raises(InputError) as error:
         ready.fill("a b [MASK] a")
@@ -190,13 +190,13 @@ def test_models_that_guess_no_hidden_tokens_say_so(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as error:
             regard.load(tmp_path / name).fill("a [MASK]")
         assert str(error.value) == (
-            f"{tmp_path / name}: is of the kind {kind} and has no head that guesses hidden tokens; "
+            f"{tmp_path / name}: is a model of type {kind} without a head that predicts masked tokens; "
             "train one with regard train masked."
         )
     with pytest.raises(ModelError) as refused:
         regard.load(tmp_path / "blind").fill("a [MASK]")
     assert str(refused.value) == (
-        f"{tmp_path / 'blind' / 'config.json'}: does not say which token is the mask; set tokens.mask in it."
+        f"{tmp_path / 'blind' / 'config.json'}: does not set the mask token; set tokens.mask in it."
     )
 
 
@@ -312,7 +312,7 @@ def test_a_tokenizer_without_a_mask_is_refused_and_one_with_a_mask_is_taken(data
     out = run(tmp_path / "taken", text, *ENCODER[:2], *ENCODER[3:], f"tokenizer.file={path}", "training.steps=2")
     model = regard.load(out)
     assert model.config.tokens.mask == 4
-    assert len(model.fill("a <mask> b").masks) == 1
+    assert len(model.fill_detailed("a <mask> b")[0].masks) == 1
 
 
 def test_text_of_which_nothing_is_known_is_a_sentence(tmp_path: Path) -> None:

@@ -15,13 +15,6 @@ from regard.config import (
     TrainingConfig,
     load_config,
 )
-from regard.decoding.options import (
-    GenerationOptions,
-    OutputConstraints,
-    SamplingOptions,
-    SearchOptions,
-    TranslationOptions,
-)
 from regard.errors import ConfigError, InputError, ModelError
 from regard.interop.hf_export import export_huggingface
 from small_runs import lines, run, write_pairs
@@ -50,7 +43,7 @@ def test_a_recurrent_translator_learns_a_small_language(learned: Path) -> None:
 def test_its_alignments_are_readable(learned: Path, width: int) -> None:
     """The language is written backwards, so each word looks at the one in the mirror."""
     model = regard.load(learned)
-    (found,) = model.translations(["one two three"], TranslationOptions(SearchOptions(beam=width), attention=True))
+    (found,) = model.translate_detailed(["one two three"], beam=width, attention=True)
     assert found.text == "tre due uno"
     attention = found.sentences[0].alternatives[0].attention
     assert attention is not None
@@ -60,10 +53,10 @@ def test_its_alignments_are_readable(learned: Path, width: int) -> None:
 def test_a_network_that_cannot_look_back_translates_without_alignments(data: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", data, KIND, "model.attention=none", "model.cell=rnn", "training.steps=3")
     model = regard.load(folder)
-    (found,) = model.translations(["one two"], TranslationOptions(attention=True))
+    (found,) = model.translate_detailed(["one two"], attention=True)
     assert found.sentences[0].alternatives[0].attention is None
     with pytest.raises(InputError) as error:
-        model.translations(["one two"], TranslationOptions(copy_unknown=True))
+        model.translate_detailed(["one two"], copy_unknown=True)
     assert str(error.value) == "This network has no attention to a source, so there is no alignment."
 
 
@@ -88,8 +81,7 @@ def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: 
     folder = run(tmp_path / "run", text, *settings, *learning)
     assert json.loads((folder / "run.json").read_text())["results"]["best"]["loss"] < 1.0
     model = regard.load(folder)
-    sampling = SamplingOptions(temperature=0.0, constraints=OutputConstraints(max_length=8))
-    assert str(model.generate("the su", GenerationOptions(sampling))).startswith("n rose")
+    assert model.generate("the su", temperature=0.0, max_length=8).startswith("n rose")
 
 
 def test_additive_attention_looks_before_each_step_and_the_others_after_unless_said_otherwise() -> None:
@@ -150,7 +142,9 @@ def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError) as error:
         model.generate("one")
-    assert str(error.value) == f"{folder}: is of the kind recurrent encoder-decoder, which continues no text."
+    assert str(error.value) == (
+        f"{folder}: is a model of type recurrent encoder-decoder, which does not generate text; use a language model."
+    )
     with pytest.raises(ModelError) as refused:
         export_huggingface(folder, tmp_path / "theirs")
     assert str(refused.value) == (

@@ -41,7 +41,7 @@ def run(
         tagger = _Tagger(loaded, probabilities, as_json)
         process_lines(input, output, "tagging", tagger.tag_lines, skip_invalid=skip_invalid)
         return
-    loaded.classifications([])  # raises an error before any input if the model cannot classify
+    loaded.classify_detailed([])  # raises an error before any input if the model cannot classify
     classifier = _Classifier(loaded, probabilities, as_json)
     process_lines(input, output, "classifying", classifier.label_lines, skip_invalid=skip_invalid)
     report_truncated(classifier.truncated, network.max_length)
@@ -59,7 +59,7 @@ class _Classifier:
     def label_lines(self, lines: "list[Line]") -> Iterator[str]:
         """Yield an output line for each line; the output of an empty line is empty."""
         texts = [line_text(line) for line in lines if line.text and line.text.strip()]
-        classifications = iter(self.model.classifications(texts))
+        classifications = iter(self.model.classify_detailed(texts))
         for line in lines:
             if not line.text or not line.text.strip():
                 yield json.dumps({"text": "", "label": None}) if self.as_json else ""
@@ -89,7 +89,7 @@ class _Tagger:
         from regard.config import TagHeadConfig
         from regard.decoding.labeling import labels_of_head, tag_probabilities
 
-        encoder = self.model.reader
+        encoder = self.model.text_encoder
         labels = labels_of_head(encoder, TagHeadConfig, str(self.model.folder))
         sentences = [(line.text or "").split() for line in lines]
         for words, probabilities in zip(sentences, tag_probabilities(encoder, sentences), strict=True):

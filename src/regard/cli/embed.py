@@ -50,12 +50,12 @@ def run(
     if output is not None and output.suffix not in SUFFIXES:
         raise ConfigError(f"--output {output}: should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
     loaded, truncated = load(model), 0
-    embed(loaded.reader, [], cast("Pooling | None", pooling))  # raises an error before any input
+    embed(loaded.text_encoder, [], cast("Pooling | None", pooling))  # raises an error before any input
 
     def embed_lines(lines: "list[Line]") -> "NDArray[np.float32]":
         nonlocal truncated
         texts = [line_text(line) for line in lines]
-        embeddings = embed(loaded.reader, texts, cast("Pooling | None", pooling), normalize=normalize)
+        embeddings = embed(loaded.text_encoder, texts, cast("Pooling | None", pooling), normalize=normalize)
         truncated += embeddings.truncated
         return embeddings.vectors
 

@@ -33,7 +33,7 @@ def run(
     from regard.data.lines import InvalidLines, read_lines
     from regard.data.prefetch import prefetch
 
-    filler = load(model, *(ensemble or [])).filler()
+    filler = load(model, *(ensemble or [])).mask_filler()
     prompt_if_terminal("Type a sentence with [MASK] in it and press Enter; Ctrl-D ends.", input)
     invalid = InvalidLines(skip_invalid)
     format_text = _as_json if as_json else _as_columns

@@ -151,13 +151,13 @@ class Session:
 
     def _continue(self, prompts: list[str], *, shown: bool) -> "list[Generation]":
         generations: list[Generation] = []
-        chunks = self._model.stream(
+        chunks = self._model.generate_chunks(
             prompts,
             self._options,
             generations,
             engine=self._engine,  # type: ignore[arg-type]  # checked above
             precision=self._precision,  # type: ignore[arg-type]
-            seeded=self._seeded,
+            is_seeded=self._seeded,
         )
         for chunk in chunks:
             if shown:

@@ -121,22 +121,11 @@ def compute_trace(
     parses: str | None = None,
 ) -> "Trace":
     """Return the trace of a text, decoded with these options."""
-    from regard.decoding.options import (
-        GenerationOptions,
-        OutputConstraints,
-        SamplingOptions,
-        SearchOptions,
-        TranslationOptions,
-    )
-
-    options: TranslationOptions | GenerationOptions | None = None
     if model.config.model.translates:
-        options = TranslationOptions(SearchOptions(beam, length_penalty))
-    elif model.config.model.generates:
-        options = GenerationOptions(
-            SamplingOptions(temperature=0, constraints=OutputConstraints(max_length=max_length))
-        )
-    return model.look(text, options, target=target, parses=parses)
+        return model.look(text, target=target, beam=beam, length_penalty=length_penalty, parses=parses)
+    if model.config.model.generates:
+        return model.look(text, target=target, max_length=max_length, parses=parses)
+    return model.look(text, target=target, parses=parses)
 
 
 def _print_tensors(trace: "Trace", addresses: list[str], as_json: bool) -> None:

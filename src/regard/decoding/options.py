@@ -173,3 +173,7 @@ class GenerationOptions:
     """Number of continuations of each prompt."""
     stop: tuple[str, ...] = ()
     """Texts that end a continuation; they are not part of it."""
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ConfigError(f"samples is {self.samples}; it should be 1 or more.")

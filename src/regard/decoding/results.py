@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ class Alternative:
     attention: Sequence[Sequence[float]] | None = None
     """The attention of each token to each source token, without the end token."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return everything for JSON; values that are not known are null."""
         return {
             "text": self.text,
@@ -83,7 +83,7 @@ class Translation:
     parts: int = 0
     """The number of parts that sentences which were too long were split into."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return everything for JSON."""
         return {
             "source": self.source,

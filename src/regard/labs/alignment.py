@@ -17,7 +17,6 @@ from torch import Tensor
 
 from regard.api import Model
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.options import GREEDY, TranslationOptions
 from regard.interpret.interventions import Intervention
 from regard.interpret.trace import Trace
 from regard.labs.charts.grids import matrix
@@ -85,7 +84,7 @@ def run(context: LabContext) -> LabResult:
             settings_of_seed = {**settings, "training": training_settings(steps, seed)}
             model = train_translator(context, settings_of_seed, f"a translation model, {network}")
             error_rates = head_error_rates(model, pairs)
-            traces = [model.look(pair.source, TranslationOptions(GREEDY, split_sentences=False)) for pair in intervened]
+            traces = [model.look(pair.source, beam=1) for pair in intervened]
             heads += [
                 HeadAlignment(network, seed, head, aer, unchanged_fraction(traces, head))
                 for head, aer in error_rates.items()

@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from regard.api import Model
-from regard.decoding.options import SearchOptions, TranslationOptions
 from regard.labs.charts.lines import AxisScale, LineSeries, line_chart
 from regard.labs.lab import LabContext, LabFigure, LabResult, LabTable
 from regard.labs.trials.translators import (
@@ -150,11 +149,15 @@ def is_clear(changes: Sequence[float], sign: int) -> bool:
 
 def search(model: Model, pairs: list[AlignedPair], width: int, alpha: float) -> SearchMeasurement:
     """Translate with this beam width and length penalty, and measure."""
-    options = TranslationOptions(
-        SearchOptions(beam=width, length_penalty=alpha), split_sentences=False, token_scores=True
-    )
     start = time.perf_counter()
-    translations = model.translations([pair.source for pair in pairs], options, engine="torch")
+    translations = model.translate_detailed(
+        [pair.source for pair in pairs],
+        beam=width,
+        length_penalty=alpha,
+        split_sentences=False,
+        token_scores=True,
+        engine="torch",
+    )
     seconds = time.perf_counter() - start
     outputs = [translation.text for translation in translations]
     scores = translation_scores(outputs, pairs)

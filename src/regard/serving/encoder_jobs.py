@@ -70,7 +70,7 @@ class FillJob:
 
     def __call__(self, model: Model, texts: Sequence[str]) -> list[FilledText]:
         """Fill the masks of a batch."""
-        return model.filler().fill(texts, self.top_k)
+        return model.mask_filler().fill(texts, self.top_k)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ EncoderJob = ClassifyJob | TagJob | FillJob | EmbedJob
 
 def limited_encoder(model: Model) -> TextEncoder:
     """Return a model's text encoder with the server's limit on the tokens of a text."""
-    return replace(model.reader, max_tokens=MAX_READ_TOKENS)
+    return replace(model.text_encoder, max_tokens=MAX_READ_TOKENS)
 
 
 def encoder_cost(text: TextOrPair | Sequence[str], _job: EncoderJob) -> int:

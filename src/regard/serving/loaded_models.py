@@ -141,9 +141,9 @@ class LoadedModel:
     ) -> Iterator[TextChunk]:
         """Continue prompts chunk by chunk; `results` receives one generation per text before the first chunk."""
         with self._loading:
-            choices: dict[str, Any] = {"engine": self.engine, "seeded": seeded}
-            engine = self.model.writing_engine(prompts, options, **choices)
-            chunks = self.model.stream(prompts, options, results, precision=self.precision, **choices)
+            choices: dict[str, Any] = {"engine": self.engine, "is_seeded": seeded}
+            engine = self.model.generation_engine(prompts, options, **choices)
+            chunks = self.model.generate_chunks(prompts, options, results, precision=self.precision, **choices)
         try:
             while True:
                 with self.locked(engine):
@@ -157,7 +157,7 @@ class LoadedModel:
     def score_prompts(self, prompts: Sequence[str], candidates: int) -> list[list[ScoredToken]]:
         """Return the log-probability of each token of prompts, with the most probable candidates."""
         with self.locked("torch"):
-            return self.model.score_prompts(prompts, candidates)
+            return self.model.score_prompts(prompts, top_logprobs=candidates)
 
     def warm_up(self) -> None:
         """Load everything that the first request needs."""

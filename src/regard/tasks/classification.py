@@ -89,7 +89,7 @@ class ClassificationTask(LabelingTask):
 
         check_text_corpus(model, corpus, self.noun)
         name, texts = ", ".join(corpus.file_names), read_labeled(corpus.files, invalid)
-        return Evaluation({}, evaluate_classifier(model.reader, texts, name, invalid, count))
+        return Evaluation({}, evaluate_classifier(model.text_encoder, texts, name, invalid, count))
 
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundClassification":
         """Bind the task to labeled texts and a network."""

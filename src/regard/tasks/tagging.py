@@ -81,7 +81,7 @@ class TaggingTask(LabelingTask):
 
         check_text_corpus(model, corpus, self.noun)
         name, sentences = ", ".join(corpus.file_names), read_tagged(corpus.files, invalid, options.tag_column)
-        return Evaluation({}, evaluate_tagger(model.reader, sentences, name, invalid, count))
+        return Evaluation({}, evaluate_tagger(model.text_encoder, sentences, name, invalid, count))
 
     def bind(self, config: Config, prepared: PreparedData, network: "Network") -> "BoundTagging":
         """Bind the task to tagged sentences and a network."""

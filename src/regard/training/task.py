@@ -107,7 +107,7 @@ class TrainedModel(ScoringModel, Protocol):
         ...
 
     @property
-    def reader(self) -> "TextEncoder":
+    def text_encoder(self) -> "TextEncoder":
         """Its text encoder."""
         ...
 

@@ -15,7 +15,6 @@ from typing import Any
 from regard import phrasebook
 from regard.api import Model, load
 from regard.config import Config, ConfigSource, load_sources, validate_sources
-from regard.decoding.options import GREEDY, TranslationOptions
 from regard.evaluation.metrics import score_translations
 from regard.evaluation.scoring import perplexity
 from regard.files import write_text
@@ -252,17 +251,16 @@ class TranslatorScores:
 
 def evaluate_translator(model: Model, pairs: list[AlignedPair]) -> TranslatorScores:
     """Return size, perplexity and BLEU of a model on these pairs."""
-    outputs = model.translate(
-        [pair.source for pair in pairs], TranslationOptions(GREEDY, split_sentences=False), engine="torch"
-    )
+    outputs = model.translate([pair.source for pair in pairs], beam=1, split_sentences=False, engine="torch")
     bleu = translation_scores(outputs, pairs)["bleu"]
     return TranslatorScores(count_parameters(model.network), reference_perplexity(model, pairs), bleu)
 
 
 def reference_perplexity(model: Model, pairs: list[AlignedPair]) -> float:
     """Return the perplexity per token of the reference translations."""
-    scores = [one for row in model.score([p.source for p in pairs], [p.target for p in pairs]) for one in row]
-    return perplexity(-sum(scores) / len(scores))
+    scores = model.score_detailed([pair.source for pair in pairs], [pair.target for pair in pairs])
+    log_probabilities = [value for score in scores for value in score.log_probabilities]
+    return perplexity(-sum(log_probabilities) / len(log_probabilities))
 
 
 def translation_scores(outputs: list[str], pairs: list[AlignedPair]) -> dict[str, float]:

@@ -227,7 +227,7 @@ async def fill(body: FillRequest, request: Request, service: ServiceDependency) 
 
 def _count_masks(body: FillRequest, model: LoadedModel) -> int:
     """Return the masks of all texts; each text must have one and be short enough."""
-    filler, count = model.model.filler(), 0
+    filler, count = model.model.mask_filler(), 0
     for number, text in enumerate(body.texts, start=1):
         name = f"text {number}" if isinstance(body.text, list) else "text"
         if (problem := filler.problem_with(text)) is not None:

@@ -1,0 +1,365 @@
+"""`Model.generate`, `Model.generate_detailed`, `Model.stream` and `Model.score_prompts`."""
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+
+from regard.api.base import ModelBase
+from regard.api.inputs import check_texts, map_batches
+from regard.decoding.engines.engine import EngineName, Precision, choose_engine, unsupported_sampling
+from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
+from regard.decoding.options import (
+    DEFAULT_GENERATED_TOKENS,
+    GenerationOptions,
+    OutputConstraints,
+    SamplingOptions,
+)
+from regard.decoding.results import Generation, ScoredToken, TextChunk
+from regard.errors import ConfigError
+from regard.interop.ctranslate2_support import MAX_POSITIONS
+
+if TYPE_CHECKING:
+    from regard.decoding.logits_processors import LogitsProcessor
+
+GENERATION_ITERATOR_BATCH = 8  # prompts of an iterator that are continued at once
+RANDOM_SEEDS = 2**31
+
+
+class GenerateKeywords(TypedDict, total=False):
+    """The keyword arguments of `Model.generate` and `Model.stream`."""
+
+    max_length: int
+    min_length: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float
+    no_repeat_ngram: int | None
+    suppress: Sequence[str]
+    stop: Sequence[str]
+    seed: int | None
+    logits_processors: "Sequence[str | LogitsProcessor]"
+    engine: EngineName
+    precision: Precision
+
+
+class GenerationMethods(ModelBase):
+    """The methods of language models."""
+
+    def __init__(self, folder: Path, *more: Path) -> None:
+        super().__init__(folder, *more)
+        self._ctranslate2_sessions: dict[str, StartSession] = {}
+
+    @overload
+    def generate(self, prompts: str = "", **keywords: Unpack[GenerateKeywords]) -> str: ...  # type: ignore[overload-overlap]  # str is a Sequence[str]
+
+    @overload
+    def generate(self, prompts: Sequence[str], **keywords: Unpack[GenerateKeywords]) -> list[str]: ...
+
+    @overload
+    def generate(self, prompts: Iterator[str], **keywords: Unpack[GenerateKeywords]) -> Iterator[str]: ...
+
+    def generate(
+        self,
+        prompts: str | Iterable[str] = "",
+        *,
+        max_length: int = DEFAULT_GENERATED_TOKENS,
+        min_length: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        no_repeat_ngram: int | None = None,
+        suppress: Sequence[str] = (),
+        stop: Sequence[str] = (),
+        seed: int | None = 0,
+        logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        engine: EngineName = "auto",
+        precision: Precision = "int8",
+    ) -> str | list[str] | Iterator[str]:
+        """Continue prompts.
+
+        Args:
+            prompts: A prompt, a sequence of prompts, or an iterator of them.
+            max_length: Maximum number of new tokens.
+            min_length: Minimum number of new tokens.
+            temperature: Below 1, the distribution is sharper; 0 is greedy.
+            top_k: Sample from the k most probable tokens.
+            top_p: Sample from the most probable tokens whose probabilities sum to p.
+            min_p: Sample from the tokens with at least this fraction of the highest probability.
+            repetition_penalty: Above 1, tokens that have occurred become less probable.
+            no_repeat_ngram: No n-gram of this size occurs twice.
+            suppress: Words that are never generated.
+            stop: Texts that end a continuation; they are not part of it.
+            seed: The same seed gives the same text; None: a new one each time, which allows the faster CTranslate2.
+            logits_processors: Registered names or `LogitsProcessor` objects.
+            engine: "torch", "ctranslate2", or "auto" for the fastest that supports the model and the options.
+            precision: The number format of CTranslate2.
+
+        Returns:
+            The new text without its prompt: a str for a str, a list for a sequence, an iterator for other iterables.
+
+        Raises:
+            ConfigError: The model is not a language model, or an option is out of range.
+            ArgumentError: A prompt is not a str.
+
+        Example:
+            model = regard.load("runs/gpt")
+            model.generate("Once upon a time", max_length=50, temperature=0.8, top_k=40)
+        """
+        options = _generation_options(
+            max_length=max_length,
+            min_length=min_length,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            no_repeat_ngram=no_repeat_ngram,
+            suppress=suppress,
+            stop=stop,
+            seed=seed,
+            logits_processors=logits_processors,
+        )
+        self._check_generates()
+        checked = check_texts("generate", prompts)
+
+        def continue_batch(batch: list[str]) -> list[str]:
+            results = self._generate(batch, options, engine, precision, is_seeded=seed is not None)
+            return [result.text for result in results]
+
+        if isinstance(prompts, str):
+            return continue_batch(list(checked))[0]
+        if isinstance(prompts, Sequence):
+            return continue_batch(list(checked))
+        return map_batches(continue_batch, checked, GENERATION_ITERATOR_BATCH)
+
+    def generate_detailed(
+        self,
+        prompts: str | Iterable[str] = "",
+        *,
+        samples: int = 1,
+        top_logprobs: int | None = None,
+        max_length: int = DEFAULT_GENERATED_TOKENS,
+        min_length: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        no_repeat_ngram: int | None = None,
+        suppress: Sequence[str] = (),
+        stop: Sequence[str] = (),
+        seed: int | None = 0,
+        logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        engine: EngineName = "auto",
+        precision: Precision = "int8",
+    ) -> list[Generation]:
+        """Continue prompts and return tokens and log-probabilities.
+
+        Args:
+            prompts: A prompt or several; the result is always a list.
+            samples: Number of continuations of each prompt, which follow each other in the result.
+            top_logprobs: Return the log-probability of each token, and this many of the most probable tokens.
+
+        The other arguments are those of `generate`.
+
+        Example:
+            for result in model.generate_detailed("Once upon a time", samples=3):
+                print(result.text, result.log_probability)
+        """
+        options = _generation_options(
+            max_length=max_length,
+            min_length=min_length,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            no_repeat_ngram=no_repeat_ngram,
+            suppress=suppress,
+            stop=stop,
+            seed=seed,
+            logits_processors=logits_processors,
+            samples=samples,
+            top_logprobs=top_logprobs,
+        )
+        checked = list(check_texts("generate_detailed", prompts))
+        return self._generate(checked, options, engine, precision, is_seeded=seed is not None)
+
+    def stream(
+        self,
+        prompt: str = "",
+        *,
+        max_length: int = DEFAULT_GENERATED_TOKENS,
+        min_length: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        no_repeat_ngram: int | None = None,
+        suppress: Sequence[str] = (),
+        stop: Sequence[str] = (),
+        seed: int | None = 0,
+        logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        engine: EngineName = "auto",
+        precision: Precision = "int8",
+    ) -> Iterator[str]:
+        """Continue a prompt and yield pieces of text as they are generated; the arguments are those of `generate`.
+
+        Example:
+            for text in model.stream("Once upon a time"):
+                print(text, end="", flush=True)
+        """
+        options = _generation_options(
+            max_length=max_length,
+            min_length=min_length,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            no_repeat_ngram=no_repeat_ngram,
+            suppress=suppress,
+            stop=stop,
+            seed=seed,
+            logits_processors=logits_processors,
+        )
+        (checked,) = check_texts("stream", [prompt])
+        is_seeded = seed is not None
+        chunks = self.generate_chunks([checked], options, [], engine=engine, precision=precision, is_seeded=is_seeded)
+        return (chunk.text for chunk in chunks)
+
+    def generate_chunks(
+        self,
+        prompts: Sequence[str],
+        options: GenerationOptions,
+        results: list[Generation],
+        *,
+        engine: EngineName = "auto",
+        precision: Precision = "int8",
+        is_seeded: bool = True,
+    ) -> Iterator[TextChunk]:
+        """Yield the text of several prompts as it is generated, for callers that reuse an options object.
+
+        `results` receives a generation per sample of each prompt, which is complete when the iterator is exhausted.
+        """
+        self._check_generates()
+        name = self.generation_engine(prompts, options, engine=engine, is_seeded=is_seeded)
+        if name == "ctranslate2" and precision not in self._ctranslate2_sessions:
+            from regard.decoding.engines.ctranslate2 import ctranslate2_sessions
+
+            self._ctranslate2_sessions[precision] = ctranslate2_sessions(self.folder, self.config, precision)
+        start = self._ctranslate2_sessions[precision] if name == "ctranslate2" else self._start_torch_session
+        return Generator(start, self.config, self.tokenizer).stream(prompts, options, results)
+
+    def generation_engine(
+        self,
+        prompts: Sequence[str],
+        options: GenerationOptions,
+        *,
+        engine: EngineName = "auto",
+        is_seeded: bool = True,
+    ) -> Literal["torch", "ctranslate2"]:
+        """Return the engine that continues these prompts."""
+        fits_window = self._fits_window(prompts, options.sampling)
+        obstacle = unsupported_sampling(
+            options.sampling, is_seeded=is_seeded, is_ensemble=self.is_ensemble, fits_window=fits_window
+        )
+        return choose_engine(engine, self.config, obstacle)
+
+    def score_prompts(self, prompts: str | Iterable[str], *, top_logprobs: int = 0) -> list[list[ScoredToken]]:
+        """Score the tokens of prompts as `generate` sees them, with the most probable tokens at each position.
+
+        The first token of a prompt has no score if nothing precedes it: not every language model has a start token.
+        """
+        from regard.decoding.scoring import score_tokens
+
+        tokens, window = self.config.tokens, self.config.model.max_length or MAX_POSITIONS
+        results = []
+        for prompt in check_texts("score_prompts", prompts):
+            ids = prompt_ids(prompt, self.config, self.tokenizer)
+            scored = score_tokens(self.networks, ids, tokens, top_logprobs, window)
+            has_start = bool(ids) and ids[0] == tokens.start
+            results.append(scored if has_start else [ScoredToken(ids[0], None), *scored])
+        return results
+
+    def _check_generates(self) -> None:
+        if not self.config.model.generates:
+            raise ConfigError(
+                f"{self.folder}: is a model of type {self.config.model.family}, which does not generate text; "
+                "use a language model."
+            )
+
+    def _generate(
+        self,
+        prompts: list[str],
+        options: GenerationOptions,
+        engine: EngineName,
+        precision: Precision,
+        *,
+        is_seeded: bool,
+    ) -> list[Generation]:
+        results: list[Generation] = []
+        for _ in self.generate_chunks(
+            prompts, options, results, engine=engine, precision=precision, is_seeded=is_seeded
+        ):
+            pass
+        return results
+
+    def _start_torch_session(
+        self, prompts: list[list[int]], streams: list[int], sampling: SamplingOptions
+    ) -> GenerationSession:
+        from regard.decoding.sampling import Sampler
+
+        constraints = sampling.constraints
+        needs_texts = constraints.suppressed_words or constraints.logits_processors
+        token_texts = self.tokenizer.token_strings() if needs_texts else ()
+        tokens, window = self.config.tokens, self.config.context_window
+        return Sampler(self.networks, prompts, streams, tokens, sampling, window, token_texts)
+
+    def _fits_window(self, prompts: Sequence[str], sampling: SamplingOptions) -> bool:
+        window = self.config.context_window or MAX_POSITIONS
+        longest = max((len(ids) for ids in self.tokenizer.encode_batch(prompts)), default=0)
+        return longest + 1 + (sampling.constraints.max_length or DEFAULT_GENERATED_TOKENS) <= window
+
+
+def _generation_options(
+    *,
+    max_length: int,
+    min_length: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+    repetition_penalty: float,
+    no_repeat_ngram: int | None,
+    suppress: Sequence[str],
+    stop: Sequence[str],
+    seed: int | None,
+    logits_processors: "Sequence[str | LogitsProcessor]",
+    samples: int = 1,
+    top_logprobs: int | None = None,
+) -> GenerationOptions:
+    constraints = OutputConstraints(
+        min_length,
+        max_length,
+        suppressed_words=tuple(suppress),
+        logits_processors=tuple(logits_processors),
+    )
+    sampling = SamplingOptions(
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        repetition_penalty,
+        no_repeat_ngram,
+        secrets.randbelow(RANDOM_SEEDS) if seed is None else seed,
+        constraints,
+        top_logprobs,
+    )
+    return GenerationOptions(sampling, samples, tuple(stop))

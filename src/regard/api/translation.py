@@ -1,0 +1,275 @@
+"""`Model.translate` and `Model.translate_detailed`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
+
+from regard.api.base import ModelBase
+from regard.api.inputs import check_texts, map_batches
+from regard.data.readers.parses import ParseSource, attach_parses
+from regard.decoding.engines.engine import Engine, EngineName, Precision, choose_engine, unsupported_search
+from regard.decoding.options import MAX_SOURCE_TOKENS, OutputConstraints, SearchOptions, TranslationOptions
+from regard.decoding.results import Translation
+from regard.decoding.translator import Translator
+from regard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from regard.data.syntax import Parse
+    from regard.decoding.logits_processors import LogitsProcessor
+
+TRANSLATION_ITERATOR_BATCH = 512  # texts of an iterator that are translated at once
+
+
+class TranslateKeywords(TypedDict, total=False):
+    """The keyword arguments of `Model.translate`."""
+
+    beam: int
+    length_penalty: float
+    coverage_penalty: float
+    patience: float | None
+    n_best: int
+    min_length: int
+    max_length: int | None
+    prefix: str
+    suppress: Sequence[str]
+    copy_unknown: bool
+    split_sentences: bool
+    max_source_tokens: int
+    logits_processors: "Sequence[str | LogitsProcessor]"
+    parses: ParseSource | None
+    engine: EngineName
+    precision: Precision
+
+
+class TranslationMethods(ModelBase):
+    """The methods of translators."""
+
+    def __init__(self, folder: Path, *more: Path) -> None:
+        super().__init__(folder, *more)
+        self._engines: dict[tuple[str, str], Engine] = {}
+
+    @overload
+    def translate(self, texts: str, **keywords: Unpack[TranslateKeywords]) -> str: ...  # type: ignore[overload-overlap]  # str is a Sequence[str]
+
+    @overload
+    def translate(self, texts: Sequence[str], **keywords: Unpack[TranslateKeywords]) -> list[str]: ...
+
+    @overload
+    def translate(self, texts: Iterator[str], **keywords: Unpack[TranslateKeywords]) -> Iterator[str]: ...
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        beam: int = 4,
+        length_penalty: float = 0.6,
+        coverage_penalty: float = 0.0,
+        patience: float | None = None,
+        n_best: int = 1,
+        min_length: int = 1,
+        max_length: int | None = None,
+        prefix: str = "",
+        suppress: Sequence[str] = (),
+        copy_unknown: bool = False,
+        split_sentences: bool = True,
+        max_source_tokens: int = MAX_SOURCE_TOKENS,
+        logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        parses: ParseSource | None = None,
+        engine: EngineName = "auto",
+        precision: Precision = "int8",
+    ) -> str | list[str] | Iterator[str]:
+        """Translate texts.
+
+        Args:
+            texts: A text, a sequence of texts, or an iterator, which may be endless. Each text is one line.
+            beam: Number of open hypotheses of beam search; 1 is greedy search.
+            length_penalty: α of the length normalization; larger values favor longer translations.
+            coverage_penalty: β of the coverage penalty; larger values penalize source tokens with little attention.
+            patience: Stop a search after `patience · beam` finished hypotheses; None: when no open one can win.
+            n_best: Alternatives per sentence that the search keeps; `translate_detailed` returns them.
+            min_length: Minimum number of tokens of a sentence.
+            max_length: Maximum number of tokens of a sentence; None: 50 more than its source.
+            prefix: Text that every translation begins with.
+            suppress: Words that are never generated.
+            copy_unknown: Replace unknown tokens by the source word with the highest attention.
+            split_sentences: Split texts into sentences, and translate each on its own.
+            max_source_tokens: Sentences with more tokens are split at punctuation.
+            logits_processors: Registered names or `LogitsProcessor` objects.
+            parses: For models with syntax positions: the path of a CoNLL-U file, or one CoNLL-U text per text.
+            engine: "torch", "ctranslate2", or "auto" for the fastest that supports the model and the options.
+            precision: The number format of CTranslate2.
+
+        Returns:
+            A str for a str, a list for a sequence, an iterator for any other iterable.
+
+        Raises:
+            ConfigError: The model is not a translator, or an option is out of range.
+            ArgumentError: A text is not a str.
+
+        Example:
+            model = regard.load("runs/en-it")
+            model.translate("I love you.")
+            model.translate(["I love you.", "Where is the station?"], beam=8, suppress=["amo"])
+        """
+        options = _translation_options(
+            beam=beam,
+            length_penalty=length_penalty,
+            coverage_penalty=coverage_penalty,
+            patience=patience,
+            n_best=n_best,
+            min_length=min_length,
+            max_length=max_length,
+            prefix=prefix,
+            suppress=suppress,
+            copy_unknown=copy_unknown,
+            split_sentences=split_sentences,
+            max_source_tokens=max_source_tokens,
+            logits_processors=logits_processors,
+        )
+        checked = check_texts("translate", texts)
+        translator = self.translator(options, engine=engine, precision=precision)
+        if isinstance(texts, str):
+            return _translate(translator, list(checked), options, parses)[0].text
+        if isinstance(texts, Sequence):
+            return [translation.text for translation in _translate(translator, list(checked), options, parses)]
+        return _translate_iterator(translator, checked, options, parses)
+
+    def translate_detailed(
+        self,
+        texts: str | Iterable[str],
+        *,
+        beam: int = 4,
+        length_penalty: float = 0.6,
+        coverage_penalty: float = 0.0,
+        patience: float | None = None,
+        n_best: int = 1,
+        min_length: int = 1,
+        max_length: int | None = None,
+        prefix: str = "",
+        suppress: Sequence[str] = (),
+        copy_unknown: bool = False,
+        split_sentences: bool = True,
+        max_source_tokens: int = MAX_SOURCE_TOKENS,
+        logits_processors: "Sequence[str | LogitsProcessor]" = (),
+        token_scores: bool = False,
+        attention: bool = False,
+        parses: ParseSource | None = None,
+        engine: EngineName = "auto",
+        precision: Precision = "int8",
+    ) -> list[Translation]:
+        """Translate texts and return sentences, alternatives, tokens and scores.
+
+        Args:
+            texts: A text or several; the result is always a list.
+            n_best: Number of alternatives of each sentence; at most `beam`.
+            token_scores: Return the log-probability of each token.
+            attention: Return the attention of each token to the source.
+
+        The other arguments are those of `translate`.
+
+        Example:
+            (translation,) = model.translate_detailed("I love you.", n_best=3, token_scores=True)
+            [(alternative.text, alternative.score) for alternative in translation.sentences[0].alternatives]
+        """
+        options = _translation_options(
+            beam=beam,
+            length_penalty=length_penalty,
+            coverage_penalty=coverage_penalty,
+            patience=patience,
+            n_best=n_best,
+            min_length=min_length,
+            max_length=max_length,
+            prefix=prefix,
+            suppress=suppress,
+            copy_unknown=copy_unknown,
+            split_sentences=split_sentences,
+            max_source_tokens=max_source_tokens,
+            logits_processors=logits_processors,
+            token_scores=token_scores,
+            attention=attention,
+        )
+        checked = list(check_texts("translate_detailed", texts))
+        return _translate(self.translator(options, engine=engine, precision=precision), checked, options, parses)
+
+    def translator(
+        self, options: TranslationOptions, *, engine: EngineName = "auto", precision: Precision = "int8"
+    ) -> Translator:
+        """Return a translator on the engine for these options, for callers that reuse an options object."""
+        if not self.config.model.translates:
+            raise ConfigError(
+                f"{self.folder}: is a model of type {self.config.model.family}, which does not translate; "
+                "use an encoder-decoder model."
+            )
+        obstacle = unsupported_search(options, is_ensemble=self.is_ensemble)
+        name = choose_engine(engine, self.config, obstacle)
+        return Translator(self._engine(name, precision), self.config, self.tokenizer, self.target_tokenizer)
+
+    def _engine(self, name: str, precision: Precision) -> Engine:
+        key = (name, precision if name == "ctranslate2" else "")
+        if key not in self._engines:
+            self._engines[key] = self._ctranslate2_engine(precision) if name == "ctranslate2" else self._torch_engine()
+        return self._engines[key]
+
+    def _torch_engine(self) -> Engine:
+        from regard.decoding.engines.pytorch import TorchEngine
+
+        return TorchEngine(self.networks, self.config)
+
+    def _ctranslate2_engine(self, precision: Precision) -> Engine:
+        from regard.decoding.engines.ctranslate2 import CTranslate2Engine
+
+        return CTranslate2Engine(self.folder, self.config, precision)
+
+
+def _translation_options(
+    *,
+    beam: int,
+    length_penalty: float,
+    coverage_penalty: float,
+    patience: float | None,
+    n_best: int,
+    min_length: int,
+    max_length: int | None,
+    prefix: str,
+    suppress: Sequence[str],
+    copy_unknown: bool,
+    split_sentences: bool,
+    max_source_tokens: int,
+    logits_processors: "Sequence[str | LogitsProcessor]",
+    token_scores: bool = False,
+    attention: bool = False,
+) -> TranslationOptions:
+    constraints = OutputConstraints(min_length, max_length, logits_processors=tuple(logits_processors))
+    return TranslationOptions(
+        SearchOptions(beam, length_penalty, coverage_penalty, patience, n_best, constraints),
+        split_sentences,
+        max_source_tokens,
+        prefix,
+        tuple(suppress),
+        token_scores,
+        attention,
+        copy_unknown,
+    )
+
+
+def _translate(
+    translator: Translator, texts: list[str], options: TranslationOptions, parses: ParseSource | None
+) -> list[Translation]:
+    attached = None if parses is None else [parse for _, parse in attach_parses(texts, parses)]
+    return translator.translate(texts, options, attached)
+
+
+def _translate_iterator(
+    translator: Translator, texts: Iterator[str], options: TranslationOptions, parses: ParseSource | None
+) -> Iterator[str]:
+    if parses is None:
+        translations = map_batches(
+            lambda batch: translator.translate(batch, options), texts, TRANSLATION_ITERATOR_BATCH
+        )
+    else:
+
+        def translate_pairs(batch: "list[tuple[str, Parse | None]]") -> list[Translation]:
+            return translator.translate([text for text, _ in batch], options, [parse for _, parse in batch])
+
+        translations = map_batches(translate_pairs, attach_parses(texts, parses), TRANSLATION_ITERATOR_BATCH)
+    return (translation.text for translation in translations)
