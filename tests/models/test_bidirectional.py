@@ -104,7 +104,8 @@ def test_a_task_learns_how_to_mix() -> None:
 def test_what_it_cannot_take_gets_a_sentence() -> None:
     with pytest.raises(InputError) as refused:
         network_of().encode(torch.zeros(2, 0).long())
-    assert str(refused.value) == "The ids have shape (2, 0); they should be (rows, length), with a token at least."
+    assert str(refused.value) == "The ids have shape (2, 0); they should be (rows, length), with at least one token."
     with pytest.raises(ConfigError) as error:
         load_config(None, ["model.kind=bidirectional-language-model", "model.width=31"])
-    assert str(error.value) == ("--set model.width=31: model.width = 31 has no half for each direction: use 32.")
+    message = "--set model.width=31: model.width = 31 should be even, with half of it per direction: use 32."
+    assert str(error.value) == message

@@ -99,7 +99,7 @@ def test_a_rolling_cache_equals_no_cache_and_stays_small(step: int, padded: bool
 def test_a_cache_keeps_at_least_what_it_is_asked_to() -> None:
     cache, tokens = KeyValueCache(), torch.arange(200.0).view(1, 1, 200, 1)
     for at in range(200):
-        keys, values = cache.append(tokens[:, :, at : at + 1], -tokens[:, :, at : at + 1], keep=20)
+        keys, values = cache.append(tokens[:, :, at : at + 1], -tokens[:, :, at : at + 1], max_past=20)
         assert torch.equal(keys[:, :, -21:], tokens[:, :, max(0, at - 20) : at + 1])
         assert torch.equal(keys, -values)
         assert keys.size(2) <= 40

@@ -116,7 +116,7 @@ def test_a_padding_mask_of_another_type_or_shape_gets_a_sentence(mask: Tensor) -
     ids = torch.ones(2, 3).long()
     sentence = (
         f"The padding mask is {mask.dtype} of shape {tuple(mask.shape)}; for these tokens it should be torch.bool "
-        "of shape (2, 3), True at tokens that are not pads."
+        "of shape (2, 3), True at tokens and False at padding."
     )
     memory = network.encode(ids)
     for call in (

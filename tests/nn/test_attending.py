@@ -59,9 +59,9 @@ def test_each_step_is_its_equations(cell: type[RecurrentCell], lengths: list[int
     sentences = len(lengths)
     memory, x = numbers(sentences, max(lengths), WIDTH), numbers(sentences * rows, 5, INPUTS)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    before = tuple(numbers(sentences * rows, WIDTH) for _ in range(cell.remembers))
+    before = tuple(numbers(sentences * rows, WIDTH) for _ in range(cell.num_states))
     ends = torch.randint(0, 6, (sentences * rows,), generator=generator)
-    shown, contexts, last = layer.walk(
+    shown, contexts, last = layer.attend_and_step(
         x, ends, before, EncodedSource(attention, memory, mask, attention.score.keys(memory))
     )
     for row, end in enumerate(ends.tolist()):
@@ -84,7 +84,8 @@ def test_a_layer_that_is_deaf_to_what_it_sees_is_an_ordinary_one(cell: type[Recu
     with torch.no_grad():
         layer.weights()[0][:, INPUTS:] = 0
     x, memory = torch.randn(2, 6, INPUTS).double(), torch.randn(2, 3, WIDTH).double()
-    shown, _, last = layer.walk(x, None, None, EncodedSource(attention, memory, None, attention.score.keys(memory)))
+    source = EncodedSource(attention, memory, None, attention.score.keys(memory))
+    shown, _, last = layer.attend_and_step(x, None, None, source)
     nothing_seen = torch.cat([x, torch.zeros(2, 6, WIDTH).double()], dim=-1)
     expected, expected_last = layer(nothing_seen)  # PyTorch's kernel
     torch.testing.assert_close(shown, expected, atol=TOLERANCE, rtol=0)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.nn import attend
 from regard.nn.cpu import blockwise
-from regard.nn.cpu.blockwise import meet_in_blocks
+from regard.nn.cpu.blockwise import blockwise_attention
 
 BATCH, HEADS, SIZE = 2, 2, 3
 
@@ -34,8 +34,8 @@ def test_some_blocks_at_a_time_are_all_at_once(
         return (place >= ends[:, None, None])[:, None, :, None] if padded else None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blockwise, "ENTRIES", entries)
-        out = meet_in_blocks(q, k, v, rows, hidden, 0.5)
+        patch.setattr(blockwise, "CHUNK_SCORES", entries)
+        out = blockwise_attention(q, k, v, rows, hidden, 0.5)
         found = torch.autograd.grad(out.sin().sum(), (q, k, v))
     allowed = torch.zeros(BATCH, 1, blocks * SIZE, keys * SIZE, dtype=torch.bool)
     for block, row in enumerate(rows):
@@ -53,5 +53,5 @@ def test_some_blocks_at_a_time_are_all_at_once(
 @pytest.mark.parametrize("size", [1e-30, 1e4])
 def test_scores_of_any_size_give_numbers(size: float) -> None:
     q = torch.randn(1, 1, 4, 8, 4) * size
-    out = meet_in_blocks(q, q, torch.ones_like(q), [[0, 1], [1], [2, 3], [0, 3]], lambda _, seen: None, 1.0)
+    out = blockwise_attention(q, q, torch.ones_like(q), [[0, 1], [1], [2, 3], [0, 3]], lambda _, seen: None, 1.0)
     torch.testing.assert_close(out, torch.ones_like(out))

@@ -203,8 +203,8 @@ def test_a_longer_text_than_linformer_has_learned_gets_a_sentence() -> None:
     with pytest.raises(InputError) as raised:
         kernel(x, x, x, make_layout(torch.zeros(1, 5)))
     assert str(raised.value) == (
-        "The input is 5 tokens long, but this network's attention learned to mix 4: shorten the input, or train with "
-        "model.attention.max_length = 5."
+        "The input is 5 tokens long, but this network's Linformer attention has a limit of 4: "
+        "shorten the input, or train with model.attention.max_length = 5."
     )
     kernel(x, x, x, make_layout(torch.zeros(1, 5), torch.arange(5)[None] < 4))  # pads do not count
 
@@ -214,8 +214,8 @@ def test_linformer_has_no_distances() -> None:
     with pytest.raises(InputError) as raised:
         kernel(x, x, x, make_layout(torch.zeros(1, 3)), torch.zeros(1, 1, 3, 3))
     assert str(raised.value) == (
-        "Linformer looks at mixtures of tokens, which have no distance: set model.positions to sinusoidal, learned, "
-        "rotary or none, or model.attention to another."
+        "Linformer attends to mixtures of tokens, which have no distance: set model.positions to sinusoidal, learned, "
+        "rotary or none, or model.attention to another kind."
     )
 
 
@@ -224,12 +224,14 @@ def test_what_reads_whole_texts_reads_one_in_a_row_and_not_in_a_decoder(way: dic
     x, layout = torch.randn(1, 2, 3, 4), make_layout(torch.zeros(1, 3), **way)  # type: ignore[arg-type]
     with pytest.raises(InputError) as raised:
         LinformerAttention(0.5, LengthProjection(2, 4), LengthProjection(2, 4))(x, x, x, layout)
-    assert str(raised.value) == "Linformer mixes whole rows: it reads one text in a row, and no decoder can use it."
+    assert str(raised.value) == (
+        "Linformer attention mixes whole rows: it needs one text per row and cannot be used in a decoder."
+    )
     for block in (1, 64):
         with pytest.raises(InputError) as raised:
             BigBirdAttention(0.5, block, BigBirdPattern(1, 0, 0, 0))(x, x, x, layout)
         assert str(raised.value) == (
-            "BigBird lays its blocks over whole rows: it reads one text in a row, and no decoder can use it."
+            "BigBird attention works on whole rows: it needs one text per row and cannot be used in a decoder."
         )
 
 
@@ -243,7 +245,7 @@ def test_what_positions_add_to_each_pair_is_added(kernel: SparseAttention) -> No
         torch.randn(1, HEADS, 20, 20).double(),
         torch.randn(20, VALUES),
     )
-    scores = (q @ k.mT * 0.5 + bias).masked_fill(~kernel.seen(layout), -torch.inf)
+    scores = (q @ k.mT * 0.5 + bias).masked_fill(~kernel.pattern_mask(layout), -torch.inf)
     weights = scores.softmax(-1)
     out = kernel(q, k, v, layout, bias, lambda weights: weights @ table.double())
     torch.testing.assert_close(out, weights @ v + weights @ table.double())
@@ -254,8 +256,8 @@ SCHEMES: list[Positions] = [
     RotaryPositions(),
     RotaryPositions(halves=True),
     AlibiPositions(),
-    RelativePositions(clip=3),
-    RelativePositions(clip=2, per_head=True),
+    RelativePositions(max_distance=3),
+    RelativePositions(max_distance=2, per_head=True),
 ]
 
 
@@ -277,7 +279,8 @@ def test_under_every_position_scheme_a_sparse_layer_equals_a_full_one_under_the_
         full = SelfAttention(2 * HEADS * WIDTH, HEADS, FullAttention(0.5), scheme).double()
         full.load_state_dict(sparse.state_dict())
         layout = make_layout(torch.zeros(ROWS, length), mask, causal=causal, pack=False)
-        pairs = kernel.seen(layout) if layout.mask.allowed is None else kernel.seen(layout) & layout.mask.allowed
+        pairs = kernel.pattern_mask(layout)
+        pairs = pairs if layout.mask.allowed is None else pairs & layout.mask.allowed
         same = replace(layout, mask=ExplicitMask(length, length, pairs=pairs))
         torch.testing.assert_close(sparse(x, layout)[at_real], full(x, same)[at_real], atol=TOLERANCE, rtol=0)
 
@@ -355,9 +358,11 @@ def test_no_tensor_has_an_entry_for_each_pair(kernel: SparseAttention) -> None:
 
 
 def test_flops_are_those_of_the_pairs_that_meet() -> None:
-    assert WindowAttention(0.5, 3).flops(100, 4, 6) == 2 * 7 * 10
-    assert WindowAttention(0.5, 3).flops(5, 4, 6) == 2 * 5 * 10
+    assert WindowAttention(0.5, 3).flops(100, 2, 1, 2, 3) == 2 * 7 * 10
+    assert WindowAttention(0.5, 3).flops(5, 2, 1, 2, 3) == 2 * 5 * 10
     bird = BigBirdAttention(0.5, 10, BigBirdPattern(3, 2, 1, 0))
-    assert bird.flops(20, 4, 6) == 2 * 20 * 10
-    assert bird.flops(100, 4, 6) == 2 * 68 * 10  # 8 blocks meet 6 of 10, and 2 meet all
-    assert LinformerAttention(0.5, LengthProjection(3, 9), LengthProjection(3, 9)).flops(100, 4, 6) == 2 * 2 * 3 * 10
+    assert bird.flops(20, 2, 2, 2, 3) == 2 * 20 * 10
+    assert bird.flops(100, 2, 2, 2, 3) == 2 * 68 * 10  # 8 blocks meet 6 of 10, and 2 meet all
+    linformer = LinformerAttention(0.5, LengthProjection(3, 9), LengthProjection(3, 9))
+    assert linformer.flops(100, 2, 2, 2, 3) == 2 * 2 * 3 * 10
+    assert linformer.flops(100, 2, 1, 2, 3) == 2 * 3 * 10 + 2 * 3 * 5  # mixing grouped heads costs half

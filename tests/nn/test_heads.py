@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn.cpu.heads import into_heads, out_of_heads
+from regard.nn.cpu.heads import gather_heads, scatter_heads
 from regard.nn.layout import Packing, Tokens
 
 WIDTH = 3
@@ -34,7 +34,7 @@ def test_into_heads_equals_pad_split_transpose(drawn: tuple[Tokens, Tensor], hea
     shape = (int(mask.sum()),) if among.packing is not None else tuple(mask.shape)
     x = torch.randn(*shape, parts * heads * WIDTH, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(parts, len(mask), heads, mask.size(1), WIDTH, dtype=torch.float64) * mask[:, None, :, None]
-    got, wanted = (torch.stack(way(x, among, heads, parts)) for way in (into_heads, reference))
+    got, wanted = (torch.stack(way(x, among, heads, parts)) for way in (gather_heads, reference))
     assert torch.equal(got * mask[:, None, :, None], wanted * mask[:, None, :, None])
     gradients = [torch.autograd.grad((way * weight).sum(), x)[0] for way in (got, wanted)]
     assert torch.equal(*gradients)
@@ -44,7 +44,7 @@ def test_into_heads_equals_pad_split_transpose(drawn: tuple[Tokens, Tensor], hea
 def test_out_of_heads_equals_transpose_join_pack(drawn: tuple[Tokens, Tensor], heads: int) -> None:
     among, mask = drawn
     x = torch.randn(len(mask), heads, mask.size(1), WIDTH, dtype=torch.float64, requires_grad=True)
-    got, wanted = out_of_heads(x, among), among.pack(x.transpose(1, 2).flatten(2))
+    got, wanted = scatter_heads(x, among), among.pack(x.transpose(1, 2).flatten(2))
     assert torch.equal(got, wanted)
     weight = torch.randn_like(got)
     gradients = [torch.autograd.grad((way * weight).sum(), x)[0] for way in (got, wanted)]

@@ -134,5 +134,5 @@ def test_decoder_layer_equals_torchs(
     expected = theirs(
         x, memory, tgt_mask=ahead, tgt_key_padding_mask=~target_mask, memory_key_padding_mask=~source_mask
     )
-    actual = ours(x, layout, memory, layout.across(memory, source_mask, pack=False))
+    actual = ours(x, layout, memory, layout.cross(memory, source_mask, pack=False))
     torch.testing.assert_close(actual[target_mask], expected[target_mask], atol=1e-5, rtol=0)

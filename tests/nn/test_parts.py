@@ -84,7 +84,7 @@ def test_an_empty_sentence_gets_a_sentence() -> None:
     network = build(DecoderOnlyConfig(vocab_size=5, width=8, heads=2, layers=1, feed_forward=8))
     with pytest.raises(InputError) as error:
         network.decode(torch.zeros(1, 0, dtype=torch.long))
-    assert str(error.value) == "There are no tokens to read: a sentence has at least its end token."
+    assert str(error.value) == "There are no tokens: a sequence has at least its end token."
 
 
 def test_pooling_ignores_pads() -> None:

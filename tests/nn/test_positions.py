@@ -79,7 +79,7 @@ def test_learned_positions_say_where_they_end() -> None:
 
 def test_pads_are_not_counted_as_positions() -> None:
     mask = torch.tensor([[False, True, True, False], [True, False, False, True]])
-    assert make_layout(torch.zeros(2, 4).long(), mask).queries.index.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
+    assert make_layout(torch.zeros(2, 4).long(), mask).queries.position_ids.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
 
 
 class Depth(Positions):
@@ -113,7 +113,7 @@ def test_schemes_inside_attention_know_distances_and_nothing_else(scheme: Positi
     layer = stack_with(scheme, causal=False).layers[0]
     x = torch.randn(1, 4, 16, dtype=torch.float64)
     layout = make_layout(torch.zeros(1, 4).long())
-    later = Tokens(layout.queries.index + 5)
+    later = Tokens(layout.queries.position_ids + 5)
     torch.testing.assert_close(layer(x, Layout(later, later, layout.mask)), layer(x, layout))
     swapped = torch.tensor([1, 0, 2, 3])  # a reversal would keep every distance
     assert (layer(x, layout)[:, swapped] - layer(x[:, swapped], layout)).abs().max() > 1e-2

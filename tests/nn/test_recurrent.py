@@ -34,7 +34,7 @@ def test_the_written_out_cell_equals_the_kernel(
     layer = layer_of(cell, bidirectional=bidirectional)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(len(lengths), max(lengths), 3, generator=generator, dtype=torch.double)
-    state = tuple(torch.randn(len(lengths), 4, generator=generator, dtype=torch.double) for _ in range(cell.remembers))
+    state = tuple(torch.randn(len(lengths), 4, generator=generator, dtype=torch.double) for _ in range(cell.num_states))
     ends = torch.tensor(lengths)
     within = torch.arange(max(lengths)) < ends[:, None]
     fast, fast_state = layer(x, ends, state)

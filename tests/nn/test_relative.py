@@ -18,7 +18,7 @@ HEADS, KEY, VALUE, SCALE = 2, 3, 5, 0.4
 
 def attended(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: RelativeVectors) -> Tensor:
     """The reference: e_ij = q_i · (k_j + a^K_ij), z_i = Σ w_ij (v_j + a^V_ij), a vector for each pair of tokens."""
-    rows = layout.distance[:, 0].clamp(-vectors.clip, vectors.clip) + vectors.clip  # (B, T, S)
+    rows = layout.distance[:, 0].clamp(-vectors.max_distance, vectors.max_distance) + vectors.max_distance  # (B, T, S)
     keys, values = (
         torch.stack([table[rows] for table in tables.expand(HEADS, -1, -1)], dim=1)  # (B, H, T, S, D)
         for tables in (vectors.keys, vectors.values)

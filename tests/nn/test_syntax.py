@@ -17,14 +17,14 @@ from regard.models import build
 from regard.nn import Positions, make_layout
 from regard.nn import SyntaxPositions as Scheme
 from regard.nn.relative import RelativeVectors
-from regard.nn.syntax import FACTS, tree_distance
+from regard.nn.syntax import TREE_FEATURES, tree_distance
 from toy_trees import distance, random_heads, up
 
 
 def features(heads: list[int], words: list[int]) -> dict[str, list[int]]:
     """What a network is told of tokens that belong to these words, numbered from 1."""
     tree = trees.tree_positions(heads)
-    return {name: [tree[word - 1][n] for word in words] for n, name in enumerate(FACTS)}
+    return {name: [tree[word - 1][n] for word in words] for n, name in enumerate(TREE_FEATURES)}
 
 
 def as_tensors(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
@@ -64,7 +64,7 @@ def test_the_distances_of_a_sentence_by_hand() -> None:
 
 
 def test_the_names_of_the_facts_are_the_same_for_text_and_network() -> None:
-    assert FACTS == trees.SYNTAX_FEATURES
+    assert TREE_FEATURES == trees.SYNTAX_FEATURES
 
 
 def test_a_network_without_its_facts_says_so() -> None:
@@ -72,13 +72,13 @@ def test_a_network_without_its_facts_says_so() -> None:
     with pytest.raises(InputError) as error:
         network.encode(torch.ones(1, 3).long())
     assert str(error.value) == (
-        "This network places words in the dependency tree of their sentence, and no parse was given: "
-        "give one with every sentence."
+        "This network uses the dependency tree of each sentence (syntax positions), but no parse was given: "
+        "provide a parse for every sentence."
     )
 
 
 def test_what_is_deeper_than_the_deepest_is_equally_deep() -> None:
-    scheme = Scheme(Positions(), width=4, deepest=2, clip=0)
+    scheme = Scheme(Positions(), width=4, max_depth=2, max_distance=0)
     layout = make_layout(torch.ones(1, 4).long(), features={"depth": torch.tensor([[1, 2, 3, 9]])})
     added = scheme.embed(torch.zeros(1, 4, 4), layout.queries)[0]
     assert torch.equal(added[1], added[2])

@@ -32,6 +32,9 @@ class TransformerConfig(NetworkConfig):
     """N: layers per stack."""
     heads: Size = 8
     """h: attention heads; each has the size `width / heads`."""
+    kv_heads: Size | None = None
+    """Key and value heads; `heads` by default. With fewer, consecutive query heads share one (grouped-query attention,
+    Ainslie et al. 2023; one: multi-query attention)."""
     key_width: Size | None = None
     """d_k: size of queries and keys per head; `width / heads` by default (Table 3, row B)."""
     feed_forward: Annotated[int, Field(ge=0, le=2**24)] = 2048
@@ -75,6 +78,17 @@ class TransformerConfig(NetworkConfig):
         above = next((n for n in range(heads, min(width, 10 * heads) + 1) if width % n == 0), None)
         nearest = " or ".join(str(n) for n in (below, above) if n is not None)
         raise ValueError(f"does not divide model.width = {width}: use {nearest}")
+
+    @field_validator("kv_heads")
+    @classmethod
+    def _check_kv_heads_divide_heads(cls, kv_heads: int | None, info: ValidationInfo) -> int | None:
+        heads = info.data.get("heads")
+        if kv_heads is None or heads is None or heads % kv_heads == 0:
+            return kv_heads
+        below = next(n for n in range(min(kv_heads, heads), 0, -1) if heads % n == 0)
+        above = next((n for n in range(kv_heads, heads + 1) if heads % n == 0), None)
+        nearest = " or ".join(str(n) for n in (below, above) if n is not None)
+        raise ValueError(f"does not divide model.heads = {heads}: use {nearest}")
 
     @field_validator("positions")
     @classmethod

@@ -1,7 +1,7 @@
-"""The parts of a network, counted: parameters, floating-point operations per token, memory for training.
+"""Counts for a network: parameters, floating-point operations, memory for training.
 
-FLOPs count a multiplication and an addition as two, for matrix products only, as is the custom. A sentence of n tokens
-is read by each stack, and for an encoder-decoder "per token" means one source token and one target token.
+FLOPs count a multiplication and an addition as two, in matrix products only, as is customary; the backward pass costs
+twice the forward pass. For an encoder-decoder, "per token" means one source token and one target token.
 """
 
 from collections.abc import Iterable
@@ -12,55 +12,57 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.network import Network
-from regard.nn import CrossAttention, DensePooling, FirstTokenPooling, MeanPooling, OutputProjection, Stack
+from regard.nn import CrossAttention, OutputProjection, Stack
 from regard.nn.bidirectional_stack import BidirectionalStack
 from regard.nn.multihead import MultiHeadAttention
-from regard.nn.prediction_heads import BidirectionalLMHead, TextClassificationHead
+from regard.nn.prediction_heads import BidirectionalLMHead, Pooling, TextClassificationHead
 from regard.nn.recurrent_attention import SourceAttention
 from regard.nn.recurrent_stack import RecurrentStack
 
-BYTES = 4  # of a float32
-ONCE = MeanPooling | FirstTokenPooling | DensePooling | TextClassificationHead  # for all tokens of a text
+BYTES_PER_FLOAT = 4  # float32
+ONCE_PER_TEXT = Pooling | TextClassificationHead  # not counted per token
 
 
 @dataclass(frozen=True)
 class AnatomyPart:
-    """One kind of part, with all its copies."""
+    """All modules of one kind."""
 
     name: str
     count: int
-    parameters: int  # of all copies; 0 where they are shared with a part above
-    flops: int  # of all copies, per token, forward
+    parameters: int  # of all of them; 0 if they are shared with an earlier part
+    flops: int  # of all of them, per token, forward
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of a network in the order in which a sentence meets them, and what the whole costs."""
+    """The parts of a network in the order of the computation, and their totals."""
 
     parts: list[AnatomyPart]
     length: int
 
     @property
     def parameters(self) -> int:
+        """Number of parameters, shared ones counted once."""
         return sum(part.parameters for part in self.parts)
 
     @property
     def forward_flops(self) -> int:
+        """FLOPs per token of a forward pass."""
         return sum(part.flops for part in self.parts)
 
     @property
     def training_flops(self) -> int:
-        """Forward once, and backward twice as much: towards the inputs, and towards the weights."""
+        """FLOPs per token of a forward and a backward pass."""
         return 3 * self.forward_flops
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that training in float32 with Adam needs, before any activation."""
-        weights = BYTES * self.parameters
+        """Bytes that training in float32 with Adam needs, without activations."""
+        weights = BYTES_PER_FLOAT * self.parameters
         return {"weights": weights, "gradients": weights, "optimizer": 2 * weights}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         return {
             "parameters": self.parameters,
             "length": self.length,
@@ -72,118 +74,90 @@ class Anatomy:
 
 
 def anatomy(network: Network, length: int = 32) -> Anatomy:
-    """Count a network's parts for sentences of `length` tokens.
+    """Count the parts of a network for sequences of `length` tokens.
 
-    >>> from regard.config import resolve
+    >>> from regard.config import load_config
     >>> from regard.models.assembly import build_meta
     >>> anatomy(build_meta(load_config("paper-base").model), length=32).parameters
     63045632
     """
-    counted: set[int] = set()  # parameters seen: a shared matrix is counted where it is met first
+    counted: set[int] = set()  # a shared matrix is counted where it comes first
     parts: list[AnatomyPart] = []
     for name, module in network.named_children():
-        rows = _rows(module)
-        for what, copies in rows:
-            parameters = sum(_new_parameters(copy, counted) for copy in copies)
-            per_token = not isinstance(module, ONCE)
-            flops = sum(_flops(copy, length) for copy in copies) if per_token else 0
-            parts.append(AnatomyPart(f"{name} {what}".strip(), len(copies), parameters, flops))
+        for kind, modules in _parts(module):
+            parameters = sum(_new_parameters(part, counted) for part in modules)
+            per_token = not isinstance(module, ONCE_PER_TEXT)
+            flops = sum(_flops(part, length) for part in modules) if per_token else 0
+            parts.append(AnatomyPart(f"{name} {kind}".strip(), len(modules), parameters, flops))
     return Anatomy([part for part in parts if part.parameters or part.flops], length)
 
 
-def _rows(module: nn.Module) -> list[tuple[str, list[nn.Module]]]:
-    match module:
-        case Stack():
-            return _stack(module)
-        case RecurrentStack() | BidirectionalStack():
-            return module.parts
-        case _:
-            return [("", [module])]
-
-
-def _stack(stack: Stack) -> list[tuple[str, list[nn.Module]]]:
-    """The parts of a stack: its embedding, then each kind of sub-layer over all layers, then the norms."""
-    children = [dict(layer.named_children()) for layer in stack.layers]
-    sublayers = [name for name in children[0] if not name.endswith("_residual")]
-    norms = [part for layer in children for name, part in layer.items() if name.endswith("_residual")]
-    final = [stack.norm] if stack.norm is not None else []
-    return [
-        ("embedding", [stack.embedding]),
-        *((name.replace("_", "-"), [layer[name] for layer in children]) for name in sublayers),
-        ("normalization", [*norms, *final]),
-    ]
+def _parts(module: nn.Module) -> list[tuple[str, list[nn.Module]]]:
+    if isinstance(module, Stack | RecurrentStack | BidirectionalStack):
+        return module.parts
+    return [("", [module])]
 
 
 def _new_parameters(module: nn.Module, counted: set[int]) -> int:
-    fresh = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in counted}
-    counted.update(fresh)
-    return sum(fresh.values())
+    new = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in counted}
+    counted.update(new)
+    return sum(new.values())
 
 
 def _flops(module: nn.Module, length: int) -> int:
-    """Two for each entry of each matrix that a token's vector meets, and attention's own products with n keys."""
-    total = 0
-    for part in module.modules():
-        match part:
-            case nn.Linear() | OutputProjection():
-                total += 2 * part.weight.numel()
-            case nn.RNNBase():
-                total += 2 * sum(weight.numel() for weight in part.parameters() if weight.dim() == 2)
-            case BidirectionalLMHead():  # each token meets its projection twice
-                total += 2 * part.output.weight.numel()
-            case SourceAttention():
-                total += part.flops(length)
-            case MultiHeadAttention():
-                total += part.flops(length)
-    return total
+    """Return the FLOPs per token: two for each entry of each matrix, and those of attention with `length` keys."""
+    attention = sum(
+        part.flops(length) for part in module.modules() if isinstance(part, MultiHeadAttention | SourceAttention)
+    )
+    return _matrix_flops(module.modules()) + attention
 
 
-class FlopCounter:
-    """Counts a network's parts once, and then any batch quickly."""
-
-    def __init__(self, network: Network, *, exclude: nn.Module | None = None) -> None:
-        """`exclude`: a part of the network that is not used."""
-        attentions = [(name, part) for name, part in network.named_modules() if isinstance(part, MultiHeadAttention)]
-        cross = [part for _, part in attentions if isinstance(part, CrossAttention)]
-        encoder = dict(network.named_children()).get("encoder") if network.encodes else None
-        reading = _matrices(encoder.modules()) if encoder is not None else 0
-        looking = [part for part in network.modules() if isinstance(part, SourceAttention)]
-        keys = [key for part in looking if isinstance(key := getattr(part.score, "key", None), nn.Linear)]
-        on_memory = _matrices([*(part.key_value for part in cross), *keys])
-        self._per_source = reading + on_memory
-        unused = _matrices(exclude.modules()) if exclude is not None else 0
-        self._per_target = _matrices(network.modules()) - reading - on_memory - unused
-        self._reading = [part for name, part in attentions if encoder is not None and name.startswith("encoder.")]
-        self._crossing = cross
-        self._looking = looking
-        self._writing = [part for _, part in attentions if part not in self._reading and part not in cross]
-
-    def training_flops(self, targets: Tensor, sources: Tensor | None = None) -> float:
-        """Forward and backward for sentences of these lengths (B,)."""
-        written, targets = float(targets.sum()), targets.double()
-        flops = written * self._per_target + written * _attention(self._writing, _mean(targets, targets))
-        if sources is not None:
-            read, sources = float(sources.sum()), sources.double()
-            flops += read * self._per_source + read * _attention(self._reading, _mean(sources, sources))
-            met = _mean(sources, targets)
-            flops += written * _attention(self._crossing, met)
-            flops += written * sum(part.flops(met) for part in self._looking)
-        return 3 * flops
-
-
-def _matrices(parts: Iterable[nn.Module]) -> int:
-    """Two for each entry of each matrix that a token's vector meets."""
-    kinds = (
-        nn.Linear | OutputProjection | nn.RNNBase | BidirectionalLMHead
-    )  # the last uses its projection, counted already, again
-    weights = [weight for part in parts if isinstance(part, kinds) for weight in part.parameters()]
+def _matrix_flops(modules: Iterable[nn.Module]) -> int:
+    """Return two for each entry of each matrix that is multiplied by the vector of a token."""
+    kinds = nn.Linear | OutputProjection | nn.RNNBase | BidirectionalLMHead  # the last applies its projection twice
+    weights = [weight for part in modules if isinstance(part, kinds) for weight in part.parameters()]
     return sum(2 * weight.numel() for weight in weights if weight.dim() == 2)
 
 
-def _attention(attentions: Iterable[MultiHeadAttention], keys: int) -> int:
+class FlopCounter:
+    """FLOPs of training on a batch, padding not counted."""
+
+    def __init__(self, network: Network, *, exclude: nn.Module | None = None) -> None:
+        """`exclude` is a module of the network that training does not use."""
+        attentions = [(name, part) for name, part in network.named_modules() if isinstance(part, MultiHeadAttention)]
+        cross = [part for _, part in attentions if isinstance(part, CrossAttention)]
+        encoder = dict(network.named_children()).get("encoder") if network.encodes else None
+        encoder_flops = _matrix_flops(encoder.modules()) if encoder is not None else 0
+        recurrent = [part for part in network.modules() if isinstance(part, SourceAttention)]
+        keys = [key for part in recurrent if isinstance(key := getattr(part.score, "key", None), nn.Linear)]
+        memory_flops = _matrix_flops([*(part.key_value for part in cross), *keys])
+        excluded = _matrix_flops(exclude.modules()) if exclude is not None else 0
+        self._per_source_token = encoder_flops + memory_flops
+        self._per_target_token = _matrix_flops(network.modules()) - encoder_flops - memory_flops - excluded
+        self._encoder = [part for name, part in attentions if encoder is not None and name.startswith("encoder.")]
+        self._cross = cross
+        self._recurrent = recurrent
+        self._decoder = [part for _, part in attentions if part not in self._encoder and part not in cross]
+
+    def training_flops(self, targets: Tensor, sources: Tensor | None = None) -> float:
+        """Return the FLOPs of forward and backward pass for sequences of these lengths (B,)."""
+        target_tokens, targets = float(targets.sum()), targets.double()
+        flops = target_tokens * self._per_target_token
+        flops += target_tokens * _attention_flops(self._decoder, _mean_keys(targets, targets))
+        if sources is not None:
+            source_tokens, sources = float(sources.sum()), sources.double()
+            flops += source_tokens * self._per_source_token
+            flops += source_tokens * _attention_flops(self._encoder, _mean_keys(sources, sources))
+            cross_keys = _mean_keys(sources, targets)
+            flops += target_tokens * _attention_flops(self._cross, cross_keys)
+            flops += target_tokens * sum(part.flops(cross_keys) for part in self._recurrent)
+        return 3 * flops
+
+
+def _attention_flops(attentions: Iterable[MultiHeadAttention], keys: int) -> int:
     return sum(part.flops(keys) for part in attentions)
 
 
-def _mean(keys: Tensor, weights: Tensor) -> int:
-    """How many keys a query meets on average, where each sentence has as many queries as its weight."""
-    return int(torch.round((keys * weights).sum() / weights.sum()))
+def _mean_keys(keys: Tensor, queries: Tensor) -> int:
+    """Return the mean number of keys per query, for sequences with these numbers of keys and queries."""
+    return int(torch.round((keys * queries).sum() / queries.sum()))

@@ -1,4 +1,13 @@
-"""From settings to a network: the one place where a variant's name becomes an object."""
+"""From settings to a network.
+
+`build` assembles a network. Position schemes and attention kernels are built by the `builder` of their config, which is
+a function of this module for the built-in ones and may be in any other package:
+
+    build_positions(config, model, *, encoder) -> nn.Positions
+    build_attention(config, model, *, encoder) -> a function without arguments that returns the kernel of a layer
+
+`model` are the settings of the whole Transformer and `encoder` is whether the stack is an encoder.
+"""
 
 import math
 from collections.abc import Callable
@@ -40,9 +49,11 @@ from regard.models.transformer import DecoderOnlyTransformer, EncoderDecoderTran
 from regard.nn.bigbird import BigBirdPattern
 from regard.nn.embedding import embedding_matrix
 
+MakeKernel = Callable[[], rn.AttentionKernel]
+
 
 def build(config: ModelConfig) -> Network:
-    """The network that these settings describe, freshly initialised.
+    """Build and initialize the network of these settings.
 
     >>> from regard.config import DecoderOnlyConfig
     >>> network = build(DecoderOnlyConfig(vocab_size=10, width=8, layers=1, heads=2, feed_forward=16))
@@ -55,7 +66,7 @@ def build(config: ModelConfig) -> Network:
 
 
 def build_meta(config: ModelConfig) -> Network:
-    """The network of these settings without its numbers: for counting or for filling, however large it is."""
+    """Build the network of these settings on the meta device, without memory for its weights."""
     with torch.device("meta"):
         return build(config)
 
@@ -67,20 +78,21 @@ def _assemble(config: ModelConfig) -> Network:
             target = source
             if not config.share_embeddings:
                 target = embedding_matrix(config.target_vocab_size or config.vocab_size, config.width)
-            return EncoderDecoderTransformer(
-                _stack(config, source, config.layers),
-                _stack(config, target, config.decoder_layers or config.layers, cross=True, causal=config.causal_mask),
-                output_projection(config, target),
+            encoder = _stack(config, source, config.layers)
+            decoder = _stack(
+                config, target, config.decoder_layers or config.layers, cross=True, causal=config.causal_mask
             )
+            return EncoderDecoderTransformer(encoder, decoder, output_projection(config, target))
         case DecoderOnlyConfig():
             table = embedding_matrix(config.vocab_size, config.width)
-            return DecoderOnlyTransformer(
-                _stack(config, table, config.layers, causal=config.causal_mask), output_projection(config, table)
-            )
+            decoder = _stack(config, table, config.layers, causal=config.causal_mask)
+            return DecoderOnlyTransformer(decoder, output_projection(config, table))
         case EncoderOnlyConfig():
             table = embedding_matrix(config.vocab_size, config.width)
-            stack = _stack(config, table, config.layers, segments=config.segments)
-            return EncoderOnlyTransformer(stack, POOLINGS[config.pooling](config.width), prediction_head(config, table))
+            encoder = _stack(config, table, config.layers, segments=config.segments)
+            return EncoderOnlyTransformer(
+                encoder, POOLINGS[config.pooling](config.width), prediction_head(config, table)
+            )
         case RecurrentEncoderDecoderConfig():
             return recurrent_encoder_decoder(config)
         case RecurrentLanguageModelConfig():
@@ -88,7 +100,7 @@ def _assemble(config: ModelConfig) -> Network:
         case BidirectionalLanguageModelConfig():
             return bidirectional_language_model(config, POOLINGS[config.pooling](config.width))
         case _:
-            raise TypeError(f"build takes the settings of a model, such as resolve('tiny').model, not {config!r}")
+            raise TypeError(f"build takes the settings of a model, such as load_config('tiny').model, not {config!r}")
 
 
 def _stack(
@@ -101,7 +113,7 @@ def _stack(
     segments: int = 0,
 ) -> rn.Stack:
     encoder = not cross and not isinstance(config, DecoderOnlyConfig)
-    positions = _positions(config, encoder=encoder)
+    positions: rn.Positions = config.positions.load_builder()(config.positions, config, encoder=encoder)
     embedding = rn.TokenEmbedding(
         table,
         positions,
@@ -111,19 +123,26 @@ def _stack(
         dropout=config.dropout,
     )
     norm = _norm(config) if config.norm_order == "pre" else None
-    kernel = self_attention(config, encoder=encoder)
+    kernel: MakeKernel = config.attention.load_builder()(config.attention, config, encoder=encoder)
     blocks = [_block(config, kernel(), positions, cross) for _ in range(layers)]
     return rn.Stack(embedding, blocks, norm, causal=causal)
 
 
 def _block(config: TransformerConfig, kernel: rn.AttentionKernel, positions: rn.Positions, cross: bool) -> rn.Block:
-    width, heads, key_width, bias = config.width, config.heads, config.key_width, config.attention_bias
-    wrapping = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
+    width, heads, kv_heads = config.width, config.heads, config.kv_heads
+    key_width, bias = config.key_width, config.attention_bias
+    residual = rn.PostNorm if config.norm_order == "post" else rn.PreNorm
+    attention = rn.SelfAttention(width, heads, kernel, positions, kv_heads=kv_heads, key_width=key_width, bias=bias)
+    cross_attention = None
+    if cross:
+        cross_attention = rn.CrossAttention(
+            width, heads, _full_attention(config), kv_heads=kv_heads, key_width=key_width, bias=bias
+        )
     return rn.Block(
-        rn.SelfAttention(width, heads, kernel, positions, key_width=key_width, bias=bias),
-        rn.CrossAttention(width, heads, full_attention(config), key_width=key_width, bias=bias) if cross else None,
+        attention,
+        cross_attention,
         _feed_forward(config),
-        lambda: wrapping(_norm(config), config.dropout, connected=config.residual),
+        lambda: residual(_norm(config), config.dropout, connected=config.residual),
     )
 
 
@@ -146,72 +165,92 @@ def _norm(config: TransformerConfig) -> nn.Module:
             return nn.Identity()
 
 
-def _positions(config: TransformerConfig, *, encoder: bool) -> rn.Positions:
-    match config.positions:
-        case SinusoidalPositionsConfig(layout=layout):
-            return rn.SinusoidalPositions(config.width, halves=layout == "halves")
-        case LearnedPositionsConfig(max_length=length):
-            return rn.LearnedPositions(length, config.width)
-        case RotaryPositionsConfig(base=base, layout=layout):
-            return rn.RotaryPositions(base, halves=layout == "halves")
-        case AlibiPositionsConfig():
-            return rn.AlibiPositions()
-        case RelativePositionsConfig(max_distance=clip, per_head=per_head):
-            return rn.RelativePositions(clip, per_head)
-        case SyntaxPositionsConfig() if not encoder:  # what a decoder writes has no parse
-            return rn.SinusoidalPositions(config.width)
-        case SyntaxPositionsConfig() as tree:
-            sequential = rn.SinusoidalPositions(config.width) if tree.sinusoidal else rn.Positions()
-            deepest, clip = tree.max_depth if tree.depth else 0, tree.max_distance if tree.distance else 0
-            return rn.SyntaxPositions(sequential, config.width, deepest, clip, tree.per_head)
-        case NoPositionsConfig():
-            return rn.Positions()
-        case registered:
-            positions: rn.Positions = registered.load_builder()(registered, config, encoder=encoder)
-            return positions
+def build_sinusoidal_positions(
+    config: SinusoidalPositionsConfig, model: TransformerConfig, *, encoder: bool
+) -> rn.Positions:
+    """Build sinusoidal positions."""
+    return rn.SinusoidalPositions(model.width, halves=config.layout == "halves")
 
 
-Make = Callable[[], rn.AttentionKernel]
+def build_learned_positions(config: LearnedPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
+    """Build learned positions."""
+    return rn.LearnedPositions(config.max_length, model.width)
 
 
-def self_attention(config: TransformerConfig, *, encoder: bool) -> Make:
-    """What makes the kernel of each layer in one stack."""
-    scale, dropout = _scale(config), config.attention_dropout
-    match config.attention:
-        case WindowAttentionConfig(window=reach):
-            return lambda: rn.WindowAttention(scale, reach, dropout)
-        case BigBirdAttentionConfig() as bird if encoder:
-            pattern = BigBirdPattern(bird.window_blocks, bird.global_blocks, bird.random_blocks, bird.seed)
-            return lambda: rn.BigBirdAttention(scale, bird.block_size, pattern, dropout)
-        case LinformerAttentionConfig() as settings if encoder:
-            return _linformer(config, settings)
-        case FullAttentionConfig() | BigBirdAttentionConfig() | LinformerAttentionConfig():
-            return lambda: full_attention(config)
-        case registered:
-            make: Make = registered.load_builder()(registered, config, encoder=encoder)
-            return make
+def build_rotary_positions(config: RotaryPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
+    """Build rotary positions."""
+    return rn.RotaryPositions(config.base, halves=config.layout == "halves")
 
 
-def full_attention(config: TransformerConfig) -> rn.AttentionKernel:
-    """Every query meets every key."""
-    return rn.FullAttention(_scale(config), config.attention_dropout)
+def build_alibi_positions(config: AlibiPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
+    """Build ALiBi positions."""
+    return rn.AlibiPositions()
 
 
-def _linformer(config: TransformerConfig, settings: LinformerAttentionConfig) -> Make:
-    def mixtures() -> rn.LengthProjection:
-        return rn.LengthProjection(
-            settings.projected_length, settings.max_length, config.heads if settings.sharing == "none" else None
-        )
+def build_relative_positions(
+    config: RelativePositionsConfig, model: TransformerConfig, *, encoder: bool
+) -> rn.Positions:
+    """Build relative positions."""
+    return rn.RelativePositions(config.max_distance, config.per_head)
 
-    everywhere = mixtures() if settings.sharing == "layerwise" else None
+
+def build_syntax_positions(config: SyntaxPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
+    """Build syntax positions; a decoder, whose text has no parse, has sinusoidal positions."""
+    if not encoder:
+        return rn.SinusoidalPositions(model.width)
+    sequential = rn.SinusoidalPositions(model.width) if config.sinusoidal else rn.Positions()
+    max_depth = config.max_depth if config.depth else 0
+    max_distance = config.max_distance if config.distance else 0
+    return rn.SyntaxPositions(sequential, model.width, max_depth, max_distance, config.per_head)
+
+
+def build_no_positions(config: NoPositionsConfig, model: TransformerConfig, *, encoder: bool) -> rn.Positions:
+    """Build the scheme that does nothing."""
+    return rn.Positions()
+
+
+def build_full_attention(config: FullAttentionConfig, model: TransformerConfig, *, encoder: bool) -> MakeKernel:
+    """Build full attention."""
+    return lambda: _full_attention(model)
+
+
+def build_window_attention(config: WindowAttentionConfig, model: TransformerConfig, *, encoder: bool) -> MakeKernel:
+    """Build sliding-window attention."""
+    return lambda: rn.WindowAttention(_scale(model), config.window, model.attention_dropout)
+
+
+def build_bigbird_attention(config: BigBirdAttentionConfig, model: TransformerConfig, *, encoder: bool) -> MakeKernel:
+    """Build BigBird attention; it attends to later tokens, so a decoder has full attention."""
+    if not encoder:
+        return lambda: _full_attention(model)
+    pattern = BigBirdPattern(config.window_blocks, config.global_blocks, config.random_blocks, config.seed)
+    return lambda: rn.BigBirdAttention(_scale(model), config.block_size, pattern, model.attention_dropout)
+
+
+def build_linformer_attention(
+    config: LinformerAttentionConfig, model: TransformerConfig, *, encoder: bool
+) -> MakeKernel:
+    """Build Linformer attention; it attends to later tokens, so a decoder has full attention."""
+    if not encoder:
+        return lambda: _full_attention(model)
+    heads = (model.kv_heads or model.heads) if config.sharing == "none" else None
+
+    def projection() -> rn.LengthProjection:
+        return rn.LengthProjection(config.projected_length, config.max_length, heads)
+
+    shared = projection() if config.sharing == "layerwise" else None
 
     def kernel() -> rn.AttentionKernel:
-        keys = everywhere or mixtures()
-        values = keys if settings.sharing in ("key-value", "layerwise") else mixtures()
-        return rn.LinformerAttention(_scale(config), keys, values, config.attention_dropout)
+        keys = shared or projection()
+        values = keys if config.sharing in ("key-value", "layerwise") else projection()
+        return rn.LinformerAttention(_scale(model), keys, values, model.attention_dropout)
 
     return kernel
 
 
-def _scale(config: TransformerConfig) -> float:
-    return 1 / math.sqrt(config.key_width or config.head_width) if config.scale_scores else 1.0
+def _full_attention(model: TransformerConfig) -> rn.AttentionKernel:
+    return rn.FullAttention(_scale(model), model.attention_dropout)
+
+
+def _scale(model: TransformerConfig) -> float:
+    return 1 / math.sqrt(model.key_width or model.head_width) if model.scale_scores else 1.0

@@ -1,63 +1,67 @@
-"""The contract of a network. Training, decoding, looking and serving use these calls and never ask which one they hold.
+"""The interface of networks, which training, decoding, interpretation and serving use for all of them.
 
 B batch · S source length · T target length · C model width · V vocabulary
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.embedding import OutputProjection
+from regard.nn.exposed import Matrix, MatrixProduct, Point, matrices_of, points_of, rename_axes, under
+from regard.nn.prediction_heads import TextClassificationHead
 from regard.nn.taps import Tap, taps_of
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What an encoder made of a batch of sentences."""
+    """The output of an encoder for a batch."""
 
-    states: Tensor  # (B, S, C), zero at pads
-    mask: Tensor | None = None  # (B, S) True at tokens that are not pads; None: all of them
+    states: Tensor  # (B, S, C), zero at padding
+    mask: Tensor | None = None  # (B, S) True at tokens, False at padding; None: no padding
 
     def select(self, rows: Tensor) -> Self:
-        """The memory of these rows, in this order; a row may come several times, as beams do."""
+        """Return the memory of these rows, in this order; rows may repeat, as for beams."""
         mask = None if self.mask is None else self.mask.index_select(0, rows)
         return replace(self, states=self.states.index_select(0, rows), mask=mask)
 
 
 class Cache(Protocol):
-    """What a decoder remembers between steps."""
+    """What a decoder keeps between steps."""
 
     length: int
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
-        """The cache of these rows, in this order; `sentences` are those of the memory, where they are not the same."""
+        """Return the cache of these rows, in this order; `sentences` are those of the memory, if they differ."""
         ...
 
     def reorder(self, rows: Tensor) -> Self:
-        """The cache of these rows, each of which stays with the sentence of the memory that it has."""
+        """Return the cache of these rows, each of which keeps its sentence of the memory."""
         ...
 
 
 class Network(nn.Module):
     """A network that encodes, decodes, or both.
 
-    `decode` without a cache reads the whole target in parallel, as in training; with one, only new tokens, as in
-    inference. A cached step equals the uncached result, and a batch equals its rows one by one. (Only a decoder without
-    its look-ahead mask differs: a cached step cannot see what is not there yet.) A cache belongs to the memory that it
-    was first used with.
+    `decode` without a cache processes the whole target in parallel, as in training; with one, only the new tokens, as
+    in inference. A cached step equals the uncached result, and a batch equals its rows one by one. (Only a decoder
+    without causal mask differs: a cached step cannot attend to later tokens.) A cache belongs to the memory that it was
+    first used with.
     """
 
-    encodes = False  # whether `encode` gives a memory
+    encodes = False  # whether `encode` returns a memory
     decodes = False  # whether `decode` predicts tokens; it takes a memory if the network also encodes
+    addresses: ClassVar[Mapping[str, str]] = {}  # first part of the addresses of a child, if not the child's name
 
     def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
-        """ids (B, S) -> memory. `facts` are further tensors (B, S) about the tokens, by name.
+        """ids (B, S) -> memory. `features` are further tensors (B, S) about the tokens, by name.
 
-        `segments` tells which text each is of; `depth`, `preorder` and `last_descendant` where its word is in a parse.
+        `segment_ids` is the number of the text that a token is in; `depth`, `preorder` and `last_descendant` are the
+        position of its word in a dependency tree.
         """
         raise InputError(f"{type(self).__name__} has no encoder.")
 
@@ -69,34 +73,57 @@ class Network(nn.Module):
         mask: Tensor | None = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """ids (B, T) -> hidden states (B, T, C), each the last word on the token that follows.
+        """ids (B, T) -> hidden states (B, T, C), each of which predicts the next token.
 
-        A memory may have fewer rows: then the rows of one sentence, equally many for each, stand together.
-        The fact `documents` (B, T) numbers documents that share a row without seeing each other.
+        A memory may have fewer rows: then equally many consecutive rows of ids belong to each of its sentences. The
+        feature `document_ids` (B, T) numbers documents that share a row without attending to each other.
         """
         raise InputError(f"{type(self).__name__} has no decoder.")
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states (…, C) -> logits (…, V). Give it only the states whose prediction is wanted."""
+        """Hidden states (…, C) -> logits (…, V). Pass only the states whose prediction is needed."""
         raise InputError(f"{type(self).__name__} predicts no tokens.")
 
     def new_cache(self) -> Cache:
-        """An empty cache for `decode`."""
+        """Return an empty cache for `decode`."""
         raise InputError(f"{type(self).__name__} has no decoder.")
 
     @property
     def alignment_tap(self) -> Tap | None:
-        """The tap with the weights (B, H, T, S) by which a target's tokens look at the source's; None: it has none."""
+        """The tap of the weights (B, H, T, S) with which target tokens attend to source tokens; None: there is none."""
         return None
 
     @property
     def taps(self) -> dict[str, Tap]:
-        """Every point where a number can be read or replaced, by name."""
+        """Every tap of the network, by its module name."""
         return taps_of(self)
+
+    def points(self) -> dict[str, Point]:
+        """Return every point where a value can be read, by its address, in the order of the computation."""
+        return {point.name: point for point in self._points()}
+
+    def matrices(self) -> dict[str, Matrix]:
+        """Return the learned matrices that a trace can show, by their addresses."""
+        matrices = (under(self._address(name), matrices_of(child)) for name, child in self.named_children())
+        return {matrix.name: matrix for of_child in matrices for matrix in of_child}
+
+    def _points(self) -> Iterator[Point]:
+        for name, child in self.named_children():
+            tokens = "target" if self.decodes and name != "encoder" else "source"
+            axes = {"token": tokens, "key": f"{tokens}_key", "memory": "source_key"}
+            for point in rename_axes(under(self._address(name), points_of(child)), axes):
+                yield point if point.product is None else replace(point, product=_absolute(point.product))
+
+    def _address(self, child: str) -> str:
+        return self.addresses.get(child, child)
+
+
+def _absolute(product: MatrixProduct) -> MatrixProduct:
+    return replace(product, left=product.left.removeprefix("/"), right=product.right.removeprefix("/"))
 
 
 class EncoderDecoderNetwork(Network):
-    """What every encoder-decoder network has: both stacks, and the way from hidden states to logits."""
+    """Base of networks with encoder and decoder."""
 
     encodes = decodes = True
     output: OutputProjection
@@ -117,7 +144,7 @@ class EncoderDecoderNetwork(Network):
 
 
 class DecoderNetwork(Network):
-    """What every language model has: a decoder, and the way from hidden states to logits."""
+    """Base of language models: a decoder without encoder."""
 
     decodes = True
     output: OutputProjection
@@ -131,22 +158,26 @@ class DecoderNetwork(Network):
 
 
 class EncoderNetwork(Network):
-    """What every network has that only reads: a vector per token, one for the whole text, and what they tell."""
+    """Base of text encoders: a vector per token, one for the whole text, and a prediction head on either."""
 
     encodes = True
     pooling: nn.Module
-    head: nn.Module | None  # what predicts from the vectors, if anything does
+    head: nn.Module | None
 
     @abstractmethod
     def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
         """ids (B, S) -> memory."""
 
     def pool(self, memory: Memory) -> Tensor:
-        """One vector per text (B, C)."""
+        """Return one vector per text (B, C)."""
         return self.pooling(memory.states, memory.mask)
 
+    def head_input(self, memory: Memory) -> Tensor:
+        """Return the input of the head: the vector of each text (B, C), or the states of its tokens (B, S, C)."""
+        return self.pool(memory) if isinstance(self.head, TextClassificationHead) else memory.states
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """Vectors (…, C) of tokens, or of texts where the head is for classes -> logits of what the head predicts."""
+        """Input of the head (…, C) -> logits (…, V) or (…, labels)."""
         if self.head is None:
             return super().logits(hidden)
         return self.head(hidden)

@@ -1,24 +1,25 @@
-"""Recurrent networks: what came before the Transformer, behind the same contract.
+"""Recurrent networks: sequence to sequence, language model, and the bidirectional language model (ELMo).
 
 B batch · S source length · T target length · C model width · V vocabulary
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
 from regard.models.network import Cache, DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Memory
 from regard.nn import OutputProjection, Tap
 from regard.nn.bidirectional_stack import BidirectionalStack, LayerMixing
+from regard.nn.prediction_heads import BidirectionalLMHead
 from regard.nn.recurrent import RecurrentState
 from regard.nn.recurrent_stack import RecurrentCache, RecurrentStack, select_states
 
 
 @dataclass(frozen=True)
 class RecurrentMemory(Memory):
-    """What a recurrent encoder made of sentences: a state for each token, and where each layer ended."""
+    """The output of a recurrent encoder: a state for each token, and the last state of each layer."""
 
     last: tuple[RecurrentState, ...] = ()  # of each layer, (B, C): all that a decoder without attention gets
 
@@ -27,11 +28,10 @@ class RecurrentMemory(Memory):
 
 
 class RecurrentEncoderDecoder(EncoderDecoderNetwork):
-    """Sequence to sequence: the decoder starts from the state in which the encoder ended (Sutskever et al. 2014).
+    """Sequence to sequence: the decoder starts from the last state of the encoder (Sutskever et al. 2014).
 
-    Without attention that state is all it gets of the source, however long; with it, it looks back at every step.
-    Bahdanau et al. have it begin from the state of the encoder's way back alone, through a layer of its own; here it
-    begins from both ways' last states as they are.
+    Without attention that state is all it knows of the source. In Bahdanau et al. the decoder starts from the last
+    backward state alone, through a layer of its own; here it starts from both directions' last states as they are.
     """
 
     def __init__(self, encoder: RecurrentStack, decoder: RecurrentStack, output: OutputProjection) -> None:
@@ -68,10 +68,10 @@ class RecurrentEncoderDecoder(EncoderDecoderNetwork):
         return hidden
 
     def _start(self, memory: RecurrentMemory) -> list[RecurrentState]:
-        """Where each layer of the decoder begins: where the encoder's ended, the top one where the top one did.
+        """Return the initial state of each decoder layer: the last state of the encoder layer at the same height.
 
-        A decoder with fewer layers begins as the upper ones of the encoder ended; of one with more, the lower ones all
-        begin as the encoder's lowest did.
+        The stacks are aligned at the top. If the decoder has more layers, the lower ones all start from the encoder's
+        lowest layer.
         """
         more = len(memory.last) - len(self.decoder.layers)
         return [memory.last[max(0, number + more)] for number in range(len(self.decoder.layers))]
@@ -86,7 +86,7 @@ class RecurrentEncoderDecoder(EncoderDecoderNetwork):
 
 
 class RecurrentLanguageModel(DecoderNetwork):
-    """A language model whose state is all it remembers of the text so far."""
+    """A language model whose state is its only memory of the text so far."""
 
     def __init__(self, decoder: RecurrentStack, output: OutputProjection) -> None:
         super().__init__()
@@ -108,8 +108,20 @@ class RecurrentLanguageModel(DecoderNetwork):
         return RecurrentCache()
 
 
+@dataclass(frozen=True)
+class BidirectionalMemory(Memory):
+    """The output of a bidirectional language model: its layers mixed, and the last layer of both directions."""
+
+    last: Tensor | None = None  # (B, S, C)
+
+    def select(self, rows: Tensor) -> Self:
+        return replace(super().select(rows), last=None if self.last is None else self.last.index_select(0, rows))
+
+
 class BidirectionalLanguageModel(EncoderNetwork):
-    """Two language models, one in each direction, whose layers are mixed into a vector for each token."""
+    """Two language models, one in each direction, whose layers are mixed to a vector per token (Peters et al. 2018)."""
+
+    addresses: ClassVar[Mapping[str, str]] = {"mixing": "encoder"}
 
     def __init__(
         self, encoder: BidirectionalStack, mixing: LayerMixing, pooling: nn.Module, head: nn.Module | None = None
@@ -120,15 +132,28 @@ class BidirectionalLanguageModel(EncoderNetwork):
         self.pooling = pooling
         self.head = head
 
-    def encode(self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None) -> Memory:
-        return Memory(self.mixing(self.encoder(ids, mask, features=features)), mask)
+    def encode(
+        self, ids: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
+    ) -> BidirectionalMemory:
+        layers = self.encoder(ids, mask, features=features)
+        return BidirectionalMemory(self.mixing(layers), mask, layers[-1])
 
     def bidirectional_states(
-        self, ids: Tensor, following: Tensor, mask: Tensor | None = None, features: Mapping[str, Tensor] | None = None
+        self,
+        ids: Tensor,
+        following: Tensor,
+        mask: Tensor | None = None,
+        features: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Texts (B, T), and the same one token later -> the last states (B, T, C) of both directions, for `logits`.
 
-        The forward half has read ids up to its place, and is the last word on `following` there. The backward half has
-        read `following` from the end down to its place, and is the last word on the id there.
+        The forward half at a position has processed `ids` up to it and predicts `following` there. The backward half
+        has processed `following` from the end down to it and predicts the id there.
         """
         return self.encoder(ids, mask, backwards=following, features=features)[-1]
+
+    def head_input(self, memory: Memory) -> Tensor:
+        if isinstance(self.head, BidirectionalLMHead) and isinstance(memory, BidirectionalMemory):
+            assert memory.last is not None
+            return memory.last
+        return super().head_input(memory)

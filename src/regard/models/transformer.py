@@ -1,4 +1,4 @@
-"""The three Transformers, each a choice of stacks: encoder and decoder, decoder alone, encoder alone.
+"""The three Transformers, each a choice of stacks: encoder and decoder, decoder only, encoder only.
 
 B batch · S source length · T target length · C model width · V vocabulary
 """
@@ -12,7 +12,7 @@ from regard.nn import Block, DecoderCache, FullAttention, OutputProjection, Stac
 
 
 class EncoderDecoderTransformer(EncoderDecoderNetwork):
-    """The model of the paper: the encoder reads the source once, the decoder writes the target token by token."""
+    """The model of the paper: the encoder processes the source once, the decoder writes the target token by token."""
 
     def __init__(self, encoder: Stack, decoder: Stack, output: OutputProjection) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class EncoderDecoderTransformer(EncoderDecoderNetwork):
 
     @property
     def alignment_tap(self) -> Tap | None:
-        """Of the last layer, which looks for what it is about to say."""
+        """The weights of the last decoder layer, which are closest to word alignments."""
         last = self.decoder.layers[-1]
         kernel = last.cross_attention.kernel if isinstance(last, Block) and last.cross_attention is not None else None
         return kernel.weights if isinstance(kernel, FullAttention) else None
 
 
 class DecoderOnlyTransformer(DecoderNetwork):
-    """A language model: each position predicts the next token from those up to it."""
+    """A language model (GPT): each position predicts the next token from those up to it."""
 
     def __init__(self, decoder: Stack, output: OutputProjection) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class DecoderOnlyTransformer(DecoderNetwork):
 
 
 class EncoderOnlyTransformer(EncoderNetwork):
-    """A text encoder: a vector per token, and one for the whole text."""
+    """A text encoder (BERT): a vector per token, and one for the whole text."""
 
     def __init__(self, encoder: Stack, pooling: nn.Module, head: nn.Module | None = None) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The mathematics: tensors in, tensors out. Knows nothing of files, settings or training.
+"""Layers of the networks: tensors in, tensors out. Imports neither config nor files nor training.
 
-Letters for shapes, here and in every file of this room:
+Letters for shapes, here and in every module of this package:
 B batch · S source or key length · T target or query length · H heads · D head width · C model width · V vocabulary
 """
 

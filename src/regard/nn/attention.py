@@ -1,33 +1,33 @@
-"""Scaled dot-product attention (§3.2.1): the reference, and the kernel that networks run.
+"""Scaled dot-product attention (§3.2.1): the reference formula, and the kernel that networks run.
 
-B batch · H heads · T queries · S keys · D head width
+B batch · H heads · G key and value heads · T queries · S keys · D width of a query or key · E width of a value
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn.functional import dropout as drop
+from regard.nn import cpu
+from regard.nn.cpu.attention import matmul_attention, prefers_matmul
+from regard.nn.exposed import ExposedModule, MatrixProduct, Point, rename_axes, tap_point
+from regard.nn.functional import dropout as apply_dropout
+from regard.nn.functional import grouped_matmul, repeat_heads
 from regard.nn.layout import Layout, Mask
 from regard.nn.taps import Tap
 
 Mix = Callable[[Tensor], Tensor]
 
-SHORT = 64  # keys up to which plain matrix products beat PyTorch's fused kernel on a CPU, forward and backward
-LANES = 16  # floats in the widest vector register of a CPU: PyTorch's softmax takes shorter rows number by number
-
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None, *, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """softmax(q kᵀ / √D) v, written as the paper writes it; the reference for every kernel.
+    """Compute softmax(q kᵀ / √D) v as the paper writes it; the reference for every kernel.
 
-    q (B, H, T, D), k and v (B, H, S, D), allowed (…, T, S) bool: True where a query may look; `scale` replaces 1/√D.
-    Returns the output (B, H, T, D) and the weights (B, H, T, S), whose rows sum to one. A query that may look
-    nowhere gets zeros, not NaN.
+    q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), allowed (…, T, S) bool: True where a query may attend; `scale`
+    replaces 1/√D. With G < H, consecutive query heads share a key and value head. Returns the output (B, H, T, E) and
+    the weights (B, H, T, S), whose rows sum to one. A query that may attend to no key gets zeros, not NaN.
 
     >>> import torch
     >>> from regard.nn.layout import causal_mask
@@ -37,35 +37,58 @@ def attend(
     tensor([[1.0000, 0.0000],
             [0.2689, 0.7311]])
     """
+    k, v = repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1))
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     scores = q @ k.mT * scale  # (B, H, T, S)
     if allowed is not None:
-        scores = scores.masked_fill(~allowed, -math.inf)  # before softmax: a masked key weighs exactly 0
-    weights = softmax(scores, allowed)
+        scores = scores.masked_fill(~allowed, -math.inf)  # before softmax: a masked key has weight exactly 0
+    weights = masked_softmax(scores, allowed)
     return weights @ v, weights
 
 
-def softmax(masked: Tensor, allowed: Tensor | None) -> Tensor:
-    """Softmax along each row of masked scores; zeros in a row that may look nowhere, where there is nothing to share.
+def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Softmax along each row of masked scores; fully masked rows become zero.
 
-    Such a row is taken out before softmax rather than mended after it: mending NaN would also hide the NaN of a
-    network that has diverged.
+    Such rows are replaced before softmax: replacing NaN after it would also hide the NaN of a diverged network.
     """
     if allowed is None:
-        return masked.softmax(-1)
-    nowhere = ~allowed.any(-1, keepdim=True)
-    return masked.masked_fill(nowhere, 0.0).softmax(-1).masked_fill(nowhere, 0.0)
+        return scores.softmax(-1)
+    fully_masked = ~allowed.any(-1, keepdim=True)
+    return scores.masked_fill(fully_masked, 0.0).softmax(-1).masked_fill(fully_masked, 0.0)
 
 
-class AttentionKernel(nn.Module):
-    """What multi-head attention runs inside its heads: queries, keys and values in, the heads' outputs out.
+def scaled_dot_product_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float
+) -> Tensor:
+    """Compute attention by PyTorch's fused kernel, which never stores the scores; `bias` is added to scaled scores.
 
-    The layout says who may look where and where each token stands. `bias`, broadcastable to (B, H, T, S), is added to
-    the scaled scores. `mix` turns the weights (B, H, T, S) into
-    something to add to the output (B, H, T, E). Both come from the positions.
+    `is_causal` is used for square masks only: with fewer queries than keys it would align them at the first key.
+    """
+    if cpu.enabled(q.device) and prefers_matmul(q, k, dropout):
+        return matmul_attention(q, k, v, mask, bias, scale=scale, dropout=dropout)
+    grouped = q.size(1) != k.size(1)
+    if mask.is_square_causal and bias is None:
+        return F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, is_causal=True, scale=scale, enable_gqa=grouped
+        )
+    attn_mask = mask.allowed
+    if bias is not None:
+        attn_mask = bias if mask.allowed is None else bias.masked_fill(~mask.allowed, -math.inf)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=attn_mask, dropout_p=dropout, scale=scale, enable_gqa=grouped
+    )
+
+
+class AttentionKernel(ExposedModule):
+    """What multi-head attention computes inside its heads, from queries, keys and values to the heads' outputs.
+
+    The layout has the mask and the positions of the tokens. `bias`, broadcastable to (B, H, T, S), is added to the
+    scaled scores, and `mix` maps the weights (B, H, T, S) to something that is added to the output (B, H, T, E); both
+    come from the position scheme.
     """
 
-    past: int | None = None  # how many tokens behind its queries a causal kernel may look at; None: all
+    max_past: int | None = None  # how many tokens before its queries a causal kernel attends to; None: all
+    output_product: MatrixProduct | None = None  # the factors of the heads' outputs, if they are one matrix product
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -74,34 +97,36 @@ class AttentionKernel(nn.Module):
     def forward(
         self,
         q: Tensor,  # (B, H, T, D)
-        k: Tensor,  # (B, H, S, D)
-        v: Tensor,  # (B, H, S, E)
+        k: Tensor,  # (B, G, S, D)
+        v: Tensor,  # (B, G, S, E)
         layout: Layout,
         bias: Tensor | None = None,
         mix: Mix | None = None,
     ) -> Tensor:  # (B, H, T, E)
         raise NotImplementedError
 
-    def flops(self, keys: int, key_width: int, value_width: int) -> int:
-        """Floating-point operations per query, the widths being those of all heads together."""
+    def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
+        """Return the floating-point operations per query; the widths are those of one head."""
         raise NotImplementedError
 
 
 class FullAttention(AttentionKernel):
-    """The kernel in which every query meets every key.
+    """The kernel in which every query attends to every key that the mask allows.
 
-    While one of its taps is open, each step is computed by itself and passes its tap. Otherwise PyTorch's fused kernel
-    does all of it at once; or, on a CPU, a few matrix products do, where they are faster: for sentences of ordinary
-    length, and wherever weights are dropped, which the fused kernel for CPUs cannot do.
+    While one of its taps is open, or the position scheme needs the weights, each step is computed on its own.
     """
+
+    key_axis = "key"  # what the columns of scores and weights are
+    output_product: MatrixProduct | None = MatrixProduct("weights", "v")
 
     def __init__(self, scale: float, dropout: float = 0.0) -> None:
         super().__init__(scale)
         self.dropout = dropout
-        self.scores = Tap()  # q kᵀ
-        self.scaled = Tap()  # ÷ √d_k, and what the positions add
-        self.masked = Tap()  # −∞ where a query may not look
-        self.weights = Tap()  # softmax
+        axes = ("head", "token", "key")
+        self.scores = Tap(*axes, description="q · kᵀ: how well each query matches each key")
+        self.scaled = Tap(*axes, description=f"scores × {scale:.4g}")
+        self.masked = Tap(*axes, description="−∞ where a query may not attend")
+        self.weights = Tap(*axes, description="softmax along each row: attention weights")
 
     def forward(
         self,
@@ -115,10 +140,16 @@ class FullAttention(AttentionKernel):
         if mix is not None or self._watched():
             return self._step_by_step(q, k, v, layout, bias, mix)
         dropout = self.dropout if self.training else 0.0
-        return quick(q, k, v, layout.mask, bias, scale=self.scale, dropout=dropout)
+        return scaled_dot_product_attention(q, k, v, layout.mask, bias, scale=self.scale, dropout=dropout)
 
-    def flops(self, keys: int, key_width: int, value_width: int) -> int:
-        return 2 * keys * (key_width + value_width)
+    def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
+        return 2 * keys * heads * (key_width + value_width)
+
+    def points(self) -> Iterator[Point]:
+        product = MatrixProduct("q", "k", transposed=True) if self.output_product is not None else None
+        points = [tap_point("scores", self.scores, product)]
+        points += [tap_point(name, getattr(self, name)) for name in ("scaled", "masked", "weights")]
+        return rename_axes(points, {"key": self.key_axis})
 
     def _watched(self) -> bool:
         return self.scores.is_open or self.scaled.is_open or self.masked.is_open or self.weights.is_open
@@ -133,57 +164,10 @@ class FullAttention(AttentionKernel):
         mix: Mix | None,
     ) -> Tensor:
         allowed = layout.mask.allowed
-        scores = self.scores(q @ k.mT)  # (B, H, T, S)
+        scores = self.scores(grouped_matmul(q, k.mT))  # (B, H, T, S)
         scaled = self.scaled(scores * self.scale if bias is None else scores * self.scale + bias)
         masked = self.masked(scaled if allowed is None else scaled.masked_fill(~allowed, -math.inf))
-        weights = self.weights(softmax(masked, allowed))
-        weights = drop(weights, self.dropout, self.training)
-        out = weights @ v  # (B, H, T, E)
+        weights = self.weights(masked_softmax(masked, allowed))
+        weights = apply_dropout(weights, self.dropout, self.training)
+        out = grouped_matmul(weights, v)  # (B, H, T, E)
         return out if mix is None else out + mix(weights)
-
-
-def quick(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float) -> Tensor:
-    """The faster of two ways to compute the same."""
-    way = batched if k.device.type == "cpu" and (dropout or _few(q, k)) else fused
-    return way(q, k, v, mask, bias, scale=scale, dropout=dropout)
-
-
-def _few(q: Tensor, k: Tensor) -> bool:
-    """Whether plain products are faster on a CPU: for few keys, unless a single query makes the calls what costs."""
-    return k.size(2) <= SHORT and q.size(2) > 1
-
-
-def batched(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float
-) -> Tensor:
-    """The formula as batched matrix products, with a mask made once for all layers."""
-    added = mask.added
-    if bias is not None:
-        added = bias if added is None else bias + added
-    scores = q @ k.mT  # (B, H, T, S)
-    scores = scores * scale if added is None else torch.add(added.to(scores.dtype), scores, alpha=scale)
-    weights = short_softmax(scores)
-    if mask.nowhere is not None:
-        weights = weights.masked_fill(mask.nowhere, 0.0)
-    return drop(weights, dropout, training=True) @ v
-
-
-def short_softmax(scores: Tensor) -> Tensor:
-    """Softmax along each row, filled up to a whole vector register: for a few keys, up to ten times faster."""
-    keys = scores.size(-1)
-    if keys >= LANES:
-        return scores.softmax(-1)
-    return F.pad(scores, (0, LANES - keys), value=-math.inf).softmax(-1)[..., :keys]
-
-
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float) -> Tensor:
-    """All steps in PyTorch's one kernel, which never writes the scores down.
-
-    `is_causal` is used for square masks only: with fewer queries than keys it would align them at the first key.
-    """
-    if mask.only_causal and bias is None:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scale)
-    allowed_or_added = mask.allowed
-    if bias is not None:
-        allowed_or_added = bias if mask.allowed is None else bias.masked_fill(~mask.allowed, -math.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed_or_added, dropout_p=dropout, scale=scale)

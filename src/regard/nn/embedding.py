@@ -1,23 +1,30 @@
-"""Embeddings (§3.4): token ids to vectors, scaled by √C, with positions added, then dropout.
+"""Embeddings (§3.4): token ids to vectors, scaled by √C, plus positions, then dropout; and the output projection.
 
 B batch · T tokens · C model width · V vocabulary
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import InputError
+from regard.nn.exposed import ExposedModule, Matrix, MatrixProduct, Point, points_of, tap_point, under
 from regard.nn.functional import Dropout
 from regard.nn.layout import Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import Tap
 
 
-class TokenEmbedding(nn.Module):
-    """The way into a stack. `weight` may be shared with another embedding and with the output projection."""
+def embedding_matrix(vocab_size: int, width: int) -> nn.Parameter:
+    """Return an embedding matrix (V, C) with entries N(0, 1/C), so that after × √C they have unit variance."""
+    return nn.Parameter(torch.empty(vocab_size, width).normal_(std=width**-0.5))
+
+
+class TokenEmbedding(ExposedModule):
+    """The input of a stack. `weight` may be shared with another embedding and with the output projection."""
 
     def __init__(
         self,
@@ -33,19 +40,20 @@ class TokenEmbedding(nn.Module):
         width = weight.size(1)
         self.weight = weight
         self.factor = math.sqrt(width) if scaled else 1.0
-        self.lookup = Tap()  # the rows of the matrix
-        self.scaled = Tap()  # × √C
+        axes = ("token", "unit")
+        self.lookup = Tap(*axes, description="row of the embedding matrix for each token id")
+        self.scaled = Tap(*axes, description=f"embedding × {self.factor:.4g}")
         self.positions = positions
         self.segments = nn.Parameter(torch.empty(segments, width).normal_(std=width**-0.5)) if segments else None
-        self.sum = Tap()  # with positions added
-        self.segmented = Tap() if segments else None  # and with the vector of the first text, or of the second
+        self.sum = Tap(*axes, description="embedding plus position")
+        self.segmented = Tap(*axes, description="plus the vector of the first or second text") if segments else None
         self.norm = norm
         self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor, tokens: Tokens) -> Tensor:
-        """ids (B, T) -> (B, T, C), or (N, C) where the tokens are packed.
+        """ids (B, T) -> (B, T, C), or (N, C) if the tokens are packed.
 
-        The fact `segments` (B, T) tells a first text (0) from a second (1); without it, all is the first.
+        The feature `segment_ids` (B, T) is 0 in a first text and 1 in a second; the default is 0.
         """
         x = self.scaled(self.lookup(self._rows(ids)) * self.factor)  # (B, T, C)
         x = self.sum(self.positions.embed(x, tokens))
@@ -56,7 +64,7 @@ class TokenEmbedding(nn.Module):
 
     def _rows(self, ids: Tensor) -> Tensor:
         try:
-            return nn.functional.embedding(ids, self.weight)
+            return F.embedding(ids, self.weight)
         except IndexError:
             wrong = int(ids[(ids < 0) | (ids >= len(self.weight))][0])
             raise InputError(
@@ -64,20 +72,48 @@ class TokenEmbedding(nn.Module):
                 "was the text encoded with another tokenizer?"
             ) from None
 
+    def points(self) -> Iterator[Point]:
+        """Yield the points of the embedding and of its norm, named as a stack shows them."""
+        taps = {"lookup": self.lookup, "scaled": self.scaled}
+        yield from (tap_point(f"embedding.{name}", tap) for name, tap in taps.items())
+        yield from under("embedding", self.positions.points())
+        yield tap_point("embedding.sum", self.sum)
+        if self.segmented is not None:
+            yield tap_point("embedding.segmented", self.segmented)
+        if self.norm is not None:
+            yield from under("embedding_norm", points_of(self.norm))
 
-def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
-    """An embedding matrix (V, C) with entries N(0, 1/C), so that after × √C they have unit variance."""
-    return nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield the matrices of the embedding, named as a stack shows them."""
+        yield Matrix("embedding.weight", ("vocabulary", "unit"), lambda: self.weight, role="embedding")
+        yield from under("embedding", self.positions.matrices())
 
 
-class OutputProjection(nn.Module):
-    """The pre-softmax projection; its matrix may be the embedding's."""
+class OutputProjection(ExposedModule):
+    """The linear layer before softmax (§3.4), from hidden states to logits; its matrix may be the embedding's."""
 
     def __init__(self, weight: nn.Parameter, bias: bool = False) -> None:
         super().__init__()
         self.weight = weight  # (V, C)
         self.bias = nn.Parameter(torch.zeros(len(weight))) if bias else None
-        self.logits = Tap()
+        self.logits = Tap("token", "vocabulary", description="states · Wᵀ: a score for every token of the vocabulary")
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.logits(F.linear(hidden, self.weight, self.bias))  # (…, C) -> (…, V)
+        """(…, C) -> (…, V)"""
+        return self.logits(F.linear(hidden, self.weight, self.bias))
+
+    @property
+    def bias_name(self) -> str | None:
+        """Name of the bias among the matrices, if there is one."""
+        return None if self.bias is None else "b"
+
+    def points(self) -> Iterator[Point]:
+        yield tap_point("logits", self.logits, MatrixProduct("/decoder.states", "W", self.bias_name))
+        description = "softmax of the logits: probability of every next token"
+        yield Point("probabilities", self.logits.axes, description, self.logits, transform=lambda x: x.softmax(-1))
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield Matrix("W", ("unit", "vocabulary"), lambda: self.weight.mT)
+        bias = self.bias
+        if bias is not None:
+            yield Matrix("b", ("vocabulary",), lambda: bias, role="bias")

@@ -1,41 +1,22 @@
-"""Matrix products in bfloat16 (mixed precision, Micikevicius et al. 2018).
+"""Functions that layers share: dropout, attention heads, mixed precision.
 
-bfloat16 has the range of float32 with 8 bits of its 24: enough for the factors of a product, whose sums are still taken
-in float32, too few for weights and their updates. PyTorch's autocast decides for its own operations: products, and what
-is made of them up to the next residual sum, are in bfloat16, all else is not. What is written by hand asks here.
+Each is a plain formula. Where `regard.nn.cpu` has a faster version of it, that version runs on CPUs.
+
+B batch · T tokens · N tokens without padding · H heads · G key and value heads · D head width · P projections
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-
-def autocast(dtype: torch.dtype, device: torch.device) -> torch.autocast:
-    """While it lasts, matrix products are taken in this type; in float32 also inside a context that says otherwise."""
-    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
-
-
-def matmul_dtype(x: Tensor) -> torch.dtype:
-    """The type in which matrix products of x are taken here."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """x with the bits of float32 at least, as sums and logarithms need them.
-
-    >>> at_least_float32(torch.ones(1, dtype=torch.bfloat16)).dtype
-    torch.float32
-    """
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-LEVELS = 256  # of a byte
-TOLERANCE = 0.05  # how far, relative to p and to 1 − p, rounding may move a rate; 0.02 may be rounded, 0.01 may not
+from regard.nn import cpu
+from regard.nn.cpu.dropout import byte_dropout
+from regard.nn.cpu.heads import gather_heads, scatter_heads
+from regard.nn.layout import Tokens
 
 
 class Dropout(nn.Dropout):
-    """In training, sets each element to zero with probability p and divides the others by 1 − p; else the identity.
+    """Dropout (§5.4): in training, zeroes each element with probability p and divides the others by 1 − p.
 
     >>> _ = torch.manual_seed(0)
     >>> Dropout(0.5)(torch.ones(6))
@@ -47,23 +28,67 @@ class Dropout(nn.Dropout):
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """`Dropout` as a function.
-
-    Rates too near 0 or 1 for a byte, and devices other than the CPU, get PyTorch's own masks. Both draw from torch's
-    default generator: `torch.manual_seed` makes them repeat.
-    """
+    """Apply dropout; masks come from torch's default generator, so `torch.manual_seed` makes them repeat."""
     if not training or p == 0.0:
         return x
-    dropped = round(LEVELS * p)
-    off = abs(dropped / LEVELS - p) >= TOLERANCE * min(p, 1 - p)  # and at p = 1, where no rate is left to scale by
-    if off or x.device.type != "cpu":
-        return F.dropout(x, p)
-    return x * keep_mask(x, dropped)
+    return byte_dropout(x, p) if cpu.enabled(x.device) else F.dropout(x, p)
 
 
-def keep_mask(x: Tensor, dropped: int) -> Tensor:
-    """A random mask of the shape and type of x: 0 in `dropped` of 256 cases, else 256 / (256 − dropped)."""
-    words = torch.empty(-(-x.numel() // 8), dtype=torch.int64)
-    words.random_(-(2**63), None)  # all 64 bits: `random_()` alone leaves out the sign, and so halves every eighth byte
-    kept = words.view(torch.uint8).ge_(dropped)  # in place, as bytes: a comparison that gives bools is 20 times slower
-    return kept[: x.numel()].view(x.shape).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+def split_heads(x: Tensor, tokens: Tokens, heads: int, parts: int = 1) -> tuple[Tensor, ...]:
+    """Split projections (…, P·H·D) into P tensors (B, H, T, D); tokens are packed, (N, …), or not, (B, T, …).
+
+    Values at padding are arbitrary, since attention masks them.
+    """
+    if cpu.enabled(x.device):
+        return gather_heads(x, tokens, heads, parts)
+    return tuple(part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in tokens.pad(x).chunk(parts, dim=-1))
+
+
+def merge_heads(x: Tensor, tokens: Tokens) -> Tensor:
+    """Concatenate heads (B, H, T, D) to (B, T, H·D), or (N, H·D) if the tokens are packed."""
+    if cpu.enabled(x.device):
+        return scatter_heads(x, tokens)
+    return tokens.pack(x.transpose(1, 2).flatten(2))
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Repeat key or value heads (B, G, S, D) to (B, H, S, D): consecutive query heads share one of them."""
+    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), dim=1)
+
+
+def grouped_matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply x (B, H, T, M) by y (B, G, M, N) to (B, H, T, N), as `x @ repeat_heads(y, H)` without the copy.
+
+    >>> x, y = torch.randn(1, 4, 3, 2), torch.randn(1, 2, 2, 5)
+    >>> torch.allclose(grouped_matmul(x, y), x @ repeat_heads(y, 4), atol=1e-6)
+    True
+    """
+    heads, groups = x.size(1), y.size(1)
+    if heads == groups:
+        return x @ y
+    rows = x.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, G, H/G·T, M)
+    return (rows @ y).unflatten(2, (heads // groups, -1)).flatten(1, 2)
+
+
+def autocast(dtype: torch.dtype, device: torch.device) -> torch.autocast:
+    """Return a context in which matrix products are computed in `dtype` (Micikevicius et al. 2018).
+
+    bfloat16 has the range of float32 with 8 bits of precision instead of 24: enough for the factors of a product, whose
+    sums are still taken in float32, too few for weights and their updates. float32 also turns an outer autocast off.
+    """
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+
+
+def matmul_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype in which matrix products of x are computed, given the current autocast context."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return x in float32, or float64 if it is: sums and logarithms need that precision.
+
+    >>> at_least_float32(torch.ones(1, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
+    return x.to(torch.promote_types(x.dtype, torch.float32))

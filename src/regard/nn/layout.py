@@ -1,10 +1,10 @@
-"""How a batch of sentences lies in its tensors: which tokens are real, where each stands, who may look where.
+"""How a batch of sequences is laid out in its tensors: padding, positions, and which query may attend to which key.
 
-Sentences of unequal length fill a rectangle only with pads. Pads take no part in anything: attention gives them no
-weight (`Mask`), positions do not count them (`Tokens.index`), and position-wise layers need not even compute them
-(`Packing`). Pads may stand anywhere: a sentence gives the same numbers whatever it is padded with, and where.
+Sequences of different length are padded to a rectangle. Padding takes part in nothing: attention gives it no weight
+(`Mask`), positions do not count it (`Tokens.position_ids`), and position-wise layers may skip it (`Packing`). It may be
+anywhere in a row; a sequence gives the same numbers whatever it is padded with, and where.
 
-B batch · T tokens that ask (queries) · S tokens that answer (keys) · N real tokens in the batch
+B batch · T queries · S keys · N tokens without padding
 """
 
 import math
@@ -20,9 +20,9 @@ from regard.errors import InputError
 
 
 def causal_mask(queries: int, keys: int | None = None, device: torch.device | None = None) -> Tensor:
-    """The look-ahead mask (T, S): True where a query may look, at its own position and before (§3.2.3).
+    """Return the look-ahead mask (T, S): True where a query may attend, at its own position and before (§3.2.3).
 
-    The queries are the last of the keys, so that it also serves new tokens after cached ones.
+    The queries are the last of the keys, so the mask also serves new tokens after cached ones.
 
     >>> causal_mask(3).int()
     tensor([[1, 0, 0],
@@ -37,20 +37,20 @@ def causal_mask(queries: int, keys: int | None = None, device: torch.device | No
 
 @dataclass(frozen=True)
 class Mask:
-    """Who may look where, in a form that each kernel can use in its own way; `allowed` spells it out."""
+    """Which query may attend to which key, in the form that each kernel needs."""
 
     queries: int
     keys: int
-    key_mask: Tensor | None = None  # (B, S) True at real keys; None: all are
+    key_mask: Tensor | None = None  # (B, S) True at tokens, False at padding; None: no padding
     causal: bool = False
-    documents: Tensor | None = None  # (B, S) which document each token is of; None: all are of one
+    documents: Tensor | None = None  # (B, S) number of each token's document; None: one document per row
     device: torch.device | None = None
 
     @cached_property
     def allowed(self) -> Tensor | None:
-        """True where a query may look, broadcastable to (B, H, T, S); None where every query may look everywhere."""
+        """True where a query may attend, broadcastable to (B, H, T, S); None if nothing is masked."""
         allowed = None if self.key_mask is None else self.key_mask[:, None, None, :]
-        if self.causal and self.queries > 1:  # a single query is the newest token: nothing is ahead of it
+        if self.causal and self.queries > 1:  # a single query is the newest token: all keys are behind it
             behind = causal_mask(self.queries, self.keys, self.device)
             allowed = behind if allowed is None else allowed & behind
         if self.documents is not None:
@@ -59,84 +59,87 @@ class Mask:
         return allowed
 
     @cached_property
-    def nowhere(self) -> Tensor | None:
-        """True at a query that may look nowhere, broadcastable to (B, H, T, 1); None where there is no such query."""
+    def fully_masked(self) -> Tensor | None:
+        """True at queries that may attend to no key, broadcastable to (B, H, T, 1); None if there are none."""
         if self.allowed is None:
             return None
-        nowhere = ~self.allowed.any(-1, keepdim=True)
-        return nowhere if bool(nowhere.any()) else None
+        fully_masked = ~self.allowed.any(-1, keepdim=True)
+        return fully_masked if bool(fully_masked.any()) else None
 
     @cached_property
-    def added(self) -> Tensor | None:
-        """The mask as numbers to add to the scores: 0 where a query may look, −∞ where not; None where there is none.
+    def additive(self) -> Tensor | None:
+        """The mask as numbers to add to scores, 0 or −∞; None if nothing is masked.
 
-        A row that may look nowhere is left at 0, so that softmax has something to share; `nowhere` tells which.
+        Fully masked rows are left at 0, so that their softmax is defined; kernels set them to zero afterwards.
         """
         if self.allowed is None:
             return None
-        looks = self.allowed if self.nowhere is None else self.allowed | self.nowhere
-        return torch.zeros(looks.shape, device=looks.device).masked_fill_(~looks, -math.inf)
+        open_ = self.allowed if self.fully_masked is None else self.allowed | self.fully_masked
+        return torch.zeros(open_.shape, device=open_.device).masked_fill_(~open_, -math.inf)
 
     @property
-    def only_causal(self) -> bool:
-        """Whether the look-ahead mask is all there is, and square: what fused kernels know without being shown it."""
+    def is_square_causal(self) -> bool:
+        """Whether this is a square look-ahead mask and nothing else, which fused kernels have built in."""
         return self.causal and self.key_mask is None and self.documents is None and self.queries == self.keys
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Moves between a padded batch (B, T, …) and its N real tokens in a row (N, …)."""
+    """Moves between a padded batch (B, T, …) and its N tokens in one row (N, …)."""
 
-    slots: Tensor  # (N,) where the real tokens stand among the B·T
+    slots: Tensor  # (N,) places of the tokens among the B·T
     batch: int
     length: int
 
     @classmethod
     def of(cls, mask: Tensor) -> "Packing":
+        """Return the packing of the tokens of a mask (B, T)."""
         return cls(mask.flatten().nonzero().squeeze(1), *mask.shape)
 
     def pack(self, x: Tensor) -> Tensor:
+        """(B, T, …) -> (N, …)"""
         return x.flatten(0, 1).index_select(0, self.slots)
 
     def pad(self, x: Tensor) -> Tensor:
+        """(N, …) -> (B, T, …), zero at padding"""
         padded = x.new_zeros(self.batch * self.length, *x.shape[1:])
         return padded.index_copy_(0, self.slots, x).unflatten(0, (self.batch, self.length))
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens on one side of an attention."""
+    """The tokens on one side of attention: queries or keys."""
 
-    index: Tensor  # (B, T), or (1, T) where all rows agree: how many real tokens stand before each one
-    features: Mapping[str, Tensor] = field(
-        default_factory=dict
-    )  # what else a position scheme may want to know, by name
+    position_ids: Tensor  # (B, T), or (1, T) if all rows agree: how many tokens come before each, padding not counted
+    features: Mapping[str, Tensor] = field(default_factory=dict)  # (B, T) each, by name: for position schemes
     packing: Packing | None = None
-    plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows, computed once
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # derived values, computed once
 
     def pack(self, x: Tensor) -> Tensor:
+        """Remove padding from x (B, T, …), if the tokens are packed."""
         return x if self.packing is None else self.packing.pack(x)
 
     def pad(self, x: Tensor) -> Tensor:
+        """Undo `pack`."""
         return x if self.packing is None else self.packing.pad(x)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything an attention must know of its tokens besides their vectors."""
+    """What an attention layer must know about its tokens besides their vectors."""
 
     queries: Tokens
     keys: Tokens
     mask: Mask
-    plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what follows, computed once
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # derived values, computed once
 
     @cached_property
     def distance(self) -> Tensor:
-        """How far after each query each key stands, in real tokens: (B, 1, T, S), or (1, 1, T, S) for all rows."""
-        return self.keys.index[:, None, None, :] - self.queries.index[:, None, :, None]
+        """Position of each key minus position of each query: (B, 1, T, S), or (1, 1, T, S) if all rows agree."""
+        return self.keys.position_ids[:, None, None, :] - self.queries.position_ids[:, None, :, None]
 
-    def across(self, memory: Tensor, mask: Tensor | None, *, pack: bool = True) -> "Layout":
-        """The layout of cross-attention: the same queries look at the tokens of a memory (B, S, C)."""
+    def cross(self, memory: Tensor, mask: Tensor | None, *, pack: bool = True) -> "Layout":
+        """Return the layout of cross-attention: the same queries attend to the tokens of a memory (B, S, C)."""
         mask = none_if_full(check_mask(mask, memory.shape[:2]))
         length = memory.size(1)
         packing = Packing.of(mask) if pack and mask is not None else None
@@ -145,17 +148,17 @@ class Layout:
 
 
 def check_mask(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
-    """A padding mask, if it is one for tokens of this shape (B, T)."""
+    """Return a padding mask, or raise `InputError` if its dtype or shape does not fit tokens (B, T)."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise InputError(
             f"The padding mask is {mask.dtype} of shape {tuple(mask.shape)}; for these tokens it should be torch.bool "
-            f"of shape {tuple(shape)}, True at tokens that are not pads."
+            f"of shape {tuple(shape)}, True at tokens and False at padding."
         )
     return mask
 
 
 def none_if_full(mask: Tensor | None) -> Tensor | None:
-    """A padding mask that hides nothing is no mask."""
+    """Return None for a mask without padding, else the mask."""
     return None if mask is None or bool(mask.all()) else mask
 
 
@@ -169,36 +172,33 @@ def make_layout(
     pack: bool = True,
     features: Mapping[str, Tensor] | None = None,
 ) -> Layout:
-    """The layout of self-attention for new tokens `ids` (B, T) after `before` cached ones.
+    """Return the layout of self-attention for new tokens `ids` (B, T) after `before` cached ones.
 
-    `real` (B, T) and `past_mask` (B, before) are True at tokens that are not pads; None means all of them. With
-    `pack`, pads are left out of everything but attention itself. The fact `documents` (B, T) numbers the documents that
-    share a row: each has positions of its own, and sees nothing of the others.
+    `mask` (B, T) and `past_mask` (B, before) are True at tokens, False at padding; None: no padding. With `pack`,
+    padding is left out of everything but attention itself. The feature `document_ids` (B, T) numbers documents that
+    share a row: each has positions of its own and does not attend to the others.
     """
     batch, new = ids.shape
     if before and features:
-        raise NotImplementedError("facts about tokens are not kept in a cache")
+        raise NotImplementedError("token features are not kept in a cache")
     if new == 0:
-        raise InputError("There are no tokens to read: a sentence has at least its end token.")
+        raise InputError("There are no tokens: a sequence has at least its end token.")
     total, device = before + new, ids.device
     mask = none_if_full(check_mask(mask, ids.shape))
     features = features or {}
     documents = features.get("document_ids")
     if mask is None and past_mask is None and documents is None:
-        index = torch.arange(total, device=device)[None]
-        return Layout(
-            Tokens(index[:, before:], features),
-            Tokens(index, features),
-            Mask(new, total, None, causal, None, device),
-        )
-    now = mask if mask is not None else torch.ones_like(ids, dtype=torch.bool)
-    then = past_mask if past_mask is not None else now.new_ones(batch, before)
-    every = torch.cat([then, now], dim=1)  # (B, before + T)
-    index = (every.cumsum(1) - 1).clamp(min=0)
+        positions = torch.arange(total, device=device)[None]
+        queries, keys = Tokens(positions[:, before:], features), Tokens(positions, features)
+        return Layout(queries, keys, Mask(new, total, None, causal, None, device))
+    new_mask = mask if mask is not None else torch.ones_like(ids, dtype=torch.bool)
+    old_mask = past_mask if past_mask is not None else new_mask.new_ones(batch, before)
+    whole_mask = torch.cat([old_mask, new_mask], dim=1)  # (B, before + T)
+    positions = (whole_mask.cumsum(1) - 1).clamp(min=0)
     if documents is not None:
-        begins = documents != documents.roll(1, 1)
-        index = index - index.where(begins, 0).cummax(1).values  # counted from where its document begins
-    packing = Packing.of(now) if pack and mask is not None else None
-    queries = Tokens(index[:, before:], features, packing)
-    hidden = every if mask is not None or past_mask is not None else None
-    return Layout(queries, Tokens(index, features), Mask(new, total, hidden, causal, documents, device))
+        starts = documents != documents.roll(1, 1)
+        positions = positions - positions.where(starts, 0).cummax(1).values  # counted from the document's first token
+    packing = Packing.of(new_mask) if pack and mask is not None else None
+    queries, keys = Tokens(positions[:, before:], features, packing), Tokens(positions, features)
+    key_mask = whole_mask if mask is not None or past_mask is not None else None
+    return Layout(queries, keys, Mask(new, total, key_mask, causal, documents, device))

@@ -1,13 +1,14 @@
-"""Linformer (Wang et al. 2020): keys and values are mixed along the length into k of each before queries meet them.
+"""Linformer (Wang et al. 2020): keys and values are projected along the length to k of each.
 
     softmax(q (E k)ᵀ / √D) (F v),   E, F (k × n) learned
 
-It is attention to k mixtures of tokens, whatever their number, so it costs the length times k. A mixture has tokens of
-the whole sentence in it, which is why a decoder cannot use it. For the same reason it has no distance from a query, and
-schemes that add something to each pair of tokens (ALiBi, relative) have nothing to add it to. Rotary positions do reach
-it: keys turn before they are mixed, and a query's score with a mixture is the mixture of its scores with the tokens.
+This is attention to k mixtures of tokens, so it costs the length times k. A mixture has tokens of the whole sequence in
+it, so a decoder cannot use it. For the same reason it has no distance from a query, and schemes that add something to
+each pair of tokens (ALiBi, relative) do not apply. Rotary positions do: keys are rotated before they are mixed, and the
+score of a query with a mixture is the mixture of its scores with the tokens.
 
-B batch · H heads · T queries · S keys · D head width · K mixtures (the paper's k) · n the longest sentence
+B batch · H heads · G key and value heads · T queries · S keys · D head width · K mixtures (the paper's k)
+n maximum length
 """
 
 from dataclasses import replace
@@ -18,13 +19,13 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.nn.attention import FullAttention, Mix
 from regard.nn.layout import Layout, Mask
-from regard.nn.sparse import pads_last
+from regard.nn.sparse import move_padding_last
 
 
 class LengthProjection(nn.Module):
-    """A learned projection along the length: (K, n), or (H, K, n) for heads of their own.
+    """A learned projection along the length: (K, n), or (G, K, n) with one for each key and value head.
 
-    Its entries are N(0, 1/K) at first, as in the paper's theorem.
+    Entries are initialized to N(0, 1/K), as in the paper's theorem.
     """
 
     def __init__(self, mixtures: int, length: int, heads: int | None = None) -> None:
@@ -33,15 +34,18 @@ class LengthProjection(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape).normal_(std=mixtures**-0.5))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, H, S, D) -> (B, H, K, D)"""
+        """x (B, G, S, D) -> (B, G, K, D)"""
         return self.weight[..., : x.size(2)] @ x
 
 
 class LinformerAttention(FullAttention):
-    """Its taps show how queries weigh the mixtures: scores and weights are (B, H, T, K).
+    """Queries attend to mixtures of keys and values; scores and weights are (B, H, T, K).
 
-    `keys` and `values` may be one and the same, and the same as in other layers.
+    `keys` and `values` may be the same projection, and shared with other layers.
     """
+
+    key_axis = "mixture"
+    output_product = None
 
     def __init__(self, scale: float, keys: LengthProjection, values: LengthProjection, dropout: float = 0.0) -> None:
         super().__init__(scale, dropout)
@@ -53,32 +57,35 @@ class LinformerAttention(FullAttention):
     ) -> Tensor:
         if bias is not None or mix is not None:
             raise InputError(
-                "Linformer looks at mixtures of tokens, which have no distance: set model.positions to sinusoidal, "
-                "learned, rotary or none, or model.attention to another."
+                "Linformer attends to mixtures of tokens, which have no distance: set model.positions to sinusoidal, "
+                "learned, rotary or none, or model.attention to another kind."
             )
         if layout.mask.causal or layout.mask.documents is not None:
-            raise InputError("Linformer mixes whole rows: it reads one text in a row, and no decoder can use it.")
-        k, v = pads_last(layout, k, v)
-        key_mask = layout.mask.key_mask
+            raise InputError(
+                "Linformer attention mixes whole rows: it needs one text per row and cannot be used in a decoder."
+            )
+        k, v = move_padding_last(layout, k, v)
+        mask = layout.mask.key_mask
         longest, length = k.size(2), self.keys.weight.size(-1)
-        if key_mask is not None:
-            ends = key_mask.sum(1)
-            longest = int(ends.max())
-            pad = (torch.arange(longest, device=k.device) >= ends[:, None])[:, None, :, None]
-            k, v = (x[:, :, :longest].masked_fill(pad, 0.0) for x in (k, v))  # a pad adds nothing to a mixture
+        if mask is not None:
+            lengths = mask.sum(1)
+            longest = int(lengths.max())
+            padding = (torch.arange(longest, device=k.device) >= lengths[:, None])[:, None, :, None]
+            k, v = (x[:, :, :longest].masked_fill(padding, 0.0) for x in (k, v))  # padding adds nothing to a mixture
         if longest > length:
             raise InputError(
-                f"The input is {longest} tokens long, but this network's attention learned to mix {length}: "
+                f"The input is {longest} tokens long, but this network's Linformer attention has a limit of {length}: "
                 f"shorten the input, or train with model.attention.max_length = {longest}."
             )
         mixed = replace(layout, mask=Mask(layout.mask.queries, self.mixtures, device=k.device))
         return super().forward(q, self.keys(k), self.values(v), mixed)
 
-    def flops(self, keys: int, key_width: int, value_width: int) -> int:
-        """Each token is mixed in once as a key and a value, and once meets the mixtures as a query."""
-        return 2 * super().flops(self.mixtures, key_width, value_width)
+    def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:
+        """Return the floating-point operations per token: it is mixed in as key and value, and attends as query."""
+        mixing = 2 * self.mixtures * kv_heads * (key_width + value_width)
+        return mixing + super().flops(self.mixtures, heads, kv_heads, key_width, value_width)
 
     @property
     def mixtures(self) -> int:
-        """How many there are."""
+        """Number of mixtures."""
         return self.keys.weight.size(-2)

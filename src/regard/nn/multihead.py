@@ -2,58 +2,116 @@
 
     MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O,   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
 
-Self-attention makes queries, keys and values in one fused projection; cross-attention takes the queries from the
-decoder and makes keys and values of the encoder's output, once. With a `Layout` that packs, the projections run on
-real tokens only, and only the kernel sees the padded rectangle.
+Self-attention computes queries, keys and values in one fused projection; cross-attention takes queries from the decoder
+and keys and values from the encoder's output, which it projects once. With grouped-query attention (Ainslie et al.
+2023) there are fewer key and value heads than query heads, and consecutive query heads share one. If the layout packs
+its tokens, the projections skip padding, and only the kernel sees the padded rectangle.
 
-B batch · T queries · S keys · H heads · D width of a query or key · E width of a value · C model width
+B batch · T queries · S keys · H query heads · G key and value heads · D width of a query or key · E width of a value
+C model width
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor, nn
 
 from regard.nn.attention import AttentionKernel
 from regard.nn.cache import KeyValueCache
-from regard.nn.cpu.heads import into_heads, out_of_heads
+from regard.nn.exposed import ExposedModule, Matrix, MatrixProduct, Point, bias_name, linear_matrices, tap_point
+from regard.nn.functional import merge_heads, split_heads
 from regard.nn.layout import Layout, Tokens
 from regard.nn.positions import Positions
 from regard.nn.taps import Tap
 
 
-class MultiHeadAttention(nn.Module):
-    """What self- and cross-attention share: taps on q, k and v, the kernel, and the way out of the heads."""
+class MultiHeadAttention(ExposedModule):
+    """Base of self- and cross-attention: taps on q, k and v, the kernel, and the output projection."""
 
     def __init__(
-        self, width: int, heads: int, kernel: AttentionKernel, *, key_width: int | None = None, bias: bool = False
+        self,
+        width: int,
+        heads: int,
+        kernel: AttentionKernel,
+        *,
+        kv_heads: int | None = None,
+        key_width: int | None = None,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.heads = heads
+        self.kv_heads = kv_heads or heads
         self.value_width = width // heads
         self.key_width = key_width or self.value_width
-        self.q = Tap()
-        self.k = Tap()
-        self.v = Tap()
+        shared = "" if self.kv_heads == heads else f", shared by {heads // self.kv_heads} heads"
+        self.q = Tap("head", "token", "unit", description="x · W_q: queries")
+        self.k = Tap("head", "key", "unit", description=f"W_k: keys{shared}")
+        self.v = Tap("head", "key", "unit", description=f"W_v: values{shared}")
         self.kernel = kernel
-        self.head_outputs = Tap()
-        self.concatenation = Tap()
+        self.head_outputs = Tap("head", "token", "unit", description="weights · v")
+        self.concatenation = Tap("token", "unit", description="outputs of all heads, concatenated")
         self.output = nn.Linear(heads * self.value_width, width, bias=bias)
 
-    def flops(self, keys: int) -> int:
-        """Floating-point operations per query inside the heads, where it meets so many keys."""
-        return self.kernel.flops(keys, self.heads * self.key_width, self.heads * self.value_width)
+    @property
+    def output_product(self) -> MatrixProduct:
+        """The factors of what the layer returns."""
+        return MatrixProduct("concatenation", "W_o", bias_name(self.output, "o"))
 
-    def _split(self, projected: Tensor, tokens: Tokens, sizes: Sequence[int]) -> list[Tensor]:
-        """Projections (…, H·(D + …)) side by side -> each as heads (B, H, T, D)."""
-        if len({*sizes}) == 1:
-            return list(into_heads(projected, tokens, self.heads, len(sizes)))
-        parts = projected.split(list(sizes), dim=-1)
-        return [into_heads(part, tokens, self.heads)[0] for part in parts]
+    def flops(self, keys: int) -> int:
+        """Return the floating-point operations per query inside the heads, with this many keys."""
+        return self.kernel.flops(keys, self.heads, self.kv_heads, self.key_width, self.value_width)
+
+    def _split(self, projected: Tensor, tokens: Tokens, heads: Sequence[int], widths: Sequence[int]) -> list[Tensor]:
+        """Split concatenated projections (…, H·D + …) into one tensor (B, H, T, D) for each."""
+        if len({*heads}) == len({*widths}) == 1:
+            return list(split_heads(projected, tokens, heads[0], len(heads)))
+        parts = projected.split([count * width for count, width in zip(heads, widths, strict=True)], dim=-1)
+        return [split_heads(part, tokens, count)[0] for part, count in zip(parts, heads, strict=True)]
 
     def _join(self, out: Tensor, layout: Layout) -> Tensor:
-        joined = out_of_heads(self.head_outputs(out), layout.queries)  # (B, H, T, E) -> (…, H·E)
+        joined = merge_heads(self.head_outputs(out), layout.queries)  # (B, H, T, E) -> (…, H·E)
         return self.output(self.concatenation(joined))
+
+    def _points(self, query: nn.Linear, key_value: nn.Linear, keys_from: str, positions: Positions) -> Iterator[Point]:
+        repeat = self._repeat if self.kv_heads != self.heads else None
+        b_q, b_k, b_v = bias_name(query, "q"), bias_name(key_value, "k"), bias_name(key_value, "v")
+        yield Point("input", ("token", "unit"), "x: input of the query projection", query, "input")
+        yield tap_point("q", self.q, MatrixProduct("input", "W_q", b_q))
+        yield tap_point("k", self.k, MatrixProduct(keys_from, "W_k", b_k), repeat)
+        yield tap_point("v", self.v, MatrixProduct(keys_from, "W_v", b_v), repeat)
+        for point in self.kernel.points():
+            biased = point.name == "scaled" and positions.biases
+            yield _with(point, " + bias of the positions") if biased else point
+        outputs = tap_point("head_outputs", self.head_outputs, self.kernel.output_product)
+        yield _with(outputs, " + values of the positions") if positions.mixes else outputs
+        yield tap_point("concatenation", self.concatenation)
+
+    def _repeat(self, x: Tensor) -> Tensor:
+        """Show key or value heads (G, …) once for each query head (H, …)."""
+        return x.repeat_interleave(self.heads // self.kv_heads, dim=0)
+
+    def _matrices(self, linear: nn.Linear, letters: str) -> Iterator[Matrix]:
+        """Yield the projections that one linear layer fuses, with W (C, D) for each query head."""
+        start = 0
+        for letter in letters:
+            heads = self.heads if letter == "q" else self.kv_heads
+            size = heads * (self.value_width if letter == "v" else self.key_width)
+            rows = slice(start, start + size)
+            weight, bias = self._of_heads(linear, "weight", rows, heads), self._of_heads(linear, "bias", rows, heads)
+            yield Matrix(f"W_{letter}", ("head", "unit", "unit"), weight, self.heads)
+            if linear.bias is not None:
+                yield Matrix(f"b_{letter}", ("head", "unit"), bias, self.heads, "bias")
+            start += size
+
+    def _of_heads(self, linear: nn.Linear, name: str, rows: slice, heads: int) -> Callable[[], Tensor]:
+        def take() -> Tensor:
+            parameter: Tensor = getattr(linear, name)
+            per_head = parameter[rows].unflatten(0, (heads, -1))  # (H·D, C) -> (H, D, C)
+            per_head = per_head.mT if per_head.dim() == 3 else per_head
+            return per_head if heads == self.heads else self._repeat(per_head)
+
+        return take
 
 
 class SelfAttention(MultiHeadAttention):
@@ -66,22 +124,25 @@ class SelfAttention(MultiHeadAttention):
         kernel: AttentionKernel,
         positions: Positions,
         *,
+        kv_heads: int | None = None,
         key_width: int | None = None,
         bias: bool = False,
     ) -> None:
-        super().__init__(width, heads, kernel, key_width=key_width, bias=bias)
+        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias)
         self.positions = positions.for_layer(heads, self.key_width, self.value_width, kernel.scale)
-        self.sizes = [heads * self.key_width, heads * self.key_width, heads * self.value_width]
+        self._heads = (heads, self.kv_heads, self.kv_heads)
+        self._widths = (self.key_width, self.key_width, self.value_width)
+        self.sizes = [count * size for count, size in zip(self._heads, self._widths, strict=True)]
         self.query_key_value = nn.Linear(width, sum(self.sizes), bias=bias)
 
     def forward(self, x: Tensor, layout: Layout, cache: KeyValueCache | None = None) -> Tensor:
-        """x (…, C) -> (…, C). With a cache, x is the new tokens only, and the keys are all so far."""
-        q, k, v = self._split(self.query_key_value(x), layout.queries, self.sizes)
-        q = self.q(self.positions.rotate(q, layout.queries))
-        k = self.k(self.positions.rotate(k, layout.queries))
+        """x (…, C) -> (…, C). With a cache, x are the new tokens only, and the keys are all tokens so far."""
+        q, k, v = self._split(self.query_key_value(x), layout.queries, self._heads, self._widths)
+        q = self.q(self.positions.rotate(q, layout.queries))  # (B, H, T, D)
+        k = self.k(self.positions.rotate(k, layout.queries))  # (B, G, T, D)
         v = self.v(v)
         if cache is not None:
-            k, v = cache.append(k, v, self.kernel.past if layout.mask.key_mask is None else None)
+            k, v = cache.append(k, v, self.kernel.max_past if layout.mask.key_mask is None else None)
         bias = self.positions.bias(q, layout)
         mix = partial(self.positions.mix, layout=layout) if self.positions.mixes else None
         return self._join(self.kernel(q, k, v, layout, bias, mix), layout)
@@ -89,40 +150,70 @@ class SelfAttention(MultiHeadAttention):
     def flops(self, keys: int) -> int:
         return super().flops(keys) + self.positions.flops()
 
+    def points(self) -> Iterator[Point]:
+        yield from self._points(self.query_key_value, self.query_key_value, "input", self.positions)
+        yield from self.positions.points()
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield from self._matrices(self.query_key_value, "qkv")
+        yield from linear_matrices(self.output, "o")
+        yield from self.positions.matrices()
+
 
 class CrossAttention(MultiHeadAttention):
     """Queries come from the decoder, keys and values from the encoder's output."""
 
     def __init__(
-        self, width: int, heads: int, kernel: AttentionKernel, *, key_width: int | None = None, bias: bool = False
+        self,
+        width: int,
+        heads: int,
+        kernel: AttentionKernel,
+        *,
+        kv_heads: int | None = None,
+        key_width: int | None = None,
+        bias: bool = False,
     ) -> None:
-        super().__init__(width, heads, kernel, key_width=key_width, bias=bias)
-        self.sizes = [heads * self.key_width, heads * self.value_width]
+        super().__init__(width, heads, kernel, kv_heads=kv_heads, key_width=key_width, bias=bias)
+        self._heads, self._widths = (self.kv_heads,) * 2, (self.key_width, self.value_width)
+        self.sizes = [self.kv_heads * size for size in self._widths]
         self.query = nn.Linear(width, heads * self.key_width, bias=bias)
         self.key_value = nn.Linear(width, sum(self.sizes), bias=bias)
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout, cache: KeyValueCache | None = None) -> Tensor:
-        """x (…, C), memory (…, C) -> (…, C). With a cache, the memory's keys and values are computed once.
+        """x (…, C), memory (…, C) -> (…, C). With a cache, keys and values of the memory are computed once.
 
-        Several rows of the target may look at one sentence of the memory, K each: to the kernel, they are queries.
+        There may be several target rows for each row of the memory (beams): the kernel sees them as more queries.
         """
-        q = self.q(into_heads(self.query(x), layout.queries, self.heads)[0])
+        q = self.q(split_heads(self.query(x), layout.queries, self.heads)[0])
         if cache is not None and cache.keys is not None and cache.values is not None:
             k, v = cache.keys, cache.values
         else:
-            k, v = self._split(self.key_value(memory), layout.keys, self.sizes)
+            k, v = self._split(self.key_value(memory), layout.keys, self._heads, self._widths)
             if cache is not None:
                 k, v = cache.append(k, v)
-        rows = len(q) // len(k)
-        out = self.kernel(_side_by_side(q, rows), self.k(k), self.v(v), layout)
-        return self._join(_one_by_one(out, rows), layout)
+        beams = len(q) // len(k)
+        out = self.kernel(_beams_to_queries(q, beams), self.k(k), self.v(v), layout)
+        return self._join(_queries_to_beams(out, beams), layout)
+
+    def points(self) -> Iterator[Point]:
+        for point in self._points(self.query, self.key_value, "/encoder.states", Positions()):
+            yield replace(point, axes=tuple("memory" if axis == "key" else axis for axis in point.axes))
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield from self._matrices(self.query, "q")
+        yield from self._matrices(self.key_value, "kv")
+        yield from linear_matrices(self.output, "o")
 
 
-def _side_by_side(q: Tensor, rows: int) -> Tensor:
+def _with(point: Point, description: str) -> Point:
+    return replace(point, description=point.description + description)
+
+
+def _beams_to_queries(q: Tensor, beams: int) -> Tensor:
     """(B·K, H, T, D) -> (B, H, K·T, D)"""
-    return q if rows == 1 else q.unflatten(0, (-1, rows)).transpose(1, 2).flatten(2, 3)
+    return q if beams == 1 else q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
 
 
-def _one_by_one(out: Tensor, rows: int) -> Tensor:
+def _queries_to_beams(out: Tensor, beams: int) -> Tensor:
     """(B, H, K·T, E) -> (B·K, H, T, E)"""
-    return out if rows == 1 else out.unflatten(2, (rows, -1)).transpose(1, 2).flatten(0, 1)
+    return out if beams == 1 else out.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)

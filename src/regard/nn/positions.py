@@ -1,85 +1,89 @@
-"""Positions: how order reaches a network whose attention sees a set (§3.5).
+"""Positions (§3.5): how the order of tokens reaches a network whose attention is independent of order.
 
-A scheme can act in four ways, each a hook that does nothing unless the scheme overrides it:
+A position scheme has four hooks, each of which does nothing unless the scheme overrides it:
 
     embed    adds to the embeddings             sinusoidal, learned, syntax
-    rotate   turns queries and keys             rotary
-    bias     adds to the scaled scores          relative keys, ALiBi, syntax
-    mix      adds to the outputs of the heads   relative values, syntax
+    rotate   rotates queries and keys           rotary
+    bias     adds to the scaled scores          relative, ALiBi, syntax
+    mix      adds to the outputs of the heads   relative, syntax
 
-The first acts once, at the bottom of a stack; the others act in each self-attention, on the object that `for_layer`
-gives it, which may hold parameters of its own. Blocks call the hooks and know no scheme by name. `Tokens` say where
-each token stands in its sentence, and whatever facts the network was given about it; a `Layout` has the tokens of both
-sides and the distances between them.
+`embed` is called once per stack; the others are called in each self-attention layer, on the object that `for_layer`
+returned for it, which may have parameters of its own. `Tokens` has the position of each token and any features that the
+network was given; a `Layout` has queries, keys and the distances between them.
 
 B batch · H heads · T queries · S keys · D head width · C model width
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.exposed import ExposedModule, Matrix, Point, tap_point
 from regard.nn.layout import Layout, Tokens
 from regard.nn.taps import Tap
 
 
-class Positions(nn.Module):
-    """Every hook does nothing: this is also the scheme "none"."""
+class Positions(ExposedModule):
+    """Base of all schemes, and itself the scheme "none": every hook does nothing."""
 
-    biases = False  # whether `bias` adds something to the scaled scores
-    mixes = False  # whether `mix` needs the weights, which the fused kernel never writes down
+    biases = False  # whether `bias` adds to the scaled scores
+    mixes = False  # whether `mix` is called; it needs the attention weights, which fused kernels do not store
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Embeddings (B, T, C) with order added."""
+        """Return embeddings (B, T, C) with positions added."""
         return x
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> "Positions":
-        """The object whose remaining hooks one self-attention calls; `scale` is what its scores are multiplied by."""
+        """Return the object for the other hooks in one self-attention layer, whose scores are multiplied by `scale`."""
         return Positions()
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Queries or keys (B, H, T, D), turned by their position."""
+        """Return queries or keys (B, H, T, D), rotated by their positions."""
         return x
 
     def bias(self, q: Tensor, layout: Layout) -> Tensor | None:
-        """What to add to the scaled scores (B, H, T, S)."""
+        """Return what to add to the scaled scores (B, H, T, S)."""
         return None
 
-    def flops(self) -> int:
-        """Floating-point operations per query, in matrix products of the hooks for one layer."""
-        return 0
-
     def mix(self, weights: Tensor, layout: Layout) -> Tensor:
-        """What to add to the heads' outputs (B, H, T, D), given the weights (B, H, T, S); called if `mixes`."""
+        """Return what to add to the heads' outputs (B, H, T, D), given the weights (B, H, T, S); called if `mixes`."""
         raise NotImplementedError
+
+    def flops(self) -> int:
+        """Return the floating-point operations per query in matrix products of one layer's hooks."""
+        return 0
 
 
 class SinusoidalPositions(Positions):
     """PE(pos, 2i) = sin(pos / 10000^(2i/C)), PE(pos, 2i+1) = cos(pos / 10000^(2i/C)), for any length.
 
-    With `halves` all sines come first, then all cosines, as some trained models have it.
+    With `halves` all sines come first, then all cosines, as in Marian.
     """
 
     def __init__(self, width: int, halves: bool = False) -> None:
         super().__init__()
         self.width = width
         self.halves = halves
-        self.vectors = Tap()
-        self._table = torch.empty(0, width)  # grows with the longest input; holds nothing that must be saved
+        self.vectors = Tap("token", "unit", description="vector of each position")
+        self._table = torch.empty(0, width)  # grows with the longest input; not saved
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        longest = int(tokens.index.max()) + 1
+        longest = int(tokens.position_ids.max()) + 1
         if len(self._table) < longest or self._table.device != x.device or self._table.dtype != x.dtype:
-            with torch.inference_mode(False):  # a table made while decoding must serve training too
+            with torch.inference_mode(False):  # a table made during inference must serve training too
                 length = len(self._table) if longest <= len(self._table) else max(64, 2 * longest)
                 self._table = sinusoidal_table(length, self.width, self.halves).to(x)
-        return x + self.vectors(self._table[tokens.index])
+        return x + self.vectors(self._table[tokens.position_ids])
+
+    def points(self) -> Iterator[Point]:
+        yield tap_point("positions", self.vectors)
 
 
 def sinusoidal_table(length: int, width: int, halves: bool = False) -> Tensor:
-    """The table of sinusoidal positions (length, width), in double precision.
+    """Return the table of sinusoidal positions (length, width), in double precision.
 
     >>> sinusoidal_table(2, 4).float()
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
@@ -95,18 +99,24 @@ def sinusoidal_table(length: int, width: int, halves: bool = False) -> Tensor:
 
 
 class LearnedPositions(Positions):
-    """One learned vector per position. There is none past the last, and the error says so."""
+    """One learned vector per position; longer inputs are an error."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
-        self.vectors = Tap()
+        self.vectors = Tap("token", "unit", description="vector of each position")
         self.weight = nn.Parameter(torch.empty(length, width).normal_(std=width**-0.5))
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        longest, length = int(tokens.index.max()) + 1, len(self.weight)
+        longest, length = int(tokens.position_ids.max()) + 1, len(self.weight)
         if longest > length:
             raise InputError(
                 f"The input is {longest} tokens long, but this network learned {length} positions: "
                 f"shorten the input, or train with model.positions.max_length = {longest}."
             )
-        return x + self.vectors(self.weight[tokens.index])
+        return x + self.vectors(self.weight[tokens.position_ids])
+
+    def points(self) -> Iterator[Point]:
+        yield tap_point("positions", self.vectors)
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield Matrix("positions_weight", ("position", "unit"), lambda: self.weight, role="embedding")

@@ -1,13 +1,14 @@
-"""Recurrent layers: one token after the other, with a state that is all they remember.
+"""Recurrent layers: one token after the other, with a state as their only memory.
 
-A cell says how one step changes the state, gate by gate, as the equations are written. A layer walks along sequences:
-through PyTorch's kernel of the same equations, and step by step through the cell only while one of its taps is open.
+A cell computes one step gate by gate, as the equations are written, with a tap on every value. A layer runs PyTorch's
+kernel of the same equations, and goes step by step through its cells only while one of their taps is open.
 
-R sequences · L steps · I width of the input · W width of the state · G gates
+R sequences · L steps · I input width · W state width · G gates
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -15,21 +16,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.nn.exposed import ExposedModule, Matrix, Point, under
 from regard.nn.taps import Tap
 
-RecurrentState = tuple[Tensor, ...]  # the hidden state (R, W) first, then whatever else a cell remembers
+RecurrentState = tuple[Tensor, ...]  # the hidden state (R, W) first, then the cell state, if there is one
+DIRECTIONS = ("forwards", "backwards")
 
 
-class RecurrentCell(nn.Module, ABC):
-    """One step, with a tap on every number in it. The weights belong to the layer, whose kernel shares them."""
+class RecurrentCell(ExposedModule, ABC):
+    """One step. The weights belong to the layer, which shares them with its kernel."""
 
-    kernel: ClassVar[Callable[..., nn.RNNBase]]  # PyTorch's of the same equations
-    remembers: ClassVar[int] = 1  # tensors in a state
+    kernel: ClassVar[Callable[..., nn.RNNBase]]  # PyTorch's kernel of the same equations
+    num_states: ClassVar[int] = 1  # tensors in a state
     gates: ClassVar[int] = 1
 
     @abstractmethod
     def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
-        """W_x x + b_x and W_h h + b_h (R, G·W) for all gates side by side, and the state before -> the state after."""
+        """Return the state after a step, from W_x x + b_x and W_h h + b_h (R, G·W) of all gates and the old state."""
+
+
+def _gate(description: str) -> Tap:
+    return Tap("token", "unit", description=description)
 
 
 class RNNCell(RecurrentCell):
@@ -39,8 +46,8 @@ class RNNCell(RecurrentCell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sum = Tap()
-        self.hidden = Tap()
+        self.sum = _gate("W_x x + W_h h + b")
+        self.hidden = _gate("h: state after this token")
 
     def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
         return (self.hidden(self.sum(from_h + from_x).tanh()),)
@@ -49,39 +56,39 @@ class RNNCell(RecurrentCell):
 class LSTMCell(RecurrentCell):
     """Long short-term memory (Hochreiter & Schmidhuber 1997; with the forget gate of Gers et al. 2000).
 
-    i, f, o = σ(W x_t + U h_{t-1} + b)      what is let in, kept, and shown
+    i, f, o = σ(W x_t + U h_{t-1} + b)      input, forget and output gate
     C̃ = tanh(W x_t + U h_{t-1} + b)
     C_t = f ⊙ C_{t-1} + i ⊙ C̃
     h_t = o ⊙ tanh(C_t)
     """
 
     kernel = nn.LSTM
-    remembers = 2
+    num_states = 2
     gates = 4
 
     def __init__(self) -> None:
         super().__init__()
-        self.input_gate = Tap()
-        self.forget_gate = Tap()
-        self.candidate = Tap()
-        self.output_gate = Tap()
-        self.cell = Tap()
-        self.hidden = Tap()
+        self.input_gate = _gate("i = σ(…): input gate")
+        self.forget_gate = _gate("f = σ(…): forget gate")
+        self.candidate = _gate("C̃ = tanh(…): candidate for the cell state")
+        self.output_gate = _gate("o = σ(…): output gate")
+        self.cell = _gate("C = f ⊙ C + i ⊙ C̃: cell state")
+        self.hidden = _gate("h = o ⊙ tanh(C): state after this token")
 
     def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
         i, f, g, o = (from_x + from_h).chunk(4, dim=-1)  # in the order of PyTorch's weights
-        let_in = self.input_gate(i.sigmoid())
-        kept = self.forget_gate(f.sigmoid())
+        input_gate = self.input_gate(i.sigmoid())
+        forget_gate = self.forget_gate(f.sigmoid())
         candidate = self.candidate(g.tanh())
-        shown = self.output_gate(o.sigmoid())
-        cell = self.cell(kept * state[1] + let_in * candidate)
-        return self.hidden(shown * cell.tanh()), cell
+        output_gate = self.output_gate(o.sigmoid())
+        cell = self.cell(forget_gate * state[1] + input_gate * candidate)
+        return self.hidden(output_gate * cell.tanh()), cell
 
 
 class GRUCell(RecurrentCell):
-    """The gated recurrent unit (Cho et al. 2014), with the reset gate after the product, as its fast kernels have it.
+    """Gated recurrent unit (Cho et al. 2014), with the reset gate after the product, as in cuDNN and PyTorch.
 
-    r, z = σ(W x_t + U h_{t-1} + b)             what is looked back at, and kept
+    r, z = σ(W x_t + U h_{t-1} + b)             reset and update gate
     h̃ = tanh(W x_t + b + r ⊙ (U h_{t-1} + b'))
     h_t = z ⊙ h_{t-1} + (1 − z) ⊙ h̃
     """
@@ -91,10 +98,10 @@ class GRUCell(RecurrentCell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reset_gate = Tap()
-        self.update_gate = Tap()
-        self.candidate = Tap()
-        self.hidden = Tap()
+        self.reset_gate = _gate("r = σ(…): reset gate")
+        self.update_gate = _gate("z = σ(…): update gate")
+        self.candidate = _gate("h̃ = tanh(…): candidate for the state")
+        self.hidden = _gate("h = z ⊙ h + (1 − z) ⊙ h̃: state after this token")
 
     def forward(self, from_x: Tensor, from_h: Tensor, state: RecurrentState) -> RecurrentState:
         (xr, xz, xn), (hr, hz, hn) = from_x.chunk(3, dim=-1), from_h.chunk(3, dim=-1)
@@ -104,14 +111,16 @@ class GRUCell(RecurrentCell):
         return (self.hidden(update * state[0] + (1 - update) * candidate),)
 
 
-class RecurrentLayer(nn.Module):
-    """Walks along sequences; with `bidirectional`, half of its width walks backwards from the end of each."""
+class RecurrentLayer(ExposedModule):
+    """Runs along sequences; with `bidirectional`, half of its width runs backward from the end of each."""
+
+    can_bypass = True  # whether the output may be replaced by the input, which is as wide
 
     def __init__(self, cell: type[RecurrentCell], inputs: int, width: int, *, bidirectional: bool = False) -> None:
         super().__init__()
         directions = 2 if bidirectional else 1
         self.width = width
-        self.remembers = cell.remembers
+        self.num_states = cell.num_states
         self.kernel = cell.kernel(inputs, width // directions, batch_first=True, bidirectional=bidirectional)
         self.cells = nn.ModuleList(cell() for _ in range(directions))  # forwards, backwards
         self._taps = [part for part in self.modules() if isinstance(part, Tap)]
@@ -119,11 +128,11 @@ class RecurrentLayer(nn.Module):
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, state: RecurrentState | None = None
     ) -> tuple[Tensor, RecurrentState]:
-        """x (R, L, I) -> what each step shows (R, L, W), and the state (R, W) after the last of them.
+        """x (R, L, I) -> hidden states of all steps (R, L, W), and the state (R, W) after the last one.
 
-        `lengths` (R,) tells where sequences end; None: all are of length L. One without any step keeps its state.
+        `lengths` (R,) are the lengths of the sequences; None: all have length L. One of length 0 keeps its state.
         """
-        before = state or tuple(x.new_zeros(len(x), self.width) for _ in range(self.remembers))
+        before = state or self.initial_state(x)
         if any(tap.is_open for tap in self._taps):
             return self._step_by_step(x, lengths, before)
         if lengths is None:
@@ -134,15 +143,19 @@ class RecurrentLayer(nn.Module):
         moved = lengths[:, None] > 0
         return out, tuple(new.where(moved, old) for new, old in zip(after, before, strict=True))
 
-    def _kernel(self, x, before: RecurrentState):  # type: ignore[no-untyped-def]  # a tensor, or what packing makes of one
+    def initial_state(self, x: Tensor) -> RecurrentState:
+        """Return the zero state for sequences x (R, L, I)."""
+        return tuple(x.new_zeros(len(x), self.width) for _ in range(self.num_states))
+
+    def _kernel(self, x, before: RecurrentState):  # type: ignore[no-untyped-def]  # a tensor or a PackedSequence
         parts = [part.unflatten(1, (len(self.cells), -1)).transpose(0, 1).contiguous() for part in before]
-        out, after = self.kernel(x, tuple(parts) if self.remembers > 1 else parts[0])
-        after = after if self.remembers > 1 else (after,)
+        out, after = self.kernel(x, tuple(parts) if self.num_states > 1 else parts[0])
+        after = after if self.num_states > 1 else (after,)
         return out, tuple(part.transpose(0, 1).flatten(1) for part in after)  # (directions, R, ·) -> (R, W)
 
     def _step_by_step(self, x: Tensor, lengths: Tensor | None, before: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """The same by the cells: the reference for the kernel."""
-        shown, ends = [], []
+        """Compute the same by the cells: the reference for the kernel."""
+        outputs, last_states = [], []
         parts = zip(*(part.chunk(len(self.cells), dim=1) for part in before), strict=True)
         for direction, (cell, begin) in enumerate(zip(self.cells, parts, strict=True)):
             x_weight, h_weight, x_bias, h_bias = self.weights(direction)
@@ -151,17 +164,41 @@ class RecurrentLayer(nn.Module):
             out = [torch.empty(0)] * len(steps)
             for t in reversed(steps) if direction else steps:
                 after = cell(from_x[:, t], F.linear(state[0], h_weight, h_bias), state)
-                if lengths is not None:  # where a sequence is over, or has not begun, nothing moves
+                if lengths is not None:  # outside of a sequence its state stays as it is
                     within = (t < lengths)[:, None]
                     after = tuple(new.where(within, old) for new, old in zip(after, state, strict=True))
                 state, out[t] = after, after[0]
-            shown.append(torch.stack(out, dim=1))
-            ends.append(state)
-        return torch.cat(shown, dim=-1), tuple(torch.cat(part, dim=-1) for part in zip(*ends, strict=True))
+            outputs.append(torch.stack(out, dim=1))
+            last_states.append(state)
+        return torch.cat(outputs, dim=-1), tuple(torch.cat(part, dim=-1) for part in zip(*last_states, strict=True))
 
     def weights(self, direction: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """W_x (G·W, I), W_h (G·W, W), b_x and b_h (G·W) of one direction."""
+        """Return W_x (G·W, I), W_h (G·W, W), b_x and b_h (G·W) of one direction."""
         suffix = "_reverse" if direction else ""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         x_weight, h_weight, x_bias, h_bias = (getattr(self.kernel, f"{name}_l0{suffix}") for name in names)
         return x_weight, h_weight, x_bias, h_bias
+
+    def points(self) -> Iterator[Point]:
+        for direction in range(len(self.cells)):
+            yield from under(DIRECTIONS[direction], self.direction_points(direction, reversed=direction == 1))
+
+    def direction_points(self, direction: int, *, reversed: bool) -> Iterator[Point]:
+        """Yield the points of one direction's cell; `reversed`: it reads sequences from the end."""
+        cell = self.cells[direction]
+        assert isinstance(cell, RecurrentCell)
+        return (replace(point, reversed=reversed) for point in cell.points())
+
+    def matrices(self) -> Iterator[Matrix]:
+        for direction in range(len(self.cells)):
+            yield from under(DIRECTIONS[direction], self.direction_matrices(direction))
+
+    def direction_matrices(self, direction: int = 0) -> Iterator[Matrix]:
+        """Yield the matrices of one direction."""
+        for number, name in enumerate(("W_x", "W_h")):
+            yield Matrix(name, ("unit", "unit"), self._take(direction, number))
+        for number, name in enumerate(("b_x", "b_h"), start=2):
+            yield Matrix(name, ("unit",), self._take(direction, number), role="bias")
+
+    def _take(self, direction: int, number: int) -> Callable[[], Tensor]:
+        return lambda: self.weights(direction)[number].mT if number < 2 else self.weights(direction)[number]

@@ -1,36 +1,40 @@
-"""Attention as recurrent translators have it: a look at the encoder's states for each step of the decoder.
+"""Attention of recurrent translators: at each step the decoder attends to the encoder's states.
 
     α_tj = softmax_j score(s, h_j),   c_t = Σ_j α_tj h_j
 
 with one of three scores: additive, vᵀ tanh(W s + U h) (Bahdanau et al. 2015), dot, sᵀ h, or general, sᵀ W h (Luong et
-al. 2015). Which state s looks, and where what it saw goes, is the other half of the matter. Bahdanau et al. let the
-state before the step look, and give c_t to the cell (`attending.py`); the readout sees both and the token,
+al. 2015). The two papers also differ in the state s that attends and in the use of the context c_t:
 
-    out_t = tanh(W [c_t ; s_t ; y_t]).
+- Bahdanau et al. (§3.1 and appendix A): the state before the step attends, and c_t is an input of the cell,
+  s_t = cell([y_{t-1} ; c_t], s_{t-1}), out_t = tanh(W [c_t ; s_t ; y_{t-1}]). A step needs the one before it, so
+  `AttendingLayer` goes step by step, in training too; only the tokens' part of all gates and the encoder's part of all
+  scores are computed beforehand.
+- Luong et al. (§3.1): the state after the step attends, out_t = tanh(W [c_t ; s_t]), so all steps attend at once.
 
-Luong et al. let the state after the step look, out_t = tanh(W [c_t ; s_t]) (§3.1), so that all steps look at once.
-
-B sentences · K rows of the target for each · T target length · S source length · C width
+B sentences · K target rows for each · R = B·K sequences · T target length · L steps · S source length · C, W width
+G gates
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.nn.exposed import ExposedModule, Matrix
 from regard.nn.layout import check_mask
 from regard.nn.recurrent import RecurrentCell, RecurrentLayer, RecurrentState
 from regard.nn.taps import Tap
 
 
 class Score(nn.Module, ABC):
-    """How well a state of the decoder and one of the encoder go together."""
+    """How well a state of the decoder matches a state of the encoder."""
 
     def keys(self, memory: Tensor) -> Tensor:
-        """What the encoder's states (B, S, C) give to every score, computed once."""
+        """Return the encoder's part of all scores, from its states (B, S, C); computed once."""
         return memory
 
     @abstractmethod
@@ -72,26 +76,27 @@ class AdditiveScore(Score):
         return self.key(memory)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        together = self.query(queries)[:, :, None] + keys[:, None]  # (B, T, S, C)
-        return F.linear(together.tanh(), self.v[None]).squeeze(-1)
+        sums = self.query(queries)[:, :, None] + keys[:, None]  # (B, T, S, C)
+        return F.linear(sums.tanh(), self.v[None]).squeeze(-1)
 
 
-class SourceAttention(nn.Module):
-    """A look at the encoder's states, and the readout of what was seen and of the `others` beside it."""
+class SourceAttention(ExposedModule):
+    """Attention to the encoder's states, and the layer that combines the context with `others` further vectors."""
 
     def __init__(self, width: int, score: Score, others: int = 1) -> None:
         super().__init__()
         self.width = width
         self.score = score
-        self.scores = Tap()
-        self.weights = Tap()
-        self.context = Tap()
+        axes = ("head", "token", "memory")
+        self.scores = Tap(*axes, description="how well each state matches each source state")
+        self.weights = Tap(*axes, description="softmax along each row: attention weights")
+        self.context = Tap("token", "unit", description="weights · encoder states")
         self.output = nn.Linear((1 + others) * width, width, bias=False)
 
-    def look(self, queries: Tensor, memory: Tensor, mask: Tensor | None, keys: Tensor) -> Tensor:
-        """queries (B, T, C), memory and its keys (B, S, C), real (B, S) -> contexts (B, T, C).
+    def attend(self, queries: Tensor, memory: Tensor, mask: Tensor | None, keys: Tensor) -> Tensor:
+        """queries (B, T, C), memory and its keys (B, S, C), mask (B, S) -> contexts (B, T, C).
 
-        What passes the taps of scores and weights is (B, 1, T, S).
+        The values at the taps of scores and weights are (B, 1, T, S).
         """
         scores = self.scores(self.score(queries, keys)[:, None])
         if mask is not None:
@@ -99,73 +104,78 @@ class SourceAttention(nn.Module):
         weights = self.weights(scores.softmax(-1))
         return self.context(weights[:, 0] @ memory)
 
-    def readout(self, context: Tensor, *others: Tensor) -> Tensor:
-        """Contexts and what stands beside them, each (…, C) -> (…, C)."""
+    def combine(self, context: Tensor, *others: Tensor) -> Tensor:
+        """Return tanh(W [context ; others…]); all are (…, C)."""
         return self.output(torch.cat([context, *others], dim=-1)).tanh()
 
     def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None, keys: Tensor | None = None) -> Tensor:
-        """All steps look at once, each after it was made: states (B·K, T, C), memory (B, S, C) -> (B·K, T, C).
+        """Attend from all steps at once: states (B·K, T, C), memory (B, S, C) -> (B·K, T, C).
 
-        Several rows of the target may look at one sentence of the memory: to the score, they are steps of one. `keys`
-        are those of the memory, where they have been computed before.
+        The K target rows of a sentence are treated as further steps. `keys` are those of the memory, if they have been
+        computed before.
         """
         mask = check_mask(mask, memory.shape[:2])
         queries = states.unflatten(0, (len(memory), -1)).flatten(1, 2)  # (B, K·T, C)
-        context = self.look(queries, memory, mask, self.score.keys(memory) if keys is None else keys)
-        return self.readout(context.reshape(states.shape), states)
+        context = self.attend(queries, memory, mask, self.score.keys(memory) if keys is None else keys)
+        return self.combine(context.reshape(states.shape), states)
 
     def flops(self, keys: int) -> int:
-        """Of one step's scores and its context, its matrices not counted."""
+        """Return the floating-point operations of one step's scores and context, without its linear layers."""
         return 2 * 2 * self.width * keys
+
+    def matrices(self) -> Iterator[Matrix]:
+        return iter(())
 
 
 @dataclass(frozen=True)
 class EncodedSource:
-    """What a decoder can look at, and how it looks."""
+    """The encoder's states, and the attention to them."""
 
     attention: SourceAttention
     memory: Tensor  # (B, S, W)
     mask: Tensor | None  # (B, S)
-    keys: Tensor  # (B, S, W): what the memory gives to every score
+    keys: Tensor  # (B, S, W): the encoder's part of all scores
 
     def select(self, rows: Tensor) -> "EncodedSource":
-        """The source of these sentences, in this order."""
+        """Return the source of these sentences, in this order."""
         mask = None if self.mask is None else self.mask.index_select(0, rows)
         return EncodedSource(self.attention, self.memory.index_select(0, rows), mask, self.keys.index_select(0, rows))
 
-    def seen(self, states: Tensor) -> Tensor:
-        """What the states (B·K, W) find there: the contexts (B·K, W)."""
+    def attend(self, states: Tensor) -> Tensor:
+        """Return the contexts (B·K, W) of decoder states (B·K, W)."""
         queries = states.unflatten(0, (len(self.memory), -1))  # (B, K, W)
-        return self.attention.look(queries, self.memory, self.mask, self.keys).flatten(0, 1)
+        return self.attention.attend(queries, self.memory, self.mask, self.keys).flatten(0, 1)
 
 
 class AttendingLayer(RecurrentLayer):
-    """Walks along sequences with an eye on the source; the weights for tokens and contexts stand side by side."""
+    """A recurrent layer that attends before each step; the inputs of its cell are token and context."""
+
+    can_bypass = False
 
     def __init__(self, cell: type[RecurrentCell], inputs: int, width: int) -> None:
         super().__init__(cell, inputs + width, width)
         self.inputs = inputs
 
-    def walk(
+    def attend_and_step(
         self, x: Tensor, lengths: Tensor | None, before: RecurrentState | None, source: EncodedSource
     ) -> tuple[Tensor, Tensor, RecurrentState]:
-        """x (R, L, I) -> the state of each step and what it saw (R, L, W), and the state (R, W) after the last step.
+        """x (R, L, I) -> states and contexts of all steps (R, L, W), and the state (R, W) after the last one.
 
-        As in `forward`, `lengths` tells where sequences end; what stands past an end means nothing.
+        `lengths` (R,) are the lengths of the sequences, as in `forward`; values past an end are arbitrary.
         """
         x_weight, h_weight, x_bias, h_bias = self.weights()
         from_x = F.linear(x, x_weight[:, : self.inputs], x_bias).unbind(1)  # L times (R, G·W)
         c_weight, cell = x_weight[:, self.inputs :], self.cells[0]
-        state = before or tuple(x.new_zeros(len(x), self.width) for _ in range(self.remembers))
+        state = before or self.initial_state(x)
         states, contexts = [state], []
         for from_token in from_x:
-            context = source.seen(state[0])
+            context = source.attend(state[0])
             from_input = from_token + F.linear(context, c_weight)
             state = cell(from_input, F.linear(state[0], h_weight, h_bias), state)
             states.append(state)
             contexts.append(context)
-        shown = torch.stack([state[0] for state in states[1:]], dim=1)
-        if lengths is not None:  # each sequence's own end
+        hidden = torch.stack([state[0] for state in states[1:]], dim=1)
+        if lengths is not None:
             rows = torch.arange(len(x), device=x.device)
             state = tuple(torch.stack(part)[lengths, rows] for part in zip(*states, strict=True))
-        return shown, torch.stack(contexts, dim=1), state
+        return hidden, torch.stack(contexts, dim=1), state

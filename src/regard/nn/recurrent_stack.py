@@ -1,13 +1,13 @@
-"""A recurrent stack: embed the tokens, then one recurrent layer after the other, with perhaps a look at the source.
+"""A recurrent stack: embedding, then one recurrent layer after the other, possibly with attention to the source.
 
-The look comes after the last layer, for all steps at once (Luong et al. 2015); or before each step of the first layer,
-if that is one that attends (Bahdanau et al. 2015). Only the first, so that the layers above it need not wait for each
-other step by step; what it saw also goes to the readout, past them all (as in Wu et al. 2016, §3.1).
+Attention comes after the last layer, for all steps at once (Luong et al. 2015), or before each step of the first layer,
+if that is an `AttendingLayer` (Bahdanau et al. 2015). Only the first layer attends, so that the layers above need not
+go step by step; its contexts also go to the output, past all layers (as in Wu et al. 2016, §3.1).
 
-B batch · S source length · T tokens · C model width
+B batch · S source length · T tokens · C model width · R sequences · L length of the longest sequence
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.embedding import TokenEmbedding
+from regard.nn.exposed import ExposedModule, Matrix, Point, child_matrices, child_points, points_of, tap_point, under
 from regard.nn.functional import Dropout
 from regard.nn.layout import Tokens, check_mask, none_if_full
 from regard.nn.recurrent import RecurrentLayer, RecurrentState
@@ -22,34 +23,92 @@ from regard.nn.recurrent_attention import AttendingLayer, EncodedSource, SourceA
 from regard.nn.taps import Tap
 
 
-class RecurrentCache:
-    """What a recurrent decoder remembers: the state of each layer, and what its attention made of the memory.
+@dataclass(frozen=True)
+class Sequences:
+    """The sequences of a batch, each in a row of its own without gaps.
 
-    It does not grow with the text. Decoding changes it in place; `select` and `reorder` give a new one.
+    In a batch padding may be anywhere, and documents may share a row. A recurrent state must skip the former and must
+    not pass between the latter; both are settled here, so that layers see plain sequences.
+    """
+
+    slots: Tensor  # (R, L) places of the tokens among the B·T; arbitrary past the end of a sequence
+    lengths: Tensor  # (R,)
+    rows: Tensor  # (R,) the row of the batch that each sequence is in
+    shape: torch.Size  # (B, T)
+
+    @classmethod
+    def of(cls, mask: Tensor, documents: Tensor | None = None) -> "Sequences":
+        """Return the sequences of a mask (B, T): one per row, or one for each run of equal numbers in `documents`.
+
+        >>> sequences = Sequences.of(torch.tensor([[False, True, True], [True, False, False]]))
+        >>> sequences.lengths.tolist()
+        [2, 1]
+        >>> sequences.gather(torch.tensor([[[0], [5], [6]], [[7], [0], [0]]])).squeeze(-1).tolist()
+        [[5, 6], [7, 0]]
+        """
+        batch, length = mask.shape
+        row, column = mask.nonzero(as_tuple=True)  # of every token, row by row
+        number, rows = row, torch.arange(batch, device=mask.device)
+        if documents is not None:
+            starts = torch.ones_like(row, dtype=torch.bool)
+            document = documents[row, column]
+            starts[1:] = (row[1:] != row[:-1]) | (document[1:] != document[:-1])
+            number, rows = starts.cumsum(0) - 1, row[starts]
+        lengths = torch.bincount(number, minlength=len(rows))
+        place = torch.arange(len(number), device=mask.device) - (lengths.cumsum(0) - lengths)[number]
+        slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long, device=mask.device)
+        slots[number, place] = row * length + column
+        return cls(slots, lengths, rows, mask.shape)
+
+    def reversed(self) -> "Sequences":
+        """Return the same sequences, each from its end to its beginning.
+
+        >>> Sequences.of(torch.tensor([[True, True, True], [True, True, False]])).reversed().slots[:, :2].tolist()
+        [[2, 1], [4, 3]]
+        """
+        place = torch.arange(self.slots.size(1), device=self.slots.device)
+        return replace(self, slots=self.slots.gather(1, (self.lengths[:, None] - 1 - place).clamp(min=0)))
+
+    def gather(self, x: Tensor) -> Tensor:
+        """(B, T, …) -> (R, L, …); values past the end of a sequence are arbitrary."""
+        return x.flatten(0, 1)[self.slots]
+
+    def scatter(self, x: Tensor) -> Tensor:
+        """(R, L, …) -> (B, T, …), zero at padding."""
+        within = torch.arange(self.slots.size(1), device=x.device) < self.lengths[:, None]
+        batch, length = self.shape
+        spread = x.new_zeros(batch * length, *x.shape[2:])
+        return spread.index_copy(0, self.slots[within], x[within]).unflatten(0, (batch, length))
+
+
+class RecurrentCache:
+    """State of a recurrent decoder between steps: the state of each layer, and the keys of its attention.
+
+    It does not grow with the text. Decoding changes it in place; `select` and `reorder` return a new one.
     """
 
     def __init__(self, states: Sequence[RecurrentState] = (), keys: Tensor | None = None, length: int = 0) -> None:
-        self.states = states  # of each layer, (B, C); none before the first step
+        self.states = states  # of each layer, (B, C); empty before the first step
         self.keys = keys  # (sentences, S, C)
         self.length = length
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> "RecurrentCache":
-        """The cache of these rows, in this order; `sentences` are those of the memory, where they are not the same."""
+        """Return the cache of these rows, in this order; `sentences` are those of the memory, if they differ."""
         keys = None if self.keys is None else self.keys.index_select(0, rows if sentences is None else sentences)
         return RecurrentCache(select_states(self.states, rows), keys, self.length)
 
     def reorder(self, rows: Tensor) -> "RecurrentCache":
-        """The cache of these rows, each of which stays with the sentence it has."""
+        """Return the cache of these rows, each of which keeps its sentence of the memory."""
         return RecurrentCache(select_states(self.states, rows), self.keys, self.length)
 
 
 def select_states(states: Sequence[RecurrentState], rows: Tensor) -> tuple[RecurrentState, ...]:
-    """The states of these rows, in this order."""
+    """Return the states of these rows, in this order."""
     return tuple(tuple(part.index_select(0, rows) for part in state) for state in states)
 
 
-class RecurrentStack(nn.Module):
-    """An encoder, or a decoder. Dropout acts on what goes into each layer and on what comes out of the last."""
+class RecurrentStack(ExposedModule):
+    """An encoder or a decoder. Dropout acts on the input of each layer and on the output of the last."""
 
     def __init__(
         self,
@@ -63,7 +122,7 @@ class RecurrentStack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.cross_attention = cross_attention
         self.dropout = Dropout(dropout)
-        self.states = Tap()
+        self.states = Tap("token", "unit", description="output of the stack")
 
     def forward(
         self,
@@ -76,26 +135,26 @@ class RecurrentStack(nn.Module):
         cache: RecurrentCache | None = None,
         features: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, list[RecurrentState]]:
-        """ids (B, T) -> hidden states (B, T, C), zero at pads, and the state (B, C) of each layer after the last token.
+        """ids (B, T) -> hidden states (B, T, C), zero at padding, and the last state (B, C) of each layer.
 
-        `start` are the states of the layers before the first token, zero where they are not given. The rest is as in
-        `Stack`; where documents share a row, each is a sequence of its own.
+        `start` are the initial states of the layers, zero by default. The rest is as in `Stack`; documents that share a
+        row are separate sequences.
         """
         sentences = len(start[0][0]) if start else len(ids)
         if ids.dim() != 2 or len(ids) % sentences:
             rows = f" and a memory of {sentences} rows" if start else ""
             raise InputError(f"The ids have shape {tuple(ids.shape)}{rows}; they should be (rows, length).")
         if ids.size(1) == 0:
-            raise InputError("There are no tokens to read: a sentence has at least its end token.")
+            raise InputError("There are no tokens: a sequence has at least its end token.")
         if cache is not None and cache.length and features:
-            raise NotImplementedError("facts about tokens are not kept in a cache")
+            raise NotImplementedError("token features are not kept in a cache")
         mask = none_if_full(check_mask(mask, ids.shape))
-        before = cache.states if cache is not None and cache.length else _for_each_row(start, len(ids) // sentences)
+        before = cache.states if cache is not None and cache.length else _repeat_states(start, len(ids) // sentences)
         source = self._source(memory, memory_mask, cache)
-        tokens = self._embedded(ids)
-        x, context, last = self._walk(tokens, mask, (features or {}).get("document_ids"), before, source)
+        tokens = self._embed(ids)
+        x, context, last = self._run_layers(tokens, mask, (features or {}).get("document_ids"), before, source)
         if source is not None and context is not None:
-            x = source.attention.readout(context, x, tokens)
+            x = source.attention.combine(context, x, tokens)
         elif source is not None:
             x = source.attention(x, source.memory, source.mask, source.keys)
         if cache is not None:
@@ -103,11 +162,11 @@ class RecurrentStack(nn.Module):
         x = self.states(self.dropout(x))
         return x if mask is None else x.masked_fill(~mask[..., None], 0.0), last
 
-    def _embedded(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor) -> Tensor:
         return self.embedding(ids, Tokens(torch.arange(ids.size(1), device=ids.device)[None]))
 
     def _source(self, memory: Tensor | None, mask: Tensor | None, cache: RecurrentCache | None) -> EncodedSource | None:
-        """What there is to look at; what the memory gives to scores is computed once for all steps in a cache."""
+        """Return the input of attention; with a cache, the memory's part of the scores is computed once."""
         if self.cross_attention is None or memory is None:
             return None
         keys = None if cache is None else cache.keys
@@ -117,7 +176,7 @@ class RecurrentStack(nn.Module):
             cache.keys = keys
         return EncodedSource(self.cross_attention, memory, check_mask(mask, memory.shape[:2]), keys)
 
-    def _walk(
+    def _run_layers(
         self,
         x: Tensor,
         mask: Tensor | None,
@@ -125,7 +184,7 @@ class RecurrentStack(nn.Module):
         before: Sequence[RecurrentState],
         source: EncodedSource | None,
     ) -> tuple[Tensor, Tensor | None, list[RecurrentState]]:
-        """Through all layers (B, T, C), pads passed over; also what the first layer saw, if it attends."""
+        """Return the output of the last layer (B, T, C), the contexts of an attending layer, and the last states."""
         sequences, lengths = None, None
         if mask is not None or documents is not None:
             sequences = Sequences.of(mask if mask is not None else x.new_ones(x.shape[:2]).bool(), documents)
@@ -136,7 +195,7 @@ class RecurrentStack(nn.Module):
         for number, layer in enumerate(self.layers):
             x, start = self.dropout(x) if number else x, before[number] if before else None
             if isinstance(layer, AttendingLayer) and source is not None:
-                x, context, state = layer.walk(x, lengths, start, source)
+                x, context, state = layer.attend_and_step(x, lengths, start, source)
             else:
                 x, state = layer(x, lengths, start)
             last.append(state)
@@ -146,63 +205,26 @@ class RecurrentStack(nn.Module):
 
     @property
     def parts(self) -> list[tuple[str, list[nn.Module]]]:
-        """The kinds of parts, each with all its copies, in the order in which a token meets them."""
+        """Kinds of modules, each with all modules of the kind, in the order of the computation."""
         attention = [] if self.cross_attention is None else [("cross-attention", [self.cross_attention])]
         return [("embedding", [self.embedding]), ("recurrent layers", [*self.layers]), *attention]
 
+    def bypassable_layers(self, number: int) -> list[nn.Module]:
+        """Return the modules of a layer whose output can be replaced by their input."""
+        return [layer for layer in self.layers[number : number + 1] if getattr(layer, "can_bypass", False)]
 
-def _for_each_row(states: Sequence[RecurrentState], rows: int) -> Sequence[RecurrentState]:
-    """The states of sentences for so many rows each, which stand together."""
+    def points(self) -> Iterator[Point]:
+        yield from self.embedding.points()
+        yield from child_points(self.layers)
+        if self.cross_attention is not None:
+            yield from under("cross_attention", points_of(self.cross_attention))
+        yield tap_point("states", self.states)
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield from self.embedding.matrices()
+        yield from child_matrices(self.layers)
+
+
+def _repeat_states(states: Sequence[RecurrentState], rows: int) -> Sequence[RecurrentState]:
+    """Return the states of sentences for `rows` consecutive target rows each."""
     return [tuple(part.repeat_interleave(rows, 0) for part in state) for state in states] if rows > 1 else states
-
-
-@dataclass(frozen=True)
-class Sequences:
-    """Where the tokens of each sequence stand in the batch."""
-
-    slots: Tensor  # (R, L) among the B·T; anywhere past a sequence's end
-    lengths: Tensor  # (R,)
-    rows: Tensor  # (R,) which row of the batch each is of
-    shape: torch.Size  # (B, T)
-
-    @classmethod
-    def of(cls, mask: Tensor, documents: Tensor | None = None) -> "Sequences":
-        """Those of a batch with real tokens (B, T): one a row, or one for each run of equal numbers in `documents`.
-
-        >>> found = Sequences.of(torch.tensor([[False, True, True], [True, False, False]]))
-        >>> found.lengths.tolist(), found.gather(torch.tensor([[[0], [5], [6]], [[7], [0], [0]]])).squeeze(-1).tolist()
-        ([2, 1], [[5, 6], [7, 0]])
-        """
-        batch, length = mask.shape
-        row, column = mask.nonzero(as_tuple=True)  # of every real token, in reading order
-        number, rows = row, torch.arange(batch, device=mask.device)
-        if documents is not None:
-            begins = torch.ones_like(row, dtype=torch.bool)
-            told = documents[row, column]
-            begins[1:] = (row[1:] != row[:-1]) | (told[1:] != told[:-1])
-            number, rows = begins.cumsum(0) - 1, row[begins]
-        lengths = torch.bincount(number, minlength=len(rows))
-        place = torch.arange(len(number), device=mask.device) - (lengths.cumsum(0) - lengths)[number]
-        slots = torch.zeros(len(rows), max(1, int(lengths.max())), dtype=torch.long, device=mask.device)
-        slots[number, place] = row * length + column
-        return cls(slots, lengths, rows, mask.shape)
-
-    def reversed(self) -> "Sequences":
-        """The same sequences, each read from its end to its beginning.
-
-        >>> Sequences.of(torch.tensor([[True, True, True], [True, True, False]])).reversed().slots[:, :2].tolist()
-        [[2, 1], [4, 3]]
-        """
-        place = torch.arange(self.slots.size(1), device=self.slots.device)
-        return replace(self, slots=self.slots.gather(1, (self.lengths[:, None] - 1 - place).clamp(min=0)))
-
-    def gather(self, x: Tensor) -> Tensor:
-        """(B, T, …) -> (R, L, …); what stands past a sequence's end means nothing."""
-        return x.flatten(0, 1)[self.slots]
-
-    def scatter(self, x: Tensor) -> Tensor:
-        """(R, L, …) -> (B, T, …), zero at pads."""
-        within = torch.arange(self.slots.size(1), device=x.device) < self.lengths[:, None]
-        batch, length = self.shape
-        spread = x.new_zeros(batch * length, *x.shape[2:])
-        return spread.index_copy(0, self.slots[within], x[within]).unflatten(0, (batch, length))

@@ -1,10 +1,10 @@
-"""Relative positions (Shaw et al. 2018): a learned vector for each distance, met by queries and added to values.
+"""Relative positions (Shaw et al. 2018): a learned vector for each distance, added to keys and to values.
 
     e_ij = q_i · (k_j + a^K_ij) · scale,    z_i = Σ_j w_ij (v_j + a^V_ij),    a_ij = table[clip(j − i, −c, c)]
 
-There are only R = 2c + 1 different vectors. So a query meets each of them once, and each key picks the product of its
-distance; and the weights of all keys at one distance are summed before its vector is added. Nothing of size T·S·D is
-ever written down.
+There are only R = 2c + 1 different vectors. So each query is multiplied by each of them once, and each key takes the
+product of its distance; the weights of all keys at one distance are summed before they are multiplied by its vector.
+Nothing of size T·S·D is ever stored.
 
 B batch · H heads · T queries · S keys · D width of a query or key · E width of a value · R distances
 """
@@ -19,15 +19,15 @@ from regard.nn.positions import Positions
 
 
 class RelativePositions(Positions):
-    """What each layer gets: how far distances are told apart, and whether heads have vectors of their own."""
+    """Relative positions with distances clipped to ±`max_distance`; `per_head`: each head has its own vectors."""
 
-    def __init__(self, clip: int, per_head: bool = False) -> None:
+    def __init__(self, max_distance: int, per_head: bool = False) -> None:
         super().__init__()
-        self.clip = clip
+        self.max_distance = max_distance
         self.per_head = per_head
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        return RelativeVectors(self.clip, self.per_head, heads, key_width, value_width, scale)
+        return RelativeVectors(self.max_distance, self.per_head, heads, key_width, value_width, scale)
 
 
 class RelativeVectors(Positions):
@@ -35,12 +35,14 @@ class RelativeVectors(Positions):
 
     biases = mixes = True
 
-    def __init__(self, clip: int, per_head: bool, heads: int, key_width: int, value_width: int, scale: float) -> None:
+    def __init__(
+        self, max_distance: int, per_head: bool, heads: int, key_width: int, value_width: int, scale: float
+    ) -> None:
         super().__init__()
-        self.clip = clip
+        self.max_distance = max_distance
         self.heads = heads
         self.scale = scale
-        shape = (heads, 2 * clip + 1) if per_head else (2 * clip + 1,)
+        shape = (heads, 2 * max_distance + 1) if per_head else (2 * max_distance + 1,)
         self.keys = nn.Parameter(torch.empty(*shape, key_width).normal_(std=key_width**-0.5))
         self.values = nn.Parameter(torch.empty(*shape, value_width).normal_(std=value_width**-0.5))
 
@@ -55,11 +57,11 @@ class RelativeVectors(Positions):
         return sums @ self.values  # (B, H, T, E)
 
     def flops(self) -> int:
-        return 2 * self.heads * (2 * self.clip + 1) * (self.keys.size(-1) + self.values.size(-1))
+        return 2 * self.heads * (2 * self.max_distance + 1) * (self.keys.size(-1) + self.values.size(-1))
 
     def _rows(self, layout: Layout) -> Tensor:
-        """Which row of the tables each pair of tokens asks for (B, 1, T, S); made once for all layers."""
-        key = f"relative {self.clip}"
-        if key not in layout.plans:
-            layout.plans[key] = layout.distance.clamp(-self.clip, self.clip) + self.clip
-        return cast(Tensor, layout.plans[key])
+        """Return the row of the tables for each pair of tokens (B, 1, T, S); computed once for all layers."""
+        key = f"relative {self.max_distance}"
+        if key not in layout.memo:
+            layout.memo[key] = layout.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return cast(Tensor, layout.memo[key])

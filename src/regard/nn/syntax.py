@@ -1,89 +1,105 @@
-"""Syntax positions (Wang et al. 2019): where a word stands in the dependency tree of its sentence.
+"""Syntax positions (Wang et al. 2019): the position of a word in the dependency tree of its sentence.
 
-    abs(i)      the depth of word i, the root's being 0
-    rel(i, j)   abs(i) − abs(j)                     where one word is above the other, or they are the same
-                sign(i − j) · (abs(i) + abs(j))     elsewhere: by way of the root, signed by the order of the words
+    abs(i)      depth of word i; the root has 0
+    rel(i, j)   abs(i) − abs(j)                     if one word is an ancestor of the other, or they are the same
+                sign(i − j) · (abs(i) + abs(j))     otherwise: through the root, signed by the order of the words
 
-The depth picks a learned vector that is added to the embedding, beside the sequential positions. The distance, of a
-query i to a key j, is clipped and picks learned vectors for keys and values, as in Shaw et al.: it is positive towards
-the root, and elsewhere towards words that come before.
+The depth selects a learned vector that is added to the embedding, next to sequential positions. The distance from a
+query i to a key j is clipped and selects learned vectors for keys and values, as in Shaw et al.: it is positive toward
+the root, and otherwise toward earlier words.
 
-A tree reaches the network as three facts about each token (B, T), those of its word, so that sub-words share a place:
+A tree is given as three features of each token (B, T), those of its word, so that sub-words share a position:
 
-    depth        how many words are above it
-    preorder     its number when the tree is walked from the top, each word before those below it
-    last_descendant  the largest such number among itself and all that is below it
+    depth             number of ancestors
+    preorder          index in a preorder traversal of the tree
+    last_descendant   largest preorder index in the subtree of the word
 
-So word i is above word j, or is j, if preorder(i) ≤ preorder(j) ≤ last_descendant(i), and all distances of a batch are
-found without walking any tree.
+So word i is an ancestor of word j, or is j, if preorder(i) ≤ preorder(j) ≤ last_descendant(i), and all distances of a
+batch follow without traversing any tree.
 
 B batch · T queries · S keys · C model width
 """
 
+from collections.abc import Iterator
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.nn.exposed import Matrix, Point, tap_point
 from regard.nn.layout import Layout, Tokens
 from regard.nn.positions import Positions
 from regard.nn.relative import RelativeVectors
 from regard.nn.taps import Tap
 
-DEPTH, PREORDER, LAST_DESCENDANT = FACTS = ("depth", "preorder", "last_descendant")
+TREE_FEATURES = ("depth", "preorder", "last_descendant")
 
 
 class SyntaxPositions(Positions):
-    """Sequential positions, and the tree's beside them: depths up to `deepest`, distances up to `clip`; 0: none."""
+    """Sequential positions plus tree positions: depths up to `max_depth`, distances up to `max_distance`; 0: none."""
 
-    def __init__(self, sequential: Positions, width: int, deepest: int, clip: int, per_head: bool = False) -> None:
+    def __init__(
+        self, sequential: Positions, width: int, max_depth: int, max_distance: int, per_head: bool = False
+    ) -> None:
         super().__init__()
         self.sequential = sequential
         self.weight = (
-            nn.Parameter(torch.empty(deepest + 1, width).normal_(std=width**-0.5)) if deepest else None  # from 0 on
+            nn.Parameter(torch.empty(max_depth + 1, width).normal_(std=width**-0.5)) if max_depth else None  # from 0
         )
-        self.vectors = Tap() if deepest else None
-        self.clip = clip
+        description = "vector of each word's depth in the dependency tree"
+        self.vectors = Tap("token", "unit", description=description) if max_depth else None
+        self.max_distance = max_distance
         self.per_head = per_head
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
         x = self.sequential.embed(x, tokens)
         if self.weight is None or self.vectors is None:
             return x
-        depth = fact(DEPTH, tokens).clamp(max=len(self.weight) - 1)
+        depth = tree_feature("depth", tokens).clamp(max=len(self.weight) - 1)
         return x + self.vectors(self.weight[depth])
 
     def for_layer(self, heads: int, key_width: int, value_width: int, scale: float) -> Positions:
-        if not self.clip:
+        if not self.max_distance:
             return self.sequential.for_layer(heads, key_width, value_width, scale)
-        return TreeVectors(self.clip, self.per_head, heads, key_width, value_width, scale)
+        return TreeVectors(self.max_distance, self.per_head, heads, key_width, value_width, scale)
+
+    def points(self) -> Iterator[Point]:
+        yield from self.sequential.points()
+        if self.vectors is not None:
+            yield tap_point("depth", self.vectors)
+
+    def matrices(self) -> Iterator[Matrix]:
+        yield from self.sequential.matrices()
+        weight = self.weight
+        if weight is not None:
+            yield Matrix("depth_weight", ("depth", "unit"), lambda: weight, role="embedding")
 
 
 class TreeVectors(RelativeVectors):
-    """Shaw's vectors, picked by distance in the tree."""
+    """Relative vectors that are selected by distance in the tree."""
 
     def _rows(self, layout: Layout) -> Tensor:
-        key = f"syntax {self.clip}"
-        if key not in layout.plans:
-            layout.plans[key] = tree_distance(layout).clamp(-self.clip, self.clip) + self.clip
-        return cast(Tensor, layout.plans[key])
+        key = f"syntax {self.max_distance}"
+        if key not in layout.memo:
+            layout.memo[key] = tree_distance(layout).clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return cast(Tensor, layout.memo[key])
 
 
 def tree_distance(layout: Layout) -> Tensor:
-    """rel(i, j) of each query i and key j (B, 1, T, S)."""
-    depth, preorder, last = (fact(name, layout.queries)[:, None, :, None] for name in FACTS)  # (B, 1, T, 1)
-    depth_j, preorder_j, last_j = (fact(name, layout.keys)[:, None, None, :] for name in FACTS)  # (B, 1, 1, S)
+    """Return rel(i, j) of each query i and key j (B, 1, T, S)."""
+    depth, preorder, last = (tree_feature(name, layout.queries)[:, None, :, None] for name in TREE_FEATURES)
+    depth_j, preorder_j, last_j = (tree_feature(name, layout.keys)[:, None, None, :] for name in TREE_FEATURES)
     above = (preorder <= preorder_j) & (preorder_j <= last)
     below = (preorder_j <= preorder) & (preorder <= last_j)
     return torch.where(above | below, depth - depth_j, -layout.distance.sign() * (depth + depth_j))
 
 
-def fact(name: str, tokens: Tokens) -> Tensor:
-    """A fact about tokens; a sentence where nobody gave it."""
+def tree_feature(name: str, tokens: Tokens) -> Tensor:
+    """Return a tree feature (B, T) of the tokens, or raise `InputError` if they came without a parse."""
     if name not in tokens.features:
         raise InputError(
-            "This network places words in the dependency tree of their sentence, and no parse was given: "
-            "give one with every sentence."
+            "This network uses the dependency tree of each sentence (syntax positions), but no parse was given: "
+            "provide a parse for every sentence."
         )
     return tokens.features[name]

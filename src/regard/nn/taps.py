@@ -1,7 +1,7 @@
-"""Taps: named points in the arithmetic where a number can be read or replaced.
+"""Taps: identity modules at named steps of a computation, where values can be read or replaced.
 
-A tap is an identity module. An ordinary PyTorch forward hook on it reads what passes, or replaces it by returning
-something else. That is how traces, head ablation and patching work; there is no second model for display.
+An ordinary PyTorch forward hook on a tap reads the value, or replaces it by returning another. Traces, head ablation
+and patching all work this way; there is no second model for display.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,10 @@ from regard.errors import InputError
 
 
 class Tap(nn.Module):
-    """Passes its input on. It is open while a hook hangs on it; closed, it is one `if`.
+    """Identity module. It is open while a hook is registered on it; a closed tap costs one `if`.
+
+    `axes` name the dimensions of the value after the batch dimension, and `description` says what it is; a tap with
+    axes is shown by traces (see `exposed.py`).
 
     >>> import torch
     >>> tap = Tap()
@@ -24,6 +27,11 @@ class Tap(nn.Module):
     >>> tap(torch.ones(2))
     tensor([1., 1.])
     """
+
+    def __init__(self, *axes: str, description: str = "") -> None:
+        super().__init__()
+        self.axes = axes
+        self.description = description
 
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(x) if self.is_open else x
@@ -37,20 +45,20 @@ class Tap(nn.Module):
 
 
 def taps_of(module: nn.Module) -> dict[str, Tap]:
-    """Every tap below a module, by its name."""
+    """Return every tap below a module, by its name."""
     return {name: part for name, part in module.named_modules() if isinstance(part, Tap)}
 
 
 @contextmanager
 def open_taps(module: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
-    """Record what passes the named taps (all of them if none is named) while the context lasts.
+    """Record the values at the named taps (by default all taps) while the context is open.
 
-    The record holds the last value that passed each tap, detached.
+    The yielded dict holds the last value of each tap, detached.
     """
     taps = taps_of(module)
     unknown = [name for name in names if name not in taps]
     if unknown:
-        raise InputError(f"There is no tap {unknown[0]!r}; network.taps lists all of them.")
+        raise InputError(f"There is no tap {unknown[0]!r}; network.taps lists all taps.")
     record: dict[str, Tensor] = {}
 
     def keep(name: str, tap: Tap):  # type: ignore[no-untyped-def]  # torch's RemovableHandle has no public name
@@ -66,7 +74,7 @@ def open_taps(module: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
 
 @contextmanager
 def record_taps(module: nn.Module, *names: str) -> Iterator[dict[str, list[Tensor]]]:
-    """As `open_taps`, but all that passes is kept, in order: a recurrent layer passes its taps at every step."""
+    """Record all values at the named taps, in order: a recurrent layer passes its taps at every step."""
     record: dict[str, list[Tensor]] = {}
     with open_taps(module, *names):
         taps = taps_of(module)

@@ -1,1 +1,35 @@
-"""Fast paths for CPUs, each equal to the plain code that it replaces."""
+"""Fast paths for CPUs.
+
+The rest of `nn` is written in plain PyTorch, which is what other devices run. On a CPU the modules of this package
+replace some of it, because they are several times faster there; tests prove that both give the same numbers:
+
+    attention    short attention as plain matrix products, with a softmax padded to the vector registers
+    blockwise    sparse attention, a few blocks at a time, without storing the weights
+    dropout      masks from random bytes
+    heads        moving tokens into heads and back by a single gather, which also skips padding
+
+Stacks also leave padding out of position-wise layers (`Packing` in layout.py) where the fast paths are on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+
+_ON = ContextVar("cpu_fast_paths", default=True)
+
+
+def enabled(device: torch.device) -> bool:
+    """Return whether the fast paths are used for tensors on this device."""
+    return device.type == "cpu" and _ON.get()
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Run the plain code on CPUs as well, as other devices do."""
+    token = _ON.set(False)
+    try:
+        yield
+    finally:
+        _ON.reset(token)

@@ -1,15 +1,15 @@
-"""Blocks of queries meet the blocks of keys that they see, a few at a time: what sparse kernels run on a CPU.
+"""Block-sparse attention on a CPU, a few blocks of queries at a time.
 
-For each few blocks the keys and values that they see are gathered, and scores, weights and outputs made, in the cache
-of the processor; then the next few. Nothing of it is kept but the logarithm of each softmax's denominator, from which
-the way back makes the same weights again (as FlashAttention does, Dao et al. 2022, §3.1):
+For every few blocks, the keys and values that they attend to are gathered, and scores, weights and outputs computed in
+the cache of the processor. Only the logarithm of each softmax denominator is kept, from which the backward pass
+computes the same weights again (as FlashAttention does, Dao et al. 2022, §3.1):
 
     P = exp(S − log Σ exp S),   dV = Pᵀ dO,   dP = dO Vᵀ,   dS = P ⊙ (dP − rowsum(dO ⊙ O)),   dQ = dS K,   dK = dSᵀ Q
 
-So memory grows with the length of the text alone, however many blocks each block sees.
+So memory grows with the length of the sequence alone, however many blocks each block attends to.
 
 B batch · H heads · N blocks of queries · L blocks of keys · T tokens in a block · D width of a query or key
-E width of a value · c blocks at a time · M blocks that each of them sees · K = M·T keys
+E width of a value · c blocks of a chunk · M blocks that each of them attends to · K = M·T keys
 """
 
 import math
@@ -22,38 +22,39 @@ from torch.autograd.function import once_differentiable
 
 from regard.nn.functional import at_least_float32, autocast
 
-Rows = Sequence[Sequence[int]]  # the blocks of keys that each block of queries sees
-Hidden = Callable[[slice, Tensor], Tensor | None]
-"""Which keys some blocks of queries may not see: from their slice of N and the blocks that they see (c, M) to what is
-broadcastable to (B, H, c, T, K); None: they may see all."""
+BlockRows = Sequence[Sequence[int]]  # the blocks of keys that each block of queries attends to
+HiddenKeys = Callable[[slice, Tensor], Tensor | None]
+"""Which keys are masked for a chunk of query blocks: from their slice of N and the blocks that they attend to (c, M) to
+a mask broadcastable to (B, H, c, T, K); None: no key is masked."""
 
-ENTRIES = 2**19  # scores at a time, two megabytes of them: what stays in a core's cache
+CHUNK_SCORES = 2**19  # scores computed at a time, two megabytes: what stays in a core's cache
 
 
-def meet_in_blocks(q: Tensor, k: Tensor, v: Tensor, rows: Rows, hidden: Hidden, scale: float) -> Tensor:
+def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, rows: BlockRows, hidden: HiddenKeys, scale: float) -> Tensor:
     """q (B, H, N, T, D), k (B, H, L, T, D), v (B, H, L, T, E) -> the heads' outputs (B, H, N, T, E).
 
-    A query that may look nowhere gets zeros.
+    A query that may attend to no key gets zeros.
     """
-    with autocast(torch.float32, q.device):  # the way back subtracts logarithms, for which 16 bits are too few
-        out: Tensor = _Meet.apply(at_least_float32(q), at_least_float32(k), at_least_float32(v), rows, hidden, scale)  # type: ignore[no-untyped-call]
+    with autocast(torch.float32, q.device):  # the backward pass subtracts logarithms, for which 16 bits are too few
+        q, k, v = at_least_float32(q), at_least_float32(k), at_least_float32(v)
+        out: Tensor = _BlockwiseAttention.apply(q, k, v, rows, hidden, scale)  # type: ignore[no-untyped-call]
     return out
 
 
-class _Meet(torch.autograd.Function):
+class _BlockwiseAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: Rows, hidden: Hidden, scale: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: BlockRows, hidden: HiddenKeys, scale: float) -> Tensor:
         out = q.new_empty(*q.shape[:4], v.size(4))
         logs = q.new_empty(*q.shape[:4], 1)
-        for some, seen in _parts(rows, q):
-            values = _gathered(v, seen)
-            scores = _scores(q, k, some, seen, hidden, scale)
+        for chunk, seen in _chunks(rows, q):
+            values = _gather(v, seen)
+            scores = _scores(q, k, chunk, seen, hidden, scale)
             highest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(q.dtype).min)
             weights = scores.sub_(highest).exp_()
             total = weights.sum(-1, keepdim=True)
-            found = torch.bmm(weights, values).div_(total.clamp(min=torch.finfo(q.dtype).tiny))
-            out[:, :, some] = _apart(found, q)
-            logs[:, :, some] = _apart(highest.add_(total.log()).masked_fill_(total == 0, math.inf), q)
+            outputs = torch.bmm(weights, values).div_(total.clamp(min=torch.finfo(q.dtype).tiny))
+            out[:, :, chunk] = _unmerge(outputs, q)
+            logs[:, :, chunk] = _unmerge(highest.add_(total.log()).masked_fill_(total == 0, math.inf), q)
         ctx.save_for_backward(q, k, v, out, logs)
         ctx.rows, ctx.hidden, ctx.scale = rows, hidden, scale
         return out
@@ -63,45 +64,45 @@ class _Meet(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, logs = ctx.saved_tensors
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        shares = (gradient * out).sum(-1, keepdim=True)  # (B, H, N, T, 1)
-        for some, seen in _parts(ctx.rows, q):
-            keys, values = _gathered(k, seen), _gathered(v, seen)
-            queries, do = _together(q[:, :, some]) * ctx.scale, _together(gradient[:, :, some])
-            weights = _scores(q, k, some, seen, ctx.hidden, ctx.scale, keys, queries)
-            weights.sub_(_together(logs[:, :, some])).exp_()
-            _add(dv, seen, torch.bmm(weights.mT, do))
-            ds = torch.bmm(do, values.mT).sub_(_together(shares[:, :, some])).mul_(weights)
-            dq[:, :, some] = _apart(torch.bmm(ds, keys).mul_(ctx.scale), q)
-            _add(dk, seen, torch.bmm(ds.mT, queries))
+        row_sums = (gradient * out).sum(-1, keepdim=True)  # (B, H, N, T, 1)
+        for chunk, seen in _chunks(ctx.rows, q):
+            keys, values = _gather(k, seen), _gather(v, seen)
+            queries, do = _merge(q[:, :, chunk]) * ctx.scale, _merge(gradient[:, :, chunk])
+            weights = _scores(q, k, chunk, seen, ctx.hidden, ctx.scale, keys, queries)
+            weights.sub_(_merge(logs[:, :, chunk])).exp_()
+            _add_blocks(dv, seen, torch.bmm(weights.mT, do))
+            ds = torch.bmm(do, values.mT).sub_(_merge(row_sums[:, :, chunk])).mul_(weights)
+            dq[:, :, chunk] = _unmerge(torch.bmm(ds, keys).mul_(ctx.scale), q)
+            _add_blocks(dk, seen, torch.bmm(ds.mT, queries))
         return dq, dk, dv, None, None, None
 
 
 def _scores(
     q: Tensor,
     k: Tensor,
-    some: slice,
+    chunk: slice,
     seen: Tensor,
-    hidden: Hidden,
+    hidden: HiddenKeys,
     scale: float,
     keys: Tensor | None = None,
     queries: Tensor | None = None,
 ) -> Tensor:
-    """(B·H·c, T, K), −∞ where a query may not look."""
-    queries = _together(q[:, :, some]) * scale if queries is None else queries
-    scores = torch.bmm(queries, (_gathered(k, seen) if keys is None else keys).mT)
-    unseen = hidden(some, seen)
-    if unseen is not None:
-        _apart(scores, q).masked_fill_(unseen, -math.inf)
+    """Return the scaled scores (B·H·c, T, K), −∞ at masked keys."""
+    queries = _merge(q[:, :, chunk]) * scale if queries is None else queries
+    scores = torch.bmm(queries, (_gather(k, seen) if keys is None else keys).mT)
+    masked = hidden(chunk, seen)
+    if masked is not None:
+        _unmerge(scores, q).masked_fill_(masked, -math.inf)
     return scores
 
 
-def _parts(rows: Rows, q: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """A few neighbouring blocks at a time that see equally many: where they stand, and what they see (c, M)."""
+def _chunks(rows: BlockRows, q: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield consecutive blocks that attend to equally many: their slice of N, and the blocks they attend to (c, M)."""
     batch, heads, _, size, _ = q.shape
     start = 0
     while start < len(rows):
         width = len(rows[start])
-        most = max(1, ENTRIES // (batch * heads * size * size * width))
+        most = max(1, CHUNK_SCORES // (batch * heads * size * size * width))
         end = start + 1
         while end < min(len(rows), start + most) and len(rows[end]) == width:
             end += 1
@@ -109,21 +110,21 @@ def _parts(rows: Rows, q: Tensor) -> Iterator[tuple[slice, Tensor]]:
         start = end
 
 
-def _gathered(x: Tensor, seen: Tensor) -> Tensor:
-    """The blocks of x (B, H, L, T, D) that are seen (c, M), beside those that see them: (B·H·c, K, D)."""
+def _gather(x: Tensor, seen: Tensor) -> Tensor:
+    """Return the blocks of x (B, H, L, T, D) that `seen` (c, M) lists: (B·H·c, K, D)."""
     return x.index_select(2, seen.flatten()).view(-1, seen.size(1) * x.size(3), x.size(4))
 
 
-def _add(x: Tensor, seen: Tensor, gathered: Tensor) -> None:
-    """The way back: what blocks (B·H·c, K, D) have gathered is added up where it came from."""
+def _add_blocks(x: Tensor, seen: Tensor, gathered: Tensor) -> None:
+    """Add (B·H·c, K, D) to the blocks of x that it was gathered from: the backward pass of `_gather`."""
     x.index_add_(2, seen.flatten(), gathered.view(*x.shape[:2], -1, *x.shape[3:]))
 
 
-def _together(x: Tensor) -> Tensor:
+def _merge(x: Tensor) -> Tensor:
     """(B, H, c, T, D) -> (B·H·c, T, D)"""
     return x.reshape(-1, *x.shape[3:])
 
 
-def _apart(x: Tensor, q: Tensor) -> Tensor:
+def _unmerge(x: Tensor, q: Tensor) -> Tensor:
     """(B·H·c, T, D) -> (B, H, c, T, D)"""
     return x.view(*q.shape[:2], -1, *x.shape[1:])
