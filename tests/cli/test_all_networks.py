@@ -86,13 +86,13 @@ def test_fine_tuning_recurrent_networks(task: str, data: str, trained: Path, tmp
     [
         (
             ["classify", "--data", "labels.tsv", "--set", "model.kind=decoder-only"],
-            "regard train classify: model.kind = 'decoder-only' is for regard train gpt; use that, or give other "
+            "regard train classify: model.kind = 'decoder-only' is for regard train gpt; use that, or use other "
             "settings.",
         ),
         (
             ["masked", "--data", "text.txt", "--set", "model.kind=bidirectional-language-model"],
             "regard train masked: model.kind = 'bidirectional-language-model' with model.head = 'tokens' is for "
-            "regard train elmo; use that, or give other settings.",
+            "regard train elmo; use that, or use other settings.",
         ),
         (
             ["masked", "--data", "text.txt", "--from", "elmo"],
@@ -107,7 +107,7 @@ def test_fine_tuning_recurrent_networks(task: str, data: str, trained: Path, tmp
         (
             ["gpt", "--data", "text.txt", "--preset", "bahdanau"],
             "regard train gpt: model.kind = 'recurrent-encoder-decoder' is for regard train translation; "
-            "use that, or give other settings.",
+            "use that, or use other settings.",
         ),
         (
             ["classify", "--data", "labels.tsv", "--from", "gpt"],
@@ -116,14 +116,14 @@ def test_fine_tuning_recurrent_networks(task: str, data: str, trained: Path, tmp
         ),
         (
             ["masked", "--data", "text.txt", "--from", "classify"],
-            "classify: its tokenizer has no token to hide others behind, such as [MASK] or <mask>; "
-            "start from a model that has, as regard train masked makes them.",
+            "classify: its tokenizer has no mask token, such as [MASK] or <mask>; "
+            "start from a model that has one, such as those of regard train masked.",
         ),
         (
             ["word2vec", "--data", "text.txt", "--from", "elmo"],
-            "--from means nothing to word2vec, which learns from --data; leave it out.",
+            "--from does not apply to word2vec, which learns from --data; remove it.",
         ),
-        (["tag"], "there is nothing to learn from; give --data."),
+        (["tag"], "there is no training data; pass --data."),
     ],
 )
 def test_task_and_network_must_fit(
@@ -154,18 +154,18 @@ def test_evaluate_equals_the_validation_of_training(task: str, trained: Path) ->
         (
             ["masked", "--data", "text.txt", "--beam", "2"],
             2,
-            "--beam: is for translators, but masked/best is an encoder-only Transformer; drop it.",
+            "--beam: is for translators, but masked/best is a masked language model; remove it.",
         ),
         (
             ["masked", "--data", "text.txt", "--context-length", "1000"],
             2,
             "--context-length 1000: this network has 128 positions; lower it.",
         ),
-        (["elmo", "--data", "/dev/null"], 3, "/dev/null: has no text to evaluate a model on; give some."),
+        (["elmo", "--data", "/dev/null"], 3, "/dev/null: has no text to evaluate a model on; provide some."),
         (
             ["elmo", "--source", "text.txt", "--target", "text.txt"],
             2,
-            "elmo/best predicts tokens of a text, and reads --data, not --source and --target.",
+            "elmo/best is a bidirectional language model, which reads --data, not --source and --target.",
         ),
     ],
 )
@@ -182,7 +182,7 @@ def test_models_of_all_tasks_are_compared(trained: Path, tmp_path: Path) -> None
     done = regard("compare", *runs, "--out", tmp_path, "--sentences", "2", "--json", "-q")
     assert done.code == 0, done.err
     rows = {row["name"]: row for row in json.loads(done.out)}
-    assert [name for name, row in rows.items() if row["writing_speed"]] == ["translation"]
+    assert [name for name, row in rows.items() if row["decode_tokens_per_second"]] == ["translation"]
     assert "accuracy" in rows["classify"]["scores"]
 
 
@@ -222,4 +222,4 @@ def test_syntax_positions_need_parses_in_look_serve_and_compare(
     )
     done = regard("compare", run, "--out", tmp_path / "compared", "--json", "-q")
     assert done.code == 0, done.err
-    assert json.loads(done.out)[0]["writing_speed"] is None
+    assert json.loads(done.out)[0]["decode_tokens_per_second"] is None

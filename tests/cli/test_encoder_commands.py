@@ -105,7 +105,7 @@ def test_classifier_is_evaluated(models: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "accuracy" in done.out
     assert "macro-F1" in done.out
-    assert "right ↓  given →" in done.out
+    assert "true ↓  predicted →" in done.out
     result = json.loads(regard("evaluate", models / "classifier", "--data", data, "--json", "--quiet").out)
     assert result["sentences"] == 3
     assert np.trace(result["confusion"]["counts"]) / 3 == pytest.approx(result["scores"]["accuracy"])
@@ -153,23 +153,23 @@ def test_tagger_is_evaluated_with_spans(models: Path, tmp_path: Path) -> None:
         (
             ["embed", "classifier", "--pooling", "first-dense"],
             2,
-            "--pooling first-dense: this model has learned no dense layer for it; use mean or first.",
+            "--pooling first-dense: this model was trained without a dense layer; use mean or first.",
         ),
         (["embed", "classifier", "-i", "gone.txt"], 3, "gone.txt: not found; check the path."),
         (
             ["evaluate", "classifier", "--source", "a", "--target", "b"],
             2,
-            "classifier predicts labels, and reads --data, not --source and --target.",
+            "classifier is a classifier, which reads --data, not --source and --target.",
         ),
         (
             ["evaluate", "classifier", "--data", "a", "--beam", "3"],
             2,
-            "--beam: is for translators, but classifier is a classifier or tagger; drop it.",
+            "--beam: is for translators, but classifier is a classifier; remove it.",
         ),
         (
             ["evaluate", "gpt", "--data", "a", "--tag-column", "3"],
             2,
-            "--tag-column: is for taggers, but gpt is a language model; drop it.",
+            "--tag-column: is for taggers, but gpt is a language model; remove it.",
         ),
         (
             ["evaluate", "classifier", "--data", "/dev/null"],

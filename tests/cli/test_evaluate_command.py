@@ -112,7 +112,7 @@ def test_table_has_every_score_with_its_signature(models: Path, pairs: Path) -> 
         assert any(line.startswith(f"{name} signature: nrefs:1|case:") for line in lines)
     assert "exact match 33%" in lines
     assert f"loss {scores['loss']:.3f}" in lines
-    assert "words of the source sentences BLEU chrF" in lines
+    assert "source words sentences BLEU chrF" in lines
     assert any(line.startswith("1–5 2 ") for line in lines)
     assert "\x1b" not in done.out
     assert done.err == "translating: 3 of 3\nscoring references: 3 of 3\n"
@@ -269,12 +269,12 @@ def test_invalid_lines_are_skipped_and_counted(models: Path, pairs: Path, tmp_pa
         (
             ["translator", "--data", "pairs.tsv", "--context-length", "8"],
             2,
-            "--context-length: is for language models, but translator is a translator; drop it.",
+            "--context-length: is for language models, but translator is a translator; remove it.",
         ),
         (
             ["gpt", "--data", "empty.tsv", "--length-penalty", "1"],
             2,
-            "--length-penalty: is for translators, but gpt is a language model; drop it.",
+            "--length-penalty: is for translators, but gpt is a language model; remove it.",
         ),
         (
             ["short-gpt", "--data", "pairs.tsv", "--context-length", "9"],

@@ -7,7 +7,7 @@ import pytest
 
 from commands import regard
 from labelled_runs import followers, negations, write_columns, write_table
-from regard.cli.train import _own_splits
+from regard.cli.train import _add_builtin_splits
 from regard.tasks.classification import ClassificationTask
 
 TINY = [
@@ -19,10 +19,10 @@ TINY = [
 
 
 def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
-    data = write_table(tmp_path / "train.tsv", [("label", "message"), *negations(120)])
+    data = write_table(tmp_path / "train.tsv", [("label", "sentence"), *negations(120)])
     done = regard("train", "classify", "--data", data, "--out", tmp_path / "first", *TINY)
     assert done.code == 0, done.err
-    assert "validation.metric = accuracy: what counts is how many are right." in done.err
+    assert "validation.metric = accuracy: the usual metric of classifiers." in done.err
     assert "data.validation_fraction = 0.1: about 12 texts for validation." in done.err
     assert "macro-F1" in done.out
 
@@ -33,7 +33,7 @@ def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert f"Starting from {tmp_path / 'first' / 'best'}." in done.err
     assert "model.width" not in done.err
-    assert "training.schedule.learning_rate = 0.0001: what was learned before should bend, not break." in done.err
+    assert "training.schedule.learning_rate = 0.0001: keeps most of what was learned before." in done.err
     model = json.loads((tmp_path / "second" / "best" / "config.json").read_text())["model"]
     assert (model["width"], model["head"]["labels"]) == (16, ["negated", "plain"])
 
@@ -49,7 +49,7 @@ def test_tagger_from_columns(tmp_path: Path) -> None:
 
 def test_builtin_topics_have_validation_and_test_splits() -> None:
     splits = {"train": {"files": ["builtin:phrasebook-topics"]}}
-    assert _own_splits(ClassificationTask(), splits) == {
+    assert _add_builtin_splits(ClassificationTask(), splits) == {
         **splits,
         "valid": {"files": ["builtin:phrasebook-topics-dev"]},
         "test": {"files": ["builtin:phrasebook-topics-test"]},
@@ -69,7 +69,7 @@ def test_builtin_topics_have_validation_and_test_splits() -> None:
             2,
             "a classifier learns from --data; --source and --target are for translation.",
         ),
-        (["tag", "--data", "/dev/null"], 3, "/dev/null: has nothing to learn from; give more text."),
+        (["tag", "--data", "/dev/null"], 3, "/dev/null: has no text to train on; provide more text."),
         (
             ["classify", "--data", "builtin:phrasebook"],
             3,

@@ -26,10 +26,12 @@ def test_translator_from_two_aligned_files(tmp_path: Path) -> None:
         f"Report: {tmp_path / 'run' / 'report.html'}",
     ]
     assert done.out.startswith("Validation (step 20): loss ")
-    assert "model.dropout = 0.3: the less text, the more dropout.\n" in done.err
+    assert "model.dropout = 0.3: less text needs more dropout.\n" in done.err
     assert "model.width = " not in done.err  # set by the user
     about = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert {"setting": "model.dropout", "value": "0.3", "why": "the less text, the more dropout"} in about["choices"]
+    assert {"setting": "model.dropout", "value": "0.3", "reason": "less text needs more dropout"} in about[
+        "automatic_settings"
+    ]
     assert about["command"][:3] == ["regard", "train", "translation"]
 
 
@@ -41,7 +43,7 @@ def test_language_model_from_stdin_and_resume(tmp_path: Path) -> None:
     assert "bits per byte" in done.out
     again = regard("train", "--out", tmp_path / "run", "--resume", "--set", "training.steps=22")
     assert again.code == 0, again.err
-    assert "Going on from step 20.\n" in again.err
+    assert "Resuming from step 20.\n" in again.err
 
 
 def test_config_file_and_origins_of_settings(tmp_path: Path) -> None:
@@ -113,43 +115,44 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "say what to train: translation, gpt, elmo, masked, classify, tag, word2vec, or a TOML file."),
+        ([], 2, "the task is missing; pass classify, elmo, gpt, masked, tag, translation, word2vec, or a TOML file."),
         (["translation", "--source", "a.en"], 2, "--target is missing: a translator needs both sides, line by line."),
         (
             ["translation", "--data", "a.tsv", "--valid-target", "b"],
             2,
             "--valid-source is missing: a translator needs both sides, line by line.",
         ),
-        (["translation", "--out", "x"], 2, "there is nothing to learn from; give --source and --target, or --data."),
+        (["translation", "--out", "x"], 2, "there is no training data; pass --source and --target, or --data."),
         (
             ["translator"],
             2,
-            "'translator' is not something to train (did you mean translation?); "
-            "say translation, gpt, elmo, masked, classify, tag, word2vec, or give a TOML file.",
+            "'translator' is not a task (did you mean translation?); "
+            "pass classify, elmo, gpt, masked, tag, translation, word2vec, or a TOML file.",
         ),
         (
             ["tiny"],
             2,
-            "'tiny' is not something to train (give it to --preset); "
-            "say translation, gpt, elmo, masked, classify, tag, word2vec, or give a TOML file.",
+            "'tiny' is not a task (it is a preset: pass it with --preset); "
+            "pass classify, elmo, gpt, masked, tag, translation, word2vec, or a TOML file.",
         ),
-        (["--resume"], 2, "--resume: say which run with --out."),
-        (["--resume", "--out", "nowhere"], 2, "nowhere: holds no run to go on with; check --out."),
+        (["--resume"], 2, "--resume: pass the run folder with --out."),
+        (["--resume", "--out", "nowhere"], 2, "nowhere: holds no run to resume; check --out."),
         (
             ["x.toml", "--preset", "tiny"],
             2,
-            "--preset tiny: is for translation, gpt, elmo, masked, classify and tag; in a file, write preset = 'tiny'.",
+            "--preset tiny: is for tasks (classify, elmo, gpt, masked, tag, translation, word2vec); in a file, write "
+            "preset = 'tiny'.",
         ),
         (
             ["translation", "corpora"],
             2,
-            "corpora: a folder is for the files that a TOML file names; give data with --data.",
+            "corpora: a folder is for the data files that a TOML file names; pass --data instead.",
         ),
-        (["gpt", "--data", "/dev/null", "--out", "x"], 3, "/dev/null: has nothing to learn from; give more text."),
+        (["gpt", "--data", "/dev/null", "--out", "x"], 3, "/dev/null: has no text to train on; provide more text."),
         (
             ["translation", "--data", "/dev/null", "--out", "x"],
             3,
-            "/dev/null: has nothing to learn from; give more text.",
+            "/dev/null: has no text to train on; provide more text.",
         ),
         (
             ["gpt", "--source", "a", "--target", "b", "--out", "x"],
@@ -223,7 +226,7 @@ def test_invalid_validation_and_test_data_fail_before_training(part: str, tmp_pa
     done = regard("train", "translation", "--data", data, f"--{part}", bad, *out)
     name = {"valid": "validation", "test": "test"}[part]
     assert done.code == 3
-    assert done.err == f"regard: {bad}: has nothing to use as {name} data; give more text.\n"
+    assert done.err == f"regard: {bad}: has no text to use as {name} data; provide more text.\n"
     done = regard("train", "translation", "--data", data, f"--{part}", tmp_path / "missing.tsv", *out)
     assert done.err == f"regard: {tmp_path / 'missing.tsv'}: not found; check the path.\n"
 
@@ -235,7 +238,7 @@ def test_training_data_used_for_validation_is_a_warning(tmp_path: Path) -> None:
     done = regard("train", "translation", "--data", data, "--valid", link, "--out", tmp_path / "run", *few)
     assert done.code == 0, done.err
     assert done.err.startswith(
-        f"{link}: is training and validation data at once; scores on it say little about text that is new.\n"
+        f"{link}: is both training and validation data; scores on it say little about new text.\n"
     )
 
 

@@ -119,11 +119,11 @@ def run(
     print(f"{loaded.folder} on {', '.join(corpus.file_names)}")
     if settings:
         print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items()))
-    _show(result)
+    _print_scores(result)
 
 
 def _check_options(options: "EvaluationOptions", task: "NetworkTask", model: "Model", output: Path | None) -> None:
-    """Raise a ConfigError for an option that does not apply to the model."""
+    """Raise ConfigError for an option that does not apply to the model."""
     from regard.training.task import TASKS, NetworkTask
 
     for name in [*options.set_by_user(), *(["output"] if output is not None else [])]:
@@ -132,49 +132,49 @@ def _check_options(options: "EvaluationOptions", task: "NetworkTask", model: "Mo
             users = [f"{other.noun}s" for other in tasks if name in other.evaluation_options]
             raise ConfigError(
                 f"--{name.replace('_', '-')}: is for {' and '.join(users)}, but {model.folder} is "
-                f"{with_article(task.noun)}; drop it."
+                f"{with_article(task.noun)}; remove it."
             )
 
 
 @contextmanager
 def _output_file(path: Path | None) -> Iterator[Callable[[str], None] | None]:
-    """A function that writes each translation to a line of a file, if there is one."""
+    """Yield a function that writes each translation to a line of a file; None without a file."""
     if path is None:
         yield None
         return
-    with open_output(path) as put:
-        yield lambda text: put([to_one_line(text)])  # so that the lines stay aligned
+    with open_output(path) as write:
+        yield lambda text: write([to_one_line(text)])  # one line each, so that they stay aligned
 
 
-def _show(found: "EvaluationScores") -> None:
-    """The scores, what they mean, and where there is more than one kind of sentence, those by length."""
+def _print_scores(result: "EvaluationScores") -> None:
+    """Print tables of the scores: all, and the confusion matrix or the scores by sentence length."""
     from regard.evaluation.label_metrics import LabelScores
     from regard.evaluation.translation import TranslationEvaluation
     from regard.training.formatting import score_name, score_text
 
-    about = found.as_dict()
-    counts = {key: about[key] for key in ("sentences", "tokens", "bytes", "truncated") if key in about}
+    record = result.as_dict()
+    counts = {key: record[key] for key in ("sentences", "tokens", "bytes", "truncated") if key in record}
     table = new_table("score", "")
-    for key, value in {**about["scores"], **counts}.items():
+    for key, value in {**record["scores"], **counts}.items():
         table.add_row(score_name(key), score_text(key, value))
     print_table(table)
-    if isinstance(found, LabelScores):
-        _show_confusion(found.confusion)
-    if isinstance(found, TranslationEvaluation):
-        for key, signature in found.signatures.items():
+    if isinstance(result, LabelScores):
+        _print_confusion(result.confusion)
+    if isinstance(result, TranslationEvaluation):
+        for key, signature in result.signatures.items():
             print(f"{score_name(key)} signature: {signature}")
-        lengths = new_table("words of the source", "sentences", "BLEU", "chrF")
-        for bucket in found.lengths:
+        lengths = new_table("source words", "sentences", "BLEU", "chrF")
+        for bucket in result.lengths:
             scores = [score_text(key, value) for key, value in (("bleu", bucket.bleu), ("chrf", bucket.chrf))]
             lengths.add_row(bucket.words, f"{bucket.sentences:,}", *scores)
         print_table(lengths)
 
 
-def _show_confusion(found: "ConfusionMatrix") -> None:
-    """How often each label was given, a row for each that is right; of many labels only their F1."""
-    columns = [str(label) for label in found.labels] if len(found.labels) <= MAX_CONFUSION_LABELS else []
-    table = new_table("right ↓  given →", *columns, "F1")
-    for label, row in zip(found.labels, found.counts.tolist(), strict=True):
-        f1 = found.f1[label]
+def _print_confusion(matrix: "ConfusionMatrix") -> None:
+    """Print the confusion matrix, with a row per true label; of many labels only their F1."""
+    columns = [str(label) for label in matrix.labels] if len(matrix.labels) <= MAX_CONFUSION_LABELS else []
+    table = new_table("true ↓  predicted →", *columns, "F1")
+    for label, row in zip(matrix.labels, matrix.counts.tolist(), strict=True):
+        f1 = matrix.f1[label]
         table.add_row(label, *(f"{count:,}" for count in row if columns), "–" if f1 is None else f"{f1:.1%}")
     print_table(table)

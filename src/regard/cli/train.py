@@ -88,29 +88,34 @@ def run(
     from regard.training.task import get_task
 
     with rank_zero_errors():
-        given = {
+        splits = {
             "train": split_files(source, target, data, "--", parses),
             "valid": split_files(valid_source, valid_target, valid, "--valid-", valid_parses),
             "test": split_files(test_source, test_target, test, "--test-", test_parses),
         }
-        parts: dict[str, Any] = {name: corpus for name, corpus in given.items() if corpus}
+        data_settings: dict[str, Any] = {name: files for name, files in splits.items() if files}
         if skip_invalid:
-            parts["skip_invalid"] = True
+            data_settings["skip_invalid"] = True
         task = get_task(task_or_file) if task_or_file is not None and task_or_file in TASKS else None
         if task is not None:
             options = {
-                "--valid": given["valid"],
-                "--test": given["test"],
+                "--valid": splits["valid"],
+                "--test": splits["test"],
                 "--from": start_from,
                 "--preset": preset,
                 "--resume": resume,
             }
             _check_options(task, [name for name, value in options.items() if value])
-        said = {name: value for name, value in (("data", parts), ("training", _start(start_from))) if value}
-        sources = _sources(task_or_file, task, folder, preset, said, settings or [], resume)
-        name = None if task is None else task.name
+        options_as_settings: dict[str, Any] = {"data": data_settings} if data_settings else {}
+        if start_from is not None:
+            options_as_settings["training"] = {"start_from": start_from}
+        sources = _sources(task_or_file, task, folder, preset, options_as_settings, settings or [], resume)
         request = TrainRequest(
-            sources, _place(task_or_file, out), resume=resume, task=name, command=["regard", *sys.argv[1:]]
+            sources,
+            _run_folder(task_or_file, out),
+            resume=resume,
+            task=None if task is None else task.name,
+            command=["regard", *sys.argv[1:]],
         )
         train = run_training if task is None else task.train
         finished = train(request, display_for(sys.stderr, quiet))
@@ -119,81 +124,75 @@ def run(
 
 
 def _check_options(task: "Task", options: list[str]) -> None:
-    """Raise a ConfigError for an option that does not apply to the task."""
+    """Raise ConfigError for an option that does not apply to the task."""
     from regard.errors import ConfigError
 
     for name in options:
         if name in task.unsupported_options:
-            raise ConfigError(f"{name} does not apply to {task.name}, which learns from --data; leave it out.")
+            raise ConfigError(f"{name} does not apply to {task.name}, which learns from --data; remove it.")
 
 
 def _sources(
-    what: str | None,
+    task_or_file: str | None,
     task: "Task | None",
     folder: Path | None,
     preset: str | None,
-    said: dict[str, Any],
+    options: dict[str, Any],
     settings: list[str],
     resume: bool,
 ) -> "list[ConfigSource]":
-    """Where settings come from, the later places to win."""
+    """Return the sources of the settings, later ones winning: task, preset or file, options, --set."""
     from regard.config import ConfigSource, load_sources
     from regard.errors import ConfigError
 
     sources: list[ConfigSource] = []
     names = ", ".join(TASKS.names())
-    if folder is not None and (what is None or task is not None):
-        raise ConfigError(f"{folder}: a folder is for the files that a TOML file names; give data with --data.")
+    if folder is not None and (task_or_file is None or task is not None):
+        raise ConfigError(f"{folder}: a folder is for the data files that a TOML file names; pass --data instead.")
     if task is not None:
         sources = [ConfigSource(f"regard train {task.name}", task.default_settings()), *load_sources(preset)]
-        said = {**said, "data": _own_splits(task, said.get("data", {}))}
-    elif what is not None:
+        options = {**options, "data": _add_builtin_splits(task, options.get("data", {}))}
+    elif task_or_file is not None:
         if preset is not None:
             raise ConfigError(f"--preset {preset}: is for tasks ({names}); in a file, write preset = {preset!r}.")
-        sources = _file(what, folder)
+        sources = _file_sources(task_or_file, folder)
     elif not resume:
-        raise ConfigError(f"say what to train: {names}, or a TOML file.")
-    sources += [ConfigSource("the command", said)] if any(said.values()) else []
+        raise ConfigError(f"the task is missing; pass {names}, or a TOML file.")
+    sources += [ConfigSource("the command", options)] if any(options.values()) else []
     return sources + load_sources(None, settings)
 
 
-def _start(folder: str | None) -> dict[str, Any]:
-    return {} if folder is None else {"start_from": folder}
-
-
-def _place(what: str | None, out: Path | None) -> Path:
-    """The run's folder."""
+def _run_folder(task_or_file: str | None, out: Path | None) -> Path:
+    """Return the run folder: --out, or runs/ with the name of the task or file."""
     from regard.errors import ConfigError
 
     if out is not None:
         return out
-    if what is None:
-        raise ConfigError("--resume: say which run with --out.")
-    return Path("runs") / Path(what).stem
+    if task_or_file is None:
+        raise ConfigError("--resume: pass the run folder with --out.")
+    return Path("runs") / Path(task_or_file).stem
 
 
-def _own_splits(task: "Task", parts: dict[str, Any]) -> dict[str, Any]:
-    """Built-in corpora have their own validation and test data."""
+def _add_builtin_splits(task: "Task", data: dict[str, Any]) -> dict[str, Any]:
+    """Add the validation and test data of a built-in corpus."""
     from regard.training.task import NetworkTask
 
-    files = parts.get("train", {}).get("files", [])
+    files = data.get("train", {}).get("files", [])
     if isinstance(task, NetworkTask) and len(files) == 1:
         for name, file in task.builtin_splits.get(files[0], {}).items():
-            parts.setdefault(name, {"files": [file]})
-    return parts
+            data.setdefault(name, {"files": [file]})
+    return data
 
 
-def _file(what: str, folder: Path | None) -> "list[ConfigSource]":
-    from regard.config import load_sources, preset_names, resolve_paths
-    from regard.config.errors import did_you_mean
+def _file_sources(file: str, folder: Path | None) -> "list[ConfigSource]":
+    """Return the settings of a TOML file, with data paths resolved against the folder."""
+    from regard.config import did_you_mean, load_sources, preset_names, resolve_paths
     from regard.errors import ConfigError
 
-    if not what.endswith(".toml") and not Path(what).is_file():
-        hint = " (give it to --preset)" if what in preset_names() else did_you_mean(what, TASKS.names())
-        raise ConfigError(
-            f"{what!r} is not something to train{hint}; say {', '.join(TASKS.names())}, or give a TOML file."
-        )
-    sources = load_sources(Path(what))
+    if not file.endswith(".toml") and not Path(file).is_file():
+        hint = " (it is a preset: pass it with --preset)" if file in preset_names() else did_you_mean(file, TASKS)
+        raise ConfigError(f"{file!r} is not a task{hint}; pass {', '.join(TASKS.names())}, or a TOML file.")
+    sources = load_sources(Path(file))
     return sources if folder is None else [resolve_paths(folder, source) for source in sources]
 
 
