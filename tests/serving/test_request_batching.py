@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from regard.decoding.options import OutputConstraints, SearchOptions, TranslationOptions
 from regard.decoding.results import Translation
 from regard.serving import batching
-from regard.serving.batching import Batcher, BatchResult
+from regard.serving.batching import Batcher, BatchResult, search_cost
 from regard.serving.errors import ApiError
 from regard.serving.loaded_models import LoadedModel
 from regard.serving.metrics import Metrics
@@ -51,7 +51,9 @@ def blocked(uppercase: Uppercase) -> Uppercase:
 
 
 def make_batcher(process: Any, *, workers: int = 1, max_queue: int = 100, max_cost: int = 10_000) -> TextBatcher:
-    return Batcher("model", process, Metrics(), workers=workers, max_queue=max_queue, max_cost=max_cost)
+    return Batcher(
+        "model", process, Metrics(), cost=search_cost, workers=workers, max_queue=max_queue, max_cost=max_cost
+    )
 
 
 def texts(result: TextResult) -> list[str]:

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from regard.decoding.options import TranslationOptions
 from regard.serving.errors import ApiError, queue_full_error
 from regard.serving.metrics import Metrics
 
@@ -29,10 +30,10 @@ Job = TypeVar("Job")  # options of the work; texts with equal jobs share batches
 Output = TypeVar("Output")
 
 
-def search_cost(text: str, options: Any) -> int:
+def search_cost(text: str, options: TranslationOptions) -> int:
     """Return the approximate number of tokens that a beam search follows, over all hypotheses."""
-    tokens = max(len(text) // CHARACTERS_PER_TOKEN + 1, options.search.bounds.shortest)
-    return int(tokens * options.search.width)
+    tokens = max(len(text) // CHARACTERS_PER_TOKEN + 1, options.search.constraints.min_length)
+    return tokens * options.search.beam
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Batcher(Generic[Text, Job, Output]):
         process: Callable[[Sequence[Text], Job], list[Output]],
         metrics: Metrics,
         *,
-        cost: Callable[[Any, Any], int] = search_cost,
+        cost: Callable[[Text, Job], int],
         workers: int = 2,
         max_queue: int,
         max_cost: int,

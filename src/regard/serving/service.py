@@ -10,7 +10,7 @@ from starlette.requests import Request
 from regard.config.errors import did_you_mean
 from regard.decoding.engines.ctranslate2_models import available_cores
 from regard.serving.access import AccessPolicy
-from regard.serving.batching import Batcher, BatchResult
+from regard.serving.batching import Batcher, BatchResult, search_cost
 from regard.serving.encoder_jobs import encoder_cost
 from regard.serving.errors import ApiError
 from regard.serving.generation_pool import GenerationPool
@@ -54,7 +54,9 @@ class Service:
     def _batcher(self, model: LoadedModel) -> Batcher[Any, Any, Any]:
         max_queue, max_cost = self.limits.max_queue, self.limits.batch_tokens
         if model.translates:
-            return Batcher(model.name, model.translate, self.metrics, max_queue=max_queue, max_cost=max_cost)
+            return Batcher(
+                model.name, model.translate, self.metrics, cost=search_cost, max_queue=max_queue, max_cost=max_cost
+            )
         return Batcher(
             model.name,
             model.run_encoder,
