@@ -24,7 +24,7 @@ def test_rates_rise_to_their_peak_and_never_exceed_it(step: int, warmup: int) ->
 
 
 def test_cosine_ends_at_its_floor_and_stays_there() -> None:
-    rate = cosine(1.0, 10, 100, floor=0.1)
+    rate = cosine(1.0, 10, 100, minimum=0.1)
     assert rate(100) == pytest.approx(0.1)
     assert rate(10_000) == pytest.approx(0.1)
     assert rate(55) == pytest.approx(0.55)

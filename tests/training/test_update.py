@@ -13,7 +13,8 @@ from regard.config import AdamConfig, AdamWConfig
 from regard.models import Network
 from regard.models.weights import named_tensors
 from regard.training.objectives import NextToken, TokenBatch
-from regard.training.update import DivergedError, build_optimizer, update
+from regard.training.optimizers import build_optimizer
+from regard.training.update import DivergedError, update
 
 TOLERANCE = 1e-9
 

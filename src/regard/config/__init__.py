@@ -33,6 +33,8 @@ from regard.config.optimizers import (
     CosineScheduleConfig,
     InverseSqrtScheduleConfig,
     OptimizerConfig,
+    ParameterGroupConfig,
+    ParameterRole,
     PlateauScheduleConfig,
     ScheduleConfig,
 )
@@ -117,6 +119,8 @@ __all__ = [
     "NoHeadConfig",
     "NoPositionsConfig",
     "OptimizerConfig",
+    "ParameterGroupConfig",
+    "ParameterRole",
     "PlateauScheduleConfig",
     "PositionsConfig",
     "RecurrentConfig",

@@ -1,10 +1,11 @@
 """Settings of optimizers and learning-rate schedules. The defaults are those of "Attention Is All You Need" (§5.3)."""
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from regard.config.base import Count, NonNegativeFloat, PositiveFloat, Probability, VariantConfig
+from regard.config.base import BaseConfig, Count, NonNegativeFloat, PositiveFloat, Probability, VariantConfig
 from regard.registry import Registry
 
 
@@ -49,6 +50,40 @@ class AdamWConfig(OptimizerConfig):
     """Added to the denominator for numerical stability."""
     weight_decay: NonNegativeFloat = 0.01
     """Weight decay of matrices; biases and norms have none."""
+
+
+ParameterRole = Literal["embedding", "matrix", "norm-bias", "head"]
+
+
+class ParameterGroupConfig(BaseConfig):
+    """Settings of the parameters that a name pattern or a role selects; with both, parameters must match both."""
+
+    match: str | None = None
+    """Regular expression that is searched in parameter names, such as `encoder\\.layers\\.[01]\\.`."""
+    role: ParameterRole | None = Field(default=None, validate_default=True)
+    """`embedding`, `matrix`, `norm-bias` (vectors) or `head` (head, pooling, layer mixing and output projection)."""
+    learning_rate_multiplier: NonNegativeFloat = 1.0
+    """Factor of the scheduled learning rate."""
+    weight_decay: NonNegativeFloat | None = None
+    """Weight decay of all parameters of the group; by default that of the optimizer, for matrices only."""
+    optimizer: OptimizerConfig | None = None
+    """Optimizer of the group; by default `training.optimizer`."""
+
+    @field_validator("match")
+    @classmethod
+    def _check_pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+        return pattern
+
+    @field_validator("role")
+    @classmethod
+    def _check_selection(cls, role: str | None, info: ValidationInfo) -> str | None:
+        if role is None and info.data.get("match", "") is None:
+            raise ValueError("or match is needed, to select parameters")
+        return role
 
 
 class ScheduleConfig(VariantConfig):

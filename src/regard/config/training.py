@@ -5,7 +5,13 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, ValidationInfo, field_validator
 
 from regard.config.base import BaseConfig, Count, Fraction, NonNegativeFloat, PositiveFloat, Probability, Size
-from regard.config.optimizers import AdamConfig, InverseSqrtScheduleConfig, OptimizerConfig, ScheduleConfig
+from regard.config.optimizers import (
+    AdamConfig,
+    InverseSqrtScheduleConfig,
+    OptimizerConfig,
+    ParameterGroupConfig,
+    ScheduleConfig,
+)
 
 BleuTokenizer = Literal["13a", "intl", "char", "zh", "none"]  # sacreBLEU's names
 BLEU_TOKENIZERS = get_args(BleuTokenizer)
@@ -57,6 +63,10 @@ class TrainingConfig(BaseConfig):
     """Optimizer: `adam`, `adamw` or a registered one."""
     schedule: ScheduleConfig = InverseSqrtScheduleConfig()
     """Learning-rate schedule: `inverse-sqrt`, `cosine`, `constant`, `plateau` or a registered one."""
+    parameter_groups: dict[Annotated[str, Field(pattern=r"^[\w-]+$")], ParameterGroupConfig] = {}  # noqa: RUF012
+    """Parameters with their own learning rate, weight decay or optimizer, by a name; the first that matches counts."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Layer-wise learning-rate decay for fine-tuning: each layer learns this factor slower than the one above it."""
     max_grad_norm: NonNegativeFloat = 0.0
     """Maximum gradient norm for clipping; 0 turns it off. The default of recurrent networks is 1."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -81,6 +91,20 @@ class TrainingConfig(BaseConfig):
     """Steps between two lines of metrics.jsonl."""
     threads: Size | None = None
     """Number of CPU threads; all cores by default."""
+
+    @field_validator("parameter_groups")
+    @classmethod
+    def _check_weight_decay(
+        cls, groups: dict[str, ParameterGroupConfig], info: ValidationInfo
+    ) -> dict[str, ParameterGroupConfig]:
+        for name, group in groups.items():
+            optimizer = group.optimizer or info.data.get("optimizer")
+            if group.weight_decay is not None and optimizer is not None and not hasattr(optimizer, "weight_decay"):
+                raise ValueError(
+                    f"training.parameter_groups.{name}.weight_decay = {group.weight_decay:g} needs an optimizer with "
+                    f"weight decay, but training.optimizer.kind = {optimizer.kind!r} has none: use 'adamw'"
+                )
+        return groups
 
 
 class ValidationConfig(BaseConfig):

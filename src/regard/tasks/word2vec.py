@@ -17,11 +17,11 @@ from regard.data.readers import read_documents
 from regard.data.stats import ReportProgress
 from regard.data.tokenizer import word_splitter
 from regard.data.word_vectors import Vector, write_word_vectors
-from regard.errors import ConfigError, DataError, RunError
+from regard.errors import ConfigError, DataError, RunError, RunFolderError
+from regard.files import write_error_message
 from regard.training.display import ProgressDisplay, ResilientDisplay
 from regard.training.run import Run
 from regard.training.task import Task
-from regard.training.unwritable import unwritable
 
 if TYPE_CHECKING:
     from regard.training.callbacks import Callback
@@ -199,4 +199,4 @@ def _write(path: Path, vectors: TrainedVectors) -> None:
     try:
         write_word_vectors(path, vectors.words, vectors.vectors)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise RunFolderError(write_error_message(path, error, remedy="make it writable")) from None

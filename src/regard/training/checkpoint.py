@@ -1,7 +1,7 @@
-"""Checkpoints: the whole state of training in one safetensors file each.
+"""Checkpoints: the complete state of training, one safetensors file each.
 
-A checkpoint is written under a temporary name and renamed when it is on disk, and the one before it is kept, so that
-a kill at any instant, a full disk or a damaged file leaves one that is good. The bytes are checked when it is read.
+A checkpoint is written atomically and the one before it is kept, so that after a kill, a full disk or a damaged file
+there is an intact one. A digest of the tensors is checked when a checkpoint is read.
 """
 
 import hashlib
@@ -10,17 +10,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
-from regard.files import atomic_path
+from regard.errors import RunError, RunFolderError
+from regard.files import atomic_path, write_error_message
 from regard.models.weights import named_tensors
+from regard.training.optimizers import single_optimizers
 from regard.training.state import TrainingState
-from regard.training.unwritable import unwritable
 
 CHECKPOINTS_KEPT = 2
 CHECKPOINT_NAME = re.compile(r"step-(\d+)\.safetensors")
@@ -28,7 +28,7 @@ CHECKPOINT_NAME = re.compile(r"step-(\d+)\.safetensors")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The tensors of a network, its optimiser and its average, by name, and the state beside them."""
+    """The state of training, and the tensors of the network, the optimizer and the moving average by name."""
 
     state: TrainingState
     tensors: Mapping[str, Tensor]
@@ -40,30 +40,30 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, state: TrainingState, parts: Mapping[str, Mapping[str, Tensor]]) -> Path:
-    """Write a checkpoint, then remove all but the last ones."""
+    """Write a checkpoint, remove all but the last ones, and return its path."""
     tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
-    about = {"state": json.dumps(state.as_dict()), "digest": _digest(tensors)}
-    written = folder / f"step-{state.step:09d}.safetensors"
-    write_tensors(written, tensors, about)
+    metadata = {"state": json.dumps(state.as_dict()), "digest": _digest(tensors)}
+    checkpoint = folder / f"step-{state.step:09d}.safetensors"
+    write_tensors(checkpoint, tensors, metadata)
     for path in _newest_first(folder)[CHECKPOINTS_KEPT:]:
         path.unlink(missing_ok=True)
-    return written
+    return checkpoint
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
-    """Write a safetensors file whole or not at all."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file atomically."""
     content = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
-            safetensors.save_file(content, temporary, dict(about))
+            safetensors.save_file(content, temporary, dict(metadata))
     except (OSError, SafetensorError) as error:
-        then = ", then go on with --resume: what was saved before it is still good"
-        raise unwritable(path, error, then) from None
+        then = ", then continue with --resume: what was saved before is intact"
+        raise RunFolderError(write_error_message(path, error, remedy="make it writable", then=then)) from None
 
 
 def checkpoints(folder: Path) -> Iterator[Checkpoint | str]:
-    """The checkpoints of a folder, the newest first; in place of a damaged one, a sentence about it."""
+    """The checkpoints of a folder, the newest first; instead of a damaged one, a message about it."""
     for path in _newest_first(folder):
         try:
             yield _read(path)
@@ -74,19 +74,19 @@ def checkpoints(folder: Path) -> Iterator[Checkpoint | str]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    named = [(CHECKPOINT_NAME.fullmatch(path.name), path) for path in (folder.iterdir() if folder.is_dir() else [])]
-    return [path for match, path in sorted(named, key=lambda entry: entry[1].name, reverse=True) if match]
+    paths = folder.iterdir() if folder.is_dir() else []
+    return sorted((path for path in paths if CHECKPOINT_NAME.fullmatch(path.name)), key=lambda path: path.name)[::-1]
 
 
 def _read(path: Path) -> Checkpoint:
-    with open(path, "rb"):  # safetensors says of a file that may not be read that it is not there
+    with open(path, "rb"):  # safetensors reports an unreadable file as missing
         pass
     with safe_open(path, "pt") as file:
-        about = file.metadata() or {}
+        metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is not a mapping
-    if about["digest"] != _digest(tensors):
-        raise ValueError("its bytes are not those that were written")
-    return Checkpoint(TrainingState.from_dict(json.loads(about["state"])), tensors)
+    if metadata["digest"] != _digest(tensors):
+        raise ValueError("its digest does not match its content")
+    return Checkpoint(TrainingState.from_dict(json.loads(metadata["state"])), tensors)
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -98,27 +98,37 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:
-    """The optimiser's memory of each parameter, by the parameter's name."""
+    """The optimizer state of all parameters, by parameter name and name of the state."""
     names = {id(parameter): name for name, parameter in network.named_parameters()}
-    return {
-        f"{names[id(parameter)]}/{what}": tensor
-        for parameter, memory in optimizer.state.items()
-        for what, tensor in memory.items()
-    }
+    tensors = {}
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"{names[id(parameter)]}/{key}"] = value
+            elif value is not None:
+                raise RunError(
+                    f"the optimizer {type(optimizer).__name__} keeps its state {key!r} as {type(value).__name__}, but "
+                    "checkpoints hold tensors; make it a tensor."
+                )
+    return tensors
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give the optimiser its memory back."""
-    for name, parameter in network.named_parameters():
-        memory: dict[str, Any] = {
-            key.removeprefix(f"{name}/"): tensor for key, tensor in tensors.items() if key.startswith(f"{name}/")
-        }
-        if memory:
-            optimizer.state[parameter] = memory
+    """Restore the optimizer state of all parameters."""
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    states: dict[str, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        name, _, key = path.rpartition("/")
+        states.setdefault(name, {})[key] = tensor
+    for single in single_optimizers(optimizer):
+        for group in single.param_groups:
+            for parameter in group["params"]:
+                if (name := names[id(parameter)]) in states:
+                    single.state[parameter] = states[name]
 
 
 def restore_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy weights into a network, which keeps its own parameters."""
+    """Copy weights into the parameters of a network."""
     with torch.no_grad():
         for name, tensor in named_tensors(network).items():
             tensor.copy_(tensors[name])

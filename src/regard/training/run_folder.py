@@ -1,15 +1,15 @@
-"""The run folder: everything a run knows, in files that a person can read and a kill cannot spoil.
+"""The run folder: all files of a run, readable text where possible, each written atomically.
 
-config.toml      every setting, and where it came from
-run.json         the command, the machine, the data, what was picked, the results
-metrics.jsonl    a line every few steps, a line at every validation
-samples.jsonl    what the network made of a few sentences at each validation
-outputs.json     its best, worst and some random outputs at the end
-checkpoints/     the state of training, to go on from
-weights/         the weights of the last validations, where they are to be averaged
+config.toml      all settings, with their origins
+run.json         command, environment, data, automatic settings, status and results
+metrics.jsonl    a line every few steps and at every validation
+samples.jsonl    outputs for a few validation examples at each validation
+outputs.json     the best, worst and random outputs at the end
+checkpoints/     the state of training
+weights/         the weights of the last validations, for averaging
 best/, last/     model folders
 data/            tokenizer and tokens
-report.html      all of it on one page
+report.html      the run on one page
 """
 
 import fcntl
@@ -25,20 +25,19 @@ from torch import Tensor
 
 from regard.config import Config
 from regard.errors import RunError, RunFolderError
-from regard.files import write_text
+from regard.files import write_error_message, write_text
 from regard.models import save
 from regard.models.folder import model_card
 from regard.models.folder_files import CARD_FILE, WEIGHTS_FILE
 from regard.models.network import Network
 from regard.models.weights import named_tensors
 from regard.training.checkpoint import CHECKPOINT_NAME, write_tensors
-from regard.training.unwritable import unwritable
 
 APPENDED_FILES = ("metrics.jsonl", "samples.jsonl")
 
 
 class RunFolder:
-    """A run's folder."""
+    """Writes and reads the files of a run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +48,7 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether there is training here to go on with; settings alone, of a run that never began, can be replaced."""
+        """Whether there is a run to resume; the settings of a run that never started can be replaced."""
         return (self.folder / APPENDED_FILES[0]).exists() or self.has_checkpoint
 
     @property
@@ -59,10 +58,10 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from training in the same folder, while it lasts."""
+        """Keep other processes from training in the same folder."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = open(self.folder / ".lock", "w")  # noqa: SIM115  # closed below; a kill closes it too
+            lock = open(self.folder / ".lock", "w")  # noqa: SIM115  # closed below, or by a kill
         except OSError as error:
             raise RunFolderError(
                 f"{self.folder}: cannot be written ({error.strerror}); choose another --out."
@@ -75,61 +74,61 @@ class RunFolder:
             yield
 
     def write(self, name: str, content: str) -> None:
-        """Write a small file whole or not at all."""
+        """Write a small text file atomically."""
         path = self.folder / name
         try:
             write_text(path, content)
         except OSError as error:
-            raise unwritable(path, error) from None
+            raise RunFolderError(write_error_message(path, error, remedy="make it writable")) from None
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write a JSON file for people and programs."""
+        """Write an indented JSON file."""
         self.write(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def read_info(self) -> dict[str, Any]:
-        """What run.json says."""
-        remedy = "put it back from a copy, or start a new run with another --out."
+        """The content of run.json."""
+        remedy = "restore it from a copy, or start a new run with another --out."
         try:
-            about = json.loads(self.info_path.read_text("utf-8"))
+            info = json.loads(self.info_path.read_text("utf-8"))
         except OSError as error:
             raise RunFolderError(f"{self.info_path}: cannot be read ({error.strerror}); {remedy}") from None
         except (ValueError, RecursionError) as error:
             raise RunFolderError(f"{self.info_path}: is damaged ({error}); {remedy}") from None
-        if not isinstance(about, dict) or not isinstance(about.get("key"), str):
-            raise RunFolderError(f"{self.info_path}: is not what regard wrote there; {remedy}")
-        return about
+        if not isinstance(info, dict) or not isinstance(info.get("key"), str):
+            raise RunFolderError(f"{self.info_path}: was not written by regard; {remedy}")
+        return info
 
     def update_info(self, **values: Any) -> None:
-        """Add to run.json."""
+        """Set fields of run.json."""
         self.write_json(self.info_path.name, self.read_info() | values)
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
-        """Add a line to a file that grows."""
+        """Append a line to a JSON Lines file."""
         path = self.folder / name
-        with _writing(path), open(path, "a", encoding="utf-8") as file:
+        with _write_errors(path), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def file_sizes(self) -> dict[str, int]:
-        """How large the growing files are, all of it on disk."""
+        """The sizes of the appended files, which are flushed to disk."""
         sizes = {}
         for name in APPENDED_FILES:
             path = self.folder / name
             if path.exists():
-                with _writing(path), open(path, "rb+") as file:
+                with _write_errors(path), open(path, "rb+") as file:
                     os.fsync(file.fileno())
                     sizes[name] = file.seek(0, os.SEEK_END)
         return sizes
 
     def truncate(self, sizes: Mapping[str, int]) -> None:
-        """Take back what was added to the growing files after they had these sizes."""
+        """Remove what was appended to the files after they had these sizes."""
         for name in APPENDED_FILES:
             path = self.folder / name
             if path.exists() and path.stat().st_size > sizes.get(name, 0):
-                with _writing(path):
+                with _write_errors(path):
                     os.truncate(path, sizes.get(name, 0))
 
     def save_model(self, name: str, network: Network, config: Config, origin: str) -> None:
-        """Write a model folder, `best` or `last`; where there is one, its weights are replaced in one move."""
+        """Write the model folder `best` or `last`; in an existing one, weights and card are replaced atomically."""
         folder = self.folder / name
         tokenizer = (self.folder / "tokenizer.json").read_bytes()
         if not folder.exists():
@@ -139,37 +138,33 @@ class RunFolder:
         self.write(f"{name}/{CARD_FILE}", model_card(name, network, config, origin))
 
     def weights_path(self, step: int) -> Path:
-        """Where the weights of a step are kept."""
+        """The file with the weights of a step."""
         return self.folder / "weights" / f"step-{step:09d}.safetensors"
 
     def saved_weights(self) -> dict[int, Path]:
-        """Where weights are kept, by their step, the earliest first."""
-        named = [
-            (CHECKPOINT_NAME.fullmatch(path.name), path) for path in sorted((self.folder / "weights").glob("step-*"))
-        ]
-        return {int(match[1]): path for match, path in named if match}
+        """The files with weights by their step, the earliest first."""
+        paths = sorted((self.folder / "weights").glob("step-*"))
+        return {int(match[1]): path for path in paths if (match := CHECKPOINT_NAME.fullmatch(path.name))}
 
     def save_weights(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """Keep the weights of a step."""
+        """Save the weights of a step for averaging."""
         write_tensors(self.weights_path(step), tensors, {"format": "pt"})
 
     def remove_partial_files(self) -> None:
-        """Remove the leftovers of processes that were killed while they wrote."""
-        for draft in self.folder.glob(".*"):
-            if draft.name == ".lock":
-                continue
-            with _writing(draft):
-                shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+        """Remove temporary files of processes that were killed while they wrote."""
+        temporary = [path for path in self.folder.glob(".*") if path.name != ".lock"]
         for folder in (self.checkpoints, self.folder / "weights"):
-            for draft in folder.glob(".step-*"):
-                with _writing(draft):
-                    shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+            temporary += folder.glob(".step-*")
+        for path in temporary:
+            with _write_errors(path):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """While it lasts, what keeps a file from being changed becomes a sentence."""
+def _write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into a message about the file."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error, ", then go on with --resume") from None
+        then = ", then continue with --resume"
+        raise RunFolderError(write_error_message(path, error, remedy="make it writable", then=then)) from None

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the step, counted from 1."""
+"""Learning-rate schedules: functions from the step, counted from 1, to the learning rate."""
 
 import math
 from collections.abc import Callable
@@ -14,20 +14,42 @@ from regard.config import (
 Schedule = Callable[[int], float]
 
 
+def build_schedule(config: ScheduleConfig, width: int, steps: int) -> Schedule:
+    """The schedule of a config, for a network of this width and a run of this many steps."""
+    schedule: Schedule = config.load_builder()(config, width, steps)
+    return schedule
+
+
+def build_inverse_sqrt(config: InverseSqrtScheduleConfig, width: int, steps: int) -> Schedule:
+    """Builder of `inverse-sqrt`; without a learning rate, its peak is the paper's."""
+    warmup, peak = config.warmup_steps, config.learning_rate
+    return inverse_square_root(paper_peak(width, warmup) if peak is None else peak, warmup)
+
+
+def build_cosine(config: CosineScheduleConfig, width: int, steps: int) -> Schedule:
+    """Builder of `cosine`."""
+    return cosine(config.learning_rate, config.warmup_steps, steps, config.min_learning_rate)
+
+
+def build_constant(config: ConstantScheduleConfig | PlateauScheduleConfig, width: int, steps: int) -> Schedule:
+    """Builder of `constant` and of `plateau`, whose reductions depend on validation and not on the step."""
+    return constant(config.learning_rate, config.warmup_steps)
+
+
 def inverse_square_root(peak: float, warmup: int) -> Schedule:
-    """Rise linearly for `warmup` steps to `peak`, then fall with the inverse square root of the step (§5.3).
+    """Linear warmup to `peak`, then decay with the inverse square root of the step (§5.3).
 
-    The paper's rate, width^-0.5 · min(step^-0.5, step · warmup^-1.5), is this one with the peak of `paper_peak`.
+    The paper's schedule, width^-0.5 · min(step^-0.5, step · warmup^-1.5), has the peak `paper_peak`.
 
-    >>> rate = inverse_square_root(1.0, warmup=4)
-    >>> [rate(step) for step in (1, 4, 16)]
+    >>> learning_rate = inverse_square_root(1.0, warmup=4)
+    >>> [learning_rate(step) for step in (1, 4, 16)]
     [0.25, 1.0, 0.5]
     """
     return lambda step: peak * min(step / warmup, math.sqrt(warmup / step)) if warmup else peak / math.sqrt(step)
 
 
 def paper_peak(width: int, warmup: int) -> float:
-    """The highest rate of the paper's schedule, reached when the warm-up ends.
+    """The peak learning rate of the paper's schedule, reached at the end of warmup.
 
     >>> round(paper_peak(512, 4000), 6)
     0.000699
@@ -35,40 +57,23 @@ def paper_peak(width: int, warmup: int) -> float:
     return float((width * warmup) ** -0.5)
 
 
-def cosine(peak: float, warmup: int, steps: int, floor: float = 0.0) -> Schedule:
-    """Rise linearly for `warmup` steps to `peak`, then fall along a half cosine to `floor` at `steps`.
+def cosine(peak: float, warmup: int, steps: int, minimum: float = 0.0) -> Schedule:
+    """Linear warmup to `peak`, then decay along a half cosine to `minimum` at `steps`.
 
-    >>> rate = cosine(1.0, warmup=2, steps=10)
-    >>> [round(rate(step), 3) for step in (1, 2, 6, 10, 11)]
+    >>> learning_rate = cosine(1.0, warmup=2, steps=10)
+    >>> [round(learning_rate(step), 3) for step in (1, 2, 6, 10, 11)]
     [0.5, 1.0, 0.5, 0.0, 0.0]
     """
 
-    def rate(step: int) -> float:
+    def learning_rate(step: int) -> float:
         if step < warmup:
             return peak * step / warmup
         progress = min(1.0, (step - warmup) / max(1, steps - warmup))
-        return floor + (peak - floor) * (1 + math.cos(math.pi * progress)) / 2
+        return minimum + (peak - minimum) * (1 + math.cos(math.pi * progress)) / 2
 
-    return rate
+    return learning_rate
 
 
 def constant(peak: float, warmup: int) -> Schedule:
-    """Rise linearly for `warmup` steps to `peak`, and stay there."""
+    """Linear warmup to `peak`, then constant."""
     return lambda step: peak * min(1.0, step / warmup) if warmup else peak
-
-
-def build_schedule(settings: ScheduleConfig, width: int, steps: int) -> Schedule:
-    """The schedule that the settings describe, for a network of this width and a run of so many steps."""
-    match settings:
-        case InverseSqrtScheduleConfig(learning_rate=peak, warmup_steps=warmup):
-            return inverse_square_root(paper_peak(width, warmup) if peak is None else peak, warmup)
-        case CosineScheduleConfig(learning_rate=peak, warmup_steps=warmup, min_learning_rate=floor):
-            return cosine(peak, warmup, steps, floor)
-        case (
-            ConstantScheduleConfig(learning_rate=peak, warmup_steps=warmup)
-            | PlateauScheduleConfig(learning_rate=peak, warmup_steps=warmup)
-        ):
-            return constant(peak, warmup)  # what a plateau makes of it follows from validation, not from the step
-        case registered:
-            schedule: Schedule = registered.load_builder()(registered, width, steps)
-            return schedule

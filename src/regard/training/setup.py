@@ -36,6 +36,7 @@ CHANGEABLE_SETTINGS = (  # when a run is resumed
     "training.optimizer.epsilon",
     "training.optimizer.weight_decay",
     "training.schedule",
+    "training.layer_decay",
     "training.max_grad_norm",
     "training.precision",
     "training.average_checkpoints",

@@ -25,11 +25,12 @@ from regard.training.display import Progress, ProgressDisplay
 from regard.training.distributed import SINGLE_PROCESS, ProcessGroup
 from regard.training.interrupts import StopRequest
 from regard.training.objectives import Batch, RDrop
+from regard.training.optimizers import build_optimizer
 from regard.training.run_folder import RunFolder
 from regard.training.schedules import build_schedule
 from regard.training.state import MetricsInterval, TrainingState, seed_step
 from regard.training.task import BoundTask, ValidationResult
-from regard.training.update import DivergedError, build_optimizer, update
+from regard.training.update import DivergedError, update
 
 DIVERGENCE_FACTOR = 4.0  # a loss this many times the larger of ln(vocabulary) and the first loss has diverged
 
@@ -62,7 +63,10 @@ class Trainer:
         self.network = task.network.to(process_group.device)
         objective, rdrop = task.objective(), config.training.rdrop
         self.objective = process_group.wrap(RDrop(objective, rdrop) if rdrop else objective)
-        self.optimizer = build_optimizer(self.network, config.training.optimizer)
+        training = config.training
+        self.optimizer = build_optimizer(
+            self.network, training.optimizer, training.parameter_groups, training.layer_decay
+        )
         self.average = MovingAverage(self.network, config.training.ema_decay) if config.training.ema_decay else None
         self.state = TrainingState()
         self.steps = self._last_step()

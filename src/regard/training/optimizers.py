@@ -1,0 +1,175 @@
+"""Optimizers, and parameter groups with their own learning rate, weight decay or optimizer.
+
+`training.parameter_groups` selects parameters by name or role; `training.layer_decay` lowers the learning rate layer by
+layer. Without them, all parameters have one optimizer, and weight decay applies to matrices only.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import AdamConfig, AdamWConfig, OptimizerConfig, ParameterGroupConfig, ParameterRole
+from regard.errors import ConfigError
+
+ParameterGroup = dict[str, Any]
+HEADS = ("head.", "pooling.", "mixing.", "output.")
+LAYER = re.compile(r"(?P<stack>.*?)\.?(?:layers|forwards|backwards)\.(?P<layer>\d+)\.")
+
+
+def build_optimizer(
+    network: nn.Module,
+    config: OptimizerConfig,
+    groups: Mapping[str, ParameterGroupConfig] | None = None,
+    layer_decay: float = 1.0,
+) -> torch.optim.Optimizer:
+    """The optimizer of all parameters of a network; a `CombinedOptimizer` if groups have optimizers of their own.
+
+    `update` sets the learning rate of each parameter group to the scheduled one times its `lr_multiplier`.
+    """
+    parameters = list(_assign(network, config, groups or {}, layer_decay))
+    optimizers = []
+    for optimizer in dict.fromkeys(parameter.optimizer for parameter in parameters):
+        own = [parameter for parameter in parameters if parameter.optimizer == optimizer]
+        optimizers.append(optimizer.load_builder()(optimizer, _parameter_groups(own)))
+    return optimizers[0] if len(optimizers) == 1 else CombinedOptimizer(optimizers)
+
+
+def build_adam(config: AdamConfig, parameter_groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
+    """Builder of `adam`."""
+    betas = (config.beta1, config.beta2)
+    return torch.optim.Adam(parameter_groups, betas=betas, eps=config.epsilon, fused=True)
+
+
+def build_adamw(config: AdamWConfig, parameter_groups: Sequence[ParameterGroup]) -> torch.optim.Optimizer:
+    """Builder of `adamw`."""
+    betas = (config.beta1, config.beta2)
+    return torch.optim.AdamW(parameter_groups, betas=betas, eps=config.epsilon, fused=True)
+
+
+def parameter_role(name: str, parameter: Tensor) -> ParameterRole:
+    """The role of a parameter: part of a head, an embedding, a norm or a bias, or any other matrix.
+
+    >>> parameter_role("encoder.layers.0.attention_residual.norm.weight", torch.ones(4))
+    'norm-bias'
+    """
+    if name.startswith(HEADS):
+        return "head"
+    if "embedding." in name:
+        return "embedding"
+    return "norm-bias" if parameter.dim() <= 1 else "matrix"
+
+
+def layer_depths(names: Sequence[str]) -> dict[str, int]:
+    """How many layers below the top each parameter is: 0 for heads, 1 for the top layer, the most for embeddings.
+
+    >>> layer_depths(["encoder.embedding.weight", "encoder.layers.0.w", "encoder.layers.1.w", "head.w"])
+    {'encoder.embedding.weight': 3, 'encoder.layers.0.w': 2, 'encoder.layers.1.w': 1, 'head.w': 0}
+    """
+    layers = {name: (match["stack"], int(match["layer"])) for name in names if (match := LAYER.match(name))}
+    sizes: dict[str, int] = {}
+    for stack, layer in layers.values():
+        sizes[stack] = max(sizes.get(stack, 0), layer + 1)
+    depths = {}
+    for name in names:
+        if name in layers:
+            stack, layer = layers[name]
+            depths[name] = sizes[stack] - layer
+        elif "embedding." in name:
+            stack = name.partition(".embedding.")[0]
+            depths[name] = sizes.get(stack, max(sizes.values(), default=0)) + 1
+        else:
+            depths[name] = 0
+    return depths
+
+
+class CombinedOptimizer(torch.optim.Optimizer):
+    """Several optimizers, each for some of the parameters, that step together."""
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self.optimizers = list(optimizers)  # the base class is not initialized: it would need parameters of its own
+
+    @property
+    def param_groups(self) -> list[ParameterGroup]:  # type: ignore[override]
+        """The parameter groups of all optimizers."""
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    @property
+    def state(self) -> dict[Tensor, Any]:  # type: ignore[override]
+        """The state of all optimizers; `restore_optimizer` writes to theirs."""
+        return {parameter: state for optimizer in self.optimizers for parameter, state in optimizer.state.items()}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all parameters."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none)
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Step all optimizers."""
+        if closure is not None:
+            raise NotImplementedError("optimizers that call a closure cannot be combined")
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return None
+
+
+def single_optimizers(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """The optimizers that a combined one consists of, or the optimizer itself."""
+    return optimizer.optimizers if isinstance(optimizer, CombinedOptimizer) else [optimizer]
+
+
+@dataclass(frozen=True)
+class _Assignment:
+    """A parameter with its optimizer and the settings of its parameter group."""
+
+    parameter: nn.Parameter
+    optimizer: OptimizerConfig
+    settings: Mapping[str, float]
+
+
+def _assign(
+    network: nn.Module, default: OptimizerConfig, groups: Mapping[str, ParameterGroupConfig], layer_decay: float
+) -> Iterator[_Assignment]:
+    named = dict(network.named_parameters())
+    depths = layer_depths(list(named)) if layer_decay != 1 else dict.fromkeys(named, 0)
+    unmatched = dict(groups)
+    for name, parameter in named.items():
+        key = next((key for key, group in groups.items() if _matches(group, name, parameter)), None)
+        group = groups[key] if key is not None else ParameterGroupConfig.model_construct()
+        unmatched.pop(key or "", None)
+        optimizer = group.optimizer or default
+        settings = {"lr_multiplier": group.learning_rate_multiplier * layer_decay ** depths[name]}
+        decay = getattr(optimizer, "weight_decay", None)
+        if decay is not None:
+            default_decay = decay if parameter.dim() > 1 else 0.0
+            settings["weight_decay"] = default_decay if group.weight_decay is None else group.weight_decay
+        yield _Assignment(parameter, optimizer, settings)
+    if unmatched:
+        raise ConfigError(
+            f"training.parameter_groups.{next(iter(unmatched))}: matches no parameter of the network that an earlier "
+            f"group does not match; the names are such as {', '.join(list(named)[:3])}."
+        )
+
+
+def _matches(group: ParameterGroupConfig, name: str, parameter: nn.Parameter) -> bool:
+    by_name = group.match is None or re.search(group.match, name) is not None
+    return by_name and (group.role is None or group.role == parameter_role(name, parameter))
+
+
+def _parameter_groups(parameters: Sequence[_Assignment]) -> list[ParameterGroup]:
+    """Parameters with equal settings together, as torch's optimizers take them; matrices before vectors."""
+    groups: dict[tuple[tuple[str, float], ...], list[nn.Parameter]] = {}
+    decay = any("weight_decay" in parameter.settings for parameter in parameters)
+    in_order = sorted(parameters, key=lambda one: one.parameter.dim() <= 1) if decay else parameters
+    for assignment in in_order:
+        groups.setdefault(tuple(assignment.settings.items()), []).append(assignment.parameter)
+    return [{"params": members, **dict(settings)} for settings, members in groups.items()]
