@@ -129,7 +129,8 @@ def test_steps_ranges_and_sizes_are_checked() -> None:
     with pytest.raises(InputError) as input_error:
         trace.product("encoder.states", 0, 0)
     assert str(input_error.value) == (
-        "encoder.states: is not a matrix product; q, k, v, scores, head_outputs, added, inner and logits are."
+        "encoder.states: is not a matrix product; these points are: "
+        "q, k, v, scores, head_outputs, added, inner, logits."
     )
     with pytest.raises(InputError) as input_error:
         trace.product("encoder.0.attention.q", 0, 0)

@@ -19,7 +19,6 @@ from regard.config import (
     TagHeadConfig,
     TokenHeadConfig,
 )
-from regard.interpret.matrices import matrices_of
 from regard.interpret.trace import Trace
 from regard.models.recurrent import BidirectionalLanguageModel as BidirectionalNetwork
 from traces import TEXT, make_trace
@@ -34,7 +33,7 @@ def close(a: Tensor, b: Tensor) -> None:
 
 
 def weights_of(trace: Trace) -> dict[str, Tensor]:
-    return {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
+    return {key: matrix.take() for key, matrix in trace.model.network.matrices().items()}
 
 
 @pytest.mark.parametrize("name", ["encoder-only, classes", "bidirectional, classes"])

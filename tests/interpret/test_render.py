@@ -104,8 +104,8 @@ def test_attention_of_one_query_follows_the_formula(name: str, place: str) -> No
     q, scores, weights, v = (trace.activation(f"{place}.{point}")[0] for point in ("q", "scores", "weights", "v"))
     scale = q.size(-1) ** -0.5
     to_scores, to_values = position_terms(trace, place, q[row], row, len(v))
-    assert (f"× {scale:.4g}, and what the positions add; q = " in lines[start]) == (to_scores is not None)
-    assert (f"× {scale:.4g}; q = " in lines[start]) == (to_scores is None)
+    assert (f"scores × {scale:.4g} + bias of the positions; q = " in lines[start]) == (to_scores is not None)
+    assert (f"scores × {scale:.4g}; q = " in lines[start]) == (to_scores is None)
     scaled = scores[row] * scale + (0 if to_scores is None else to_scores)
     seen = [n for n in range(len(v)) if place != "decoder.0.attention" or n <= row]
     body = [[cell for cell in line.split() if cell != "…"] for line in lines[start + 4 : end - 1]]
@@ -114,7 +114,7 @@ def test_attention_of_one_query_follows_the_formula(name: str, place: str) -> No
     ]
     taken = weights[row] @ (v if to_values is None else v + to_values)
     description, _, numbers = lines[end].partition(" = ")
-    assert description == f"weights · v{'' if to_values is None else ', and what the positions add'}"
+    assert description == f"weights · v{'' if to_values is None else ' + values of the positions'}"
     assert [float(number) for number in numbers.split()[:3]] == pytest.approx(taken[:3].tolist(), abs=0.0051)
 
 

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from family import DECODERS, FAMILY, RECURRENT, TOLERANCE
 from regard.config import TransformerConfig
 from regard.interpret import recording
-from regard.interpret.matrices import matrices_of
 from regard.interpret.trace import Trace
 from regard.nn.attention import attend
 from regard.nn.taps import record_taps
@@ -75,7 +74,7 @@ def test_activations_equal_those_of_cached_decoding(name: str) -> None:
 def test_attention_follows_the_formula(name: str) -> None:
     trace, config = make_trace(name), FAMILY[name]
     assert isinstance(config, TransformerConfig)
-    weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
+    weights = {key: matrix.take() for key, matrix in trace.model.network.matrices().items()}
     for point in [point for point in trace.points.values() if point.point == "head_outputs"]:
         place = point.name.removesuffix(".head_outputs")
         value = {
@@ -113,7 +112,7 @@ def test_residuals_norms_and_feed_forward_follow_the_formulas(name: str) -> None
     trace, config = make_trace(name), FAMILY[name]
     assert isinstance(config, TransformerConfig)
     network = trace.model.network
-    weights = {key: matrix.take() for key, matrix in matrices_of(network).items()}
+    weights = {key: matrix.take() for key, matrix in network.matrices().items()}
     for point in [point for point in trace.points.values() if point.point == "normed"]:
         place = point.name.removesuffix(".normed")
         value = {
@@ -148,7 +147,7 @@ def _normed(value: dict[str, Tensor]) -> Tensor:
 @pytest.mark.parametrize("name", FAMILY)
 def test_embeddings_are_rows_of_the_matrix_plus_positions(name: str) -> None:
     trace = make_trace(name)
-    weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
+    weights = {key: matrix.take() for key, matrix in trace.model.network.matrices().items()}
     for stack, ids in (("encoder", trace.decoded.source_ids), ("decoder", trace.decoded.input_ids)):
         if ids is None:
             continue
@@ -165,7 +164,7 @@ def test_embeddings_are_rows_of_the_matrix_plus_positions(name: str) -> None:
 def test_steps_and_logits_follow_the_formulas(name: str) -> None:
     trace = make_trace(name)
     logits, states = trace.activation("output.logits"), trace.activation("decoder.states")
-    weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
+    weights = {key: matrix.take() for key, matrix in trace.model.network.matrices().items()}
     close(logits, states @ weights["output.W"] + weights.get("output.b", torch.zeros(())))
     probabilities = trace.activation("output.probabilities")
     close(probabilities, logits.exp() / logits.exp().sum(-1, keepdim=True))
@@ -183,7 +182,7 @@ def test_steps_and_logits_follow_the_formulas(name: str) -> None:
 )
 def test_lstm_gates_follow_the_equations(name: str) -> None:
     trace = make_trace(name)
-    weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
+    weights = {key: matrix.take() for key, matrix in trace.model.network.matrices().items()}
     stack = "decoder" if "language model" in name else "encoder"
     for part in ("forwards", "backwards"):
         place = f"{stack}.0.{part}"
@@ -212,7 +211,7 @@ def test_recurrent_context_is_weights_times_encoder_states(name: str) -> None:
 
 def test_attending_cell_reads_the_context() -> None:
     trace = make_trace("recurrent encoder-decoder, Bahdanau, LSTM, deeper decoder")
-    weights = {key: matrix.take() for key, matrix in matrices_of(trace.model.network).items()}
+    weights = {key: matrix.take() for key, matrix in trace.model.network.matrices().items()}
     place = "decoder.0.forwards"
     x = torch.cat(
         [trace.activation("decoder.embedding.sum"), trace.activation("decoder.cross_attention.context")], dim=-1

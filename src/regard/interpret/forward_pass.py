@@ -16,10 +16,10 @@ from regard.data.syntax import Parse
 from regard.decoding.options import GenerationOptions, TranslationOptions
 from regard.errors import InputError
 from regard.interpret.decode import DecodedText, TracedModel
-from regard.interpret.points import Point
 from regard.interpret.recording import Recording
 from regard.interpret.search_tree import SearchTree
 from regard.interpret.tokens import TokenizedText, WordMerges, bpe_merges
+from regard.nn.exposed import Point
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,10 @@ from regard.interpret.attention_override import (
 )
 from regard.interpret.decode import decode_text
 from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.matrices import DIRECTIONS
-from regard.interpret.points import Point
 from regard.interpret.predictions import OUTPUT, Predictions, predictions_of
 from regard.interpret.recording import Hook, thread_hooks
-from regard.models.network import Network
-from regard.nn.bidirectional_stack import BidirectionalStack
-from regard.nn.recurrent import RecurrentLayer
-from regard.nn.recurrent_attention import AttendingLayer
-from regard.nn.recurrent_stack import RecurrentStack
+from regard.nn.exposed import Point
+from regard.nn.recurrent import DIRECTIONS
 
 MAX_SHOWN = 120  # characters of an intervention that an error message repeats
 _PATTERN = re.compile(r"(?P<place>[a-z_0-9.]+?)(?:\[(?P<head>\d{1,6})\])?(?:=(?P<override>.+))?")
@@ -100,9 +95,9 @@ def _hooks(trace: ForwardPass, intervention: Intervention) -> list[tuple[nn.Modu
     parts = _switchable_parts(trace.points)
     if intervention.part is None and override is None and head is None and intervention.layer is not None:
         selected = [name for name in parts if name.startswith(f"{place}.")]
-        bypassed = _bypassable_layers(trace.model.network, intervention.stack, intervention.layer)
-        if bypassed:
-            return [(layer, _bypass) for layer in bypassed]
+        bypassable_layers = getattr(getattr(trace.model.network, intervention.stack, None), "bypassable_layers", None)
+        if bypassable_layers is not None and (layers := bypassable_layers(intervention.layer)):
+            return [(layer, _bypass) for layer in layers]
     else:
         selected = [place] if place in parts else []
     if not selected:
@@ -167,26 +162,13 @@ def _zero_head(head: int) -> Hook:
     return hook
 
 
-def _bypassable_layers(network: Network, stack: str, number: int) -> list[nn.Module]:
-    """The recurrent layers of this number, one per direction; none if they cannot be bypassed.
+def _bypass(input_: Tensor, output: Any) -> Any:
+    """Return the input (R, L, W) of a recurrent layer, and a state (R, W) of zeros.
 
     A Transformer layer that is off adds nothing to the residual stream. A recurrent layer has no residual connection,
-    so it is bypassed: its input is passed on. A layer that attends to the source cannot be, as its input and output
-    differ in width; its output is zero instead.
+    so its input is passed on. A layer that attends to the source before each step cannot be bypassed, as its input and
+    output differ in width; its output is zero instead.
     """
-    match getattr(network, stack, None):
-        case RecurrentStack() as recurrent:
-            rows = [recurrent.layers]
-        case BidirectionalStack() as bidirectional:
-            rows = [getattr(bidirectional, direction) for direction in DIRECTIONS]
-        case _:
-            rows = []
-    layers = [row[number] for row in rows if number < len(row)]
-    return [x for x in layers if isinstance(x, RecurrentLayer) and not isinstance(x, AttendingLayer)]
-
-
-def _bypass(input_: Tensor, output: Any) -> Any:
-    """Return the input (R, L, W), and a state (R, W) of zeros."""
     _, state = output
     return input_, tuple(torch.zeros_like(part) for part in state)
 

@@ -5,8 +5,8 @@ from typing import Any
 from regard.config import EncoderDecoderConfig, TransformerConfig
 from regard.data.sentence_splitting import split_sentences
 from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.matrices import matrices_of
 from regard.interpret.predictions import decoding_steps, head_predictions
+from regard.nn.exposed import Matrix, Point
 
 FORMAT = 1
 
@@ -31,8 +31,8 @@ def outline(trace: ForwardPass) -> dict[str, Any]:
         "head": None if head is None else head.as_dict(),
         "mixing": trace.mixing,
         "has_alignment": trace.model.config.model.has_alignment,
-        "points": [point.as_dict() for point in trace.points.values()],
-        "matrices": [matrix.as_dict() for matrix in matrices_of(trace.model.network).values()],
+        "points": [_point_fields(point) for point in trace.points.values()],
+        "matrices": [_matrix_fields(matrix) for matrix in trace.model.network.matrices().values()],
         "notes": notes(trace),
     }
 
@@ -65,6 +65,15 @@ def model_summary(trace: ForwardPass) -> dict[str, Any]:
         "vocab_size": model.vocab_size,
         "parameters": sum(parameter.numel() for parameter in trace.model.network.parameters()),
     }
+
+
+def _point_fields(point: Point) -> dict[str, Any]:
+    names = ("name", "stack", "layer", "part", "point", "axes", "description")
+    return {name: getattr(point, name) for name in names} | {"axes": list(point.axes)}
+
+
+def _matrix_fields(matrix: Matrix) -> dict[str, Any]:
+    return {"name": matrix.name, "axes": list(matrix.axes), "heads": matrix.heads}
 
 
 def _search_summary(trace: ForwardPass) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from regard.config import EncoderConfig
 from regard.data.tokenizer import Tokenizer
 from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.matrices import DIRECTIONS
+from regard.nn.recurrent import DIRECTIONS
 
 MAX_CANDIDATES = 10  # per step
 OUTPUT = "output"

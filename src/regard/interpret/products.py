@@ -11,7 +11,6 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.interpret.addresses import Address
 from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.matrices import matrices_of
 
 
 @dataclass(frozen=True)
@@ -87,52 +86,32 @@ def product_terms(trace: ForwardPass, address: Address, row: int, column: int) -
 
 
 def _factors(trace: ForwardPass, address: Address) -> _Factors:
-    point = trace.points[address.point]
-    before = address.point.removesuffix(f".{point.point}")  # decoder.0.attention
-    sublayer = before.removesuffix("_residual")
-    match point.part, point.point:
-        case (("attention" | "cross_attention"), ("q" | "k" | "v") as letter) if point.layer is not None:
-            left = f"{before}.input"
-            if point.part == "cross_attention" and letter != "q":
-                left = "encoder.states"
-            return _projection(trace, left, before, letter, address.head)
-        case (("attention" | "cross_attention"), "scores") if point.axes[-1] != "mixture" and point.layer is not None:
-            q, k = trace.activation(f"{before}.q")[address.head], trace.activation(f"{before}.k")[address.head]
-            return _Factors(f"{before}.q[{address.head}]", f"{before}.k[{address.head}]ᵀ", q, k.mT)
-        case (("attention" | "cross_attention"), "head_outputs") if (
-            trace.points[f"{before}.weights"].axes[-1] != "mixture"
-        ):
-            weights, v = (
-                trace.activation(f"{before}.weights")[address.head],
-                trace.activation(f"{before}.v")[address.head],
-            )
-            labels = trace.labels(trace.points[f"{before}.weights"].axes[-1])
-            return _Factors(
-                f"{before}.weights[{address.head}]", f"{before}.v[{address.head}]", weights, v, labels=labels
-            )
-        case (("attention_residual" | "cross_attention_residual"), "added"):
-            return _projection(trace, f"{sublayer}.concatenation", sublayer, "o")
-        case "feed_forward_residual", "added":
-            return _projection(trace, f"{sublayer}.hidden", sublayer, "2")
-        case "feed_forward", "inner":
-            return _projection(trace, f"{before}.input", before, "1")
-        case _, "logits" if point.stack == "head":
-            left = f"{before}.hidden" if f"{before}.hidden" in trace.points else "encoder.states"
-            return _projection(trace, "pooling.vector" if point.axes == ("label",) else left, "head", "")
-        case "", "logits":
-            return _projection(trace, "decoder.states", "output", "")
-    products = "q, k, v, scores, head_outputs, added, inner and logits"
-    raise InputError(f"{address}: is not a matrix product; {products} are.")
+    """The factors that the point declares, for one head where they have heads."""
+    product = trace.points[address.point].product
+    if product is None:
+        names = dict.fromkeys(point.point for point in trace.points.values() if point.product is not None)
+        raise InputError(f"{address}: is not a matrix product; these points are: {', '.join(names)}.")
+    left, x, axes = _factor(trace, product.left, address.head)
+    right, w, _ = _factor(trace, product.right, address.head)
+    x = x if x.dim() > 1 else x[None]  # the vector of a text
+    bias = None if product.bias is None else _factor(trace, product.bias, address.head)[1]
+    return _Factors(
+        left,
+        f"{right}ᵀ" if product.transposed else right,
+        x,
+        w.mT if product.transposed else w,
+        bias,
+        trace.labels(axes[-1]),
+    )
 
 
-def _projection(trace: ForwardPass, left: str, where: str, suffix: str, head: int | None = None) -> _Factors:
-    """x · W + b, by the names of x and W."""
-    matrices = matrices_of(trace.model.network)
-    ending = f"_{suffix}" if suffix else ""
-    weight, bias = matrices[f"{where}.W{ending}"], matrices.get(f"{where}.b{ending}")
-    w, b = weight.take().detach(), None if bias is None else bias.take().detach()
-    if head is not None:
-        w, b = w[head], None if b is None else b[head]
-    x = trace.activation(left)
-    x = x if x.dim() > 1 else x[None]
-    return _Factors(left, f"{weight.name}{'' if head is None else f'[{head}]'}", x, w, b)
+def _factor(trace: ForwardPass, name: str, head: int | None) -> tuple[str, Tensor, tuple[str, ...]]:
+    """Address, value and axes of a point or matrix, reduced to one head if it has heads."""
+    if name in trace.points:
+        value, axes = trace.activation(name), trace.points[name].axes
+    else:
+        matrix = trace.model.network.matrices()[name]
+        value, axes = matrix.take().detach(), matrix.axes
+    if axes[0] != "head" or head is None:
+        return name, value, axes
+    return f"{name}[{head}]", value[head], axes[1:]

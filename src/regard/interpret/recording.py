@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.interpret.points import Point, points_of
 from regard.models.network import EncoderNetwork, Memory, Network
-from regard.models.recurrent import BidirectionalLanguageModel
-from regard.nn.prediction_heads import BidirectionalLMHead, TextClassificationHead
+from regard.nn.exposed import Point
 
 MAX_CACHED = 2**26  # numbers of all cached layers together
 
@@ -63,7 +61,7 @@ class Recording:
         device = next(network.parameters()).device
         self.network = network
         self._arguments = source_ids, input_ids, features
-        self.points = points_of(network)
+        self.points = network.points()
         self._source = None if source_ids is None else torch.tensor([source_ids], device=device)  # (1, S)
         self._input = None if input_ids is None else torch.tensor([input_ids], device=device)  # (1, T)
         self.features = {name: torch.tensor([values], device=device) for name, values in (features or {}).items()}
@@ -146,16 +144,11 @@ class Recording:
         return self.network.pool(memory)
 
     def _head_input(self) -> Tensor:
-        """What an encoder's head reads: the text vector, the token states, or the last layer of both directions."""
-        network, memory = self.network, self._encode()
+        """What an encoder's head reads."""
+        memory = self._encode()
+        assert isinstance(self.network, EncoderNetwork)
         assert memory is not None
-        match getattr(network, "head", None):
-            case TextClassificationHead():
-                return self._pool()
-            case BidirectionalLMHead() if isinstance(network, BidirectionalLanguageModel):
-                layers: list[Tensor] = network.encoder(self._source)
-                return layers[-1]
-        return memory.states
+        return self.network.head_input(memory)
 
 
 def _key(point: Point) -> str:
@@ -175,7 +168,7 @@ def _stack(point: Point, values: list[Tensor]) -> Tensor:
         return values[0][0]
     if point.axes == ("layer",):  # the same for every text, without a batch
         return values[0]
-    if point.stack in ("pooling", "head"):
+    if not any(axis.startswith(("source", "target")) for axis in point.axes):  # one vector for the text
         return values[0][0]
     if values[0].dim() > 2:  # a recurrent decoder that attends before each step
         return torch.cat(values, dim=-2)[0]

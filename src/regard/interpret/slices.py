@@ -17,8 +17,7 @@ from regard.config.errors import did_you_mean
 from regard.errors import InputError
 from regard.interpret.addresses import Address
 from regard.interpret.forward_pass import ForwardPass
-from regard.interpret.matrices import matrices_of
-from regard.interpret.points import Point
+from regard.nn.exposed import Point
 
 MAX_NUMBERS = 65_536  # in one slice
 Range = tuple[int, int]  # start and stop
@@ -77,7 +76,7 @@ def matrix_slice(
     trace: ForwardPass, address: Address, rows: Range | None, columns: Range | None, max_numbers: int = MAX_NUMBERS
 ) -> TensorSlice:
     """Return a learned matrix, laid out so that x · W is what the network computes."""
-    matrices = matrices_of(trace.model.network)
+    matrices = trace.model.network.matrices()
     if address.point not in matrices:
         suggestion = did_you_mean(address.point, matrices)
         raise InputError(f"There is no matrix {address.point!r}{suggestion}; the outline lists all matrices.")

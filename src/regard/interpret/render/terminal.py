@@ -11,11 +11,11 @@ from regard.interpret.alignment import align
 from regard.interpret.forward_pass import ForwardPass
 from regard.interpret.head_costs import head_costs
 from regard.interpret.outline import model_summary, notes
-from regard.interpret.points import Point
 from regard.interpret.predictions import Step, decoding_steps, output_log_probability, predictions_of
 from regard.interpret.render.shared import ATTENTION_TITLES, CAUTION, Cell, Sheet, encoder_sheets
 from regard.interpret.render.tables import bar, format_number, format_vector, matrix_table, new_table
 from regard.interpret.search_tree import SearchNode, SearchTree
+from regard.nn.exposed import Point
 
 PART_COLUMNS = {"attention": "self", "cross_attention": "cross", "feed_forward": "ff"}
 MAX_HEADS = 12
@@ -144,7 +144,7 @@ def _attention_of_one_query(
     names = ("q", "k", "v", "scores", "masked", "weights", "head_outputs")
     q, k, v, scores, scaled, weights, outputs = (trace.activation(f"{place}.{name}")[0].tolist() for name in names)
     scaling, output = (trace.points[f"{place}.{name}"].description for name in ("scaled", "head_outputs"))
-    query = f"query {labels[row]}, softmax of q · k {scaling}; q = {format_vector(q[row], 3).strip()}"
+    query = f"query {labels[row]}, softmax of {scaling}; q = {format_vector(q[row], 3).strip()}"
     yield Text(f"{place}, head 0: {query}", style="italic")
     table = new_table("key", "k", "q · k", "scaled", "weight", "v")
     for n, key in enumerate(keys):
