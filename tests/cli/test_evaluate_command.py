@@ -137,7 +137,7 @@ def test_translations_are_written_atomically(
         yield outputs[0]
         raise DataError("the disk failed half-way.")
 
-    monkeypatch.setattr("regard.evaluation.translation.translate_pairs", half)
+    monkeypatch.setattr("regard.tasks.translation.translate_pairs", half)
     done = regard(*arguments, kept)
     assert (done.code, done.err) == (3, "regard: the disk failed half-way.\n")
     assert kept.read_text() == "before"
@@ -209,7 +209,7 @@ def test_invalid_lines_are_skipped_and_counted(models: Path, pairs: Path, tmp_pa
     [
         (["translator"], 2, "no input; pass --data, or --source and --target."),
         (["translator", "--data", "missing.tsv"], 3, "missing.tsv: not found; check the path."),
-        (["translator", "--data", "empty.tsv"], 3, "empty.tsv: has no pairs to evaluate a model on; give some."),
+        (["translator", "--data", "empty.tsv"], 3, "empty.tsv: has no pairs to evaluate a model on; provide some."),
         (
             ["gpt", "--data", "empty.tsv"],
             3,
@@ -244,7 +244,7 @@ def test_invalid_lines_are_skipped_and_counted(models: Path, pairs: Path, tmp_pa
         (
             ["translator", "--data", "pairs.tsv", "--bleu-tokenizer", "moses"],
             2,
-            "--bleu-tokenizer moses: should be one of 13a, intl, char, zh, none.",
+            "--bleu-tokenizer moses: is not one of sacrebleu's; use 13a, intl, char, zh, none.",
         ),
         (
             ["translator", "--data", "pairs.tsv", "--references", "all"],
@@ -269,7 +269,8 @@ def test_invalid_lines_are_skipped_and_counted(models: Path, pairs: Path, tmp_pa
         (
             ["translator", "--data", "pairs.tsv", "--context-length", "8"],
             2,
-            "--context-length: is for language models, but translator is a translator; remove it.",
+            "--context-length: is for bidirectional language models, language models and masked language models, but "
+            "translator is a translator; remove it.",
         ),
         (
             ["gpt", "--data", "empty.tsv", "--length-penalty", "1"],
@@ -284,12 +285,12 @@ def test_invalid_lines_are_skipped_and_counted(models: Path, pairs: Path, tmp_pa
         (
             ["gpt", "--source", "a", "--target", "b"],
             2,
-            "gpt is a language model; pass --data instead of --source and --target.",
+            "gpt is a language model, which reads --data, not --source and --target.",
         ),
         (
             ["bert", "--data", "pairs.tsv"],
             2,
-            "bert is an encoder-only Transformer, which generates no text; pass a translator or a language model.",
+            "bert is an encoder-only Transformer without a head, which predicts nothing; pass another model.",
         ),
     ],
 )

@@ -314,9 +314,7 @@ def _sentences(pairs: Sequence[Pair], references: str) -> list[EvaluationSentenc
             return separate_references(pairs)
         case "grouped":
             return merge_references(pairs)
-    raise ConfigError(
-        f"--references {references}: pairs with the same source are evaluated separate or grouped; use one of these."
-    )
+    raise ConfigError(f"--references {references}: should be separate or grouped.")
 
 
 def _ranked(sentences: Sequence[EvaluationSentence], outputs: Sequence[str]) -> Mapping[str, Sequence[OutputRow]]:
