@@ -1,7 +1,7 @@
-"""Small networks of every kind, and random batches for them: what the properties are tested on.
+"""Small networks of every kind, and random batches for them, for property tests.
 
-Float64 and the width of 16 make differences between two ways to compute the same number about 1e-15, so that a
-tolerance of 1e-9 leaves no room for a real one.
+In float64 two ways to compute the same number differ by about 1e-15 at a width of 16, so a tolerance of 1e-9 accepts
+rounding and nothing else.
 """
 
 import random
@@ -48,7 +48,7 @@ _LEARNED: dict[str, Any] = {
     "activation": "gelu",
 }
 
-_BIRD = BigBirdAttentionConfig(block_size=1, window_blocks=1, global_blocks=1, random_blocks=1)
+_BIGBIRD = BigBirdAttentionConfig(block_size=1, window_blocks=1, global_blocks=1, random_blocks=1)
 
 _RECURRENT: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 16, "layers": 2}
 
@@ -120,11 +120,20 @@ DECODERS: dict[str, ModelConfig] = {
         **_SMALL, positions=RelativePositionsConfig(max_distance=3, per_head=True)
     ),
     "encoder-decoder, window": EncoderDecoderConfig(**_SMALL, attention=WindowAttentionConfig(window=2)),
-    "encoder-decoder, BigBird": EncoderDecoderConfig(**_SMALL, key_width=3, attention=_BIRD),
+    "encoder-decoder, BigBird": EncoderDecoderConfig(**_SMALL, key_width=3, attention=_BIGBIRD),
     "encoder-decoder, Linformer": EncoderDecoderConfig(
         **_SMALL, attention=LinformerAttentionConfig(projected_length=3, max_length=64, sharing="none")
     ),
     "decoder-only, window": DecoderOnlyConfig(**_SMALL, attention=WindowAttentionConfig(window=1)),
+    "encoder-decoder, grouped-query": EncoderDecoderConfig(
+        **_SMALL, kv_heads=2, key_width=3, attention_bias=True, positions=RelativePositionsConfig(max_distance=2)
+    ),
+    "decoder-only, multi-query, rotary": DecoderOnlyConfig(
+        **_SMALL, **_MODERN, kv_heads=1, positions=RotaryPositionsConfig()
+    ),
+    "decoder-only, grouped-query, ALiBi, window": DecoderOnlyConfig(
+        **_SMALL, kv_heads=2, positions=AlibiPositionsConfig(), attention=WindowAttentionConfig(window=2)
+    ),
     **RECURRENT,
 }
 ENCODERS: dict[str, ModelConfig] = {
@@ -139,9 +148,13 @@ ENCODERS: dict[str, ModelConfig] = {
     "encoder-only, ALiBi": EncoderOnlyConfig(**_SMALL, positions=AlibiPositionsConfig()),
     "encoder-only, relative": EncoderOnlyConfig(**_SMALL, positions=RelativePositionsConfig(max_distance=2)),
     "encoder-only, window": EncoderOnlyConfig(**_SMALL, attention=WindowAttentionConfig(window=1)),
-    "encoder-only, BigBird": EncoderOnlyConfig(**_SMALL, attention=_BIRD),
+    "encoder-only, BigBird": EncoderOnlyConfig(**_SMALL, attention=_BIGBIRD),
     "encoder-only, Linformer": EncoderOnlyConfig(
         **_SMALL, attention=LinformerAttentionConfig(projected_length=3, max_length=40, sharing="layerwise")
+    ),
+    "encoder-only, grouped-query, BigBird": EncoderOnlyConfig(**_SMALL, kv_heads=2, attention=_BIGBIRD),
+    "encoder-only, grouped-query, Linformer": EncoderOnlyConfig(
+        **_SMALL, kv_heads=2, attention=LinformerAttentionConfig(projected_length=3, max_length=40, sharing="none")
     ),
     "bidirectional, LSTM": BidirectionalLanguageModelConfig(**_RECURRENT),
     "bidirectional, GRU, untied": BidirectionalLanguageModelConfig(
@@ -155,7 +168,8 @@ ENCODERS: dict[str, ModelConfig] = {
     ),
 }
 FAMILY = DECODERS | ENCODERS
-SPARSE = [  # those that, while a tap is open, also compute what they leave out
+GROUPED = [name for name, config in FAMILY.items() if getattr(config, "kv_heads", None) is not None]
+SPARSE = [  # while a tap is open, these compute the pairs outside of their pattern too
     name
     for name, config in FAMILY.items()
     if isinstance(config, TransformerConfig) and config.attention.kind in ("window", "bigbird")
@@ -163,19 +177,19 @@ SPARSE = [  # those that, while a tap is open, also compute what they leave out
 
 
 def make(config: ModelConfig, seed: int = 0) -> Network:
-    """The network in double precision, ready for inference, with no parameter left at zero or one."""
+    """Build a network in double precision and evaluation mode, with no parameter left at zero or one."""
     torch.manual_seed(seed)
     network = build(config).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.dim() == 1:
-                parameter.abs_().add_(torch.randn_like(parameter) * 0.1)  # gains may begin with either sign
+                parameter.abs_().add_(torch.randn_like(parameter) * 0.1)  # gains are initialized with either sign
     return network
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Source and target sentences, padded anywhere."""
+    """Source and target sequences with padding anywhere."""
 
     source: Tensor
     source_mask: Tensor
@@ -184,11 +198,11 @@ class Batch:
 
     @property
     def features(self) -> dict[str, Tensor]:
-        """What parses of the sources tell."""
+        """Tree features of the sources."""
         return features_of(self.source_mask)
 
     def row(self, i: int) -> "Batch":
-        """One sentence pair, its pads taken out."""
+        """Return one pair of sequences, without padding."""
         source, target = self.source[i][self.source_mask[i]], self.target[i][self.target_mask[i]]
         return Batch(
             source[None], torch.ones_like(source[None]).bool(), target[None], torch.ones_like(target[None]).bool()
@@ -196,18 +210,21 @@ class Batch:
 
 
 def features_of(mask: Tensor) -> dict[str, Tensor]:
-    """Where real tokens (B, S) stand in trees: those of as many tokens have the same, every third word has two."""
-    found = {name: torch.zeros_like(mask, dtype=torch.long) for name in SYNTAX_FEATURES}
+    """Return features of random trees for a mask (B, S); the tree depends on the number of tokens alone.
+
+    Every third word has two tokens.
+    """
+    features = {name: torch.zeros_like(mask, dtype=torch.long) for name in SYNTAX_FEATURES}
     for row, here in enumerate(mask):
         words = [token - token // 4 for token in range(int(here.sum()))]
         tree = tree_positions(random_heads(words[-1] + 1, random.Random(len(words))))
         for n, name in enumerate(SYNTAX_FEATURES):
-            found[name][row, here] = torch.tensor([tree[word][n] for word in words])
-    return found
+            features[name][row, here] = torch.tensor([tree[word][n] for word in words])
+    return features
 
 
 def hidden(network: Network, batch: Batch) -> Tensor:
-    """The hidden states of the last stack, whatever the network is."""
+    """Return the hidden states of the last stack of any network."""
     if not network.decodes:
         return network.encode(batch.target, batch.target_mask).states
     memory = network.encode(batch.source, batch.source_mask, batch.features) if network.encodes else None
@@ -216,7 +233,7 @@ def hidden(network: Network, batch: Batch) -> Tensor:
 
 @st.composite
 def batches(draw: st.DrawFn, rows: int = 3, longest: int = 7) -> Batch:
-    """Random sentences with pads at random places: left, right or in the middle."""
+    """Draw random sequences with padding at random places: left, right or in the middle."""
     seed = draw(st.integers(0, 2**31))
     batch = draw(st.integers(1, rows))
     generator = torch.Generator().manual_seed(seed)
@@ -224,7 +241,7 @@ def batches(draw: st.DrawFn, rows: int = 3, longest: int = 7) -> Batch:
     def side(length: int) -> tuple[Tensor, Tensor]:
         ids = torch.randint(0, VOCABULARY, (batch, length), generator=generator)
         mask = torch.rand(batch, length, generator=generator) < 0.7
-        mask[torch.arange(batch), torch.randint(0, length, (batch,), generator=generator)] = True  # one at least
+        mask[torch.arange(batch), torch.randint(0, length, (batch,), generator=generator)] = True  # at least one token
         return ids, mask
 
     source, source_mask = side(draw(st.integers(1, longest)))

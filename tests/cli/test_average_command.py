@@ -74,7 +74,7 @@ def test_weights_of_another_network_are_an_error(trained: Path, tmp_path: Path) 
     done = regard("average", tmp_path / "run", "--last", "2", "--out", tmp_path / "mean")
     assert (done.code, done.err) == (
         3,
-        f"regard: {path}: has {name} of shape 2×2, but config.json asks for {shape}.\n",
+        f"regard: {path}: has {name} of shape 2×2, but config.json requires {shape}.\n",
     )
     path.write_bytes(b"nonsense")
     done = regard("average", tmp_path / "run", "--last", "2", "--out", tmp_path / "mean")

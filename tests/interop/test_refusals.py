@@ -234,7 +234,7 @@ def test_what_is_missing_is_named(source: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"[1]", "should hold a JSON object"),
+        (b"[1]", "should contain a JSON object"),
         (b"{", "is not valid JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
         (b"\xff", "is not valid JSON ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)"),
     ],

@@ -198,7 +198,7 @@ def test_a_tokenizer_that_regard_cannot_make_is_left_out_with_a_note(bert: Path,
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("tokenizer.json", "[]", "should hold a JSON object; copy the folder again."),
+        ("tokenizer.json", "[]", "should contain a JSON object; copy the folder again."),
         ("tokenizer.json", "{}", "makes no tokenizer (Model missing. at line 1 column 2); copy the folder again."),
         ("vocab.json", '{"a": "b"}', "gives 'a' the id 'b'; copy the folder again."),
         ("vocab.json", '{"a": 1, "b": 1}', "gives one id to several tokens; copy the folder again."),

@@ -103,7 +103,7 @@ def test_a_foreign_config_gets_a_sentence(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text('{"model_type": "gpt2"}')
     assert complaint(folder) == (
-        f"{path}: says no format, so it is not regard's; for a Hugging Face folder use regard import."
+        f"{path}: has no format number, so it is not a regard model; import a Hugging Face folder with regard import."
     )
 
 
@@ -134,11 +134,11 @@ def test_tensors_that_do_not_fit_the_config_get_a_sentence(folder: Path) -> None
     tensors = load_file(path)
     name = "decoder.layers.0.feed_forward.inner.weight"
     save_file({**tensors, name: torch.zeros(2, 16)}, path)
-    assert complaint(folder) == f"{path}: has {name} of shape 2×16, but config.json asks for 24×16."
+    assert complaint(folder) == f"{path}: has {name} of shape 2×16, but config.json requires 24×16."
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, path)
-    assert complaint(folder) == f"{path}: has no tensor {name}, which config.json asks for."
+    assert complaint(folder) == f"{path}: has no tensor {name}, which config.json requires."
     save_file({**tensors, "more": torch.zeros(1)}, path)
-    assert complaint(folder) == f"{path}: has a tensor more, which config.json does not ask for."
+    assert complaint(folder) == f"{path}: has a tensor more, which config.json does not describe."
 
 
 def test_numbers_of_other_or_mixed_types_get_a_sentence(folder: Path) -> None:
@@ -146,17 +146,17 @@ def test_numbers_of_other_or_mixed_types_get_a_sentence(folder: Path) -> None:
     tensors = load_file(path)
     first = next(iter(tensors))
     save_file({**tensors, first: tensors[first].half()}, path)
-    remedy = "all should be of one float type of 16 to 64 bits."
-    assert complaint(folder) == f"{path}: has numbers of the types float16, float32; {remedy}"
+    remedy = "all should have one float type of 16 to 64 bits."
+    assert complaint(folder) == f"{path}: has tensors of the types float16, float32; {remedy}"
     save_file({name: tensor.long() for name, tensor in tensors.items()}, path)
-    assert complaint(folder) == f"{path}: has numbers of the types int64; {remedy}"
+    assert complaint(folder) == f"{path}: has tensors of the types int64; {remedy}"
 
 
 def test_a_network_is_saved_only_with_its_own_settings(tmp_path: Path) -> None:
     network = make(FAMILY["decoder-only"])
     path = tmp_path / "model"
     for config, fault in (
-        (Config(model=FAMILY["encoder-only"]), "has no tensor encoder.embedding.weight, which config.json asks for."),
+        (Config(model=FAMILY["encoder-only"]), "has no tensor encoder.embedding.weight, which config.json requires."),
         (Config(model=FAMILY["decoder-only, no feed-forward"]), "has a tensor decoder.layers.0.feed_forward"),
     ):
         with pytest.raises(ModelError) as error:

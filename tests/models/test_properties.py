@@ -1,4 +1,4 @@
-"""What must hold for every network of the family, whatever its parts."""
+"""Properties that hold for every network of tests/family.py."""
 
 from contextlib import nullcontext
 from functools import cache
@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from family import DECODERS, ENCODERS, FAMILY, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
-from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, NoPositionsConfig
-from regard.errors import InputError
+from family import DECODERS, ENCODERS, FAMILY, GROUPED, TOLERANCE, VOCABULARY, Batch, batches, hidden, make
+from regard.config import DecoderOnlyConfig, EncoderOnlyConfig, NoPositionsConfig, TransformerConfig, load_config
+from regard.errors import ConfigError, InputError
 from regard.models import Memory, Network
 from regard.models.network import EncoderNetwork
-from regard.nn import LinformerAttention, open_taps
+from regard.models.weights import assign_tensors, named_tensors, repeat_kv_heads
+from regard.nn import DecoderCache, LinformerAttention, cpu, open_taps
 
 
 def network_of(name: str) -> Network:
-    """A network of the family, for tests that leave it as it is; made once, for that takes longer than most tests."""
-    torch.manual_seed(0)  # an example draws the same whenever it is tried
+    """Return a network for tests that do not change it; it is built once, since that takes longer than most tests."""
+    torch.manual_seed(0)  # repeated examples draw the same numbers
     return _made(name)
 
 
@@ -35,7 +36,7 @@ def memory_of(network: Network, batch: Batch) -> Memory | None:
 
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches())
-def test_a_batch_equals_its_rows_one_by_one_whatever_the_padding(name: str, batch: Batch) -> None:
+def test_a_batch_equals_its_rows_for_any_padding(name: str, batch: Batch) -> None:
     network = network_of(name)
     together = hidden(network, batch)
     for i in range(len(batch.target)):
@@ -47,7 +48,7 @@ def test_a_batch_equals_its_rows_one_by_one_whatever_the_padding(name: str, batc
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches(), seed=st.integers(0, 2**31))
-def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: Batch, seed: int) -> None:
+def test_token_ids_at_padding_do_not_matter(name: str, watched: bool, batch: Batch, seed: int) -> None:
     network = network_of(name)
     generator = torch.Generator().manual_seed(seed)
 
@@ -55,7 +56,7 @@ def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: B
         return ids.where(mask, torch.randint(0, VOCABULARY, ids.shape, generator=generator))
 
     source, target = replaced(batch.source, batch.source_mask), replaced(batch.target, batch.target_mask)
-    with open_taps(network) if watched else nullcontext():  # open taps have pads computed
+    with open_taps(network) if watched else nullcontext():  # with open taps, padding is computed
         before = hidden(network, batch)
         after = hidden(network, Batch(source, batch.source_mask, target, batch.target_mask))
     torch.testing.assert_close(before, after, atol=0, rtol=0)
@@ -63,7 +64,7 @@ def test_what_stands_at_a_pad_does_not_matter(name: str, watched: bool, batch: B
 
 @pytest.mark.parametrize("name", ENCODERS)
 @given(batch=batches())
-def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: Batch) -> None:
+def test_pooled_vectors_do_not_depend_on_padding(name: str, batch: Batch) -> None:
     network = network_of(name)
     together = network(batch.target, batch.target_mask)
     for i in range(len(batch.target)):
@@ -73,9 +74,7 @@ def test_one_vector_for_a_text_does_not_depend_on_its_padding(name: str, batch: 
 
 @pytest.mark.parametrize("name", [name for name, config in DECODERS.items() if config.generates])
 @given(seed=st.integers(0, 2**31), lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), padded=st.booleans())
-def test_documents_that_share_a_row_do_not_see_each_other(
-    name: str, seed: int, lengths: list[int], padded: bool
-) -> None:
+def test_documents_in_one_row_are_independent(name: str, seed: int, lengths: list[int], padded: bool) -> None:
     network = network_of(name)
     generator = torch.Generator().manual_seed(seed)
     texts = [torch.randint(0, VOCABULARY, (length,), generator=generator) for length in lengths]
@@ -88,7 +87,7 @@ def test_documents_that_share_a_row_do_not_see_each_other(
     torch.testing.assert_close(together[mask], alone[0], atol=TOLERANCE, rtol=0)
 
 
-def test_pads_are_not_computed() -> None:
+def test_padding_is_skipped_on_cpus() -> None:
     network = make(DECODERS["encoder-decoder"])
     shapes: list[tuple[int, ...]] = []
     linear = network.get_submodule("encoder.layers.0.feed_forward.inner")
@@ -97,7 +96,7 @@ def test_pads_are_not_computed() -> None:
     assert shapes == [(7, 16)]
 
 
-def test_the_memory_is_projected_once() -> None:
+def test_keys_of_the_memory_are_computed_once() -> None:
     network = make(DECODERS["encoder-decoder"])
     calls: list[int] = []
     linear = network.get_submodule("decoder.layers.0.cross_attention.key_value")
@@ -111,10 +110,10 @@ def test_the_memory_is_projected_once() -> None:
 @pytest.mark.parametrize(
     "mask", [torch.ones(2, 3), torch.ones(2, 3).long(), torch.ones(1, 3).bool(), torch.ones(2, 2).bool()]
 )
-def test_a_padding_mask_of_another_type_or_shape_gets_a_sentence(mask: Tensor) -> None:
+def test_a_padding_mask_of_another_dtype_or_shape_is_an_error(mask: Tensor) -> None:
     network = make(DECODERS["encoder-decoder"])
     ids = torch.ones(2, 3).long()
-    sentence = (
+    message = (
         f"The padding mask is {mask.dtype} of shape {tuple(mask.shape)}; for these tokens it should be torch.bool "
         "of shape (2, 3), True at tokens and False at padding."
     )
@@ -126,10 +125,10 @@ def test_a_padding_mask_of_another_type_or_shape_gets_a_sentence(mask: Tensor) -
     ):
         with pytest.raises(InputError) as error:
             call()
-        assert str(error.value) == sentence
+        assert str(error.value) == message
 
 
-def test_a_network_says_what_it_cannot_do() -> None:
+def test_unsupported_calls_are_errors() -> None:
     ids = torch.ones(1, 2).long()
     encoder, decoder = make(ENCODERS["encoder-only"]), make(DECODERS["decoder-only"])
     assert (encoder.encodes, encoder.decodes) == (True, False)
@@ -146,9 +145,7 @@ def test_a_network_says_what_it_cannot_do() -> None:
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(batch=batches(), data=st.data())
-def test_cached_decoding_equals_uncached_for_any_split_of_the_prefix(
-    name: str, batch: Batch, data: st.DataObject
-) -> None:
+def test_cached_decoding_equals_uncached_decoding_for_any_split(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
     memory = memory_of(network, batch)
     whole = network.decode(batch.target, memory, mask=batch.target_mask)
@@ -164,38 +161,38 @@ def test_cached_decoding_equals_uncached_for_any_split_of_the_prefix(
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(batch=batches(rows=3, longest=5), data=st.data())
-def test_a_cache_of_selected_rows_is_the_cache_of_those_rows(name: str, batch: Batch, data: st.DataObject) -> None:
+def test_a_selected_cache_equals_the_cache_of_the_selected_rows(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(batch.target) - 1), min_size=1, max_size=5)))
     memory = memory_of(network, batch)
     cache = network.new_cache()
     network.decode(batch.target, memory, cache, mask=batch.target_mask)
     following = torch.randint(0, VOCABULARY, (len(rows), 2))
-    chosen = None if memory is None else memory.select(rows)
-    step = network.decode(following, chosen, cache.select(rows))
+    selected = None if memory is None else memory.select(rows)
+    step = network.decode(following, selected, cache.select(rows))
     whole = torch.cat([batch.target[rows], following], dim=1)
     mask = torch.cat([batch.target_mask[rows], torch.ones_like(following).bool()], dim=1)
-    expected = network.decode(whole, chosen, mask=mask)[:, -2:]
+    expected = network.decode(whole, selected, mask=mask)[:, -2:]
     torch.testing.assert_close(step, expected, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(batch=batches(rows=2, longest=6), data=st.data())
-def test_no_position_depends_on_a_later_one(name: str, batch: Batch, data: st.DataObject) -> None:
+def test_gradients_of_later_positions_are_zero(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
     position = data.draw(st.integers(0, batch.target.size(1) - 1))
-    seen: list[Tensor] = []
+    recorded: list[Tensor] = []
 
     def watch(_module: object, _arguments: object, x: Tensor) -> Tensor:
-        seen.append(x.detach().requires_grad_())
-        return seen[-1]
+        recorded.append(x.detach().requires_grad_())
+        return recorded[-1]
 
     hook = network.taps["decoder.embedding.sum"].register_forward_hook(watch)
     states = network.decode(batch.target, memory_of(network, batch), mask=batch.target_mask)
     hook.remove()
     weights = torch.randn_like(states[:, position])
     (states[:, position] * weights).sum().backward()
-    gradient = seen[0].grad
+    gradient = recorded[0].grad
     assert gradient is not None
     assert (gradient[:, position + 1 :] == 0).all()
     assert (gradient[:, position][batch.target_mask[:, position]] != 0).any(-1).all()
@@ -203,7 +200,7 @@ def test_no_position_depends_on_a_later_one(name: str, batch: Batch, data: st.Da
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(batch=batches(), data=st.data())
-def test_changing_a_later_token_changes_no_earlier_output(name: str, batch: Batch, data: st.DataObject) -> None:
+def test_changing_a_token_changes_no_earlier_output(name: str, batch: Batch, data: st.DataObject) -> None:
     network = network_of(name)
     position = data.draw(st.integers(0, batch.target.size(1) - 1))
     changed = batch.target.clone()
@@ -214,7 +211,7 @@ def test_changing_a_later_token_changes_no_earlier_output(name: str, batch: Batc
     assert torch.equal(before[:, :position], after[:, :position])
 
 
-def test_without_the_look_ahead_mask_a_decoder_does_see_the_future() -> None:
+def test_without_causal_mask_a_decoder_attends_to_later_tokens() -> None:
     network = make(DecoderOnlyConfig(vocab_size=VOCABULARY, width=16, heads=2, layers=1, causal_mask=False))
     ids = torch.tensor([[1, 2, 3]])
     changed = torch.tensor([[1, 2, 4]])
@@ -222,7 +219,7 @@ def test_without_the_look_ahead_mask_a_decoder_does_see_the_future() -> None:
 
 
 @given(seed=st.integers(0, 2**31), length=st.integers(2, 8))
-def test_permuting_inputs_permutes_outputs_when_positions_are_off(seed: int, length: int) -> None:
+def test_permuting_inputs_permutes_outputs_without_positions(seed: int, length: int) -> None:
     network = make(EncoderOnlyConfig(vocab_size=VOCABULARY, width=16, heads=4, layers=2, positions=NoPositionsConfig()))
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, VOCABULARY, (2, length), generator=generator)
@@ -231,7 +228,7 @@ def test_permuting_inputs_permutes_outputs_when_positions_are_off(seed: int, len
     torch.testing.assert_close(permuted, states[:, order], atol=TOLERANCE, rtol=0)
 
 
-def test_permuting_inputs_changes_outputs_when_positions_are_on() -> None:
+def test_permuting_inputs_changes_outputs_with_positions() -> None:
     network = make(ENCODERS["encoder-only"])
     ids = torch.tensor([[1, 2, 3, 4]])
     states, reversed_ = network.encode(ids).states, network.encode(ids.flip(1)).states
@@ -240,13 +237,13 @@ def test_permuting_inputs_changes_outputs_when_positions_are_on() -> None:
 
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches())
-def test_masked_keys_weigh_exactly_zero(name: str, batch: Batch) -> None:
+def test_masked_keys_have_weight_zero(name: str, batch: Batch) -> None:
     network = network_of(name)
-    with open_taps(network) as seen:
+    with open_taps(network) as values:
         hidden(network, batch)
-    for tap, weights in seen.items():
+    for tap, weights in values.items():
         linformer = isinstance(network.get_submodule(tap.removesuffix(".weights")), LinformerAttention)
-        if tap.endswith(("kernel.weights", "cross_attention.weights")) and not linformer:  # whose are of mixtures
+        if tap.endswith(("kernel.weights", "cross_attention.weights")) and not linformer:  # its weights are of mixtures
             of_source = "cross_attention" in tap or (tap.startswith("encoder") and network.decodes)
             mask = batch.source_mask if of_source else batch.target_mask
             assert (weights.masked_select(~mask[:, None, None, :]) == 0).all()
@@ -275,7 +272,7 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
         if parameter.grad is None:
             assert parameter_name.startswith("pooling")
             continue
-        # a random direction through all entries, and the single entry with the steepest slope
+        # a random direction, and the single entry with the steepest slope
         steepest = torch.zeros_like(parameter)
         steepest.view(-1)[parameter.grad.abs().argmax()] = 1
         for direction in (torch.randn_like(parameter), steepest):
@@ -292,9 +289,73 @@ def test_gradients_agree_with_finite_differences(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILY)
 @given(batch=batches())
-def test_open_taps_change_nothing(name: str, batch: Batch) -> None:
+def test_open_taps_do_not_change_the_output(name: str, batch: Batch) -> None:
     network = network_of(name)
     closed = hidden(network, batch)
     with open_taps(network):
         watched = hidden(network, batch)
     torch.testing.assert_close(watched, closed, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@given(batch=batches())
+def test_cpu_paths_equal_plain_paths(name: str, batch: Batch) -> None:
+    network = network_of(name)
+    fast = hidden(network, batch)
+    with cpu.disabled():
+        plain = hidden(network, batch)
+    torch.testing.assert_close(fast, plain, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_cpu_paths_have_the_gradients_of_plain_paths(name: str) -> None:
+    network = make(FAMILY[name])
+    ids, mask = torch.randint(1, VOCABULARY, (3, 6)), torch.arange(6) < torch.tensor([[6], [4], [1]])
+    parameters = [p for n, p in network.named_parameters() if not n.startswith(("pooling", "head", "output"))]
+
+    def gradients() -> tuple[Tensor, ...]:
+        total = hidden(network, Batch(ids, mask, ids, mask)).sin().sum()
+        return torch.autograd.grad(total, parameters, allow_unused=True)
+
+    fast = gradients()
+    with cpu.disabled():
+        plain = gradients()
+    for ours, reference in zip(fast, plain, strict=True):
+        torch.testing.assert_close(ours, reference, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+@given(batch=batches())
+def test_grouped_heads_equal_a_network_with_repeated_heads(name: str, batch: Batch) -> None:
+    network, config = network_of(name), FAMILY[name]
+    assert isinstance(config, TransformerConfig)
+    repeated = make(config.model_copy(update={"kv_heads": None}))
+    assign_tensors(repeated, repeat_kv_heads(named_tensors(network), config))
+    torch.testing.assert_close(hidden(repeated, batch), hidden(network, batch), atol=TOLERANCE, rtol=0)
+
+
+def test_the_cache_keeps_only_grouped_heads() -> None:
+    network = make(FAMILY["encoder-decoder, grouped-query"])
+    memory, cache = network.encode(torch.ones(1, 5).long()), network.new_cache()
+    assert isinstance(cache, DecoderCache)
+    network.decode(torch.ones(1, 3).long(), memory, cache)
+    for part in (cache.layers[0].own, cache.layers[0].cross):
+        assert part.keys is not None
+        assert part.values is not None
+        assert part.keys.shape[:2] == part.values.shape[:2] == (1, 2)
+
+
+def test_all_heads_grouped_by_one_are_ordinary_heads() -> None:
+    config = DecoderOnlyConfig(vocab_size=VOCABULARY, width=16, heads=4, layers=1, feed_forward=8)
+    ids = torch.randint(0, VOCABULARY, (2, 5))
+    ordinary, grouped = (make(config.model_copy(update={"kv_heads": count})) for count in (None, 4))
+    assert torch.equal(ordinary.decode(ids), grouped.decode(ids))
+
+
+@pytest.mark.parametrize(("kv_heads", "nearest"), [(3, "2 or 4"), (5, "4 or 8"), (9, "8")])
+def test_kv_heads_must_divide_heads(kv_heads: int, nearest: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(None, ["model.heads=8", f"model.kv_heads={kv_heads}"])
+    assert str(error.value) == (
+        f"--set model.kv_heads={kv_heads}: model.kv_heads = {kv_heads} does not divide model.heads = 8: use {nearest}."
+    )

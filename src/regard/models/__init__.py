@@ -1,6 +1,6 @@
-"""Whole networks, assembled from `nn` by a typed config, and the folder they are saved in.
+"""Networks, assembled from `nn` by their settings, and the folders they are saved in.
 
-Names are imported when they are first used: a folder's settings can be read without torch.
+Names are imported on first use, so that the settings of a model folder can be read without torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,6 @@
 """The model folder: `config.json`, `model.safetensors`, `tokenizer.json` and a model card, `README.md`.
 
-It is self-contained and can be moved; nothing in it is executable. It is written whole or not at all: a folder under
-a temporary name takes its own name only when everything is on disk.
+It is self-contained and can be moved; nothing in it is executable. It is written completely or not at all.
 """
 
 import json
@@ -50,16 +49,24 @@ def save(
     origin: str = "",
     extra_files: dict[str, bytes] | None = None,
 ) -> None:
-    """Write a model folder. `origin` is a sentence for the model card; `extra_files` such as the tokenizer, by name."""
+    """Write a model folder.
+
+    Args:
+        folder: path of the new folder.
+        network: the network, whose tensors must be those that `config.model` describes.
+        config: its settings.
+        origin: text for the model card.
+        extra_files: further files, such as the tokenizer, by name.
+    """
     folder = Path(folder)
     if folder.exists():
         raise ModelError(f"{folder}: already exists; choose another name or remove it first.")
-    network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
+    network = getattr(network, "_orig_mod", network)  # unwrap torch.compile
     check_tensors(build_meta(config.model), named_tensors(network), f"{folder}: cannot hold this network, which")
     for name in extra_files or {}:
         if Path(name).name != name or name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE):
             raise ModelError(f"{folder}: cannot hold an extra file {name!r}; choose another name.")
-    info = {"format": FORMAT_VERSION, "regard": __version__, **_kept(config)}
+    info = {"format": FORMAT_VERSION, "regard": __version__, **_saved_settings(config)}
     tensors = {name: tensor.contiguous() for name, tensor in named_tensors(network).items()}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -74,44 +81,45 @@ def save(
 
 
 def load(folder: str | Path) -> LoadedNetwork:
-    """Read a model folder, or the best of a run's; the network is ready for inference."""
+    """Load a model folder, or the best model of a run folder; the network is in evaluation mode."""
     folder = resolve_model_folder(folder)
     config = read_config(folder)
-    network = build_meta(config.model)  # no time is spent on first values that are replaced at once
+    network = build_meta(config.model)  # without initialization, since all tensors are replaced
     tensors = read_tensors(folder / WEIGHTS_FILE)
     check_tensors(network, tensors, f"{folder / WEIGHTS_FILE}:")
     assign_tensors(network, tensors)
     return LoadedNetwork(network.eval(), config, folder)
 
 
-def check_tensors(network: Network, given: dict[str, Tensor], who: str) -> None:
-    """Complain about the first tensor that is missing, of another shape or type, or one too many."""
-    wanted, types = named_tensors(network), {tensor.dtype for tensor in given.values()}
-    for name, tensor in wanted.items():
-        if name not in given:
-            raise ModelError(f"{who} has no tensor {name}, which {CONFIG_FILE} asks for.")
-        if given[name].shape != tensor.shape:
+def check_tensors(network: Network, tensors: dict[str, Tensor], where: str) -> None:
+    """Raise `ModelError`, beginning with `where`, if tensors are missing, superfluous or of another shape or type."""
+    expected, types = named_tensors(network), {tensor.dtype for tensor in tensors.values()}
+    for name, tensor in expected.items():
+        if name not in tensors:
+            raise ModelError(f"{where} has no tensor {name}, which {CONFIG_FILE} requires.")
+        if tensors[name].shape != tensor.shape:
             raise ModelError(
-                f"{who} has {name} of shape {shape_text(given[name])}, but {CONFIG_FILE} asks for {shape_text(tensor)}."
+                f"{where} has {name} of shape {shape_text(tensors[name])}, but {CONFIG_FILE} requires "
+                f"{shape_text(tensor)}."
             )
-    surplus = next((name for name in given if name not in wanted), None)
+    surplus = next((name for name in tensors if name not in expected), None)
     if surplus is not None:
-        raise ModelError(f"{who} has a tensor {surplus}, which {CONFIG_FILE} does not ask for.")
+        raise ModelError(f"{where} has a tensor {surplus}, which {CONFIG_FILE} does not describe.")
     if len(types) > 1 or not types <= FLOATS:
-        found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
-        raise ModelError(f"{who} has numbers of the types {found}; all should be of one float type of 16 to 64 bits.")
+        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
+        raise ModelError(f"{where} has tensors of the types {names}; all should have one float type of 16 to 64 bits.")
 
 
-def _kept(config: Config) -> dict[str, Any]:
-    """What a network needs to be used; of a language model, also how many tokens it was trained to see at once."""
-    found = config.model_dump(mode="json", include={"model", "tokens"})
+def _saved_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that inference needs; for a language model also the context length of its training."""
+    saved = config.model_dump(mode="json", include={"model", "tokens"})
     if config.model.generates and config.data.context_length is not None:
-        found["data"] = {"context_length": config.data.context_length}
-    return found
+        saved["data"] = {"context_length": config.data.context_length}
+    return saved
 
 
 def model_card(name: str, network: nn.Module, config: Config, origin: str = "") -> str:
-    """The text of a model folder's `README.md`."""
+    """Return the text of a model folder's `README.md`."""
     model = config.model
     parameters = sum(parameter.numel() for parameter in network.parameters())
     table = model.model_dump(mode="json", exclude_none=True)
@@ -119,7 +127,7 @@ def model_card(name: str, network: nn.Module, config: Config, origin: str = "") 
         f"# {name}",
         "",
         f"{model.family[0].upper()}{model.family[1:]} with {parameters:,} parameters: {model.layers} layers, "
-        f"width {model.width}, {_kind_of_layer(model)}, vocabulary {model.vocab_size:,}. {origin}".rstrip(),
+        f"width {model.width}, {_layer_kind(model)}, vocabulary {model.vocab_size:,}. {origin}".rstrip(),
         "",
         f"Made with regard {__version__}. In Python, `regard.load` reads this folder; "
         "in a terminal, `regard model` shows its parts.",
@@ -133,7 +141,7 @@ def model_card(name: str, network: nn.Module, config: Config, origin: str = "") 
     return "\n".join(lines) + "\n"
 
 
-def _kind_of_layer(model: ModelConfig) -> str:
+def _layer_kind(model: ModelConfig) -> str:
     return f"{model.cell} cells" if isinstance(model, RecurrentConfig) else f"{model.heads} heads"
 
 

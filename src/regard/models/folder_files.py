@@ -1,4 +1,4 @@
-"""What stands in a model folder, and the settings it holds; read without torch."""
+"""The files of a model folder, and reading its settings; imports no torch."""
 
 import json
 from pathlib import Path
@@ -10,15 +10,13 @@ from regard.errors import ConfigError, ModelError
 
 FORMAT_VERSION = 1
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
-TOKENIZER_FILE, TARGET_TOKENIZER_FILE = (
-    "tokenizer.json",
-    "target_tokenizer.json",
-)  # the latter where the target has its own
+TOKENIZER_FILE = "tokenizer.json"
+TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if the target has a tokenizer of its own
 BEST_FOLDER = "best"  # the model folder in a run folder
 
 
 def resolve_model_folder(path: str | Path) -> Path:
-    """The model folder that is meant: the one given, or the best of the run folder given."""
+    """Return the path of a model folder; for a run folder, that of its best model."""
     folder = Path(path)
     if not folder.is_dir():
         raise ModelError(f"{folder}: is not a folder; give the path of a model folder, or of a run.")
@@ -28,33 +26,36 @@ def resolve_model_folder(path: str | Path) -> Path:
 
 
 def read_config(folder: Path) -> Config:
-    """The settings in a model folder."""
+    """Return the settings of a model folder."""
     path = folder / CONFIG_FILE
-    about = read_json(path)
-    version = about.pop("format", None)
+    info = read_json(path)
+    version = info.pop("format", None)
     if version is None:
-        raise ModelError(f"{path}: says no format, so it is not regard's; for a Hugging Face folder use regard import.")
+        raise ModelError(
+            f"{path}: has no format number, so it is not a regard model; "
+            "import a Hugging Face folder with regard import."
+        )
     if version != FORMAT_VERSION:
         raise ModelError(
             f"{path}: has format {version!r}, but this regard reads format {FORMAT_VERSION}; update regard."
         )
-    about.pop("regard", None)
+    info.pop("regard", None)
     try:
-        return validate_sources([ConfigSource(str(path), about)])
+        return validate_sources([ConfigSource(str(path), info)])
     except ConfigError as error:
         raise ModelError(str(error)) from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
+    """Return the object in a JSON file of a model folder."""
     content = parse_json(path)
     if not isinstance(content, dict):
-        raise ModelError(f"{path}: should hold a JSON object; copy the folder again.")
+        raise ModelError(f"{path}: should contain a JSON object; copy the folder again.")
     return content
 
 
 def parse_json(path: Path) -> Any:
-    """Whatever a JSON file holds."""
+    """Return the content of a JSON file of a model folder."""
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -66,5 +67,5 @@ def parse_json(path: Path) -> Any:
 
 
 def missing_file(path: Path) -> ModelError:
-    """What to say of a file that is not there."""
+    """Return the error for a missing file."""
     return ModelError(f"{path}: is missing, so {path.parent} is not a complete model folder.")

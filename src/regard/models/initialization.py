@@ -1,15 +1,14 @@
-"""The first values of the weights, chosen so that training is stable from its first step.
+"""Initialization of the weights, chosen so that training is stable from the first step.
 
-Matrices are Xavier-uniform, each of the fused ones (query, key, value; gate, value) as if it stood alone; biases are
-zero. Embeddings are N(0, 1/C): after × √C their entries have unit variance, and so have the first logits, because the
-hidden states are normalised. Every sub-layer adds to what came before it; the matrices that write what is added shrink
-by the square root of their number, so that it does not drown the rest. In a pre-norm network the sum's variance then
-does not grow with depth (Radford et al. 2019), and a post-norm one learns sooner: docs/explanation/choices.md has the
-numbers.
+Matrices are Xavier-uniform, each of the fused ones (query, key, value; gate, value) on its own; biases are zero.
+Embeddings are N(0, 1/C): after × √C their entries have unit variance, and so have the first logits, because hidden
+states are normalized. The output matrices of the sub-layers, whose products are added to the residual stream, are
+divided by the square root of their number. In a pre-norm network the variance of the stream then does not grow with
+depth (Radford et al. 2019), and a post-norm network learns faster: docs/explanation/choices.md has the numbers.
 
-Where the embedding is also the projection to logits, a fresh decoder would expect the token it has just read, whose
-row is most of the sum: by a logit of √C. So every other one of its last gains is negative at first: then that row says
-nothing of itself, and all else is as it was.
+If the output projection is tied to the embedding, a new decoder would predict the token that it has just seen, with a
+logit of √C, because the row of that token dominates the stream. So every other gain of its last norm is initialized to
+−1: the product of a row with itself is then 0 on average, and other products keep their distribution.
 """
 
 import torch
@@ -25,9 +24,9 @@ from regard.nn.recurrent_attention import AdditiveScore, GeneralScore, SourceAtt
 
 @torch.no_grad()
 def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: bool = True) -> None:
-    """Set every matrix of a network built from `config`; embeddings and norms are right as they are made.
+    """Initialize every matrix of a network built from `config`; embeddings and norms have their values already.
 
-    Without `scale_residual`, what sub-layers add starts as large as what they add it to.
+    With `scale_residual`, the output matrices of the sub-layers are divided by the square root of their number.
     """
     for module in network.modules():
         match module:
@@ -48,7 +47,7 @@ def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: boo
             case DensePooling() | MaskedLMHead() | TokenClassificationHead():
                 _xavier(module.dense)
             case RecurrentLayer():
-                _recurrent(module)
+                _initialize_recurrent(module)
             case AdditiveScore():
                 _xavier(module.query)
                 _xavier(module.key)
@@ -58,28 +57,28 @@ def initialize(network: nn.Module, config: NetworkConfig, *, scale_residual: boo
                 _xavier(module.output)
     if isinstance(config, TransformerConfig) and config.residual and scale_residual:
         for stack in (module for module in network.modules() if isinstance(module, Stack)):
-            writers = [weight for layer in stack.layers for weight in _writers(layer)]
-            for weight in writers:
-                weight.mul_(len(writers) ** -0.5)
+            outputs = [weight for layer in stack.layers for weight in _output_matrices(layer)]
+            for weight in outputs:
+                weight.mul_(len(outputs) ** -0.5)
     if isinstance(network, EncoderDecoderTransformer | DecoderOnlyTransformer):
         embedding = network.decoder.embedding
         if embedding.weight is network.output.weight and embedding.factor > 1:
-            _turn_away(network.decoder)
+            _alternate_gains(network.decoder)
 
 
 def _xavier(linear: nn.Linear, *sizes: int) -> None:
-    """Xavier-uniform, separately for each matrix of `sizes` rows that the layer fuses."""
+    """Initialize a linear layer Xavier-uniform, separately for each of the fused matrices with `sizes` rows."""
     for part in linear.weight.split(list(sizes) or [len(linear.weight)]):
         nn.init.xavier_uniform_(part)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
 
 
-def _recurrent(layer: RecurrentLayer) -> None:
-    """Each gate's matrix from the input Xavier-uniform, and that from the state orthogonal.
+def _initialize_recurrent(layer: RecurrentLayer) -> None:
+    """Initialize the input matrix of each gate Xavier-uniform, and its state matrix orthogonal.
 
-    The latter is applied at every step: an orthogonal one turns the state, and neither grows nor shrinks it. An LSTM's
-    forget gate is biased by 1: at first it keeps what it has.
+    The state matrix is applied at every step: an orthogonal one preserves the norm of the state. The forget gate of an
+    LSTM has a bias of 1, so that it keeps the cell state at first.
     """
     for direction, cell in enumerate(layer.cells):
         x_weight, h_weight, x_bias, h_bias = layer.weights(direction)
@@ -94,14 +93,14 @@ def _recurrent(layer: RecurrentLayer) -> None:
             x_bias[width : 2 * width] = 1.0
 
 
-def _turn_away(stack: Stack) -> None:
-    """Turn round every other number of a stack's states."""
+def _alternate_gains(stack: Stack) -> None:
+    """Flip the sign of every other gain of the last norm of a stack."""
     norm = stack.last_norm
     if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
         norm.weight[1::2].neg_()
 
 
-def _writers(layer: nn.Module) -> list[Tensor]:
-    """The matrices of a layer whose products are added to the residual sum."""
+def _output_matrices(layer: nn.Module) -> list[Tensor]:
+    """Return the matrices of a layer whose products are added to the residual stream."""
     sublayers = SelfAttention | CrossAttention | FeedForward | GatedFeedForward
     return [part.output.weight for part in layer.children() if isinstance(part, sublayers)]

@@ -1,4 +1,4 @@
-"""From settings to a recurrent network: where the name of a cell or of a score becomes an object."""
+"""From settings to recurrent networks."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ SCORES: dict[str, Callable[[int], Score]] = {
 
 
 def recurrent_encoder_decoder(config: RecurrentEncoderDecoderConfig) -> RecurrentEncoderDecoder:
-    """The translator that these settings describe."""
+    """Assemble the encoder-decoder network of these settings."""
     source = embedding_matrix(config.vocab_size, config.width)
     target = source
     if not config.share_embeddings:
@@ -52,7 +52,7 @@ def _decoder(config: RecurrentEncoderDecoderConfig, table: nn.Parameter) -> Recu
 
 
 def recurrent_language_model(config: RecurrentLanguageModelConfig) -> RecurrentLanguageModel:
-    """The language model that these settings describe."""
+    """Assemble the language model of these settings."""
     table = embedding_matrix(config.vocab_size, config.width)
     return RecurrentLanguageModel(_stack(config, table), output_projection(config, table))
 
@@ -60,7 +60,7 @@ def recurrent_language_model(config: RecurrentLanguageModelConfig) -> RecurrentL
 def bidirectional_language_model(
     config: BidirectionalLanguageModelConfig, pooling: nn.Module
 ) -> BidirectionalLanguageModel:
-    """The encoder that these settings describe; each direction has half of its width."""
+    """Assemble the bidirectional language model of these settings; each direction has half of the width."""
     half = config.width // 2
     table = embedding_matrix(config.vocab_size, half)
     forwards, backwards = (
