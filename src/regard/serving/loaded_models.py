@@ -8,18 +8,17 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from regard.api import Model, load
-from regard.config import ClassHeadConfig, Config, EncoderConfig, TagHeadConfig
 from regard.decoding.engines.engine import EngineName, Precision
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
 from regard.serving.encoder_jobs import EmbedJob, EncoderJob
 from regard.serving.languages import guess_languages
+from regard.training.task import Ability, abilities
 
-Ability = Literal["translate", "generate", "classify", "tag", "fill", "embed"]
 ABILITY_PHRASES: dict[Ability, str] = {
     "translate": "translate",
     "generate": "generate text",
@@ -30,29 +29,6 @@ ABILITY_PHRASES: dict[Ability, str] = {
 }
 _ARGUMENT = re.compile(r"(?P<name>[^=\[\]/\\]*)(?:\[(?P<source>[\w-]+?)(?:-|:)(?P<target>[\w-]+)\])?=(?P<folder>.+)")
 _NAME = re.compile(r"[\w.@:-]{1,100}")
-
-
-def abilities(config: Config) -> tuple[Ability, ...]:
-    """Return what a model can be used for, the ability that it was trained for first.
-
-    >>> from regard.config import EncoderOnlyConfig
-    >>> abilities(Config(model=EncoderOnlyConfig(vocab_size=300, head=ClassHeadConfig(labels=("bad", "good")))))
-    ('classify', 'embed')
-    """
-    model = config.model
-    if model.translates:
-        return ("translate",)
-    if model.generates:
-        return ("generate",)
-    if not isinstance(model, EncoderConfig):
-        return ()
-    if isinstance(model.head, ClassHeadConfig):
-        return ("classify", "embed")
-    if isinstance(model.head, TagHeadConfig):
-        return ("tag", "embed")
-    if model.task == "masked" and config.tokens.mask is not None:
-        return ("fill", "embed")
-    return ("embed",)
 
 
 def describe_abilities(names: Sequence[Ability]) -> str:

@@ -16,10 +16,11 @@ from regard.serving.errors import ApiError
 from regard.serving.generation_pool import GenerationPool
 from regard.serving.languages import LanguageVocabulary
 from regard.serving.limits import Limits
-from regard.serving.loaded_models import ABILITY_PHRASES, Ability, LoadedModel, describe_abilities
+from regard.serving.loaded_models import ABILITY_PHRASES, LoadedModel, describe_abilities
 from regard.serving.metrics import Metrics
 from regard.serving.streaming import wait_for_result
 from regard.serving.trace_store import TraceStore
+from regard.training.task import Ability
 
 DEFAULT_BEAM = 4
 

@@ -11,9 +11,10 @@ from starlette.responses import Response
 from regard.labs import all_labs
 from regard.serving.errors import ApiError, ErrorResponse
 from regard.serving.languages import language_name
-from regard.serving.loaded_models import Ability, LoadedModel
+from regard.serving.loaded_models import LoadedModel
 from regard.serving.schemas import JsonRoute
 from regard.serving.service import Service, ServiceDependency
+from regard.training.task import Ability
 from regard.version import __version__
 
 MAX_CARD_CHARACTERS = 40_000
