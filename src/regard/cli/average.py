@@ -12,7 +12,7 @@ EXAMPLES = examples(
 
 
 def run(
-    models: Annotated[list[Path], argument("Model folders, or one run folder with --last.", "MODEL...")],
+    models: Annotated[list[Path], argument("Model folders, or one run folder with --last.", "MODEL")],
     out: Annotated[Path, option(OUTPUT, "--out", "-o", help="Model folder to write; must not exist yet.")],
     last: Annotated[
         int | None, option(MODEL, min=2, help="Average the weights of this many last validations of one run.")

@@ -27,7 +27,7 @@ EXAMPLES = examples(
 
 
 def run(
-    models: Annotated[list[str], argument("TOML files or presets to train, run or model folders.", "MODEL...")],
+    models: Annotated[list[str], argument("TOML files or presets to train, run or model folders.", "MODEL")],
     out: Annotated[Path, option(OUTPUT, help="Folder for runs, table and figure.")] = Path("runs/compare"),
     settings: Settings = None,
     plot: Annotated[

@@ -19,7 +19,7 @@ def _config() -> None:
 @app.command("show", epilog=EXAMPLES)
 def show(
     source: Annotated[
-        str | None, argument("Preset, TOML file or run folder; the defaults if omitted.", "[SOURCE]")
+        str | None, argument("Preset, TOML file or run folder; the defaults if omitted.", "SOURCE")
     ] = None,
     settings: Settings = None,
     as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON, without the origins of settings.")] = False,

@@ -17,7 +17,7 @@ ALL = "all"
 
 
 def run(
-    name: Annotated[str | None, argument("Lab to run, or all; lists the labs if omitted.", "[NAME]")] = None,
+    name: Annotated[str | None, argument("Lab to run, or all; lists the labs if omitted.", "NAME")] = None,
     quick: Annotated[bool, option(TRAINING, "--quick", help="Run in seconds, with rough results.")] = False,
     full: Annotated[bool, option(TRAINING, "--full", help="Train longer, for more precise results.")] = False,
     out: Annotated[Path, option(OUTPUT, help="Folder in which each lab writes a folder.")] = Path("runs/labs"),

@@ -17,7 +17,7 @@ DEFAULT_LENGTH = 32  # tokens per sentence, for the cost of attention
 
 def run(
     source: Annotated[
-        str | None, argument("Preset, TOML file or model folder; all presets if omitted.", "[SOURCE]")
+        str | None, argument("Preset, TOML file or model folder; all presets if omitted.", "SOURCE")
     ] = None,
     settings: Settings = None,
     length: Annotated[

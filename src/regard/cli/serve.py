@@ -33,7 +33,7 @@ def run(
     models: Annotated[
         list[str],
         argument(
-            "Model or run folders, or name=folder. A translator's languages are in brackets after its name.", "MODEL…"
+            "Model or run folders, or name=folder. A translator's languages are in brackets after its name.", "MODEL"
         ),
     ],
     host: Annotated[str, option(SERVER, help="Address to listen on.")] = "127.0.0.1",

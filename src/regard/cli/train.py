@@ -37,8 +37,8 @@ EXAMPLES = examples(
 
 
 def run(
-    task_or_file: Annotated[str | None, argument(f"{', '.join(TASKS.names())}, or a TOML file.", "[TASK]")] = None,
-    folder: Annotated[Path | None, argument("Folder of the data files that a TOML file names.", "[FOLDER]")] = None,
+    task_or_file: Annotated[str | None, argument(f"{', '.join(TASKS.names())}, or a TOML file.", "TASK")] = None,
+    folder: Annotated[Path | None, argument("Folder of the data files that a TOML file names.", "FOLDER")] = None,
     source: Source = None,
     target: Target = None,
     parses: Parses = None,
