@@ -1,6 +1,6 @@
 """Variants registered by other packages: position schemes, attention kernels, optimizers and schedules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
@@ -26,6 +26,8 @@ from regard.config import (
 from regard.errors import ConfigError
 from regard.models import build
 from regard.registry import Registry
+from regard.training.optimizers import build_optimizer
+from regard.training.schedules import build_schedule
 
 
 class ShiftedPositionsConfig(PositionsConfig):
@@ -69,7 +71,17 @@ def build_attention(
     return lambda: rn.FullAttention(2.0, model.attention_dropout)
 
 
+def build_sgd(config: SgdConfig, parameter_groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameter_groups, momentum=config.momentum)
+
+
+def build_linear(config: LinearScheduleConfig, width: int, steps: int) -> Callable[[int], float]:
+    return lambda step: config.learning_rate * (1 - step / steps)
+
+
 ShiftedPositionsConfig.builder = staticmethod(build_positions)
+SgdConfig.builder = staticmethod(build_sgd)
+LinearScheduleConfig.builder = staticmethod(build_linear)
 DoubledAttentionConfig.builder = f"{__name__}:build_attention"
 
 
@@ -118,6 +130,15 @@ def test_registered_positions_and_attention_are_built() -> None:
     assert memory.states.shape == (1, 3, 128)
     with pytest.raises(Exception, match="16"):
         network.encode(torch.zeros(1, 17, dtype=torch.long))
+
+
+def test_registered_optimizer_and_schedule_are_built() -> None:
+    sets = ["training.optimizer={kind='sgd', momentum=0.9}", "training.schedule=linear"]
+    training = load_config("tiny", sets).training
+    optimizer = build_optimizer(torch.nn.Linear(2, 3), training.optimizer)
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert {group["momentum"] for group in optimizer.param_groups} == {0.9}
+    assert build_schedule(training.schedule, width=8, steps=10)(5) == 0.05
 
 
 @pytest.mark.parametrize(
@@ -173,3 +194,4 @@ def test_a_kind_is_registered_under_its_own_name(registry: Registry[type[Variant
     for name, config in registry.items():
         assert config.model_fields["kind"].default == name
         assert config.__doc__
+        assert callable(config(kind=name).load_builder())
