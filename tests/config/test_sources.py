@@ -127,6 +127,20 @@ def test_json_round_trip(preset: str) -> None:
         ("model.vocab_size=3", "tokens.end = 3 is past the last token of model.vocab_size = 3."),
         ("model.feed_forward=99999999", "model.feed_forward = 99999999 should be less than or equal to 16777216."),
         ("model=3", "model = 3 should be a table of settings."),
+        (
+            "training.parameter_groups.head={role='head', learning_rat=2}",
+            "training.parameter_groups.head.learning_rat is not a setting; did you mean "
+            "training.parameter_groups.head.learning_rate_multiplier?",
+        ),
+        (
+            "training.parameter_groups.head={role='head', optimizer='adm'}",
+            "training.parameter_groups.head.optimizer.kind = 'adm' should be 'adam' or 'adamw' (did you mean adam?).",
+        ),
+        ("training.parameter_groups.head=3", "training.parameter_groups.head = 3 should be a table of settings."),
+        (
+            "training.parameter_groups.a!={role='head'}",
+            "training.parameter_groups.a!: the name 'a!' should match ^[\\w-]+$.",
+        ),
         ("model.positions=3", "model.positions = 3 should be a table of settings."),
         (
             "model.target_vocab_size=9",

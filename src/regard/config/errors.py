@@ -50,6 +50,8 @@ def config_error(
             return ConfigError(f"{where}{key} is not a setting; {hint}")
         case "model_attributes_type" | "model_type" | "dict_type":
             return ConfigError(f"{where}{key} = {first['input']!r} should be a table of settings.")
+        case "string_pattern_mismatch" if first["loc"][-1] == "[key]":
+            return ConfigError(f"{where}{key}: the name {path[-1]!r} should match {first['ctx']['pattern']}.")
         case "union_tag_invalid":
             return ConfigError(f"{where}{key} = {_expected(first['ctx']['tag'], first['ctx']['expected_tags'])}.")
         case "literal_error":
@@ -99,6 +101,8 @@ def _locate(location: Sequence[int | str], schema: type[BaseModel], values: Any)
     kinds: set[str] = set()
     known = list(schema.model_fields)
     for part in map(str, location):
+        if part == "[key]":  # the name of a table in a dict is invalid
+            continue
         if part in kinds:
             kinds = set()
             continue
