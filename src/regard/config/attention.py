@@ -32,6 +32,7 @@ class FullAttentionConfig(AttentionConfig):
 
     builder: ClassVar = "regard.models.assembly:build_full_attention"
     kind: Literal["full"] = "full"
+    """Name of the attention kernel."""
 
 
 @ATTENTION.register("linformer")
@@ -42,6 +43,7 @@ class LinformerAttentionConfig(AttentionConfig):
     causal: ClassVar[bool] = False
     keeps_positions: ClassVar[bool] = False
     kind: Literal["linformer"] = "linformer"
+    """Name of the attention kernel."""
     projected_length: Size = 128
     """k: number of projected keys and values."""
     max_length: Size = 512
@@ -57,6 +59,7 @@ class BigBirdAttentionConfig(AttentionConfig):
     builder: ClassVar = "regard.models.assembly:build_bigbird_attention"
     causal: ClassVar[bool] = False
     kind: Literal["bigbird"] = "bigbird"
+    """Name of the attention kernel."""
     block_size: Size = 64
     """Positions per block."""
     window_blocks: Size = 3
@@ -82,5 +85,6 @@ class WindowAttentionConfig(AttentionConfig):
 
     builder: ClassVar = "regard.models.assembly:build_window_attention"
     kind: Literal["window"] = "window"
+    """Name of the attention kernel."""
     window: Size = 128
     """Number of positions visible on each side, besides the position itself."""

@@ -28,6 +28,7 @@ class AdamConfig(OptimizerConfig):
 
     builder: ClassVar = "regard.training.optimizers:build_adam"
     kind: Literal["adam"] = "adam"
+    """Name of the optimizer."""
     beta1: Probability = 0.9
     """Decay of the running mean of gradients."""
     beta2: Probability = 0.98
@@ -42,6 +43,7 @@ class AdamWConfig(OptimizerConfig):
 
     builder: ClassVar = "regard.training.optimizers:build_adamw"
     kind: Literal["adamw"] = "adamw"
+    """Name of the optimizer."""
     beta1: Probability = 0.9
     """Decay of the running mean of gradients."""
     beta2: Probability = 0.98
@@ -110,6 +112,7 @@ class InverseSqrtScheduleConfig(ScheduleConfig):
 
     builder: ClassVar = "regard.training.schedules:build_inverse_sqrt"
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
+    """Name of the schedule."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate, reached at the end of warmup; the default is the paper's, (width · warmup_steps)^-½."""
     warmup_steps: Count = 4000
@@ -131,6 +134,7 @@ class CosineScheduleConfig(ScheduleConfig):
 
     builder: ClassVar = "regard.training.schedules:build_cosine"
     kind: Literal["cosine"] = "cosine"
+    """Name of the schedule."""
     learning_rate: PositiveFloat = 1e-3
     """Peak learning rate, reached at the end of warmup."""
     warmup_steps: Count = 100
@@ -145,6 +149,7 @@ class ConstantScheduleConfig(ScheduleConfig):
 
     builder: ClassVar = "regard.training.schedules:build_constant"
     kind: Literal["constant"] = "constant"
+    """Name of the schedule."""
     learning_rate: PositiveFloat = 1e-3
     """Learning rate after warmup."""
     warmup_steps: Count = 0
@@ -157,6 +162,7 @@ class PlateauScheduleConfig(ScheduleConfig):
 
     builder: ClassVar = "regard.training.schedules:build_constant"
     kind: Literal["plateau"] = "plateau"
+    """Name of the schedule."""
     learning_rate: PositiveFloat = 1e-3
     """Learning rate after warmup."""
     warmup_steps: Count = 0

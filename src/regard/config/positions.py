@@ -36,6 +36,7 @@ class SinusoidalPositionsConfig(PositionsConfig):
 
     builder: ClassVar = "regard.models.assembly:build_sinusoidal_positions"
     kind: Literal["sinusoidal"] = "sinusoidal"
+    """Name of the position scheme."""
     layout: Literal["interleaved", "halves"] = "interleaved"
     """`interleaved`: sin, cos, sin, cos … as in the paper; `halves`: all sines, then all cosines."""
 
@@ -46,6 +47,7 @@ class LearnedPositionsConfig(PositionsConfig):
 
     builder: ClassVar = "regard.models.assembly:build_learned_positions"
     kind: Literal["learned"] = "learned"
+    """Name of the position scheme."""
     max_length: Size = 512
     """Number of learned positions, which is the longest sequence the network accepts."""
 
@@ -56,6 +58,7 @@ class RotaryPositionsConfig(PositionsConfig):
 
     builder: ClassVar = "regard.models.assembly:build_rotary_positions"
     kind: Literal["rotary"] = "rotary"
+    """Name of the position scheme."""
     layout: Literal["interleaved", "halves"] = "interleaved"
     """Which entries are rotated together: 2i and 2i + 1 (`interleaved`, the paper), or i and i + d_k/2 (LLaMA)."""
     base: Annotated[float, Field(gt=1)] = 10_000.0
@@ -70,6 +73,7 @@ class AlibiPositionsConfig(PositionsConfig):
     extrapolates: ClassVar[bool] = True
     uses_distances: ClassVar[bool] = True
     kind: Literal["alibi"] = "alibi"
+    """Name of the position scheme."""
 
 
 @POSITIONS.register("relative")
@@ -80,6 +84,7 @@ class RelativePositionsConfig(PositionsConfig):
     extrapolates: ClassVar[bool] = True
     uses_distances: ClassVar[bool] = True
     kind: Literal["relative"] = "relative"
+    """Name of the position scheme."""
     max_distance: Distance = 16
     """Distances are clipped to this value; larger distances share a vector."""
     per_head: bool = False
@@ -96,6 +101,7 @@ class SyntaxPositionsConfig(PositionsConfig):
     builder: ClassVar = "regard.models.assembly:build_syntax_positions"
     needs_parses: ClassVar[bool] = True
     kind: Literal["syntax"] = "syntax"
+    """Name of the position scheme."""
     depth: bool = True
     """Whether a learned vector for a word's depth in the tree is added to the embeddings of its tokens."""
     max_depth: Distance = 16
@@ -124,3 +130,4 @@ class NoPositionsConfig(PositionsConfig):
     builder: ClassVar = "regard.models.assembly:build_no_positions"
     extrapolates: ClassVar[bool] = True
     kind: Literal["none"] = "none"
+    """Name of the position scheme."""
