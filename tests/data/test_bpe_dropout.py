@@ -103,7 +103,7 @@ def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return [subject.encode(text, generator) for text in sentences()[:200]]
 
     remembered = all_of_them()
-    monkeypatch.setattr(bpe_dropout, "MAX_CACHED_SPELLINGS", 50)
+    monkeypatch.setattr(bpe_dropout, "MAX_CACHED_SEGMENTATIONS", 50)
     assert all_of_them() == remembered
 
 

@@ -59,7 +59,7 @@ def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
 
     def store(key: str) -> list[int]:
         def build(place: Path) -> None:
-            write_store(place, [[[len(built)]]], columns=1, vocabulary=10, metadata={"key": key})
+            write_store(place, [[[len(built)]]], columns=1, vocab_size=10, metadata={"key": key})
             built.append(key)
 
         return [int(number) for number in load_or_build_store(folder, key, build).columns[0][0]]
@@ -72,7 +72,7 @@ def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
 
 def test_a_store_without_its_key_is_a_slip_of_ours(tmp_path: Path) -> None:
     def build(place: Path) -> None:
-        write_store(place, [], columns=1, vocabulary=10, metadata={})
+        write_store(place, [], columns=1, vocab_size=10, metadata={})
 
     with pytest.raises(ValueError, match="was written without its key"):
         load_or_build_store(tmp_path / "corpus", "a", build)

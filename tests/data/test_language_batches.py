@@ -73,12 +73,12 @@ def test_every_token_is_predicted_once_an_epoch(
             assert (batch.labels[~batch.mask] == SPECIAL.pad).all()
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("separate", [False, True])
 @given(lengths=LENGTHS, length=st.integers(1, 40), tokens=st.integers(1, 100))
-def test_validation_predicts_every_token_once(apart: bool, lengths: list[int], length: int, tokens: int) -> None:
-    batches = list(validation_batches(column(lengths), length, tokens, SPECIAL, apart=apart))
+def test_validation_predicts_every_token_once(separate: bool, lengths: list[int], length: int, tokens: int) -> None:
+    batches = list(validation_batches(column(lengths), length, tokens, SPECIAL, separate=separate))
     assert predictions(iter(batches)) == expected(column(lengths))
-    if not apart:
+    if not separate:
         read = [n for batch in batches for n in batch.labels[... if batch.mask is None else batch.mask].ravel()]
         assert read == [n for text in documents(column(lengths)) for n in [*text, 3]]
 
@@ -218,7 +218,7 @@ def test_processes_share_the_rows_of_a_batch() -> None:
 def test_no_text_gets_a_sentence(kind: Kind) -> None:
     with pytest.raises(DataError) as error:
         next(kind(column([]), 8, 8, SPECIAL).iterate())
-    assert str(error.value) == "there is no text to make batches of; give some."
+    assert str(error.value) == "there is no text to make batches of; pass some."
 
 
 def test_a_thousand_million_tokens_fit_a_small_memory() -> None:

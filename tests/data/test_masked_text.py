@@ -12,7 +12,7 @@ HOLE = 4
 
 def tokenizer_of(kind: str) -> Tokenizer:
     size = 285 if kind == "bpe" else 330  # with more, it would join words and the signs after them
-    return train_tokenizer([TEXT] * 3, TokenizerConfig(kind=kind), vocabulary=size, masked=True)  # type: ignore[arg-type]
+    return train_tokenizer([TEXT] * 3, TokenizerConfig(kind=kind), vocab_size=size, mask_token=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "word"])
@@ -91,6 +91,6 @@ def test_holes_are_shown_where_they_are(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "byte-level", "character", "word"])
 def test_only_tokenizers_for_masked_training_have_a_mask(kind: str) -> None:
     assert tokenizer_of(kind).token_id("[MASK]") == HOLE
-    plain = train_tokenizer([TEXT], TokenizerConfig(kind=kind), vocabulary=330)  # type: ignore[arg-type]
+    plain = train_tokenizer([TEXT], TokenizerConfig(kind=kind), vocab_size=330)  # type: ignore[arg-type]
     assert plain.token_id("[MASK]") is None
     assert tokenizer_of(kind).decode([HOLE]) == ""

@@ -23,7 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     kind: {"kind": kind} for kind in ("bpe", "unigram", "byte-level", "character", "word")
 }
 TOKENIZERS = {
-    kind: train_tokenizer(TEXTS * 3, TokenizerConfig(**settings), vocabulary=300, masked=True)
+    kind: train_tokenizer(TEXTS * 3, TokenizerConfig(**settings), vocab_size=300, mask_token=True)
     for kind, settings in KINDS.items()
 }
 Ids = NDArray[np.int64]
@@ -154,7 +154,9 @@ def test_a_line_begins_a_word_in_byte_level_tokens() -> None:
 
 
 def test_a_heading_of_byte_level_tokens_is_not_taken_for_pieces_of_bert() -> None:
-    tokenizer = train_tokenizer(["## the ##cat"] * 9, TokenizerConfig(kind="byte-level"), vocabulary=290, masked=True)
+    tokenizer = train_tokenizer(
+        ["## the ##cat"] * 9, TokenizerConfig(kind="byte-level"), vocab_size=290, mask_token=True
+    )
     assert tokenizer.token_id("##") is not None
     assert ["".join(word) for word in words_of(tokenizer, "## the ##cat")][-1] == "cat"
 

@@ -40,7 +40,7 @@ FORMS = ["cat", "'s", "don", "n't", "[", "naïve", "Ångström", "你好", "!", 
 @cache
 def tokenizer(kind: str) -> Tokenizer:
     config = TokenizerConfig.model_validate({"kind": kind, "nfkc": kind == "unigram", "lowercase": kind == "bpe"})
-    return train_tokenizer(TEXTS * 3, config, vocabulary=400)
+    return train_tokenizer(TEXTS * 3, config, vocab_size=400)
 
 
 @given(

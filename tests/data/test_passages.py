@@ -59,4 +59,4 @@ def test_a_place_in_the_middle_gives_the_same_batches(kind: type[JoinedPassages 
 def test_no_text_is_a_sentence() -> None:
     with pytest.raises(DataError) as error:
         JoinedPassages(TokenColumn(np.empty(0, np.uint16), np.empty(0, np.int64)), 8, 20, SPECIAL)
-    assert str(error.value) == "there is no text to make batches of; give some."
+    assert str(error.value) == "there is no text to make batches of; pass some."

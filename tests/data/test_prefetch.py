@@ -25,7 +25,7 @@ def test_a_single_thing_does_not_wait_for_the_next() -> None:
         while (thing := source.get()) is not None:
             yield thing
 
-    found = prefetch(things(), most=10)
+    found = prefetch(things(), max_items=10)
     for n in range(3):
         source.put(n)
         assert next(found) == [n]
@@ -38,7 +38,7 @@ def test_what_came_before_a_failure_is_given_first() -> None:
         yield from (1, 2)
         raise ValueError("broken")
 
-    found = prefetch(things(), most=10)
+    found = prefetch(things(), max_items=10)
     given: list[int] = []
     with pytest.raises(ValueError, match="broken"):
         given.extend(n for several in found for n in several)
@@ -57,7 +57,7 @@ def test_no_more_is_read_ahead_than_fits() -> None:
                 enough.set()
             yield read
 
-    found = prefetch(endless(), most=10)
+    found = prefetch(endless(), max_items=10)
     next(found)
     enough.wait(timeout=10)
     assert read <= 10 + 10 + 2  # what was given, what waits, and what is in hand

@@ -25,7 +25,7 @@ def test_what_is_written_is_read(
     examples: list[tuple[list[int], list[int]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("store") / "corpus"
-    write_store(folder, examples, columns=2, vocabulary=90_001, metadata={"counts": {"read": 7}})
+    write_store(folder, examples, columns=2, vocab_size=90_001, metadata={"counts": {"read": 7}})
     store = open_store(folder)
     assert store is not None
     assert len(store) == len(examples)
@@ -37,7 +37,7 @@ def test_what_is_written_is_read(
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
 def test_small_vocabularies_take_two_bytes_a_token(tmp_path: Path, vocabulary: int, dtype: type) -> None:
-    write_store(tmp_path / "corpus", [[[vocabulary - 1]]], columns=1, vocabulary=vocabulary, metadata={})
+    write_store(tmp_path / "corpus", [[[vocabulary - 1]]], columns=1, vocab_size=vocabulary, metadata={})
     store = open_store(tmp_path / "corpus")
     assert store is not None
     assert store.columns[0].ids.dtype == dtype
@@ -46,7 +46,7 @@ def test_small_vocabularies_take_two_bytes_a_token(tmp_path: Path, vocabulary: i
 
 def test_a_store_replaces_the_one_before(tmp_path: Path) -> None:
     for ids in ([1, 2], [3]):
-        write_store(tmp_path / "corpus", [[ids]], columns=1, vocabulary=10, metadata={})
+        write_store(tmp_path / "corpus", [[ids]], columns=1, vocab_size=10, metadata={})
     store = open_store(tmp_path / "corpus")
     assert store is not None
     assert store.columns[0][0].tolist() == [3]
@@ -55,7 +55,7 @@ def test_a_store_replaces_the_one_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["store.json", "0.ids", "0.ends"])
 @pytest.mark.parametrize("keep", [0, 3])
 def test_a_damaged_store_is_none(tmp_path: Path, file: str, keep: int) -> None:
-    write_store(tmp_path / "corpus", [[[1, 2, 3]], [[4]]], columns=1, vocabulary=10, metadata={})
+    write_store(tmp_path / "corpus", [[[1, 2, 3]], [[4]]], columns=1, vocab_size=10, metadata={})
     path = tmp_path / "corpus" / file
     path.write_bytes(path.read_bytes()[:keep])
     assert open_store(tmp_path / "corpus") is None
@@ -69,7 +69,7 @@ def test_an_example_may_come_in_parts(
 ) -> None:
     parts = [*parts, ([7], True)]
     folder = tmp_path_factory.mktemp("store") / "corpus"
-    write_document_store(folder, parts, vocabulary=90_001, metadata={})
+    write_document_store(folder, parts, vocab_size=90_001, metadata={})
     store = open_store(folder)
     assert store is not None
     examples: list[list[int]] = [[]]
@@ -95,7 +95,7 @@ def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
         raise DataError("a.tsv:2: is bad.")
 
     with pytest.raises(DataError):
-        write_store(tmp_path / "corpus", examples(), columns=1, vocabulary=10, metadata={})
+        write_store(tmp_path / "corpus", examples(), columns=1, vocab_size=10, metadata={})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -108,7 +108,7 @@ def examples(count):
     for n in range(count):
         yield [[n % 100] * 20, [n % 90] * 20]
 def peak(count):
-    write_store(Path({str(tmp_path)!r}) / "corpus", examples(count), columns=2, vocabulary=100, metadata={{}})
+    write_store(Path({str(tmp_path)!r}) / "corpus", examples(count), columns=2, vocab_size=100, metadata={{}})
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 small, large = peak(20_000), peak(400_000)  # the larger one is 32 MB on disk
 assert large - small < 5_000, (small, large)
@@ -124,7 +124,7 @@ number = 0
 while True:  # each store says in every token which one it is
     number = number % 60_000 + 1
     examples = ([[number] * 500] for _ in range(2000))
-    write_store(Path(sys.argv[1]), examples, columns=1, vocabulary=2**16, metadata={"number": number})
+    write_store(Path(sys.argv[1]), examples, columns=1, vocab_size=2**16, metadata={"number": number})
     print(number, flush=True)
 """
 
@@ -145,20 +145,20 @@ def test_a_killed_writer_leaves_a_whole_store_or_none(tmp_path: Path) -> None:
             assert len(store) == 2000
             assert (store.columns[0].ids == store.metadata["number"]).all()
     assert seen
-    write_store(folder, [[[1]]], columns=1, vocabulary=10, metadata={})
+    write_store(folder, [[[1]]], columns=1, vocab_size=10, metadata={})
     assert os.listdir(tmp_path) == ["corpus"]  # what the killed have left is gone
 
 
 def test_a_draft_that_someone_is_writing_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     with atomic_folder(folder, replace=True) as other:
-        write_store(folder, [[[1]]], columns=1, vocabulary=10, metadata={})
+        write_store(folder, [[[1]]], columns=1, vocab_size=10, metadata={})
         assert sorted(tmp_path.iterdir()) == sorted([folder, other])
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_others_may_read_a_store(tmp_path: Path) -> None:
-    write_store(tmp_path / "corpus", [[[1]]], columns=1, vocabulary=10, metadata={})
+    write_store(tmp_path / "corpus", [[[1]]], columns=1, vocab_size=10, metadata={})
     (tmp_path / "plain").mkdir()
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("corpus", "plain")]
     assert modes[0] == modes[1]
@@ -167,7 +167,7 @@ def test_others_may_read_a_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["0.ids", "1.ids", "0.ends", "1.ends"])
 def test_a_flipped_bit_is_found(tmp_path: Path, file: str) -> None:
     folder = tmp_path / "corpus"
-    write_store(folder, [[[1, 2, 3], [4]], [[5], []]], columns=2, vocabulary=10, metadata={})
+    write_store(folder, [[[1, 2, 3], [4]], [[5], []]], columns=2, vocab_size=10, metadata={})
     store = open_store(folder)
     assert store is not None
     verify_store(store)
@@ -186,5 +186,5 @@ def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "corpus"
     with pytest.raises(DataError) as error:
-        write_store(folder, [], columns=1, vocabulary=10, metadata={})
+        write_store(folder, [], columns=1, vocab_size=10, metadata={})
     assert str(error.value) == (f"{folder}: cannot be written (File exists); choose another place.")

@@ -98,10 +98,10 @@ def test_frequent_words_become_one_piece() -> None:
 
 def test_a_bad_file_gets_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    with pytest.raises(DataError, match=r"cannot be read \(No such file or directory\); give the path of a tokenizer"):
+    with pytest.raises(DataError, match=r"cannot be read \(No such file or directory\); pass the path of a tokenizer"):
         load_tokenizer(path)
     path.write_bytes(b"\xff")
-    with pytest.raises(DataError, match=r"is not UTF-8 text; give the path of a tokenizer.json."):
+    with pytest.raises(DataError, match=r"not UTF-8 text; pass the path of a tokenizer.json."):
         load_tokenizer(path)
     path.write_text("{}")
     with pytest.raises(DataError, match=r"tokenizer.json: is not a tokenizer.json \("):

@@ -30,7 +30,7 @@ def test_every_text_format_is_read(content: str, tmp_path: Path) -> None:
         "the": pytest.approx([0.1, -0.2, 0.3]),
         "cat": [1, 2, 3],
     }
-    assert (found.words, found.lowercase) == (2, True)
+    assert (found.num_words, found.lowercase) == (2, True)
 
 
 def test_packed_files_are_unpacked(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_only_what_is_wanted_is_kept_and_the_first_of_equal_words(tmp_path: Path
     path = written(tmp_path / "vectors.txt", "Cat 1 2\ndog 3 4\nCat 5 6\n")
     found = read_word_vectors(path, {"Cat"})
     assert {word: vector.tolist() for word, vector in found.vectors.items()} == {"Cat": [1, 2]}
-    assert (found.words, found.lowercase) == (3, False)
+    assert (found.num_words, found.lowercase) == (3, False)
 
 
 def test_words_may_have_spaces_and_bytes_that_are_no_text(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_words_may_have_spaces_and_bytes_that_are_no_text(tmp_path: Path) -> Non
     found = read_word_vectors(path, {"b", ". . ."})
     assert found.vectors[". . ."].tolist() == [3, 4]
     assert found.vectors["b"].tolist() == [7, 8]
-    assert found.words == 4
+    assert found.num_words == 4
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -65,14 +65,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", ":1: should be a word and its numbers; give word vectors in text format."),
-        ("word\n", ":1: should be a word and its numbers; give word vectors in text format."),
-        ("The quick brown fox\n", ":1: 'quick' is not a number; mend the line, or remove it."),
-        ("a 1 2\nb 3\n", ":2: the word 'b' has 1 numbers, and should have 2; mend the line, or remove it."),
-        ("1 2\nb 3\n", ":2: the word 'b' has 1 numbers, and should have 2; mend the line, or remove it."),
-        ("a 1 2\nb 3 x\n", ":2: 'x' is not a number; mend the line, or remove it."),
-        ("a 1 2\nb 3 nan\n", ":2: 'nan' is not a number; mend the line, or remove it."),
-        ("3 2\na 1 2\nb 3 4\n", ": says that it has 3 words, but has 2; get the whole file."),
+        ("", ":1: expected a word and its numbers; pass word vectors in text format."),
+        ("word\n", ":1: expected a word and its numbers; pass word vectors in text format."),
+        ("The quick brown fox\n", ":1: 'quick' is not a number; fix the line, or remove it."),
+        ("a 1 2\nb 3\n", ":2: the word 'b' has 1 numbers instead of 2; fix the line, or remove it."),
+        ("1 2\nb 3\n", ":2: the word 'b' has 1 numbers instead of 2; fix the line, or remove it."),
+        ("a 1 2\nb 3 x\n", ":2: 'x' is not a number; fix the line, or remove it."),
+        ("a 1 2\nb 3 nan\n", ":2: 'nan' is not a number; fix the line, or remove it."),
+        ("3 2\na 1 2\nb 3 4\n", ": its header says 3 words, but it has 2; get the complete file."),
         ("1 3\nb \0\1\2\3\n", ": is in a binary format; save the vectors as text."),
     ],
 )
@@ -88,19 +88,21 @@ def test_a_file_that_cannot_be_opened_gets_a_sentence(tmp_path: Path) -> None:
         vector_size(tmp_path / "missing.txt")
     assert str(error.value) == (
         f"{tmp_path / 'missing.txt'}: cannot be read (No such file or directory); "
-        "give the path of word vectors in text format."
+        "pass the path of word vectors in text format."
     )
     for content in (b"no gzip", gzip.compress(WORD2VEC.encode())[:-12]):
         path = written(tmp_path / "vectors.gz", content)
         with pytest.raises(DataError) as error:
             read_word_vectors(path, {"cat"})
-        assert str(error.value) == f"{path}: cannot be unpacked; get the whole file, or one that is not packed."
+        assert (
+            str(error.value) == f"{path}: cannot be decompressed; get the complete file, or one that is not compressed."
+        )
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-level", "word", "character"])
 def test_words_are_told_from_parts_of_words(kind: str) -> None:
     config = TokenizerConfig.model_validate({"kind": kind})
-    tokenizer = train_tokenizer(["the cat, the hat", "the caterpillar (the cat)"] * 20, config, vocabulary=400)
+    tokenizer = train_tokenizer(["the cat, the hat", "the caterpillar (the cat)"] * 20, config, vocab_size=400)
     words = whole_words(tokenizer)
     assert len(words) == len(tokenizer)
     assert ("the" in words, "cat" in words) == ((True, True) if kind != "character" else (False, False))

@@ -31,7 +31,7 @@ LABELS = ("bad", "good", "so-so")
 
 
 def tokenizer() -> Tokenizer:
-    return train_tokenizer([" ".join(WORDS)], TokenizerConfig(), vocabulary=300)
+    return train_tokenizer([" ".join(WORDS)], TokenizerConfig(), vocab_size=300)
 
 
 def reader(head: ClassHeadConfig | TagHeadConfig, longest: int = 12) -> TextEncoder:

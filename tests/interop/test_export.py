@@ -218,7 +218,7 @@ KINDS = ["bpe", "unigram", "byte-level", "character", "word"]
 
 def with_tokenizer(folder: Path, model: ModelConfig, kind: Any) -> Any:
     """A model folder with a trained tokenizer, which is returned."""
-    tokenizer = train_tokenizer(TEXTS * 3, TokenizerConfig(kind=kind), vocabulary=330)
+    tokenizer = train_tokenizer(TEXTS * 3, TokenizerConfig(kind=kind), vocab_size=330)
     config = Config(model=model.model_copy(update={"vocab_size": len(tokenizer)}))
     save(folder, randomised(config.model), config, extra_files={"tokenizer.json": tokenizer.to_json()})
     return tokenizer

@@ -162,7 +162,7 @@ def test_predictions_are_about_masked_tokens(tmp_path: Path) -> None:
 
 
 def test_target_tokens_are_those_that_fit_the_mask() -> None:
-    tokenizer = train_tokenizer(["the dog saw a dog"] * 3, TokenizerConfig(kind="byte-level"), 300, masked=True)
+    tokenizer = train_tokenizer(["the dog saw a dog"] * 3, TokenizerConfig(kind="byte-level"), 300, mask_token=True)
     model = EncoderOnlyConfig(**{**SMALL, "vocab_size": len(tokenizer)}, head=TokenHeadConfig())
     config = Config(model=model, tokens=SpecialTokensConfig(mask=4))
     traced_model = TracedModel(randomised(model), config, tokenizer, tokenizer, "bytes")

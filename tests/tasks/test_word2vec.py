@@ -48,7 +48,7 @@ def test_words_that_are_used_alike_are_near_each_other(method: str, text: Path, 
 def test_the_folder_holds_vectors_and_settings(text: Path, tmp_path: Path) -> None:
     learned = trained(text, tmp_path / "out")
     found = read_word_vectors(tmp_path / "out" / "vectors.txt", set(learned.words))
-    assert found.words == len(learned.words) == len(found.vectors)
+    assert found.num_words == len(learned.words) == len(found.vectors)
     np.testing.assert_allclose(found.vectors["cat"], learned.vectors[learned.words.index("cat")], rtol=1e-5)
     settings = tomllib.loads((tmp_path / "out" / "config.toml").read_text())
     assert settings["word2vec"]["width"] == 16

@@ -23,7 +23,7 @@ KINDS: dict[str, ModelConfig] = {config.kind: config for config in FAMILY.values
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(["The cat sat. the dog sat."] * 3, TokenizerConfig(kind="word"), vocabulary=30)
+    return train_tokenizer(["The cat sat. the dog sat."] * 3, TokenizerConfig(kind="word"), vocab_size=30)
 
 
 def vectors_of(path: Path, words: list[str], width: int, seed: int = 0) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""Text: corpora, tokenizer, token store, batches. Knows nothing of networks."""
+"""Data: readers, tokenizer, token store, batches, masking and preparation. Imports no networks."""

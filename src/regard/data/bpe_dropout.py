@@ -1,10 +1,10 @@
-"""BPE-dropout (Provilkov et al. 2020): a word spelled in other pieces each time, as a regulariser in training.
+"""BPE-dropout (Provilkov et al. 2020): random segmentations of words, as regularization.
 
-At each step of building a word, each merge that is possible is left out with probability `rate`, and of those that
-remain the first in rank is made; where none remains, the word is done (their Algorithm 1). The pieces differ, the text
-never does. What is drawn follows from the generator that is passed in: a resumed run sees the same pieces.
+At each step of segmenting a word, each possible merge is dropped with probability `rate`, and the highest-ranked of the
+others is applied; if none is left, the word is done (Algorithm 1 of the paper). The tokens vary, the text does not.
+They follow from the random generator that is passed in, so that a resumed run sees the same tokens.
 
-A token store holds ids, so this works on ids: the pieces tell the words, and the words their characters.
+Token stores hold ids, so this works on ids: the words are recovered from the tokens, and the characters from the words.
 """
 
 import json
@@ -23,26 +23,26 @@ from regard.data.fast_encoder import find_word_splitter
 from regard.data.tokenizer import BYTE_TOKENS, WORD_START, Tokenizer
 from regard.errors import ConfigError
 
-MIN_UNCACHED_LENGTH = 24  # characters from which on a word has too many spellings to remember them
-MAX_CACHED_SPELLINGS = 300_000  # spellings to remember; more would fill the memory
-Word = tuple[int, ...] | str  # the ids of its pieces, or its text
+MIN_UNCACHED_LENGTH = 24  # characters; longer words have too many segmentations to cache
+MAX_CACHED_SEGMENTATIONS = 300_000
+BpeWord = tuple[int, ...] | str  # the ids of its tokens, or its text
 
 
 @dataclass(slots=True)
-class _Spelling:
-    """A word on its way from characters to pieces, and the merges that are possible from here, by rank."""
+class _Segmentation:
+    """A segmentation of a word, and the merges that are possible next, by rank."""
 
     ids: tuple[int, ...]
-    merges: list[tuple[int, int]]  # where, and what it becomes
-    after: "list[_Spelling | None]"  # the spelling each leads to, once someone went there
+    merges: list[tuple[int, int]]  # position, and the new token
+    after: "list[_Segmentation | None]"  # the segmentation after each merge, filled when it is first needed
 
 
 class BpeDropout:
-    """Encodes with merges left out at random: 0 gives the tokenizer's own pieces, 1 single characters (or bytes).
+    """Encodes with merges dropped at random: rate 0 gives the tokenizer's own tokens, 1 single characters (or bytes).
 
     >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
-    >>> tokenizer = train_tokenizer(["ti amo molto"] * 2, TokenizerConfig(), vocabulary=300)
+    >>> tokenizer = train_tokenizer(["ti amo molto"] * 2, TokenizerConfig(), vocab_size=300)
     >>> dropped = BpeDropout(tokenizer, 0.5).encode("ti amo molto", np.random.default_rng(0))
     >>> tokenizer.ids_to_tokens(dropped)
     ['▁', 't', 'i', '▁amo', '▁', 'm', 'o', 'l', 't', 'o']
@@ -52,7 +52,7 @@ class BpeDropout:
 
     def __init__(self, tokenizer: Tokenizer, rate: float) -> None:
         content = json.loads(tokenizer.to_json())
-        kind = _kind(content["model"], content["pre_tokenizer"])
+        kind = _tokenizer_kind(content["model"], content["pre_tokenizer"])
         if kind not in ("bpe", "byte-level"):
             raise ConfigError(f"BPE-dropout needs tokenizer.kind bpe or byte-level, not {kind}.")
         self.rate = rate
@@ -64,171 +64,173 @@ class BpeDropout:
             (vocabulary[left], vocabulary[right]): (rank, vocabulary[left + right])
             for rank, (left, right) in enumerate(pairs)
         }
-        self._spellings: dict[tuple[int, ...], _Spelling] = {}
-        self._begun: dict[Word, _Spelling] = {}  # by word
+        self._segmentations: dict[tuple[int, ...], _Segmentation] = {}
+        self._initial: dict[BpeWord, _Segmentation] = {}  # by word
 
     def encode(self, text: str | Sequence[int] | NDArray[np.integer], random: np.random.Generator) -> list[int]:
-        """The ids of a text, or of the ids that the tokenizer gave for it, with merges left out."""
+        """Return ids with dropped merges, for a text or for the ids that the tokenizer gave for it."""
         ids: list[int] = self._tokenizer.encode(text) if isinstance(text, str) else np.asarray(text, np.int64).tolist()
         if self.rate == 0:
             return ids
-        if len(self._spellings) > MAX_CACHED_SPELLINGS:
-            self._spellings.clear()
-            self._begun.clear()
-        # A merge is taken if all that rank before it are left out and it is not: how many are left out is geometric.
+        if len(self._segmentations) > MAX_CACHED_SEGMENTATIONS:
+            self._segmentations.clear()
+            self._initial.clear()
+        # A merge is applied if all of higher rank are dropped and it is not: the number of dropped ones is geometric.
         # A word takes at most as many draws as it has characters.
-        size = self._words.characters(ids)
-        left_out = iter((random.geometric(1 - self.rate, size) - 1).tolist() if self.rate < 1 else [2**62] * size)
-        result: list[int] = []
+        size = self._words.num_characters(ids)
+        num_dropped = iter((random.geometric(1 - self.rate, size) - 1).tolist() if self.rate < 1 else [2**62] * size)
+        ids_out: list[int] = []
         for word in self._words.split(ids):
-            spelling = self._begun.get(word)
-            if spelling is None:
+            segmentation = self._initial.get(word)
+            if segmentation is None:
                 symbols = self._words.symbols(word)
                 if len(symbols) >= MIN_UNCACHED_LENGTH:
-                    result += self._merge_long(symbols, left_out)
+                    ids_out += self._merge_long(symbols, num_dropped)
                     continue
-                spelling = self._begun[word] = self._spelling(tuple(symbols))
-            while spelling.merges:
-                choice = next(left_out)
-                if choice >= len(spelling.merges):
+                segmentation = self._initial[word] = self._segmentation(tuple(symbols))
+            while segmentation.merges:
+                choice = next(num_dropped)
+                if choice >= len(segmentation.merges):
                     break
-                spelling = spelling.after[choice] or self._merge(spelling, choice)
-            result += spelling.ids
-        return result
+                segmentation = segmentation.after[choice] or self._merge(segmentation, choice)
+            ids_out += segmentation.ids
+        return ids_out
 
-    def _merge(self, spelling: _Spelling, choice: int) -> _Spelling:
-        place, piece = spelling.merges[choice]
-        merged = self._spelling((*spelling.ids[:place], piece, *spelling.ids[place + 2 :]))
-        spelling.after[choice] = merged
+    def _merge(self, segmentation: _Segmentation, choice: int) -> _Segmentation:
+        position, token = segmentation.merges[choice]
+        merged = self._segmentation((*segmentation.ids[:position], token, *segmentation.ids[position + 2 :]))
+        segmentation.after[choice] = merged
         return merged
 
-    def _spelling(self, ids: tuple[int, ...]) -> _Spelling:
-        known = self._spellings.get(ids)
-        if known is None:
+    def _segmentation(self, ids: tuple[int, ...]) -> _Segmentation:
+        cached = self._segmentations.get(ids)
+        if cached is None:
             ranked = sorted(
-                (*self._merges[pair], place) for place, pair in enumerate(pairwise(ids)) if pair in self._merges
+                (*self._merges[pair], position) for position, pair in enumerate(pairwise(ids)) if pair in self._merges
             )
-            merges = [(place, piece) for _, piece, place in ranked]
-            known = self._spellings[ids] = _Spelling(ids, merges, [None] * len(merges))
-        return known
+            merges = [(position, token) for _, token, position in ranked]
+            cached = self._segmentations[ids] = _Segmentation(ids, merges, [None] * len(merges))
+        return cached
 
-    def _merge_long(self, symbols: Sequence[int], left_out: Iterator[int]) -> list[int]:
-        """The same without remembering: the possible merges are kept in order while the word changes."""
+    def _merge_long(self, symbols: Sequence[int], num_dropped: Iterator[int]) -> list[int]:
+        """Segment a long word without the cache: the possible merges are kept sorted while the word changes."""
         ids = list(symbols)
-        before, after = list(range(-1, len(ids) - 1)), list(range(1, len(ids) + 1))  # each symbol's neighbours
-        merges = [(*self._merges[pair], place) for place, pair in enumerate(pairwise(ids)) if pair in self._merges]
+        before, after = list(range(-1, len(ids) - 1)), list(range(1, len(ids) + 1))  # neighbors of each symbol
+        merges = [
+            (*self._merges[pair], position) for position, pair in enumerate(pairwise(ids)) if pair in self._merges
+        ]
         merges.sort()
 
         def possible(left: int) -> tuple[int, int, int] | None:
             if left < 0 or after[left] == len(ids):
                 return None
-            found = self._merges.get((ids[left], ids[after[left]]))
-            return found and (*found, left)
+            merge = self._merges.get((ids[left], ids[after[left]]))
+            return merge and (*merge, left)
 
-        while merges and (choice := next(left_out)) < len(merges):
-            _, piece, place = merges.pop(choice)
-            for gone in (possible(before[place]), possible(after[place])):
-                if gone:
-                    del merges[bisect_left(merges, gone)]
-            ids[place], after[place] = piece, after[after[place]]
-            if after[place] < len(ids):
-                before[after[place]] = place
-            for new in (possible(before[place]), possible(place)):
+        while merges and (choice := next(num_dropped)) < len(merges):
+            _, token, position = merges.pop(choice)
+            for obsolete in (possible(before[position]), possible(after[position])):
+                if obsolete:
+                    del merges[bisect_left(merges, obsolete)]
+            ids[position], after[position] = token, after[after[position]]
+            if after[position] < len(ids):
+                before[after[position]] = position
+            for new in (possible(before[position]), possible(position)):
                 if new:
                     insort(merges, new)
-        result, place = [], 0
-        while place < len(ids):
-            result.append(ids[place])
-            place = after[place]
-        return result
+        ids_out, position = [], 0
+        while position < len(ids):
+            ids_out.append(ids[position])
+            position = after[position]
+        return ids_out
 
 
 class _MarkedWords:
-    """Words that begin with `▁`; a byte that stands for itself, or a special token, merges with nothing."""
+    """Words that begin with `▁`. Byte tokens and special tokens are never merged."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         vocabulary: dict[str, int] = content["model"]["vocab"]
         whole = {*BYTE_TOKENS, *(token["content"] for token in content["added_tokens"])}
-        whole.update(piece for piece in vocabulary if any(character not in vocabulary for character in piece))
+        whole.update(token for token in vocabulary if any(character not in vocabulary for character in token))
         self._symbols = {
-            number: [number] if piece in whole else [vocabulary[character] for character in piece]
-            for piece, number in vocabulary.items()
+            number: [number] if token in whole else [vocabulary[character] for character in token]
+            for token, number in vocabulary.items()
         }
-        self._begins = {number for piece, number in vocabulary.items() if piece.startswith(WORD_START)}
+        self._word_starts = {number for token, number in vocabulary.items() if token.startswith(WORD_START)}
 
-    def split(self, ids: Sequence[int]) -> Iterator[Word]:
-        """The words that ids are pieces of."""
+    def split(self, ids: Sequence[int]) -> Iterator[BpeWord]:
+        """Yield the words of ids."""
         start = 0
-        for place, number in enumerate(ids):
-            if number in self._begins and place:
-                yield tuple(ids[start:place])
-                start = place
+        for position, number in enumerate(ids):
+            if number in self._word_starts and position:
+                yield tuple(ids[start:position])
+                start = position
         yield tuple(ids[start:])
 
-    def symbols(self, word: Word) -> list[int]:
-        """The ids of a word's characters."""
+    def symbols(self, word: BpeWord) -> list[int]:
+        """Return the ids of the characters of a word."""
         return [symbol for number in word for symbol in self._symbols[number]]  # type: ignore[index]
 
-    def characters(self, ids: Sequence[int]) -> int:
-        """How many characters the ids have."""
+    def num_characters(self, ids: Sequence[int]) -> int:
+        """Return the number of characters of ids."""
         return sum([len(self._symbols[number]) for number in ids])
 
 
 class _ByteWords:
-    """Words as the tokenizer's own rule cuts them; where ids are no text, as in a part of one, each id is a word."""
+    """Words as the pre-tokenizer splits them. If ids are not valid text, as in a part of one, each id is a word."""
 
     def __init__(self, tokenizer: Tokenizer, content: dict[str, Any]) -> None:
         self._vocabulary: dict[str, int] = content["model"]["vocab"]
-        self._pieces = {number: piece for piece, number in self._vocabulary.items()}
+        self._tokens = {number: token for token, number in self._vocabulary.items()}
         self._special = {token["id"] for token in content["added_tokens"]}
         self._tokenizer = tokenizer
-        self._cut = find_word_splitter(content["pre_tokenizer"]) or self._cut_by_rule
+        self._split_words = find_word_splitter(content["pre_tokenizer"]) or self._split_by_rule
         self._rule = tokenizers.Tokenizer.from_str(json.dumps(content)).pre_tokenizer
         self._bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
-    def split(self, ids: Sequence[int]) -> Iterator[Word]:
-        """The words that ids are pieces of."""
+    def split(self, ids: Sequence[int]) -> Iterator[BpeWord]:
+        """Yield the words of ids."""
         for special, run in groupby(ids, self._special.__contains__):
             part = list(run)
             words = None if special else self._words(part)
             yield from ((number,) for number in part) if words is None else words
 
-    def symbols(self, word: Word) -> list[int]:
-        """The ids of a word's bytes."""
+    def symbols(self, word: BpeWord) -> list[int]:
+        """Return the ids of the bytes of a word."""
         if isinstance(word, tuple):
             (number,) = word
-            return [number] if number in self._special else [self._vocabulary[byte] for byte in self._pieces[number]]
-        return [self._vocabulary[byte] for byte in self._letters(word)]
+            return [number] if number in self._special else [self._vocabulary[byte] for byte in self._tokens[number]]
+        return [self._vocabulary[byte] for byte in self._to_byte_characters(word)]
 
-    def characters(self, ids: Sequence[int]) -> int:
-        """How many bytes the ids have."""
-        return sum([len(self._pieces.get(number, "")) for number in ids])
+    def num_characters(self, ids: Sequence[int]) -> int:
+        """Return the number of bytes of ids."""
+        return sum([len(self._tokens.get(number, "")) for number in ids])
 
     def _words(self, ids: Sequence[int]) -> list[str] | None:
         text = self._tokenizer.decode(ids)
-        if "\ufffd" in text and self._letters(text) != "".join(self._pieces[number] for number in ids):
-            return None  # it stands for bytes that are no character
-        return self._cut(text)
+        if "\ufffd" in text and self._to_byte_characters(text) != "".join(self._tokens[number] for number in ids):
+            return None  # bytes that are not a character
+        return self._split_words(text)
 
-    def _cut_by_rule(self, text: str) -> list[str]:
+    def _split_by_rule(self, text: str) -> list[str]:
         assert self._rule is not None
         return [text[start:end] for _, (start, end) in self._rule.pre_tokenize_str(text)]
 
-    def _letters(self, text: str) -> str:
-        """The bytes of a text in the letters of the vocabulary."""
-        return "".join(letters for letters, _ in self._bytes.pre_tokenize_str(text))
+    def _to_byte_characters(self, text: str) -> str:
+        """Return the bytes of a text in the characters of the vocabulary."""
+        return "".join(characters for characters, _ in self._bytes.pre_tokenize_str(text))
 
 
-def _kind(model: dict[str, Any], rule: dict[str, Any] | None) -> str:
-    """The kind of a tokenizer, by its file."""
+def _tokenizer_kind(model: dict[str, Any], rule: dict[str, Any] | None) -> str:
+    """Return the kind of a tokenizer, from its file."""
     if model["type"] == "WordLevel":
         return "character" if rule and rule["type"] == "Split" else "word"
     if model["type"] != "BPE":
         return str(model["type"]).lower()
     if model["continuing_subword_prefix"] or model["end_of_word_suffix"]:
-        return "bpe with marks inside its words"
+        return "bpe with a prefix or suffix for parts of words"
     if "ByteLevel" in json.dumps(rule):
         return "byte-level"
-    if any(WORD_START in piece[1:] for piece in model["vocab"]):
-        return "bpe with pieces of several words"
+    if any(WORD_START in token[1:] for token in model["vocab"]):
+        return "bpe with tokens of several words"
     return "bpe"

@@ -1,6 +1,4 @@
-"""Batches for encoders, out of a store of documents: passages of text, each wrapped `[SOS] … [EOS]`.
-
-Whatever an encoder is used for later, it is given a text from `[SOS]` to `[EOS]`; so that is what it reads here.
+"""Batches of passages for encoders, from a store of documents: each passage is `[SOS] … [EOS]`, as any encoder input.
 
 B rows · T their length
 """
@@ -26,42 +24,42 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PassageBatch:
-    """Passages, and where their tokens are."""
+    """A padded batch of passages."""
 
     ids: Ids  # (B, T)
-    mask: NDArray[np.bool_]  # (B, T) False at pads
+    mask: NDArray[np.bool_]  # (B, T) False at padding
 
 
 @dataclass(frozen=True)
 class PassageSource(ABC):
-    """Batches of about `tokens`, pads included. Everything follows from the seed and the number of the epoch."""
+    """Batches of about `max_tokens`, padding included, which follow from the seed and the number of the epoch."""
 
     column: TokenColumn
-    length: int  # of a passage at most, its start and end included
+    length: int  # maximum of a passage, with its start and end
     max_tokens: int
     special: SpecialTokensConfig
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not len(self.column.ids):
-            raise DataError("there is no text to make batches of; give some.")
+            raise DataError("there is no text to make batches of; pass some.")
 
     @property
     @abstractmethod
     def batches_per_epoch(self) -> int:
-        """As many as the first epoch has."""
+        """Number of batches of the first epoch."""
 
     @abstractmethod
-    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
-        """Batches from a place on, epoch after epoch without end, each with the place that follows it."""
+    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+        """Yield batches from a position on, epoch after epoch without end, each with the position after it."""
 
     @abstractmethod
     def validation_batches(self) -> Iterator[PassageBatch]:
-        """Every token once, always in the same batches, for validation."""
+        """Yield every token once, always in the same batches."""
 
 
 class JoinedPassages(PassageSource):
-    """One stream of text, cut into passages of equal length, elsewhere each epoch; `[EOS]` stands between documents."""
+    """One stream of text with `[EOS]` between documents, cut into passages of equal length, elsewhere each epoch."""
 
     @cached_property
     def _blocks(self) -> BlockBatches:
@@ -73,50 +71,49 @@ class JoinedPassages(PassageSource):
 
     @property
     def batches_per_epoch(self) -> int:
-        """As many as the first epoch has."""
+        """Number of batches of the first epoch."""
         return self._blocks.num_batches(0)
 
-    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
-        """Passages in random order."""
-        return ((after, self._wrapped(batch)) for after, batch in self._blocks.iterate(place))
+    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+        """Yield passages in random order."""
+        return ((after, self._to_passages(batch)) for after, batch in self._blocks.iterate(position))
 
     def validation_batches(self) -> Iterator[PassageBatch]:
-        """As the text runs."""
+        """Yield passages in the order of the text."""
         blocks = validation_batches(self.column, self.length - NUM_SPECIAL_TOKENS, self._budget, self.special)
-        return map(self._wrapped, blocks)
+        return map(self._to_passages, blocks)
 
-    def _wrapped(self, batch: LanguageBatch) -> PassageBatch:
-        """What the blocks predict is the stream itself, with an end after each document."""
-        text = batch.labels
-        rows = [row if batch.mask is None else row[batch.mask[n]] for n, row in enumerate(text)]
+    def _to_passages(self, batch: LanguageBatch) -> PassageBatch:
+        """Return the labels of blocks, which are the stream itself, as passages."""
+        rows = [row if batch.mask is None else row[batch.mask[n]] for n, row in enumerate(batch.labels)]
         end = self.special.end
         return wrap_passages([row[:-1] if row[-1] == end else row for row in rows], self.special)
 
 
 class SeparatePassages(PassageSource):
-    """Each document by itself; one that is too long is cut into passages. Those of about equal length share a batch."""
+    """Each document separately; longer ones are cut into passages. Passages of similar length share a batch."""
 
     @cached_property
     def _spans(self) -> Ids:
         return split_documents(self.column.ends, self.length - NUM_SPECIAL_TOKENS)
 
     @cached_property
-    def _plan(self) -> BatchSampler:
+    def _sampler(self) -> BatchSampler:
         lengths = self._spans[:, 1] - self._spans[:, 0] + NUM_SPECIAL_TOKENS
         return BatchSampler(lengths[None], self.max_tokens, self.seed)
 
     @property
     def batches_per_epoch(self) -> int:
-        """As many as the first epoch has."""
-        return len(self._plan.epoch(0))
+        """Number of batches of the first epoch."""
+        return len(self._sampler.epoch(0))
 
-    def iterate(self, place: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
-        """Passages in random order."""
-        return ((after, self._batch(examples)) for after, examples in self._plan.iterate(place))
+    def iterate(self, position: DataPosition = DATA_START) -> Iterator[tuple[DataPosition, PassageBatch]]:
+        """Yield passages in random order."""
+        return ((after, self._batch(examples)) for after, examples in self._sampler.iterate(position))
 
     def validation_batches(self) -> Iterator[PassageBatch]:
-        """As in the first epoch."""
-        return map(self._batch, self._plan.epoch(0))
+        """Yield the batches of the first epoch."""
+        return map(self._batch, self._sampler.epoch(0))
 
     def _batch(self, examples: Ids) -> PassageBatch:
         rows = [self.column.ids[start:end] for start, end in self._spans[examples].tolist()]
@@ -124,15 +121,14 @@ class SeparatePassages(PassageSource):
 
 
 def wrap_passages(texts: Sequence[NDArray[np.integer[Any]]], special: SpecialTokensConfig) -> PassageBatch:
-    """Texts as a batch, each between its start and its end.
+    """Return texts as a batch, each between start and end tokens.
 
     >>> wrap_passages([np.array([7, 8, 9]), np.array([5])], SpecialTokensConfig()).ids.tolist()
     [[2, 7, 8, 9, 3], [2, 5, 3, 0, 0]]
     """
     lengths = np.array([len(text) for text in texts]) + NUM_SPECIAL_TOKENS
-    real = np.arange(lengths.max()) < lengths[:, None]
-    ends = np.array([special.end])
-    whole = [part for text in texts for part in (np.array([special.start]), text, ends)]
-    ids = np.full(real.shape, special.pad, np.int64)
-    ids[real] = np.concatenate(whole)
-    return PassageBatch(ids, real)
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    start, end = np.array([special.start]), np.array([special.end])
+    ids = np.full(mask.shape, special.pad, np.int64)
+    ids[mask] = np.concatenate([part for text in texts for part in (start, text, end)])
+    return PassageBatch(ids, mask)

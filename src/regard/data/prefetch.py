@@ -1,6 +1,6 @@
-"""Things as they arrive, several at a time: all that are there by now, without waiting for more.
+"""Prefetching: read items in a background thread, and yield those that have arrived without waiting for more.
 
-Someone who types a line gets an answer at once, and a large file goes through in large batches. What is read ahead is
+An interactive user gets an answer to each line at once, while a large file is processed in large batches. The queue is
 bounded, so that endless input takes no more memory than short input.
 """
 
@@ -13,41 +13,43 @@ T = TypeVar("T")
 _END = object()
 
 
-def prefetch(things: Iterable[T], most: int) -> Iterator[list[T]]:
-    """Lists of at most so many things; whatever goes wrong in reading them is raised after those that came before it.
+def prefetch(items: Iterable[T], max_items: int) -> Iterator[list[T]]:
+    """Yield lists of at most `max_items` items; an exception of the source is raised after the items before it.
 
-    >>> [len(several) <= 2 for several in prefetch(range(5), most=2)].count(False)
-    0
+    >>> all(len(batch) <= 2 for batch in prefetch(range(5), max_items=2))
+    True
     """
-    queue: Queue[object] = Queue(maxsize=most)
-    threading.Thread(target=_read, args=(things, queue), daemon=True).start()
-    failure: object = None
-    while failure is None:
-        several: list[T] = []
-        while len(several) < most:
+    queue: Queue[object] = Queue(maxsize=max_items)
+    threading.Thread(target=_fill, args=(items, queue), daemon=True).start()
+    end: object = None
+    while end is None:
+        batch: list[T] = []
+        while len(batch) < max_items:
             try:
-                found = queue.get(block=not several)
+                item = queue.get(block=not batch)
             except Empty:
                 break
-            if found is _END or isinstance(found, _Failure):
-                failure = found
+            if item is _END or isinstance(item, _Failure):
+                end = item
                 break
-            several.append(found)  # type: ignore[arg-type]
-        if several:
-            yield several
-    if isinstance(failure, _Failure):
-        raise failure.error
+            batch.append(item)  # type: ignore[arg-type]
+        if batch:
+            yield batch
+    if isinstance(end, _Failure):
+        raise end.error
 
 
 class _Failure:
+    """An exception of the source, passed through the queue."""
+
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
-def _read(things: Iterable[T], queue: Queue[object]) -> None:
+def _fill(items: Iterable[T], queue: Queue[object]) -> None:
     try:
-        for thing in things:
-            queue.put(thing)
+        for item in items:
+            queue.put(item)
     except BaseException as error:
         queue.put(_Failure(error))
     else:

@@ -122,7 +122,7 @@ def load_or_train_tokenizer(
             raise DataError(f"{path}: is damaged; remove the folder {folder}, and it is prepared again.")
         return load_tokenizer(path)
     sample = islice(texts(), MAX_TOKENIZER_TEXTS)
-    content = train_tokenizer(sample, config.tokenizer, config.model.vocab_size, masked=mask_token).to_json()
+    content = train_tokenizer(sample, config.tokenizer, config.model.vocab_size, mask_token=mask_token).to_json()
     with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         key_path.unlink(missing_ok=True)

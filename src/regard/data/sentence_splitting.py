@@ -1,8 +1,8 @@
-"""Sentences in a line of text: taking them apart for a translator that was trained on single ones, and joining them.
+"""Splitting lines into sentences, for translation models that were trained on single sentences, and joining them.
 
-Rules, not a model: a sentence ends at `.`, `!`, `?` or `…` before a space and something that can begin a sentence. An
-abbreviation or an initial is no end, and neither is a mark before a small letter. In Chinese and Japanese the marks end
-a sentence by themselves.
+By rules: a sentence ends at `.`, `!`, `?` or `…` before a space and a character that can begin a sentence, but not
+after an abbreviation or an initial, nor before a lowercase letter. In Chinese and Japanese the marks alone end a
+sentence.
 """
 
 import re
@@ -17,28 +17,28 @@ CLOSING = "\"'”’»)\\]}"
 _END = re.compile(rf"(?<=[.!?…])([{CLOSING}]*)\s+(?=[^\s])|(?<=[。！？])([{CLOSING}」』）]*)\s*(?=[^\s])")
 _LAST_WORD = re.compile(r"([^\W\d_]+(?:\.[^\W\d_]+)*)\.$")
 _CJK = re.compile(r"[\u3000-\u303f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uffef]")
-MARKS = (
+CUT_PATTERNS = (  # where to cut a long sentence, best first
     r"[.!?…;:。！？；：][\"'”’»)\]]*",
     r"[,،，、][\"'”’»)\]]*|\s[–—-](?=\s)",
     r"\s",
-)  # where to cut, the best first
+)
 
 
 def split_sentences(line: str) -> list[str]:
-    """The sentences of a line, without the spaces around them; none of a line that is empty.
+    """Return the sentences of a line, without surrounding spaces.
 
     >>> split_sentences('Dr. Smith left. "Why?" she asked. It was 3.14 p.m.')
     ['Dr. Smith left.', '"Why?" she asked.', 'It was 3.14 p.m.']
     """
-    found, start = [], 0
+    sentences, start = [], 0
     for match in _END.finditer(line):
         end = match.end(1) if match.group(1) is not None else match.end(2)
         if not line[start:end].strip() or not _is_end(line[start:end], line[match.end() :]):
             continue
-        found.append(line[start:end].strip())
+        sentences.append(line[start:end].strip())
         start = match.end()
     rest = line[start:].strip()
-    return [*found, rest] if rest else found
+    return [*sentences, rest] if rest else sentences
 
 
 def _is_end(before: str, after: str) -> bool:
@@ -58,39 +58,39 @@ def _is_end(before: str, after: str) -> bool:
 
 
 def join_sentences(sentences: Sequence[str]) -> str:
-    """Sentences in a line, a space between them; none where the writing has none.
+    """Join sentences, with spaces between them unless they are Chinese or Japanese.
 
     >>> join_sentences(["Ciao.", "", "Come stai?"]), join_sentences(["你好。", "再见。"])
     ('Ciao. Come stai?', '你好。再见。')
     """
     line = ""
     for sentence in filter(None, sentences):
-        apart = line and not (_CJK.match(line[-1]) or _CJK.match(sentence[0]))
-        line += f" {sentence}" if apart else sentence
+        needs_space = line and not (_CJK.match(line[-1]) or _CJK.match(sentence[0]))
+        line += f" {sentence}" if needs_space else sentence
     return line
 
 
-def split_to_fit(text: str, longest: int, encode: Callable[[str], list[int]]) -> list[tuple[str, list[int]]]:
-    """A text in parts of at most `longest` tokens, with the ids of each.
+def split_to_fit(text: str, max_tokens: int, encode: Callable[[str], list[int]]) -> list[tuple[str, list[int]]]:
+    """Split a text into parts of at most `max_tokens`, and return each with its ids.
 
-    It is cut near its middle, after a mark that ends a clause if there is one, else after a comma, else between words,
-    else anywhere; and so on until all parts are short enough.
+    A text that is too long is cut near its middle: after a mark that ends a clause if there is one, otherwise after a
+    comma, between words, or anywhere; the parts are split in the same way.
     """
     text = text.strip()
     ids = encode(text)
-    if len(ids) <= longest:
+    if len(ids) <= max_tokens:
         return [(text, ids)] if text else []
-    if len(text) == 1:  # nothing left to cut: a character that is spelled in more tokens than there is room for
-        return [(text, ids[:longest])]
-    cut = _near_middle(text)
-    return split_to_fit(text[:cut], longest, encode) + split_to_fit(text[cut:], longest, encode)
+    if len(text) == 1:  # a character of more tokens than the maximum
+        return [(text, ids[:max_tokens])]
+    cut = _cut_position(text)
+    return split_to_fit(text[:cut], max_tokens, encode) + split_to_fit(text[cut:], max_tokens, encode)
 
 
-def _near_middle(text: str) -> int:
+def _cut_position(text: str) -> int:
     middle = len(text) / 2
-    for marks in MARKS:
-        places = [match.end() for match in re.finditer(marks, text)]
-        inner = [place for place in places if 0.2 * len(text) <= place <= 0.8 * len(text)]
+    for pattern in CUT_PATTERNS:
+        positions = [match.end() for match in re.finditer(pattern, text)]
+        inner = [position for position in positions if 0.2 * len(text) <= position <= 0.8 * len(text)]
         if inner:
-            return min(inner, key=lambda place: abs(place - middle))
+            return min(inner, key=lambda position: abs(position - middle))
     return max(1, round(middle))

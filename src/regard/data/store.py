@@ -75,7 +75,7 @@ def write_store(
     folder: Path,
     examples: Iterable[Sequence[Sequence[int]]],
     columns: int,
-    vocabulary: int,
+    vocab_size: int,
     metadata: Mapping[str, Any],
 ) -> None:
     """Write a store of examples, each with a row of ids per column.
@@ -84,27 +84,27 @@ def write_store(
         folder: the folder of the store, which is replaced.
         examples: the examples, which are read once.
         columns: how many columns there are.
-        vocabulary: the number of different ids, which determines their type.
+        vocab_size: the number of different ids, which determines their type.
         metadata: what is saved with the ids.
     """
-    with _column_writers(folder, columns, vocabulary, metadata) as writers:
+    with _column_writers(folder, columns, vocab_size, metadata) as writers:
         for chunk in chunked(examples, EXAMPLES_PER_CHUNK):
             for n, writer in enumerate(writers):
                 writer.add([example[n] for example in chunk])
 
 
 def write_document_store(
-    folder: Path, parts: Iterable[tuple[Sequence[int], bool]], vocabulary: int, metadata: Mapping[str, Any]
+    folder: Path, parts: Iterable[tuple[Sequence[int], bool]], vocab_size: int, metadata: Mapping[str, Any]
 ) -> None:
     """Write a store of one column from parts of examples, so that no example needs to fit the memory.
 
     Args:
         folder: the folder of the store, which is replaced.
         parts: the ids of each part, and whether it ends its example.
-        vocabulary: the number of different ids, which determines their type.
+        vocab_size: the number of different ids, which determines their type.
         metadata: what is saved with the ids.
     """
-    with _column_writers(folder, 1, vocabulary, metadata) as (writer,):
+    with _column_writers(folder, 1, vocab_size, metadata) as (writer,):
         for ids, last in parts:
             writer.add([ids], last)
 
@@ -173,10 +173,10 @@ class _ColumnWriter:
 
 @contextmanager
 def _column_writers(
-    folder: Path, columns: int, vocabulary: int, metadata: Mapping[str, Any]
+    folder: Path, columns: int, vocab_size: int, metadata: Mapping[str, Any]
 ) -> Iterator[list[_ColumnWriter]]:
     """Yield the writers of columns; the store replaces `folder` at the end."""
-    dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
+    dtype = np.uint16 if vocab_size <= 2**16 else np.uint32
     with explain_write_errors(folder, remedy="choose another place"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(folder, replace=True) as temporary:

@@ -98,7 +98,7 @@ def bpe_merges(text: str, tokenizer: Tokenizer) -> list[WordMerges]:
 
     >>> from regard.config.data import TokenizerConfig
     >>> from regard.data.tokenizer import train_tokenizer
-    >>> tokenizer = train_tokenizer(["amo amo"], TokenizerConfig(), vocabulary=300)
+    >>> tokenizer = train_tokenizer(["amo amo"], TokenizerConfig(), vocab_size=300)
     >>> bpe_merges("amo", tokenizer)[0].stages
     (('▁', 'a', 'm', 'o'), ('▁', 'am', 'o'), ('▁am', 'o'), ('▁amo',))
     """

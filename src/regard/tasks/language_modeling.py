@@ -239,7 +239,9 @@ class BoundLanguageModeling:
         """Every token of a split once, in order, on the device of the network."""
         (column,) = split.store.columns
         tokens, device = self.config.training.batch_tokens, device_of(self.network)
-        for batch in validation_batches(column, self.context_length, tokens, self.config.tokens, apart=self._separate):
+        for batch in validation_batches(
+            column, self.context_length, tokens, self.config.tokens, separate=self._separate
+        ):
             check()
             yield _tensors(batch).to(device)
 
