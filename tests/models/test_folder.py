@@ -1,4 +1,4 @@
-"""The model folder: what is saved comes back, and what is broken gets a sentence."""
+"""Model folders: saved networks are loaded unchanged, and every fault is reported with file and remedy."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def complaint(folder: Path) -> str:
+def load_error(folder: Path) -> str:
     with pytest.raises(ModelError) as error:
         load(folder)
     assert error.value.exit_code == 3
@@ -45,7 +45,7 @@ def test_a_loaded_network_equals_the_saved_one(name: str, tmp_path: Path) -> Non
     saved, loaded = named_tensors(network), named_tensors(model.network)
     assert saved.keys() == loaded.keys()
     assert all(torch.equal(saved[name], loaded[name]) for name in saved)
-    # where a tensor lies in memory decides, on some processors, in which order its products are summed
+    # on some processors the alignment of a tensor decides the order in which its products are summed
     torch.testing.assert_close(hidden(model.network, batch), hidden(network, batch), rtol=0, atol=1e-12)
     assert not model.network.training
 
@@ -60,7 +60,7 @@ def test_shared_matrices_are_saved_once_and_stay_shared(tmp_path: Path) -> None:
     assert network.get_parameter("encoder.embedding.weight") is network.get_parameter("output.weight")
 
 
-def test_filling_keeps_buffers_buffers() -> None:
+def test_assign_tensors_keeps_buffers() -> None:
     module = torch.nn.BatchNorm1d(3)
     tensors = {name: tensor + 1 for name, tensor in named_tensors(module).items()}
     assign_tensors(module, tensors)
@@ -69,7 +69,7 @@ def test_filling_keeps_buffers_buffers() -> None:
     assert module.running_mean.tolist() == [1, 1, 1]
 
 
-def test_a_folder_holds_only_json_safetensors_and_text(folder: Path) -> None:
+def test_a_folder_has_only_json_safetensors_and_text(folder: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     assert json.loads((folder / "config.json").read_text())["format"] == 1
     card = (folder / "README.md").read_text()
@@ -82,86 +82,86 @@ def test_a_folder_can_be_moved(folder: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "elsewhere").network(torch.tensor([[1, 2]])).shape == (1, 2, 23)
 
 
-def test_a_missing_folder_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "nothing"
-    assert complaint(path) == f"{path}: is not a folder; give the path of a model folder, or of a run."
+    assert load_error(path) == f"{path}: is not a folder; give the path of a model folder, or of a run."
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
-def test_an_incomplete_folder_gets_a_sentence(folder: Path, file: str) -> None:
+def test_a_missing_file_is_an_error(folder: Path, file: str) -> None:
     (folder / file).unlink()
-    assert complaint(folder) == f"{folder / file}: is missing, so {folder} is not a complete model folder."
+    assert load_error(folder) == f"{folder / file}: is missing, so {folder} is not a complete model folder."
 
 
-def test_a_folder_of_another_version_gets_a_sentence(folder: Path) -> None:
+def test_another_format_version_is_an_error(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    assert complaint(folder) == f"{path}: has format 2, but this regard reads format 1; update regard."
+    assert load_error(folder) == f"{path}: has format 2, but this regard reads format 1; update regard."
 
 
-def test_a_foreign_config_gets_a_sentence(folder: Path) -> None:
+def test_a_config_of_another_library_is_an_error(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text('{"model_type": "gpt2"}')
-    assert complaint(folder) == (
+    assert load_error(folder) == (
         f"{path}: has no format number, so it is not a regard model; import a Hugging Face folder with regard import."
     )
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\udcff"])
-def test_a_damaged_config_gets_a_sentence(folder: Path, content: str) -> None:
+def test_a_damaged_config_is_an_error(folder: Path, content: str) -> None:
     path = folder / "config.json"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert complaint(folder).startswith(f"{path}: ")
-    assert complaint(folder).endswith("copy the folder again.")
+    assert load_error(folder).startswith(f"{path}: ")
+    assert load_error(folder).endswith("copy the folder again.")
 
 
-def test_a_wrong_setting_in_a_config_is_named(folder: Path) -> None:
+def test_an_invalid_setting_is_named(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"heads": 4', '"heads": 5'))
-    assert complaint(folder) == f"{path}: model.heads = 5 does not divide model.width = 16: use 4 or 8."
+    assert load_error(folder) == f"{path}: model.heads = 5 does not divide model.width = 16: use 4 or 8."
 
 
-def test_damaged_weights_get_a_sentence(folder: Path) -> None:
+def test_damaged_weights_are_an_error(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    assert complaint(folder).startswith(f"{path}: is damaged (")
+    assert load_error(folder).startswith(f"{path}: is damaged (")
     path.write_bytes(b"")
-    assert complaint(folder).startswith(f"{path}: is damaged (")
+    assert load_error(folder).startswith(f"{path}: is damaged (")
 
 
-def test_tensors_that_do_not_fit_the_config_get_a_sentence(folder: Path) -> None:
+def test_tensors_that_do_not_match_the_config_are_an_error(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
     name = "decoder.layers.0.feed_forward.inner.weight"
     save_file({**tensors, name: torch.zeros(2, 16)}, path)
-    assert complaint(folder) == f"{path}: has {name} of shape 2×16, but config.json requires 24×16."
+    assert load_error(folder) == f"{path}: has {name} of shape 2×16, but config.json requires 24×16."
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, path)
-    assert complaint(folder) == f"{path}: has no tensor {name}, which config.json requires."
+    assert load_error(folder) == f"{path}: has no tensor {name}, which config.json requires."
     save_file({**tensors, "more": torch.zeros(1)}, path)
-    assert complaint(folder) == f"{path}: has a tensor more, which config.json does not describe."
+    assert load_error(folder) == f"{path}: has a tensor more, which config.json does not describe."
 
 
-def test_numbers_of_other_or_mixed_types_get_a_sentence(folder: Path) -> None:
+def test_integer_or_mixed_dtypes_are_an_error(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
     first = next(iter(tensors))
     save_file({**tensors, first: tensors[first].half()}, path)
     remedy = "all should have one float type of 16 to 64 bits."
-    assert complaint(folder) == f"{path}: has tensors of the types float16, float32; {remedy}"
+    assert load_error(folder) == f"{path}: has tensors of the types float16, float32; {remedy}"
     save_file({name: tensor.long() for name, tensor in tensors.items()}, path)
-    assert complaint(folder) == f"{path}: has tensors of the types int64; {remedy}"
+    assert load_error(folder) == f"{path}: has tensors of the types int64; {remedy}"
 
 
 def test_a_network_is_saved_only_with_its_own_settings(tmp_path: Path) -> None:
     network = make(FAMILY["decoder-only"])
     path = tmp_path / "model"
-    for config, fault in (
+    for config, problem in (
         (Config(model=FAMILY["encoder-only"]), "has no tensor encoder.embedding.weight, which config.json requires."),
         (Config(model=FAMILY["decoder-only, no feed-forward"]), "has a tensor decoder.layers.0.feed_forward"),
     ):
         with pytest.raises(ModelError) as error:
             save(path, network, config)
-        assert str(error.value).startswith(f"{path}: cannot hold this network, which {fault}")
+        assert str(error.value).startswith(f"{path}: cannot hold this network, which {problem}")
     for name in ("../evil", "config.json", "model.safetensors"):
         with pytest.raises(ModelError, match="cannot hold an extra file"):
             save(path, network, Config(model=FAMILY["decoder-only"]), extra_files={name: b""})
@@ -177,7 +177,7 @@ def test_an_existing_folder_is_never_overwritten(folder: Path) -> None:
     assert (folder / "model.safetensors").read_bytes() == before
 
 
-def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = Config(model=FAMILY["decoder-only"])
     path = tmp_path / "file" / "model"
@@ -186,7 +186,7 @@ def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
     assert str(error.value).startswith(f"{path}: cannot be written (")
 
 
-def test_a_full_disk_gets_a_sentence_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_files(tmp_path: Path) -> None:
     program = f"""
 import resource, signal, sys
 from regard.config import Config, DecoderOnlyConfig

@@ -1,4 +1,4 @@
-"""ALiBi: the slopes of the paper, and what they take from the scores."""
+"""ALiBi: slopes and biases are those of the paper."""
 
 import pytest
 import torch
@@ -30,13 +30,13 @@ def test_slopes_are_those_of_the_paper(heads: int, exponents: list[float]) -> No
 
 @given(heads=st.integers(1, 100))
 def test_slopes_are_those_of_bloom(heads: int) -> None:
-    theirs = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]  # what the position 1 gets
+    theirs = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]  # bias at position 1
     torch.testing.assert_close(torch.tensor(alibi_slopes(heads)), theirs)
     assert len(set(alibi_slopes(heads))) == heads
 
 
 @given(batch=batches(), heads=st.integers(1, 9), causal=st.booleans())
-def test_the_bias_is_the_slope_times_the_distance_in_real_tokens(batch: Batch, heads: int, causal: bool) -> None:
+def test_the_bias_is_the_slope_times_the_distance_without_padding(batch: Batch, heads: int, causal: bool) -> None:
     ids, mask = batch.target, batch.target_mask
     rows, length = ids.shape
     layout = make_layout(ids, mask, causal=causal)
@@ -52,7 +52,7 @@ def test_the_bias_is_the_slope_times_the_distance_in_real_tokens(batch: Batch, h
                 assert bias[row, :, query, key].tolist() == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_bias_is_made_once_for_all_layers() -> None:
+def test_the_bias_is_computed_once_for_all_layers() -> None:
     layout, q = make_layout(torch.zeros(1, 5).long()), torch.zeros(1, 2, 5, 3)
-    one, other = (AlibiPositions().for_layer(2, 3, 3, 1.0) for _ in range(2))
-    assert one.bias(q, layout) is other.bias(q, layout)
+    first, second = (AlibiPositions().for_layer(2, 3, 3, 1.0) for _ in range(2))
+    assert first.bias(q, layout) is second.bias(q, layout)

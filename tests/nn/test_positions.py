@@ -1,4 +1,4 @@
-"""Positions that are added to embeddings, and what holds for those that are not."""
+"""Position schemes that are added to embeddings, and properties of those inside attention."""
 
 import math
 
@@ -35,7 +35,7 @@ from regard.nn.embedding import embedding_matrix
 
 
 @given(length=st.integers(1, 30), width=st.integers(1, 17))
-def test_sinusoids_are_the_formula_of_the_paper(length: int, width: int) -> None:
+def test_sinusoids_equal_the_formula_of_the_paper(length: int, width: int) -> None:
     table = sinusoidal_table(length, width)
     assert table.shape == (length, width)
     for position in range(length):
@@ -50,7 +50,7 @@ def test_sinusoids_in_halves_are_the_same_numbers_in_another_order() -> None:
     assert torch.equal(sinusoidal_table(9, 8, halves=True), torch.cat([table[:, 0::2], table[:, 1::2]], dim=1))
 
 
-def test_sinusoidal_positions_have_no_last_one() -> None:
+def test_sinusoidal_positions_work_for_any_length() -> None:
     positions = SinusoidalPositions(6)
     for length in (3, 70, 500):
         x = torch.zeros(1, length, 6)
@@ -58,7 +58,7 @@ def test_sinusoidal_positions_have_no_last_one() -> None:
         torch.testing.assert_close(positions.embed(x, tokens)[0], sinusoidal_table(length, 6).float())
 
 
-def test_the_table_of_sinusoids_grows_only_with_the_input() -> None:
+def test_the_sinusoidal_table_grows_only_with_the_input() -> None:
     positions = SinusoidalPositions(6)
     tokens = make_layout(torch.zeros(1, 40, dtype=torch.long)).queries
     for dtype in (torch.float32, torch.float64) * 5:
@@ -66,7 +66,7 @@ def test_the_table_of_sinusoids_grows_only_with_the_input() -> None:
     assert len(positions._table) == 80
 
 
-def test_learned_positions_say_where_they_end() -> None:
+def test_longer_inputs_than_learned_positions_are_an_error() -> None:
     positions = LearnedPositions(length=4, width=6)
     assert positions.embed(torch.zeros(1, 4, 6), make_layout(torch.zeros(1, 4).long()).queries).shape == (1, 4, 6)
     with pytest.raises(InputError) as error:
@@ -77,13 +77,13 @@ def test_learned_positions_say_where_they_end() -> None:
     )
 
 
-def test_pads_are_not_counted_as_positions() -> None:
+def test_padding_is_not_counted_in_positions() -> None:
     mask = torch.tensor([[False, True, True, False], [True, False, False, True]])
     assert make_layout(torch.zeros(2, 4).long(), mask).queries.position_ids.tolist() == [[0, 0, 1, 1], [0, 0, 0, 1]]
 
 
-class Depth(Positions):
-    """Adds a vector for a fact about each token that the network was given, such as its depth in a parse."""
+class DepthPositions(Positions):
+    """Adds a vector for a feature of each token."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def stack_with(positions: Positions, causal: bool = True) -> Stack:
 
 
 @pytest.mark.parametrize("scheme", [RotaryPositions(), AlibiPositions(), RelativePositions(2)])
-def test_schemes_inside_attention_know_distances_and_nothing_else(scheme: Positions) -> None:
+def test_schemes_inside_attention_depend_on_distances_only(scheme: Positions) -> None:
     layer = stack_with(scheme, causal=False).layers[0]
     x = torch.randn(1, 4, 16, dtype=torch.float64)
     layout = make_layout(torch.zeros(1, 4).long())
@@ -120,8 +120,8 @@ def test_schemes_inside_attention_know_distances_and_nothing_else(scheme: Positi
 
 
 @pytest.mark.parametrize("mask", [None, torch.tensor([[True, True, False]])])
-def test_facts_about_tokens_reach_the_scheme(mask: Tensor | None) -> None:
-    stack = stack_with(Depth(16), causal=False)
+def test_token_features_reach_the_scheme(mask: Tensor | None) -> None:
+    stack = stack_with(DepthPositions(16), causal=False)
     network = EncoderOnlyTransformer(stack, MeanPooling())
     ids = torch.tensor([[1, 2, 3]])
     flat, deep = torch.zeros_like(ids), torch.tensor([[0, 1, 2]])

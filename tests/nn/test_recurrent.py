@@ -1,4 +1,4 @@
-"""Recurrent layers and their attention: written-out equations against kernels and against numbers by hand."""
+"""Recurrent cells equal PyTorch's kernels and hand-computed steps; recurrent attention equals its equations."""
 
 import math
 
@@ -28,24 +28,22 @@ def layer_of(
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any), seed=st.integers(0, 2**31))
-def test_the_written_out_cell_equals_the_kernel(
-    cell: type[RecurrentCell], bidirectional: bool, lengths: list[int], seed: int
-) -> None:
+def test_cells_equal_the_kernel(cell: type[RecurrentCell], bidirectional: bool, lengths: list[int], seed: int) -> None:
     layer = layer_of(cell, bidirectional=bidirectional)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(len(lengths), max(lengths), 3, generator=generator, dtype=torch.double)
     state = tuple(torch.randn(len(lengths), 4, generator=generator, dtype=torch.double) for _ in range(cell.num_states))
-    ends = torch.tensor(lengths)
-    within = torch.arange(max(lengths)) < ends[:, None]
-    fast, fast_state = layer(x, ends, state)
+    sizes = torch.tensor(lengths)
+    within = torch.arange(max(lengths)) < sizes[:, None]
+    fast, fast_state = layer(x, sizes, state)
     with open_taps(layer):
-        slow, slow_state = layer(x, ends, state)
+        slow, slow_state = layer(x, sizes, state)
     torch.testing.assert_close(slow[within], fast[within], atol=TOLERANCE, rtol=0)
     torch.testing.assert_close(slow_state, fast_state, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize(("cell", "theirs"), [(RNNCell, nn.RNN), (LSTMCell, nn.LSTM), (GRUCell, nn.GRU)])
-def test_a_cell_with_their_weights_is_theirs(cell: type[RecurrentCell], theirs: type[nn.RNNBase]) -> None:
+def test_a_cell_with_torchs_weights_equals_torchs(cell: type[RecurrentCell], theirs: type[nn.RNNBase]) -> None:
     layer, own = layer_of(cell), theirs(3, 4, batch_first=True).double()  # type: ignore[arg-type, call-arg]
     layer.kernel.load_state_dict(own.state_dict())
     x = torch.randn(2, 6, 3, dtype=torch.double)
@@ -54,8 +52,8 @@ def test_a_cell_with_their_weights_is_theirs(cell: type[RecurrentCell], theirs: 
     torch.testing.assert_close(out, own(x)[0], atol=TOLERANCE, rtol=0)
 
 
-def numbers(layer: RecurrentLayer, x: list[float], h: list[float]) -> None:
-    """Set a layer of width one: for each gate, its weight from the input and from the state; no biases."""
+def set_weights(layer: RecurrentLayer, x: list[float], h: list[float]) -> None:
+    """Set the input and state weight of each gate in a layer of width one; biases are zero."""
     with torch.no_grad():
         x_weight, h_weight, x_bias, h_bias = layer.weights()
         x_weight.copy_(torch.tensor(x)[:, None])
@@ -68,9 +66,9 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def test_a_vanilla_step_by_hand() -> None:
+def test_an_rnn_step_by_hand() -> None:
     layer = layer_of(RNNCell, inputs=1, width=1)
-    numbers(layer, [0.5], [2.0])
+    set_weights(layer, [0.5], [2.0])
     out, _ = layer(torch.tensor([[[1.0], [3.0]]]).double())
     first = math.tanh(0.5)
     assert out.flatten().tolist() == pytest.approx([first, math.tanh(2 * first + 1.5)])
@@ -78,7 +76,7 @@ def test_a_vanilla_step_by_hand() -> None:
 
 def test_an_lstm_step_by_hand() -> None:
     layer = layer_of(LSTMCell, inputs=1, width=1)
-    numbers(layer, [0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8])
+    set_weights(layer, [0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8])
     h, c = torch.full((1, 1), 0.25).double(), torch.full((1, 1), -0.5).double()
     out, (hidden, cell) = layer(torch.ones(1, 1, 1).double(), None, (h, c))
     i, f, o = sigmoid(0.1 + 0.125), sigmoid(0.2 + 0.15), sigmoid(0.4 + 0.2)
@@ -88,48 +86,48 @@ def test_an_lstm_step_by_hand() -> None:
 
 def test_a_gru_step_by_hand() -> None:
     layer = layer_of(GRUCell, inputs=1, width=1)
-    numbers(layer, [0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
+    set_weights(layer, [0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
     out, _ = layer(torch.ones(1, 1, 1).double(), None, (torch.full((1, 1), 0.25).double(),))
     r, z = sigmoid(0.1 + 0.1), sigmoid(0.2 + 0.125)
     assert out.item() == pytest.approx(z * 0.25 + (1 - z) * math.tanh(0.3 + r * 0.15))
 
 
-def test_every_gate_can_be_read_at_every_step() -> None:
+def test_taps_record_every_gate_at_every_step() -> None:
     layer = layer_of(LSTMCell)
-    with record_taps(layer) as seen:
+    with record_taps(layer) as values:
         out, (_, cell) = layer(torch.randn(2, 5, 3).double())
     gates = {"input_gate", "forget_gate", "candidate", "output_gate", "cell", "hidden"}
-    assert set(seen) == {f"cells.0.{gate}" for gate in gates}
-    assert all(len(steps) == 5 and steps[0].shape == (2, 4) for steps in seen.values())
-    assert torch.equal(torch.stack(seen["cells.0.hidden"], dim=1), out.detach())
-    assert torch.equal(seen["cells.0.cell"][-1], cell.detach())
+    assert set(values) == {f"cells.0.{gate}" for gate in gates}
+    assert all(len(steps) == 5 and steps[0].shape == (2, 4) for steps in values.values())
+    assert torch.equal(torch.stack(values["cells.0.hidden"], dim=1), out.detach())
+    assert torch.equal(values["cells.0.cell"][-1], cell.detach())
 
 
-def test_a_gate_can_be_replaced_and_later_steps_feel_it() -> None:
+def test_replacing_a_gate_changes_later_steps() -> None:
     layer = layer_of(LSTMCell)
     x = torch.randn(1, 4, 3).double()
     hook = layer.get_submodule("cells.0.forget_gate").register_forward_hook(lambda _tap, _arguments, gate: gate * 0)
     _, (_, forgetful) = layer(x)
     hook.remove()
-    _, (_, usual) = layer(x)
-    assert (forgetful - usual).abs().max() > 1e-3
+    _, (_, ordinary) = layer(x)
+    assert (forgetful - ordinary).abs().max() > 1e-3
 
 
 @given(seed=st.integers(0, 2**31), documented=st.booleans())
-def test_sequences_come_back_to_where_they_stood(seed: int, documented: bool) -> None:
+def test_scatter_inverts_gather(seed: int, documented: bool) -> None:
     generator = torch.Generator().manual_seed(seed)
     mask = torch.rand(3, 6, generator=generator) < 0.6
     mask[0, 0] = True
     documents = torch.randint(0, 2, mask.shape, generator=generator) if documented else None
     x = torch.randn(3, 6, 2, generator=generator)
-    found = Sequences.of(mask, documents)
-    assert torch.equal(found.scatter(found.gather(x)), x.masked_fill(~mask[..., None], 0.0))
+    sequences = Sequences.of(mask, documents)
+    assert torch.equal(sequences.scatter(sequences.gather(x)), x.masked_fill(~mask[..., None], 0.0))
     if documents is None:
-        assert found.lengths.tolist() == mask.sum(1).tolist()
+        assert sequences.lengths.tolist() == mask.sum(1).tolist()
 
 
-def scored(s: Tensor, h: Tensor, score: Score) -> Tensor:
-    """One number, as the papers write it."""
+def reference_score(s: Tensor, h: Tensor, score: Score) -> Tensor:
+    """Compute one score as the papers write it."""
     match score:
         case AdditiveScore():
             return score.v @ torch.tanh(score.query.weight @ s + score.key.weight @ h)
@@ -140,15 +138,15 @@ def scored(s: Tensor, h: Tensor, score: Score) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["additive", "dot", "general"])
-def test_attention_by_its_equations(name: str) -> None:
+def test_attention_equals_its_equations(name: str) -> None:
     torch.manual_seed(0)
     score = {"additive": AdditiveScore(4), "general": GeneralScore(4), "dot": DotScore()}[name]
     attention = SourceAttention(4, score).double()
     states, memory = torch.randn(1, 2, 4).double(), torch.randn(1, 3, 4).double()
-    with open_taps(attention) as seen:
+    with open_taps(attention) as values:
         out = attention(states, memory, None)
-    expected = torch.stack([torch.stack([scored(s, h, score) for h in memory[0]]) for s in states[0]])
-    torch.testing.assert_close(seen["scores"][0, 0], expected.detach(), atol=TOLERANCE, rtol=0)
+    expected = torch.stack([torch.stack([reference_score(s, h, score) for h in memory[0]]) for s in states[0]])
+    torch.testing.assert_close(values["scores"][0, 0], expected.detach(), atol=TOLERANCE, rtol=0)
     context = expected.softmax(-1) @ memory[0]
     expected_out = torch.tanh(torch.cat([context, states[0]], dim=-1) @ attention.output.weight.T)
     torch.testing.assert_close(out[0], expected_out, atol=TOLERANCE, rtol=0)

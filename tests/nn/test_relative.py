@@ -1,4 +1,4 @@
-"""Relative positions: the fast way beside equations (3) and (4) of Shaw et al. 2018, as they are written."""
+"""Relative positions equal equations (3) and (4) of Shaw et al. 2018."""
 
 from collections.abc import Callable
 
@@ -16,8 +16,8 @@ from regard.nn.relative import RelativeVectors
 HEADS, KEY, VALUE, SCALE = 2, 3, 5, 0.4
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: RelativeVectors) -> Tensor:
-    """The reference: e_ij = q_i · (k_j + a^K_ij), z_i = Σ w_ij (v_j + a^V_ij), a vector for each pair of tokens."""
+def reference(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: RelativeVectors) -> Tensor:
+    """Compute e_ij = q_i · (k_j + a^K_ij), z_i = Σ w_ij (v_j + a^V_ij), a vector for each pair of tokens."""
     rows = layout.distance[:, 0].clamp(-vectors.max_distance, vectors.max_distance) + vectors.max_distance  # (B, T, S)
     keys, values = (
         torch.stack([table[rows] for table in tables.expand(HEADS, -1, -1)], dim=1)  # (B, H, T, S, D)
@@ -30,16 +30,16 @@ def attended(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: RelativeV
     return torch.einsum("bhts,bhtsd->bhtd", weights, v[:, :, None] + values)
 
 
-def through_the_hooks(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: Positions) -> Tensor:
+def with_hooks(q: Tensor, k: Tensor, v: Tensor, layout: Layout, vectors: Positions) -> Tensor:
     out: Tensor = FullAttention(SCALE)(
         q, k, v, layout, vectors.bias(q, layout), lambda weights: vectors.mix(weights, layout)
     )
     return out
 
 
-def vectors_of(clip: int, per_head: bool) -> RelativeVectors:
+def vectors_of(max_distance: int, per_head: bool) -> RelativeVectors:
     torch.manual_seed(0)
-    vectors = RelativePositions(clip, per_head).for_layer(HEADS, KEY, VALUE, SCALE).double()
+    vectors = RelativePositions(max_distance, per_head).for_layer(HEADS, KEY, VALUE, SCALE).double()
     assert isinstance(vectors, RelativeVectors)
     return vectors
 
@@ -52,20 +52,20 @@ def qkv(rows: int, length: int) -> list[Tensor]:
     ]
 
 
-@given(batch=batches(), clip=st.integers(1, 9), per_head=st.booleans(), causal=st.booleans())
-def test_the_fast_way_is_the_formula_and_has_its_gradients(
-    batch: Batch, clip: int, per_head: bool, causal: bool
+@given(batch=batches(), max_distance=st.integers(1, 9), per_head=st.booleans(), causal=st.booleans())
+def test_hooks_equal_the_formula_and_its_gradients(
+    batch: Batch, max_distance: int, per_head: bool, causal: bool
 ) -> None:
-    vectors = vectors_of(clip, per_head)
+    vectors = vectors_of(max_distance, per_head)
     layout = make_layout(batch.target, batch.target_mask, causal=causal)
     inputs = qkv(*batch.target.shape)
     learned = [*inputs, *vectors.parameters()]
 
-    def run(way: Callable[..., Tensor]) -> list[Tensor]:
-        out = way(*inputs, layout, vectors).where(batch.target_mask[:, None, :, None], 0.0)
+    def run(compute: Callable[..., Tensor]) -> list[Tensor]:
+        out = compute(*inputs, layout, vectors).where(batch.target_mask[:, None, :, None], 0.0)
         return [out, *torch.autograd.grad(out.sin().sum(), learned)]
 
-    for fast, plain in zip(run(through_the_hooks), run(attended), strict=True):
+    for fast, plain in zip(run(with_hooks), run(reference), strict=True):
         torch.testing.assert_close(fast, plain, atol=1e-10, rtol=0)
 
 
@@ -76,18 +76,18 @@ def test_heads_share_vectors_or_have_their_own(per_head: bool, shape: tuple[int,
     assert vectors.values.shape == (*shape, VALUE)
 
 
-def test_all_that_is_further_than_the_clip_is_equally_far() -> None:
+def test_distances_are_clipped() -> None:
     layout = make_layout(torch.zeros(1, 8).long())
     bias = vectors_of(2, per_head=False).bias(torch.ones(1, HEADS, 8, KEY, dtype=torch.float64), layout)
     assert bias is not None
-    after = bias[0, 0, 0].tolist()  # what the first token makes of each
+    after = bias[0, 0, 0].tolist()  # of the first query
     assert len(set(after)) == 3
     assert len(set(after[2:])) == 1
-    assert bias[0, 0, 7, 0] != bias[0, 0, 0, 7]  # far before is not far after
+    assert bias[0, 0, 7, 0] != bias[0, 0, 0, 7]  # both sides are clipped separately
 
 
 class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that any operation gives."""
+    """Records the size of the largest tensor that any operation returns."""
 
     numbers = 0
 
@@ -99,20 +99,20 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_no_vector_is_written_down_for_each_pair_of_tokens() -> None:
+def test_no_tensor_has_a_vector_for_each_pair_of_tokens() -> None:
     length = 40
     vectors, inputs = vectors_of(4, per_head=True), qkv(1, length)
     layout = make_layout(torch.zeros(1, length).long(), causal=True)
     with Largest() as largest:  # type: ignore[no-untyped-call]
-        through_the_hooks(inputs[0], inputs[1], inputs[2], layout, vectors).sum().backward()
+        with_hooks(inputs[0], inputs[1], inputs[2], layout, vectors).sum().backward()
     assert largest.numbers == HEADS * length * length
 
 
-def test_taps_see_what_the_vectors_add() -> None:
+def test_taps_include_the_position_bias() -> None:
     inputs, layout, vectors = qkv(1, 4), make_layout(torch.zeros(1, 4).long()), vectors_of(2, per_head=False)
     kernel = FullAttention(SCALE)
-    with open_taps(kernel) as seen:
+    with open_taps(kernel) as values:
         kernel(*inputs, layout, vectors.bias(inputs[0], layout), lambda weights: vectors.mix(weights, layout))
-    added = vectors.bias(inputs[0], layout)
-    assert added is not None
-    torch.testing.assert_close(seen["scaled"], seen["scores"] * SCALE + added)
+    bias = vectors.bias(inputs[0], layout)
+    assert bias is not None
+    torch.testing.assert_close(values["scaled"], values["scores"] * SCALE + bias)

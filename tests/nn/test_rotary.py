@@ -1,4 +1,4 @@
-"""Rotary positions: the formula, what follows from it, and the two conventions of transformers."""
+"""Rotary positions equal the formula, and the two conventions of transformers (LLaMA and GPT-J)."""
 
 import cmath
 from typing import Any
@@ -17,13 +17,13 @@ from regard.nn import RotaryPositions as Rotary
 from regard.nn import Tokens
 
 
-def turned(x: Tensor, index: Tensor, base: float, halves: bool) -> Tensor:
-    """The reference: each pair is a complex number, multiplied by e^(imθ)."""
+def reference(x: Tensor, positions: Tensor, base: float, halves: bool) -> Tensor:
+    """Multiply each pair, as a complex number, by e^(imθ)."""
     out, width = x.clone(), x.size(-1)
     for b, h, t in torch.cartesian_prod(*(torch.arange(size) for size in x.shape[:3])).view(-1, 3).tolist():
         for i in range(width // 2):
             first, second = (i, i + width // 2) if halves else (2 * i, 2 * i + 1)
-            angle = index[b % len(index), t].item() * base ** (-2 * i / width)
+            angle = positions[b % len(positions), t].item() * base ** (-2 * i / width)
             z = complex(x[b, h, t, first], x[b, h, t, second]) * cmath.exp(1j * angle)
             out[b, h, t, first], out[b, h, t, second] = z.real, z.imag
     return out
@@ -36,53 +36,54 @@ def turned(x: Tensor, index: Tensor, base: float, halves: bool) -> Tensor:
     halves=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_pairs_turn_by_the_formula(sizes: tuple[int, ...], one_row: bool, base: float, halves: bool, seed: int) -> None:
+def test_rotations_equal_the_formula(
+    sizes: tuple[int, ...], one_row: bool, base: float, halves: bool, seed: int
+) -> None:
     rows, heads, length, pairs = sizes
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, heads, length, 2 * pairs, dtype=torch.float64, generator=generator)
-    index = torch.randint(0, 500, (1 if one_row else rows, length), generator=generator)
-    found = Rotary(base, halves).rotate(x, Tokens(index))
-    torch.testing.assert_close(found, turned(x, index, base, halves), atol=1e-10, rtol=0)
+    positions = torch.randint(0, 500, (1 if one_row else rows, length), generator=generator)
+    rotated = Rotary(base, halves).rotate(x, Tokens(positions))
+    torch.testing.assert_close(rotated, reference(x, positions, base, halves), atol=1e-10, rtol=0)
 
 
 @given(m=st.integers(0, 1000), n=st.integers(0, 1000), shift=st.integers(0, 1000), halves=st.booleans())
-def test_products_depend_on_the_distance_alone_and_lengths_do_not_change(
-    m: int, n: int, shift: int, halves: bool
-) -> None:
+def test_products_depend_on_the_distance_only_and_norms_are_kept(m: int, n: int, shift: int, halves: bool) -> None:
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     rotary = Rotary(halves=halves)
 
     def at(x: Tensor, position: int) -> Tensor:
         return rotary.rotate(x, Tokens(torch.tensor([[position]])))
 
-    here, there = at(q, m) @ at(k, n).mT, at(q, m + shift) @ at(k, n + shift).mT
-    torch.testing.assert_close(here, there, atol=1e-10, rtol=0)
+    original, shifted = at(q, m) @ at(k, n).mT, at(q, m + shift) @ at(k, n + shift).mT
+    torch.testing.assert_close(original, shifted, atol=1e-10, rtol=0)
     torch.testing.assert_close(at(q, m).norm(), q.norm())
 
 
 def test_angles_are_exact_far_from_the_start() -> None:
     x = torch.ones(1, 1, 1, 2)
-    found = Rotary().rotate(x, Tokens(torch.tensor([[100_003]])))
-    expected = turned(x.double(), torch.tensor([[100_003]]), 10_000, halves=False)
-    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+    rotated = Rotary().rotate(x, Tokens(torch.tensor([[100_003]])))
+    expected = reference(x.double(), torch.tensor([[100_003]]), 10_000, halves=False)
+    torch.testing.assert_close(rotated.double(), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("halves", [False, True])
-def test_numbers_of_16_bits_stay_such(halves: bool) -> None:
+def test_bfloat16_stays_bfloat16(halves: bool) -> None:
     x, tokens = torch.randn(1, 2, 5, 8), Tokens(torch.arange(5)[None])
-    found = Rotary(halves=halves).rotate(x.bfloat16(), tokens)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), Rotary(halves=halves).rotate(x, tokens), atol=0.05, rtol=0)
+    rotated = Rotary(halves=halves).rotate(x.bfloat16(), tokens)
+    assert rotated.dtype == torch.bfloat16
+    torch.testing.assert_close(rotated.float(), Rotary(halves=halves).rotate(x, tokens), atol=0.05, rtol=0)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_network_in_halves_is_a_llama(tied: bool) -> None:
+@pytest.mark.parametrize(("tied", "kv_heads"), [(False, 3), (True, 3), (False, 1)])
+def test_a_network_with_halves_equals_llama(tied: bool, kv_heads: int) -> None:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "vocab_size": 30}
     theirs = LlamaForCausalLM(
         LlamaConfig(
             **sizes,
             num_attention_heads=3,
+            num_key_value_heads=kv_heads,
             rms_norm_eps=1e-5,
             tie_word_embeddings=tied,
             rope_parameters={"rope_type": "default", "rope_theta": 500.0},
@@ -93,6 +94,7 @@ def test_a_network_in_halves_is_a_llama(tied: bool) -> None:
         width=24,
         layers=2,
         heads=3,
+        kv_heads=kv_heads,
         feed_forward=40,
         activation="swiglu",
         norm="rms",
@@ -109,7 +111,7 @@ def test_a_network_in_halves_is_a_llama(tied: bool) -> None:
 
 
 def as_ours(llama: LlamaForCausalLM, ours: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a LLaMA under the names of our network."""
+    """Return the weights of a LLaMA under the names of our network."""
     theirs = llama.state_dict()
     renamed = {
         "decoder.embedding.weight": theirs["model.embed_tokens.weight"],
@@ -117,10 +119,10 @@ def as_ours(llama: LlamaForCausalLM, ours: dict[str, Tensor]) -> dict[str, Tenso
         "output.weight": theirs["lm_head.weight"],
     }
     for number in range(llama.config.num_hidden_layers):
-        layer, there = f"decoder.layers.{number}", f"model.layers.{number}"
+        layer, their_layer = f"decoder.layers.{number}", f"model.layers.{number}"
 
-        def joined(*names: str, there: str = there) -> Tensor:
-            return torch.cat([theirs[f"{there}.{name}.weight"] for name in names])
+        def joined(*names: str, their_layer: str = their_layer) -> Tensor:
+            return torch.cat([theirs[f"{their_layer}.{name}.weight"] for name in names])
 
         renamed |= {
             f"{layer}.attention.query_key_value.weight": joined(*(f"self_attn.{name}_proj" for name in "qkv")),
@@ -133,7 +135,7 @@ def as_ours(llama: LlamaForCausalLM, ours: dict[str, Tensor]) -> dict[str, Tenso
     return {name: renamed[name] for name in ours}
 
 
-def test_interleaved_pairs_are_those_of_gpt_j() -> None:
+def test_interleaved_pairs_equal_gpt_j() -> None:
     x = torch.randn(2, 3, 11, 8)  # (B, H, T, D)
     sines, cosines = modeling_gptj.create_sinusoidal_positions(11, 8).chunk(2, dim=-1)
     theirs = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sines[None], cosines[None]).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Syntax positions: the fast way to all distances beside a walk up the tree, and a network that needs the tree."""
+"""Syntax positions: distances equal those of walking up the tree, and networks learn from the tree."""
 
 import random
 
@@ -15,25 +15,25 @@ from regard.data.pair_batches import pad_features
 from regard.errors import InputError
 from regard.models import build
 from regard.nn import Positions, make_layout
-from regard.nn import SyntaxPositions as Scheme
+from regard.nn import SyntaxPositions as SyntaxScheme
 from regard.nn.relative import RelativeVectors
 from regard.nn.syntax import TREE_FEATURES, tree_distance
 from toy_trees import distance, random_heads, up
 
 
 def features(heads: list[int], words: list[int]) -> dict[str, list[int]]:
-    """What a network is told of tokens that belong to these words, numbered from 1."""
+    """Return the features of tokens that belong to these words, numbered from 1."""
     tree = trees.tree_positions(heads)
     return {name: [tree[word - 1][n] for word in words] for n, name in enumerate(TREE_FEATURES)}
 
 
 def as_tensors(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(fact) for name, fact in pad_features(rows).items()}
+    return {name: torch.from_numpy(values) for name, values in pad_features(rows).items()}
 
 
 @st.composite
 def sentences(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """A tree, and for each token its word: every word has one token or more."""
+    """Draw a tree, and for each token its word: every word has one token or more."""
     seed, count = draw(st.integers(0, 2**31)), draw(st.integers(1, 9))
     heads = random_heads(count, random.Random(seed))
     pieces = draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
@@ -41,33 +41,39 @@ def sentences(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 @given(rows=st.lists(sentences(), min_size=1, max_size=3))
-def test_distances_are_those_of_a_walk_up_the_tree(rows: list[tuple[list[int], list[int]]]) -> None:
-    known = as_tensors([features(heads, words) for heads, words in rows])
+def test_distances_equal_those_of_walking_up_the_tree(rows: list[tuple[list[int], list[int]]]) -> None:
+    token_features = as_tensors([features(heads, words) for heads, words in rows])
     lengths = [len(words) + 1 for _, words in rows]
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    found = tree_distance(make_layout(mask.long(), mask, features=known))
+    distances = tree_distance(make_layout(mask.long(), mask, features=token_features))
     for row, (heads, words) in enumerate(rows):
         root = heads.index(0) + 1
-        tree, tokens = [*heads, root], [*words, len(heads) + 1]  # the end hangs from the root, as a full stop does
+        tree, tokens = [*heads, root], [*words, len(heads) + 1]  # the end token depends on the root
         expected = [[distance(tree, i, j) for j in tokens] for i in tokens]
-        assert found[row, 0, : len(tokens), : len(tokens)].tolist() == expected
-        assert known["depth"][row, : len(tokens)].tolist() == [len(up(tree, word)) - 1 for word in tokens]
+        assert distances[row, 0, : len(tokens), : len(tokens)].tolist() == expected
+        assert token_features["depth"][row, : len(tokens)].tolist() == [len(up(tree, word)) - 1 for word in tokens]
 
 
-def test_the_distances_of_a_sentence_by_hand() -> None:
-    """Bush held a talk: `held` is the root, `a` hangs from `talk`."""
-    known = as_tensors([features([2, 0, 4, 2], [1, 2, 3, 4])])
-    found = tree_distance(make_layout(torch.ones(1, 5).long(), features=known))[0, 0].tolist()
-    assert found[0] == [0, 1, -3, -2, -2]  # Bush: held is above it; a, talk and the end are across the root, and later
-    assert found[1] == [-1, 0, -2, -1, -1]  # held: all are below it
-    assert found[2] == [3, 2, 0, 1, -3]  # a: talk is one step towards the root
+def test_distances_of_an_example() -> None:
+    """Bush held a talk: `held` is the root, `a` depends on `talk`."""
+    token_features = as_tensors([features([2, 0, 4, 2], [1, 2, 3, 4])])
+    distances = tree_distance(make_layout(torch.ones(1, 5).long(), features=token_features))[0, 0].tolist()
+    assert distances[0] == [
+        0,
+        1,
+        -3,
+        -2,
+        -2,
+    ]  # Bush: held is its head; the others are later, through the root
+    assert distances[1] == [-1, 0, -2, -1, -1]  # held: all others are below
+    assert distances[2] == [3, 2, 0, 1, -3]  # a: talk is one step toward the root
 
 
-def test_the_names_of_the_facts_are_the_same_for_text_and_network() -> None:
+def test_feature_names_are_the_same_in_data_and_nn() -> None:
     assert TREE_FEATURES == trees.SYNTAX_FEATURES
 
 
-def test_a_network_without_its_facts_says_so() -> None:
+def test_a_missing_parse_is_an_error() -> None:
     network = build(EncoderDecoderConfig(vocab_size=9, width=8, heads=2, layers=1, positions=SyntaxPositionsConfig()))
     with pytest.raises(InputError) as error:
         network.encode(torch.ones(1, 3).long())
@@ -77,8 +83,8 @@ def test_a_network_without_its_facts_says_so() -> None:
     )
 
 
-def test_what_is_deeper_than_the_deepest_is_equally_deep() -> None:
-    scheme = Scheme(Positions(), width=4, max_depth=2, max_distance=0)
+def test_depths_are_clipped() -> None:
+    scheme = SyntaxScheme(Positions(), width=4, max_depth=2, max_distance=0)
     layout = make_layout(torch.ones(1, 4).long(), features={"depth": torch.tensor([[1, 2, 3, 9]])})
     added = scheme.embed(torch.zeros(1, 4, 4), layout.queries)[0]
     assert torch.equal(added[1], added[2])
@@ -86,7 +92,7 @@ def test_what_is_deeper_than_the_deepest_is_equally_deep() -> None:
     assert not torch.equal(added[0], added[1])
 
 
-def test_either_half_can_be_left_out() -> None:
+def test_depth_or_distance_can_be_turned_off() -> None:
     def parts(**settings: bool) -> tuple[bool, bool]:
         config = EncoderDecoderConfig(
             vocab_size=9, width=8, heads=2, layers=1, positions=SyntaxPositionsConfig.model_validate(settings)
@@ -100,7 +106,7 @@ def test_either_half_can_be_left_out() -> None:
     assert parts(depth=False) == (False, True)
 
 
-def test_the_decoder_keeps_sinusoids() -> None:
+def test_the_decoder_has_sinusoidal_positions() -> None:
     network = build(EncoderDecoderConfig(vocab_size=9, width=8, heads=2, layers=1, positions=SyntaxPositionsConfig()))
     learned = [name for name, _ in network.named_parameters() if "positions" in name]
     assert all(name.startswith("encoder.") for name in learned)
@@ -108,7 +114,7 @@ def test_the_decoder_keeps_sinusoids() -> None:
 
 
 def accuracy(positions: SyntaxPositionsConfig | str, steps: int = 150) -> float:
-    """How often a network names the word that the marked one hangs from, on unseen trees after a short training."""
+    """Return how often a network predicts the head of the marked word, on unseen trees after a short training."""
     torch.manual_seed(0)
     draw = random.Random(0)
     words, length = 8, 6
@@ -125,10 +131,10 @@ def accuracy(positions: SyntaxPositionsConfig | str, steps: int = 150) -> float:
         marked = [draw.choice([n for n, head in enumerate(heads) if head]) for heads in trees_of]
         heads = torch.tensor([heads[n] - 1 for heads, n in zip(trees_of, marked, strict=True)])
         answer = ids.gather(1, heads[:, None])[:, 0]
-        known = as_tensors([features(heads, list(range(1, length + 1))) for heads in trees_of])
-        ids[torch.arange(rows), torch.tensor(marked)] += words  # a marked word is another token
+        token_features = as_tensors([features(heads, list(range(1, length + 1))) for heads in trees_of])
+        ids[torch.arange(rows), torch.tensor(marked)] += words  # a marked word has a token of its own
         source = torch.cat([ids, torch.full((rows, 1), 2 * words)], dim=1)
-        return network(source, torch.full((rows, 1), 2 * words + 1), source_features=known)[:, 0], answer
+        return network(source, torch.full((rows, 1), 2 * words + 1), source_features=token_features)[:, 0], answer
 
     for _ in range(steps):
         logits, answer = predict(64)
@@ -140,12 +146,12 @@ def accuracy(positions: SyntaxPositionsConfig | str, steps: int = 150) -> float:
     return (logits.argmax(-1) == answer).float().mean().item()
 
 
-def test_a_network_learns_what_only_the_tree_tells() -> None:
-    """The word above a marked word: with the tree nearly always, and without it hardly better than by guessing."""
+def test_a_network_learns_what_only_the_tree_contains() -> None:
+    """The head of a marked word: nearly always right with the tree, hardly better than chance without."""
     assert accuracy(SyntaxPositionsConfig(max_distance=8)) > 0.9
     assert accuracy("sinusoidal", steps=100) < 0.4
 
 
-def test_settings_of_a_model_with_parses() -> None:
+def test_syntax_positions_need_parses() -> None:
     assert Config(model=EncoderDecoderConfig(positions=SyntaxPositionsConfig())).model.needs_parses
     assert not Config().model.needs_parses

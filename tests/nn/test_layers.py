@@ -1,4 +1,4 @@
-"""The smaller parts: feed-forward, residual connections, embeddings, pooling, dropout where the paper puts it."""
+"""Feed-forward layers, residual connections, embeddings, pooling, dropout, taps, and the settings that select them."""
 
 import math
 
@@ -28,14 +28,14 @@ from regard.nn import (
 from regard.nn.embedding import embedding_matrix
 
 
-def test_feed_forward_is_the_papers_formula() -> None:
+def test_feed_forward_equals_the_formula_of_the_paper() -> None:
     layer, x = FeedForward(4, 6), torch.randn(2, 3, 4)
     inner, output = layer.inner, layer.output
     expected = torch.clamp(x @ inner.weight.T + inner.bias, min=0) @ output.weight.T + output.bias
     torch.testing.assert_close(layer(x), expected)
 
 
-def test_gated_feed_forward_is_swiglu() -> None:
+def test_gated_feed_forward_equals_swiglu() -> None:
     layer, x = GatedFeedForward(4, 6), torch.randn(2, 3, 4)
     gate, value = layer.inner.weight[:6], layer.inner.weight[6:]
     a = x @ gate.T
@@ -44,7 +44,7 @@ def test_gated_feed_forward_is_swiglu() -> None:
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_residuals_wrap_a_sublayer_in_the_order_they_are_named_for(connected: bool) -> None:
+def test_residuals_normalize_after_or_before_the_sublayer(connected: bool) -> None:
     x, norm = torch.randn(2, 3, 4), nn.LayerNorm(4)
     keep = 1.0 if connected else 0.0
     post, pre = PostNorm(norm, 0.0, connected=connected), PreNorm(norm, 0.0, connected=connected)
@@ -60,7 +60,7 @@ def test_embeddings_are_scaled_and_have_unit_variance() -> None:
     assert abs(x.std() - 1) < 0.02
 
 
-def test_a_token_outside_the_vocabulary_gets_a_sentence() -> None:
+def test_a_token_outside_the_vocabulary_is_an_error() -> None:
     network = build(DecoderOnlyConfig(vocab_size=5, width=8, heads=2, layers=1, feed_forward=8))
     with pytest.raises(InputError) as error:
         network.decode(torch.tensor([[1, 7]]))
@@ -69,7 +69,7 @@ def test_a_token_outside_the_vocabulary_gets_a_sentence() -> None:
     )
 
 
-def test_rows_that_do_not_match_get_a_sentence() -> None:
+def test_rows_that_do_not_match_are_an_error() -> None:
     network = build(load_config("tiny", ["model.vocab_size=11"]).model)
     ids = torch.ones(2, 3).long()
     for target in (ids[:1], ids[0]):
@@ -80,14 +80,14 @@ def test_rows_that_do_not_match_get_a_sentence() -> None:
         )
 
 
-def test_an_empty_sentence_gets_a_sentence() -> None:
+def test_an_empty_sequence_is_an_error() -> None:
     network = build(DecoderOnlyConfig(vocab_size=5, width=8, heads=2, layers=1, feed_forward=8))
     with pytest.raises(InputError) as error:
         network.decode(torch.zeros(1, 0, dtype=torch.long))
     assert str(error.value) == "There are no tokens: a sequence has at least its end token."
 
 
-def test_pooling_ignores_pads() -> None:
+def test_pooling_ignores_padding() -> None:
     states = torch.tensor([[[9.0, 9.0], [1.0, 2.0], [3.0, 4.0]]])
     mask = torch.tensor([[False, True, True]])
     assert MeanPooling()(states, mask).tolist() == [[2.0, 3.0]]
@@ -98,7 +98,7 @@ def test_pooling_ignores_pads() -> None:
     torch.testing.assert_close(dense(states, mask), torch.tanh(dense.dense(torch.tensor([[1.0, 2.0]]))))
 
 
-def test_dropout_is_where_the_paper_puts_it_and_nowhere_else() -> None:
+def test_dropout_is_only_where_the_paper_has_it() -> None:
     network = build(load_config("tiny", ["model.dropout=0.3"]).model)
     rates = {name: module.p for name, module in network.named_modules() if isinstance(module, nn.Dropout)}
     for name, rate in rates.items():
@@ -120,19 +120,19 @@ def test_dropout_acts_in_training() -> None:
         torch.testing.assert_close(layer(torch.randn(2, 4)), torch.zeros(2, 4) + bias)
 
 
-def test_settings_reach_the_mathematics() -> None:
+def test_settings_change_the_computation() -> None:
     ids = torch.tensor([[1, 2, 3]])
     narrow = build(FAMILY["encoder-decoder, narrow keys, biases, untied"]).eval()
-    with open_taps(narrow) as seen:
+    with open_taps(narrow) as values:
         narrow(ids, ids)
-    for name in seen:
+    for name in values:
         if name.endswith("kernel.scaled"):
-            torch.testing.assert_close(seen[name], seen[name.replace("scaled", "scores")] / math.sqrt(3))
+            torch.testing.assert_close(values[name], values[name.replace("scaled", "scores")] / math.sqrt(3))
     modern = build(FAMILY["encoder-decoder, pre-norm, RMS, SwiGLU"]).eval()
-    with open_taps(modern) as seen:
+    with open_taps(modern) as values:
         modern(ids, ids)
-    x, gain = seen["decoder.layers.0.feed_forward_residual.sum"], modern.get_parameter("decoder.norm.weight")
-    torch.testing.assert_close(seen["decoder.states"], gain * x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt())
+    x, gain = values["decoder.layers.0.feed_forward_residual.sum"], modern.get_parameter("decoder.norm.weight")
+    torch.testing.assert_close(values["decoder.states"], gain * x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt())
     bare = DecoderOnlyConfig(vocab_size=9, width=8, heads=2, layers=1, feed_forward=0, residual=False, norm="none")
     cut = build(bare).eval()
     with torch.no_grad():
@@ -140,7 +140,7 @@ def test_settings_reach_the_mathematics() -> None:
     assert (cut.decode(ids) == 0).all()
 
 
-def test_attention_and_activation_dropout_are_settings() -> None:
+def test_attention_and_activation_dropout_are_applied() -> None:
     network = build(load_config("tiny", ["model.attention_dropout=0.1", "model.activation_dropout=0.2"]).model)
     for name, module in network.named_modules():
         if name.endswith("kernel"):
@@ -149,10 +149,10 @@ def test_attention_and_activation_dropout_are_settings() -> None:
             assert module.p == 0.2
 
 
-def test_matrices_are_shared_by_default_and_each_sharing_is_a_setting() -> None:
-    def matrices(share_embeddings: bool = True, share_output: bool = True) -> list[int]:
+def test_matrices_are_shared_by_default_and_can_be_separated() -> None:
+    def matrices(share_embeddings: bool = True, tie_output: bool = True) -> list[int]:
         config = EncoderDecoderConfig(
-            vocab_size=9, width=8, heads=2, share_embeddings=share_embeddings, tie_output=share_output
+            vocab_size=9, width=8, heads=2, share_embeddings=share_embeddings, tie_output=tie_output
         )
         network = build(config)
         parts = ("encoder.embedding", "decoder.embedding", "output")
@@ -162,9 +162,9 @@ def test_matrices_are_shared_by_default_and_each_sharing_is_a_setting() -> None:
     assert source == target == output
     source, target, output = matrices(share_embeddings=False)
     assert source != target == output
-    source, target, output = matrices(share_output=False)
+    source, target, output = matrices(tie_output=False)
     assert source == target != output
-    assert len(set(matrices(share_embeddings=False, share_output=False))) == 3
+    assert len(set(matrices(share_embeddings=False, tie_output=False))) == 3
 
 
 NAMED_STEPS = {
@@ -188,33 +188,33 @@ NAMED_STEPS = {
 
 
 @pytest.mark.parametrize("step", NAMED_STEPS)
-def test_every_named_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
+def test_every_step_has_a_tap_that_reads_and_replaces(step: str) -> None:
     network = build(load_config("tiny", ["model.vocab_size=11"]).model).eval()
     ids = torch.tensor([[1, 2, 3]])
     plain = network(ids, ids)
     names = [name for name in network.taps if name.endswith(NAMED_STEPS[step])]
     assert names
-    with open_taps(network, *names) as seen:
+    with open_taps(network, *names) as values:
         torch.testing.assert_close(network(ids, ids), plain)
-    assert set(seen) == set(names)
+    assert set(values) == set(names)
     hook = network.taps[names[-1]].register_forward_hook(lambda _m, _a, x: torch.randn_like(x))
     assert (network(ids, ids) - plain).abs().max() > 1e-3
     hook.remove()
     torch.testing.assert_close(network(ids, ids), plain, atol=0, rtol=0)
 
 
-def test_a_backward_hook_opens_a_tap_too() -> None:
+def test_a_backward_hook_opens_a_tap() -> None:
     network = build(load_config("tiny", ["model.vocab_size=11"]).model)
     gradients: list[Tensor] = []
     tap = network.taps["decoder.layers.0.attention.kernel.weights"]
-    hook = tap.register_full_backward_hook(lambda _module, given, _taken: gradients.extend(given))
+    hook = tap.register_full_backward_hook(lambda _module, inputs, _outputs: gradients.extend(inputs))
     ids = torch.tensor([[1, 2, 3]])
     network(ids, ids).sum().backward()
     hook.remove()
     assert [tuple(gradient.shape) for gradient in gradients] == [(1, 4, 3, 3)]
 
 
-def test_an_unknown_tap_is_named() -> None:
+def test_an_unknown_tap_is_an_error() -> None:
     with (
         pytest.raises(InputError, match=r"There is no tap 'nothing'; network.taps lists"),
         open_taps(nn.Sequential(Tap()), "nothing"),

@@ -1,4 +1,4 @@
-"""Networks learn by positions that act inside attention: what a token's neighbour is, which nothing else tells."""
+"""Networks learn to predict the previous token from position schemes inside attention."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ SIZES: dict[str, Any] = {"vocab_size": 12, "width": 32, "heads": 4, "layers": 2,
 LENGTH = 12
 
 
-def learned(kind: type[DecoderOnlyConfig | EncoderOnlyConfig], positions: str, steps: int = 200) -> float:
-    """How often a network names the token before each one, on unseen sentences after a short training."""
+def trained_accuracy(kind: type[DecoderOnlyConfig | EncoderOnlyConfig], positions: str, steps: int = 200) -> float:
+    """Train briefly to predict the previous token; return the accuracy on new sequences."""
     torch.manual_seed(0)
     network = build(kind(**SIZES | {"positions": positions})).train()
     head = torch.nn.Linear(SIZES["width"], SIZES["vocab_size"])
@@ -38,20 +38,20 @@ def learned(kind: type[DecoderOnlyConfig | EncoderOnlyConfig], positions: str, s
 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "relative"])
-def test_decoders_learn_what_stands_before(positions: str) -> None:
-    assert learned(DecoderOnlyConfig, positions) > 0.95
+def test_decoders_learn_the_previous_token(positions: str) -> None:
+    assert trained_accuracy(DecoderOnlyConfig, positions) > 0.95
 
 
 @pytest.mark.parametrize("positions", ["rotary", "relative"])
-def test_encoders_learn_what_stands_before(positions: str) -> None:
-    assert learned(EncoderOnlyConfig, positions) > 0.95
+def test_encoders_learn_the_previous_token(positions: str) -> None:
+    assert trained_accuracy(EncoderOnlyConfig, positions) > 0.95
 
 
-def test_without_positions_an_encoder_knows_no_before() -> None:
-    assert learned(EncoderOnlyConfig, "none") < 0.5
+def test_without_positions_an_encoder_cannot_learn_it() -> None:
+    assert trained_accuracy(EncoderOnlyConfig, "none") < 0.5
 
 
-def test_an_encoder_with_alibi_cannot_tell_a_text_from_its_mirror_image() -> None:
+def test_an_encoder_with_alibi_cannot_distinguish_a_text_from_its_reversal() -> None:
     network = make(ENCODERS["encoder-only, ALiBi"])
     ids = torch.tensor([[4, 7, 1, 9, 2]])
     torch.testing.assert_close(network.encode(ids).states, network.encode(ids.flip(1)).states.flip(1))

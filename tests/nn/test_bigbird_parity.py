@@ -1,8 +1,8 @@
-"""BigBird against transformers' own, with weights copied and our plan of random blocks in place of theirs.
+"""BigBird equals the one in transformers, with copied weights and our plan of random blocks.
 
-Theirs draws a plan while it trains, and while it does not, each block looks several times at the first: no pattern has
-that. Theirs lays its blocks over the padded row, ours over the text, so that they agree where pads fill the last block
-only. A window of three blocks and a global one at each end are all that theirs can do.
+transformers draws a plan in training; in evaluation, each block attends several times to the first block, which is not
+a pattern. Its blocks begin at the padded row, ours at the text, so both agree if only the last block has padding. It
+supports a window of three blocks and one global block at each end.
 """
 
 import math
@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from transformers import BigBirdConfig, BigBirdModel
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
-from regard.config import BigBirdAttentionConfig as Settings
-from regard.config import EncoderOnlyConfig, LearnedPositionsConfig
+from regard.config import BigBirdAttentionConfig, EncoderOnlyConfig, LearnedPositionsConfig
 from regard.interop.bert import bert_mappings
 from regard.interop.tensor_mapping import to_regard
 from regard.models import build
@@ -27,15 +26,15 @@ WIDTH, HEADS, ROWS = 24, 3, 2
 TOLERANCE = 1e-9
 
 
-def with_our_plan(theirs: BigBirdBlockSparseAttention, pattern: BigBirdPattern, blocks: int) -> None:
-    """Let their layer find our random blocks where it would draw its own."""
+def use_our_plan(theirs: BigBirdBlockSparseAttention, pattern: BigBirdPattern, blocks: int) -> None:
+    """Replace the random blocks of a transformers layer by ours."""
     middle = range(1, blocks - 1)
     near_and_global = {block: {0, block - 1, block, block + 1, blocks - 1} for block in middle}
-    drawn = [sorted({*block_plan(pattern, blocks)[block]} - near_and_global[block]) for block in middle]
-    assert {len(row) for row in drawn} == {pattern.random}
-    for_a_head = np.array(drawn)
-    theirs._bigbird_block_rand_mask = lambda *_, **__: for_a_head
-    theirs._bigbird_block_rand_mask_with_head = lambda *_, **__: [for_a_head] * HEADS
+    plan = [sorted({*block_plan(pattern, blocks)[block]} - near_and_global[block]) for block in middle]
+    assert {len(row) for row in plan} == {pattern.random}
+    random_blocks = np.array(plan)
+    theirs._bigbird_block_rand_mask = lambda *_, **__: random_blocks
+    theirs._bigbird_block_rand_mask_with_head = lambda *_, **__: [random_blocks] * HEADS
 
 
 def their_config(block: int, random: int, longest: int) -> BigBirdConfig:
@@ -66,15 +65,15 @@ def gradients(out: Tensor, mask: Tensor, weights: list[Tensor]) -> list[Tensor]:
         (3, 9, 3, 2),
         (4, 20, 3, 1),
         (16, 30, 2, 15),
-        (64, 16, 3, 0),  # 1,024 tokens, for which theirs has a plan of its own
+        (64, 16, 3, 0),  # for 1,024 tokens transformers has a special plan
         (64, 16, 3, 40),
     ],
 )
-def test_a_layer_equals_theirs(block: int, blocks: int, random: int, pads: int) -> None:
+def test_a_layer_equals_transformers(block: int, blocks: int, random: int, pads: int) -> None:
     torch.manual_seed(0)
     length, pattern = block * blocks, BigBirdPattern(window=3, globals=2, random=random, seed=5)
     theirs = BigBirdBlockSparseAttention(their_config(block, random, length)).double()
-    with_our_plan(theirs, pattern, blocks)
+    use_our_plan(theirs, pattern, blocks)
     dense = nn.Linear(WIDTH, WIDTH).double()
     kernel = BigBirdAttention(1 / math.sqrt(WIDTH // HEADS), block, pattern)
     ours = SelfAttention(WIDTH, HEADS, kernel, Positions(), bias=True).double()
@@ -86,22 +85,22 @@ def test_a_layer_equals_theirs(block: int, blocks: int, random: int, pads: int) 
     x = torch.randn(ROWS, length, WIDTH).double().requires_grad_()
     mask = torch.arange(length) < torch.tensor([[length - pads], [length]])
     blocked, band, of_queries, of_keys = BigBirdModel.create_masks_for_block_sparse_attn(mask.double(), block)
-    found, _ = theirs(x, band, of_queries, of_keys, blocked, blocked)
-    expected, out = dense(found), ours(x, make_layout(torch.zeros(ROWS, length), mask, pack=False))
+    attended, _ = theirs(x, band, of_queries, of_keys, blocked, blocked)
+    expected, out = dense(attended), ours(x, make_layout(torch.zeros(ROWS, length), mask, pack=False))
     torch.testing.assert_close(out[mask], expected[mask], atol=TOLERANCE, rtol=0)
-    wanted = torch.cat([*gradients(expected, mask, [part.weight for part in parts])])
-    (ours_found,) = gradients(out, mask, [ours.query_key_value.weight])
-    torch.testing.assert_close(ours_found, wanted, atol=TOLERANCE, rtol=0)
+    expected_gradient = torch.cat([*gradients(expected, mask, [part.weight for part in parts])])
+    (gradient,) = gradients(out, mask, [ours.query_key_value.weight])
+    torch.testing.assert_close(gradient, expected_gradient, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("length", [39, 40, 64])
-def test_a_network_equals_theirs(length: int) -> None:
+def test_a_network_equals_transformers(length: int) -> None:
     torch.manual_seed(0)
     block, random, seed = 4, 2, 11
     theirs = BigBirdModel(their_config(block, random, 64)).double().eval()
     blocks = -(-length // block)
     for layer in theirs.encoder.layer:
-        with_our_plan(layer.attention.self, BigBirdPattern(3, 2, random, seed), blocks)
+        use_our_plan(layer.attention.self, BigBirdPattern(3, 2, random, seed), blocks)
     config = EncoderOnlyConfig(
         vocab_size=30,
         width=WIDTH,
@@ -112,7 +111,7 @@ def test_a_network_equals_theirs(length: int) -> None:
         norm_epsilon=theirs.config.layer_norm_eps,
         embedding_norm=True,
         positions=LearnedPositionsConfig(max_length=64),
-        attention=Settings(block_size=block, random_blocks=random, seed=seed),
+        attention=BigBirdAttentionConfig(block_size=block, random_blocks=random, seed=seed),
         attention_bias=True,
         scale_embeddings=False,
         segments=2,

@@ -1,4 +1,4 @@
-"""With copied weights, our layers are PyTorch's own Transformer layers."""
+"""With copied weights, blocks equal PyTorch's Transformer layers."""
 
 from collections.abc import Callable
 
@@ -36,8 +36,8 @@ def block(pre_norm: bool, activation: str, cross: bool) -> Block:
     ).eval()
 
 
-def shake(layer: nn.Module) -> None:
-    """Move every parameter away from the zeros and ones that it starts with."""
+def perturb(layer: nn.Module) -> None:
+    """Move every parameter away from initial zeros and ones."""
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -55,13 +55,13 @@ def copy_norms_and_feed_forward(theirs: nn.Module, norms: dict[str, str], linear
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("pre_norm", ORDERS)
 @given(seed=st.integers(0, 2**31), lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4))
-def test_encoder_layer_equals_torchs(pre_norm: bool, activation: str, seed: int, lengths: list[int]) -> None:
+def test_encoder_layer_equals_torch(pre_norm: bool, activation: str, seed: int, lengths: list[int]) -> None:
     torch.manual_seed(seed)
     theirs = nn.TransformerEncoderLayer(
         WIDTH, HEADS, HIDDEN, dropout=0.0, activation=activation, batch_first=True, norm_first=pre_norm
     )
-    theirs.train()  # their evaluation path swaps in another kernel, whose pads are zeros
-    shake(theirs)
+    theirs.train()  # their evaluation path uses another kernel, with zeros at padding
+    perturb(theirs)
     ours = block(pre_norm, activation, cross=False)
     state = theirs.state_dict()
     ours.load_state_dict(
@@ -91,14 +91,12 @@ def test_encoder_layer_equals_torchs(pre_norm: bool, activation: str, seed: int,
     seed=st.integers(0, 2**31),
     lengths=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4),
 )
-def test_decoder_layer_equals_torchs(
-    pre_norm: bool, activation: str, seed: int, lengths: list[tuple[int, int]]
-) -> None:
+def test_decoder_layer_equals_torch(pre_norm: bool, activation: str, seed: int, lengths: list[tuple[int, int]]) -> None:
     torch.manual_seed(seed)
     theirs = nn.TransformerDecoderLayer(
         WIDTH, HEADS, HIDDEN, dropout=0.0, activation=activation, batch_first=True, norm_first=pre_norm
     )
-    shake(theirs)
+    perturb(theirs)
     ours = block(pre_norm, activation, cross=True)
     state = theirs.state_dict()
     cross_weight, cross_bias = state["multihead_attn.in_proj_weight"], state["multihead_attn.in_proj_bias"]

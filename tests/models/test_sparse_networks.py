@@ -1,4 +1,4 @@
-"""Networks with cheaper attention: what they keep, how they decode, that they learn."""
+"""Networks with sparse attention: parameters, saved folders, rolling KV cache, learning."""
 
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,18 @@ from regard.nn import DecoderCache, FullAttention, KeyValueCache
 
 SMALL: dict[str, Any] = {"vocab_size": 16, "width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0}
 LINFORMER = LinformerAttentionConfig(projected_length=8, max_length=24)
-BIRD = BigBirdAttentionConfig(block_size=2, window_blocks=1, global_blocks=1, random_blocks=2)
+BIGBIRD = BigBirdAttentionConfig(block_size=2, window_blocks=1, global_blocks=1, random_blocks=2)
 
 
-def test_a_decoder_beside_such_an_encoder_keeps_full_attention() -> None:
-    for attention in (LINFORMER, BIRD):
+def test_decoders_have_full_attention_if_the_kernel_is_for_encoders() -> None:
+    for attention in (LINFORMER, BIGBIRD):
         network = build(EncoderDecoderConfig(**SMALL, attention=attention))
         kernels = {name: type(part) for name, part in network.named_modules() if name.endswith(".kernel")}
         assert {kind for name, kind in kernels.items() if name.startswith("decoder")} == {FullAttention}
         assert {kind for name, kind in kernels.items() if name.startswith("encoder")} != {FullAttention}
 
 
-def test_what_linformer_shares_is_kept_once(tmp_path: Path) -> None:
+def test_shared_linformer_projections_are_saved_once(tmp_path: Path) -> None:
     plain = sum(parameter.numel() for parameter in build(EncoderOnlyConfig(**SMALL)).parameters())
     matrices = {"none": 2 * 2 * 4, "headwise": 2 * 2, "key-value": 2, "layerwise": 1}
     for sharing, count in matrices.items():
@@ -51,21 +51,21 @@ def test_what_linformer_shares_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_a_loaded_bigbird_has_the_same_random_blocks(tmp_path: Path) -> None:
-    config = Config(model=EncoderOnlyConfig(**SMALL, attention=BIRD.model_copy(update={"seed": 5})))
+    config = Config(model=EncoderOnlyConfig(**SMALL, attention=BIGBIRD.model_copy(update={"seed": 5})))
     network = build(config.model).eval()
-    save(tmp_path / "bird", network, config)
+    save(tmp_path / "bigbird", network, config)
     ids = torch.randint(0, 16, (2, 40))
-    assert torch.equal(load(tmp_path / "bird").network(ids), network(ids))
+    assert torch.equal(load(tmp_path / "bigbird").network(ids), network(ids))
 
 
-def test_the_longest_text_is_what_both_positions_and_projections_have_learned() -> None:
+def test_the_maximum_length_is_the_smaller_of_positions_and_projections() -> None:
     assert EncoderOnlyConfig(attention=LINFORMER).max_length == 24
     assert EncoderOnlyConfig(attention=LINFORMER, positions=LearnedPositionsConfig(max_length=20)).max_length == 20
-    assert EncoderOnlyConfig(attention=BIRD).max_length is None
+    assert EncoderOnlyConfig(attention=BIGBIRD).max_length is None
 
 
-@pytest.mark.parametrize("attention", [WindowAttentionConfig(window=2), BIRD])
-def test_a_long_batch_equals_its_rows_whatever_the_padding(
+@pytest.mark.parametrize("attention", [WindowAttentionConfig(window=2), BIGBIRD])
+def test_a_long_batch_equals_its_rows_for_any_padding(
     attention: WindowAttentionConfig | BigBirdAttentionConfig,
 ) -> None:
     network = make(EncoderOnlyConfig(**SMALL, attention=attention))
@@ -79,11 +79,11 @@ def test_a_long_batch_equals_its_rows_whatever_the_padding(
 
 @pytest.mark.parametrize("step", [1, 7])
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_rolling_cache_equals_no_cache_and_stays_small(step: int, padded: bool) -> None:
+def test_a_rolling_cache_equals_uncached_decoding_and_stays_small(step: int, padded: bool) -> None:
     network = make(DecoderOnlyConfig(**SMALL, attention=WindowAttentionConfig(window=3)))
     ids = torch.randint(0, 16, (2, 105))
     mask = torch.rand(2, 105) < 0.7 if padded else torch.ones(2, 105).bool()
-    mask[:, :50] = True  # what is forgotten while there are no pads is not missed later
+    mask[:, :50] = True  # keys that were dropped before the first padding are not needed
     cache = network.new_cache()
     parts = [
         network.decode(ids[:, at : at + step], cache=cache, mask=mask[:, at : at + step]) for at in range(0, 105, step)
@@ -96,7 +96,7 @@ def test_a_rolling_cache_equals_no_cache_and_stays_small(step: int, padded: bool
     assert padded or kept.length < 50
 
 
-def test_a_cache_keeps_at_least_what_it_is_asked_to() -> None:
+def test_a_cache_keeps_at_least_max_past_tokens() -> None:
     cache, tokens = KeyValueCache(), torch.arange(200.0).view(1, 1, 200, 1)
     for at in range(200):
         keys, values = cache.append(tokens[:, :, at : at + 1], -tokens[:, :, at : at + 1], max_past=20)
@@ -105,26 +105,26 @@ def test_a_cache_keeps_at_least_what_it_is_asked_to() -> None:
         assert keys.size(2) <= 40
 
 
-def test_a_window_lets_no_gradient_through_from_the_future_or_from_out_of_reach() -> None:
+def test_no_gradient_from_later_tokens_or_from_outside_the_window() -> None:
     config = DecoderOnlyConfig(**{**SMALL, "layers": 1}, attention=WindowAttentionConfig(window=3))
     network = make(config)
     table = network.get_parameter("decoder.embedding.weight")
     ids = torch.arange(16).repeat(6)[:80][None]
-    ids = torch.cat([ids[:, :40].clamp(max=7), ids[:, 40:] % 8 + 8], dim=1)  # late tokens come late only
-    for at, unseen in ((39, slice(8, 16)), (60, slice(0, 8))):
+    ids = torch.cat([ids[:, :40].clamp(max=7), ids[:, 40:] % 8 + 8], dim=1)  # ids 8 to 15 occur in the second half only
+    for at, outside in ((39, slice(8, 16)), (60, slice(0, 8))):
         (gradient,) = torch.autograd.grad(network.decode(ids)[0, at].sin().sum(), table)
-        assert (gradient[unseen] == 0).all()
+        assert (gradient[outside] == 0).all()
         assert (gradient != 0).any()
 
 
 def reversing(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Twelve tokens, and the same backwards."""
+    """Return twelve tokens, and the same reversed."""
     source = torch.randint(3, 13, (rows, 12), generator=generator)
     return source, source.flip(1)
 
 
 def repeating(rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Eighty tokens, and for each one the token two before it."""
+    """Return eighty tokens, and for each one the token two before it."""
     source = torch.randint(3, 13, (rows, 80), generator=generator)
     return source, F.pad(source, (2, 0), value=0)[:, :80]
 
@@ -158,11 +158,11 @@ def accuracy(config: EncoderDecoderConfig | DecoderOnlyConfig, steps: int) -> fl
         EncoderDecoderConfig(
             **SMALL, norm_order="pre", attention=LINFORMER.model_copy(update={"projected_length": 16})
         ),
-        EncoderDecoderConfig(**SMALL, norm_order="pre", attention=BIRD),
+        EncoderDecoderConfig(**SMALL, norm_order="pre", attention=BIGBIRD),
         EncoderDecoderConfig(**SMALL, norm_order="pre", attention=WindowAttentionConfig(window=12)),
         DecoderOnlyConfig(**SMALL, norm_order="pre", attention=WindowAttentionConfig(window=4)),
     ],
     ids=lambda config: f"{config.kind}, {config.attention.kind}",
 )
-def test_networks_with_cheaper_attention_learn(config: EncoderDecoderConfig | DecoderOnlyConfig) -> None:
+def test_networks_with_sparse_attention_learn(config: EncoderDecoderConfig | DecoderOnlyConfig) -> None:
     assert accuracy(config, steps=150 if isinstance(config, DecoderOnlyConfig) else 400) > 0.9

@@ -1,8 +1,4 @@
-"""Fresh networks learn: the first values of their weights are sound, whatever the parts.
-
-That each kind of network learns small tasks is the claim of test_family_learns.py; here are the recurrent ones that it
-leaves out.
-"""
+"""Initialization: new networks have sound scales and learn. test_family_learns.py has further networks that learn."""
 
 from typing import Any, Literal
 
@@ -28,13 +24,13 @@ START = 2
 
 
 def reversal(rows: int, generator: torch.Generator, length: int) -> tuple[Tensor, Tensor]:
-    """Sentences of so many tokens, and the same backwards."""
+    """Return random sequences of this length, and the same reversed."""
     source = torch.randint(3, 13, (rows, length), generator=generator)
     return source, source.flip(1)
 
 
 def train(config: ModelConfig, steps: int, length: int = 6) -> float:
-    """Exact matches, token by token, on unseen sentences after a short training on reversing them."""
+    """Train briefly on reversing sequences; return the accuracy per token on new ones."""
     generator = torch.Generator().manual_seed(0)
     network = build(config).train()
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, betas=(0.9, 0.98))
@@ -79,7 +75,7 @@ def test_recurrent_networks_with_attention_learn_to_reverse(cell: Any, attention
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
-def test_three_tokens_fit_through_the_bottleneck_of_one_state(cell: Any) -> None:
+def test_one_state_holds_three_tokens(cell: Any) -> None:
     torch.manual_seed(0)
     config = RecurrentEncoderDecoderConfig(**RECURRENT, cell=cell, attention="none", bidirectional=False)
     assert train(config, steps=300, length=3) > 0.9
@@ -91,7 +87,7 @@ def test_recurrent_language_models_learn_to_reverse(cell: Any) -> None:
     assert train(RecurrentLanguageModelConfig(**RECURRENT, cell=cell), steps=300, length=3) > 0.9
 
 
-def test_states_turn_at_first_and_an_lstm_begins_by_keeping_what_it_has() -> None:
+def test_state_matrices_are_orthogonal_and_forget_gates_are_open() -> None:
     network = build(RecurrentLanguageModelConfig(vocab_size=16, width=8, layers=1, cell="lstm"))
     layer = network.get_submodule("decoder.layers.0")
     assert isinstance(layer, RecurrentLayer)
@@ -102,7 +98,7 @@ def test_states_turn_at_first_and_an_lstm_begins_by_keeping_what_it_has() -> Non
 
 
 @pytest.mark.parametrize("preset", ["tiny", "small", "gpt-char"])
-def test_first_logits_have_about_unit_variance(preset: str) -> None:
+def test_initial_logits_have_about_unit_variance(preset: str) -> None:
     config = load_config(preset, ["model.vocab_size=1000"]).model
     network = build(config).eval()
     ids = torch.randint(0, 1000, (4, 20))
@@ -113,36 +109,36 @@ def test_first_logits_have_about_unit_variance(preset: str) -> None:
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("order", ["post", "pre"])
-def test_a_fresh_decoder_does_not_expect_what_it_has_just_read(
+def test_a_new_decoder_does_not_predict_the_current_token(
     order: Literal["post", "pre"], norm: Literal["layer", "rms"]
 ) -> None:
     sizes: dict[str, Any] = {"vocab_size": 1000, "width": 256, "layers": 2, "heads": 4, "feed_forward": 256}
     ids = torch.randint(0, 1000, (8, 20))
     config = EncoderDecoderConfig(**sizes, norm_order=order, norm=norm)
     logits = build(config).eval()(ids, ids)
-    assert logits.gather(-1, ids[..., None]).mean().abs() < 4  # the shared matrix would have it near √256
+    assert logits.gather(-1, ids[..., None]).mean().abs() < 4  # with plain gains it would be near √256
 
 
-def test_the_residual_sum_does_not_grow_with_depth() -> None:
+def test_the_residual_stream_does_not_grow_with_depth() -> None:
     ids = torch.randint(0, 50, (2, 16))
     for layers in (2, 32):
         config = DecoderOnlyConfig(vocab_size=50, width=64, heads=4, layers=layers, feed_forward=256, norm_order="pre")
         network = build(config).eval()
         last = f"decoder.layers.{layers - 1}.feed_forward_residual.sum"
-        with open_taps(network, last) as seen:
+        with open_taps(network, last) as values:
             network(ids)
-        assert seen[last].std() < 2.5
+        assert values[last].std() < 2.5
 
 
 @pytest.mark.parametrize("order", ["post", "pre"])
-def test_what_sublayers_add_shrinks_with_their_number(order: Literal["post", "pre"]) -> None:
+def test_output_matrices_are_scaled_by_the_number_of_sublayers(order: Literal["post", "pre"]) -> None:
     network = build(
         EncoderDecoderConfig(vocab_size=50, width=64, layers=3, heads=4, feed_forward=256, norm_order=order)
     )
     for stack, number in (("encoder", 2 * 3), ("decoder", 3 * 3)):
         block = network.get_submodule(f"{stack}.layers.1.feed_forward")
         assert isinstance(block, FeedForward)
-        ratio = block.output.weight.std() / block.inner.weight.std()  # both Xavier's, of the same two sizes
+        ratio = block.output.weight.std() / block.inner.weight.std()  # both Xavier, with the same sizes
         torch.testing.assert_close(ratio, torch.tensor(number**-0.5), rtol=0.05, atol=0)
 
 
