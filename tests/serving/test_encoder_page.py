@@ -1,4 +1,4 @@
-"""The page with loaded_encoders: the first view is the thing itself, and the walk goes as far as an encoder does."""
+"""The page with encoders: a view for each ability, and the steps that encoders have."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -59,7 +59,7 @@ def visit(page: Page, place: str, model: str, text: str | None = None) -> None:
     wait_for_view(page)
 
 
-def test_labels_appear_while_one_types(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
+def test_labels_appear_while_typing(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "mood", "")
     expect(page.locator("#target")).to_have_text("It knows 3 labels: bad, good, so-so.")
     page.locator("#source").press_sequentially(TEXT)
@@ -79,7 +79,7 @@ def test_labels_appear_while_one_types(page: Page, loaded_encoders: dict[str, Lo
     assert quote(f"{TEXT}\tw9").replace("%20", "+") in page.url, "the link has both texts"
 
 
-def test_words_stand_with_their_tags(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
+def test_words_have_their_tags(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "names", "(w16 w22)")
     shown = page.locator("[data-tag]").evaluate_all("all => all.map(one => [one.textContent, one.dataset.tag])")
     assert shown == [list(pair) for pair in loaded_encoders["names"].model.tag([["(", "w16", "w22", ")"]])[0]]
@@ -87,7 +87,7 @@ def test_words_stand_with_their_tags(page: Page, loaded_encoders: dict[str, Load
     expect(page.locator("[data-tag]")).to_have_count(2)
 
 
-def test_a_hole_gives_its_candidates_and_takes_one(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
+def test_a_mask_has_candidates_and_takes_one(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "holes")
     (theirs,) = loaded_encoders["holes"].model.fill_detailed(TEXTS["holes"], top_k=10)
     expect(page.locator(".filled")).to_have_text([hole[0].text for hole in theirs.masks])
@@ -101,7 +101,7 @@ def test_a_hole_gives_its_candidates_and_takes_one(page: Page, loaded_encoders: 
 
 
 @pytest.mark.parametrize("model", ["vectors", "elmo"])
-def test_two_texts_are_as_near_as_their_vectors(
+def test_the_similarity_of_two_texts_is_their_cosine(
     page: Page, loaded_encoders: dict[str, LoadedModel], model: str
 ) -> None:
     visit(page, "use", model)
@@ -111,7 +111,7 @@ def test_two_texts_are_as_near_as_their_vectors(
 
 
 @pytest.mark.parametrize("model", STEPS)
-def test_every_step_of_an_encoder_can_be_walked(page: Page, model: str) -> None:
+def test_every_step_of_an_encoder(page: Page, model: str) -> None:
     visit(page, "look", model)
     walked = []
     for step in walk_steps(page):
@@ -123,7 +123,7 @@ def test_every_step_of_an_encoder_can_be_walked(page: Page, model: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_stands_in_anyones_way(chromium: Browser, encoder_server: RunningServer, scheme: Any) -> None:
+def test_accessibility(chromium: Browser, encoder_server: RunningServer, scheme: Any) -> None:
     context = chromium.new_context(
         base_url=encoder_server.url, viewport={"width": 320, "height": 640}, color_scheme=scheme
     )

@@ -1,4 +1,4 @@
-"""The page, in a real browser: what it shows is what the model computes, and nothing is asked of anyone else."""
+"""The page in a real browser: it shows what the model computes, and requests nothing from other servers."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ STEPS = {
     "switchboard",
     "rnn": "tokens embedding gates kinds output player tree switchboard",
 }
-DOCS = Path(__file__).parents[2] / "docs" / "page.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "web-page.md"
 PATIENCE = 20_000  # milliseconds
 
 
@@ -101,7 +101,7 @@ def trace(translator: LoadedModel) -> Trace:
 
 @pytest.fixture(scope="module")
 def source(trace: Trace) -> list[str]:
-    """The tokens that are read."""
+    """The source tokens."""
     assert trace.source is not None
     return trace.source.tokens
 
@@ -114,7 +114,7 @@ def visit(page: Page, place: str, model: str = "en-it", **more: Any) -> None:
 
 
 def table(figure: Locator) -> list[list[str]]:
-    """The table behind a picture."""
+    """The table of a figure."""
     figure.locator("summary").first.click()
     figure.locator("tbody tr").first.wait_for()
     rows: list[list[str]] = figure.locator("tbody tr").evaluate_all(
@@ -131,7 +131,7 @@ def number(text: str) -> float:
     return float(text.replace("−∞", "-inf").replace("−", "-"))
 
 
-def test_a_translation_appears_while_one_types(page: Page, translator: LoadedModel) -> None:
+def test_a_translation_appears_while_typing(page: Page, translator: LoadedModel) -> None:
     page.goto("/")
     page.locator("#source").press_sequentially(TEXT)
     (expected,) = translator.model.translate([TEXT])
@@ -143,7 +143,7 @@ def test_a_translation_appears_while_one_types(page: Page, translator: LoadedMod
     expect(page.locator(".detail .candidate")).to_have_count(6)
 
 
-def test_a_text_is_gone_on_with_and_every_token_can_be_asked(page: Page) -> None:
+def test_a_text_is_continued_and_every_token_has_candidates(page: Page) -> None:
     visit(page, "use", "writer")
     page.locator("#length").fill("4")
     page.locator("#temperature").fill("0")
@@ -155,12 +155,12 @@ def test_a_text_is_gone_on_with_and_every_token_can_be_asked(page: Page) -> None
 
 
 @pytest.mark.parametrize("model", STEPS)
-def test_every_step_can_be_walked_and_its_numbers_are_the_models(page: Page, model: str) -> None:
+def test_every_step_shows_the_models_numbers(page: Page, model: str) -> None:
     visit(page, "look", model)
     assert list(walk_steps(page)) == STEPS[model].split()
 
 
-def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
+def test_figures_show_the_values_of_the_trace(page: Page, trace: Trace) -> None:
     visit(page, "look/scores", at="decoder.1.attention", head=2, row=1, column=0)
     for title, point in (("1 · scores", "scores"), ("3 · masked", "masked"), ("4 · weights", "weights")):
         expected = trace.tensor(f"decoder.1.attention.{point}[2]").values.tolist()
@@ -175,7 +175,7 @@ def test_what_is_shown_is_what_the_trace_has(page: Page, trace: Trace) -> None:
     )
 
 
-def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace: Trace) -> None:
+def test_arrow_keys_move_in_a_matrix_and_update_the_url(page: Page, trace: Trace) -> None:
     visit(page, "look/projection", at="encoder.1.attention", head=1)
     page.locator("svg.matrix").first.focus()
     page.keyboard.press("ArrowDown")
@@ -194,10 +194,10 @@ def test_the_arrow_keys_walk_a_matrix_and_the_address_follows(page: Page, trace:
 @pytest.mark.parametrize(
     ("step", "named"), [("projection", "q[2, 3]"), ("heads", "Concat · W_O"), ("feed_forward", "x · W₁ + b₁")]
 )
-def test_a_cell_that_is_pointed_at_is_worked_out(
+def test_hovering_a_cell_shows_its_calculation(
     page: Page, trace: Trace, source: list[str], step: str, named: str
 ) -> None:
-    """Before anything is chosen, with the pointer as with the keyboard."""
+    """Before a cell is selected, with the pointer and with the keyboard."""
     visit(page, f"look/{step}", at="encoder.1")
     picture = page.locator("svg.matrix[tabindex]").first
     box = picture.locator(".ground").nth(2 * 16 + 3 if step != "projection" else 2 * 6 + 3)
@@ -213,7 +213,7 @@ def test_a_cell_that_is_pointed_at_is_worked_out(
     expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
 
 
-def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace, source: list[str]) -> None:
+def test_all_terms_of_a_sum_can_be_shown(page: Page, trace: Trace, source: list[str]) -> None:
     visit(page, "look/scores", at="encoder.1.attention", row=1, column=2)
     dot, softmax = page.locator(".sum[data-name='q · k']"), page.locator(".sum[data-name=softmax]")
     assert (dot.locator(".how").text_content() or "").count(" · ") == 1 + 3, "the first few, with q · k itself"
@@ -239,7 +239,7 @@ def test_all_terms_of_a_sum_can_be_had(page: Page, trace: Trace, source: list[st
     expect(page.locator(".sum .terms[open]")).to_have_count(2)  # they stay open from cell to cell
 
 
-def test_the_browser_knows_every_activation(page: Page) -> None:
+def test_the_browser_computes_every_activation(page: Page) -> None:
     visit(page, "hand")
     inputs = torch.linspace(-6, 6, 49, dtype=torch.float64)
     gates = inputs.flip(0) / 2
@@ -254,14 +254,14 @@ def test_the_browser_knows_every_activation(page: Page) -> None:
         assert ours == pytest.approx(theirs.tolist(), abs=1e-7), name
 
 
-def test_hidden_units_that_are_on_are_counted(page: Page, trace: Trace) -> None:
+def test_active_hidden_units_are_counted(page: Page, trace: Trace) -> None:
     visit(page, "look/feed_forward", at="encoder.1", row=1)
     on = (trace.activation("encoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
     assert [[number(cell) for cell in row] for row in table(figure(page, "Hidden units on"))] == [on]
     expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are on")
 
 
-def test_hidden_units_are_not_downloaded_only_to_be_counted(page: Page) -> None:
+def test_hidden_units_are_counted_by_the_server(page: Page) -> None:
     asked: list[Any] = []
     page.on("request", lambda request: asked.append(request.post_data_json) if "/tensor" in request.url else None)
     visit(page, "look/feed_forward", at="encoder.1", row=1)
@@ -270,7 +270,7 @@ def test_hidden_units_are_not_downloaded_only_to_be_counted(page: Page) -> None:
     assert hidden[0]["columns"] == [0, 16]
 
 
-def test_a_head_is_switched_off_and_the_difference_shown(page: Page, trace: Trace) -> None:
+def test_a_head_can_be_switched_off_and_compared(page: Page, trace: Trace) -> None:
     visit(page, "look/switchboard")
     name = "decoder.1.cross_attention[0]"
     switch = page.locator(f'[data-name="{name}"]')
@@ -302,7 +302,7 @@ def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
     expect(page.locator(".written")).to_have_text(trace.steps[0].token)
 
 
-def test_a_node_of_the_tree_shows_where_it_looked(page: Page, trace: Trace) -> None:
+def test_a_node_of_the_tree_shows_its_attention(page: Page, trace: Trace) -> None:
     assert trace.tree is not None
     visit(page, "look/tree")
     assert page.locator(".tree .node").count() == len(trace.tree.nodes)
@@ -312,7 +312,7 @@ def test_a_node_of_the_tree_shows_where_it_looked(page: Page, trace: Trace) -> N
     assert len(table(page.locator(".result figure"))) == 4, "a row for every head"
 
 
-def test_the_small_example_comes_out_and_can_be_changed(page: Page) -> None:
+def test_the_worked_example_is_right_and_editable(page: Page) -> None:
     visit(page, "hand")
 
     def values(title: str) -> Any:
@@ -340,15 +340,15 @@ def test_the_small_example_comes_out_and_can_be_changed(page: Page) -> None:
 
 
 def again(page: Page) -> None:
-    """The same address, in a page that knows nothing else."""
+    """Open the current URL in a fresh page."""
     address = page.url
     page.goto("about:blank")
     page.goto(address)
     wait_for_view(page)
 
 
-def test_the_link_to_a_node_of_the_tree_leads_back_to_it(page: Page, trace: Trace) -> None:
-    """With the keys: right is the next step, down another beginning of the same length, Enter chooses."""
+def test_the_url_of_a_tree_node_restores_it(page: Page, trace: Trace) -> None:
+    """Keys: right is the next step, down another hypothesis of the same length, Enter selects."""
     assert trace.tree is not None
     visit(page, "look/tree")
     page.locator(".node[tabindex='0']").first.focus()
@@ -367,7 +367,7 @@ def test_the_link_to_a_node_of_the_tree_leads_back_to_it(page: Page, trace: Trac
     expect(page.locator(".result .where")).to_have_text(text)
 
 
-def test_the_link_to_a_word_of_the_translation_leads_back_to_it(page: Page) -> None:
+def test_the_url_of_a_word_restores_it(page: Page) -> None:
     visit(page, "use")
     page.locator(".said").nth(1).click()
     page.locator(".detail .candidate").first.wait_for()
@@ -380,7 +380,7 @@ def test_the_link_to_a_word_of_the_translation_leads_back_to_it(page: Page) -> N
     page.wait_for_url(re.compile(r"^(?!.*word=).*w5\+w5"))  # another text has other words
 
 
-def test_the_link_to_a_cell_of_a_kind_of_attention_leads_back_to_it(
+def test_the_url_of_an_attention_cell_restores_it(
     page: Page, trace: Trace, source: list[str]
 ) -> None:
     visit(page, "look/kinds", at="decoder.1", head=2)
@@ -396,7 +396,7 @@ def test_the_link_to_a_cell_of_a_kind_of_attention_leads_back_to_it(
     assert float(page.locator(".sum").get_attribute("data-mine") or "nan") == pytest.approx(weight, abs=1e-5)
 
 
-def test_the_link_to_a_changed_example_has_its_changes(page: Page) -> None:
+def test_the_url_of_an_edited_example_restores_it(page: Page) -> None:
     visit(page, "hand")
     page.get_by_label("W_key, row 2, column 3").fill("-0.5")
     page.locator("#masked").check()
@@ -410,7 +410,7 @@ def test_the_link_to_a_changed_example_has_its_changes(page: Page) -> None:
     assert "edits" not in page.url
 
 
-def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Trace) -> None:
+def test_the_url_of_a_player_step_restores_it(page: Page, trace: Trace) -> None:
     visit(page, "look/player")
     page.get_by_role("button", name="Step on").click(click_count=2)
     again(page)
@@ -418,7 +418,7 @@ def test_the_link_to_a_step_of_the_player_leads_back_to_it(page: Page, trace: Tr
     expect(page.locator(".written")).to_have_text(trace.steps[2].token)
 
 
-def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: LoadedModel, site: RunningServer) -> None:
+def test_words_show_the_models_probabilities(page: Page, translator: LoadedModel, site: RunningServer) -> None:
     visit(page, "use")
     search = SearchOptions(beam=max(site.service.beam, 3), n_best=3)
     (line,) = translator.translate([TEXT], TranslationOptions(search, token_scores=True))
@@ -432,7 +432,7 @@ def test_words_are_as_sure_as_the_model_is_of_them(page: Page, translator: Loade
     assert listed == [other.text for other in others]
 
 
-def test_a_new_step_takes_the_keyboard_along_and_the_back_button_returns(page: Page) -> None:
+def test_a_new_step_gets_the_focus_and_the_back_button_works(page: Page) -> None:
     visit(page, "look/scores")
     page.locator(".around [rel=next]").focus()
     page.keyboard.press("Enter")
@@ -443,7 +443,7 @@ def test_a_new_step_takes_the_keyboard_along_and_the_back_button_returns(page: P
     expect(page.locator("#step-title")).to_have_text("Scores to weights")
 
 
-def test_what_explains_a_cell_is_in_sight_of_it_and_never_over_it(page: Page) -> None:
+def test_the_readout_is_visible_and_never_covers_its_cell(page: Page) -> None:
     visit(page, "look/scores")
     page.set_viewport_size({"width": 1100, "height": 700})
     for matrix in page.locator("svg.matrix").all():
@@ -457,7 +457,7 @@ def test_what_explains_a_cell_is_in_sight_of_it_and_never_over_it(page: Page) ->
     expect(page.locator(".afloat")).to_have_count(0)
 
 
-def test_a_step_leads_to_the_lab_that_puts_it_to_the_test(page: Page) -> None:
+def test_a_step_links_to_its_lab(page: Page) -> None:
     visit(page, "look/scores")
     expect(page.locator(".labs code").first).to_have_text("regard lab scaling")
     page.locator(".labs a").first.click()
@@ -467,20 +467,20 @@ def test_a_step_leads_to_the_lab_that_puts_it_to_the_test(page: Page) -> None:
     expect(page.locator(".labs")).to_have_count(0)
 
 
-def test_every_lab_is_named_by_a_step() -> None:
+def test_every_lab_is_linked_from_a_step() -> None:
     named = re.findall(r'"([a-z-]+)"[,\]]', (WEB / "labs.js").read_text("utf-8").partition("};")[0])
     assert named
     assert set(LABS) <= set(named)
 
 
-def test_the_kinds_of_attention_stand_side_by_side(page: Page) -> None:
+def test_the_kinds_of_attention_are_side_by_side(page: Page) -> None:
     visit(page, "look/kinds")
     tops = page.locator(".step figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
     assert len(tops) == 3
     assert max(tops) - min(tops) < 1
 
 
-def test_a_word_that_comes_twice_is_explained_where_it_was_chosen(page: Page, translator: LoadedModel) -> None:
+def test_a_repeated_word_is_explained_at_its_position(page: Page, translator: LoadedModel) -> None:
     visit(page, "use")
     page.evaluate(
         """() => {
@@ -504,7 +504,7 @@ def test_a_word_that_comes_twice_is_explained_where_it_was_chosen(page: Page, tr
     assert shown == pytest.approx(weights, abs=1e-3)
 
 
-def test_tokens_in_bytes_are_shown_as_text(page: Page) -> None:
+def test_byte_tokens_are_shown_as_text(page: Page) -> None:
     visit(page, "hand")
     spell = "async tokens => (await import('/spelling.js')).spelled(tokens)"
     assert page.evaluate(spell, ["caff", "Ã¨", "Ġbello", "Ċ"]) == ["caff", "è", " bello", "\n"]
@@ -513,7 +513,7 @@ def test_tokens_in_bytes_are_shown_as_text(page: Page) -> None:
     assert page.evaluate(spell, ["▁", "<0xC3>", "<0xA8>"]) == [" ", "", "è"]
 
 
-def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, loaded_models: list[LoadedModel]) -> None:
+def test_a_stopped_server_gets_a_message(chromium: Browser, loaded_models: list[LoadedModel]) -> None:
     page = chromium.new_page()
     with run_server(Service(loaded_models[:1])) as soon_gone:
         page.goto(f"{soon_gone.url}/#look/projection?text=w5+w6")
@@ -531,7 +531,7 @@ def test_a_server_that_stops_is_said_to_have_stopped(chromium: Browser, loaded_m
     page.close()
 
 
-def test_pictures_can_be_saved(page: Page) -> None:
+def test_matrices_can_be_saved(page: Page) -> None:
     visit(page, "look/kinds")
     for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         with page.expect_download() as saved_:
@@ -547,7 +547,7 @@ def test_pictures_can_be_saved(page: Page) -> None:
         ("player", {"This step": {"w16", "writes"}}),
     ],
 )
-def test_what_is_no_matrix_can_be_saved_too(page: Page, step: str, pictures: dict[str, set[str]]) -> None:
+def test_other_figures_can_be_saved(page: Page, step: str, pictures: dict[str, set[str]]) -> None:
     visit(page, f"look/{step}")
     for title, words in pictures.items():
         svg = saved_as(page, title)
@@ -555,7 +555,7 @@ def test_what_is_no_matrix_can_be_saved_too(page: Page, step: str, pictures: dic
 
 
 def saved_as(page: Page, title: str) -> ElementTree.Element:
-    """A picture as its file has it, which needs no style sheet and no page; it is as large as SVG and as PNG."""
+    """The saved SVG of a figure, which needs no style sheet; the PNG has the same size."""
     files = dict[str, bytes]()
     for kind in ("SVG", "PNG"):
         with page.expect_download() as saved_:
@@ -569,7 +569,7 @@ def saved_as(page: Page, title: str) -> ElementTree.Element:
     return svg
 
 
-def test_the_tables_of_map_and_player_say_what_they_show(page: Page, trace: Trace) -> None:
+def test_the_tables_of_map_and_player_have_their_values(page: Page, trace: Trace) -> None:
     visit(page, "look/player", at="decoder.1.cross_attention", head=3)
     assert ["decoder", "2"] in table(page.locator(".map figure"))
     rows = table(figure(page, "This step"))
@@ -585,8 +585,8 @@ EVERYWHERE = ["use", "hand", "card", *(f"look/{step}" for step in STEPS["en-it"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: RunningServer, scheme: Any) -> None:
-    """What axe-core finds serious or critical, at the width of a small telephone; and nothing is wider than that."""
+def test_accessibility(chromium: Browser, site: RunningServer, scheme: Any) -> None:
+    """No serious or critical finding of axe-core on a small phone, and no horizontal scrolling."""
     context = chromium.new_context(base_url=site.url, viewport={"width": 320, "height": 640}, color_scheme=scheme)
     page, axe = context.new_page(), Axe()
     for place, model in [*((place, "en-it") for place in EVERYWHERE), ("look/gates", "rnn"), ("use", "writer")]:
@@ -600,8 +600,8 @@ def test_nothing_serious_stands_in_anyones_way(chromium: Browser, site: RunningS
     context.close()
 
 
-def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, loaded_models: list[LoadedModel]) -> None:
-    key = "a key that nobody guesses"
+def test_the_api_key_is_requested_and_sent(chromium: Browser, loaded_models: list[LoadedModel]) -> None:
+    key = "a key that is hard to guess"
     with run_server(Service(loaded_models[:1], access=AccessPolicy(key.encode()))) as locked:
         page = chromium.new_page()
         page.goto(locked.url)
@@ -611,23 +611,23 @@ def test_a_server_with_a_key_is_asked_with_it(chromium: Browser, loaded_models: 
         page.close()
 
 
-def test_what_cannot_be_looked_into_is_said(page: Page) -> None:
+def test_a_text_that_cannot_be_traced_gets_a_message(page: Page) -> None:
     visit(page, "look", text=" ".join(["w5"] * 400))
     expect(page.get_by_role("alert")).to_contain_text("characters: 1,199 exceeds this server's limit of 600")
 
 
-def test_a_network_without_look_ahead_mask_says_why_it_has_no_trace(chromium: Browser, tmp_path: Path) -> None:
+def test_a_network_without_causal_mask_gets_a_message(chromium: Browser, tmp_path: Path) -> None:
     saved(tmp_path / "seer", EncoderDecoderConfig(**SMALL, causal_mask=False))
     with run_server(Service(load_models([f"seer[en-it]={tmp_path / 'seer'}"]))) as site:
         page = chromium.new_page()
         page.goto(f"{site.url}/#look?text=w5+w6")
         expect(page.get_by_role("alert")).to_contain_text(
-            "has no look-ahead mask, so that reading a whole target is not"
+            "has no causal mask, so one pass over the whole target differs"
         )
         page.close()
 
 
-def test_the_page_is_small_and_all_our_own() -> None:
+def test_the_page_is_small_and_loads_nothing_from_other_servers() -> None:
     files = [path for path in WEB.rglob("*") if path.is_file()]
     size = sum(len(gzip.compress(path.read_bytes())) for path in files)
     assert size <= 150_000
@@ -639,7 +639,7 @@ def test_the_page_is_small_and_all_our_own() -> None:
         assert not re.search(r"https?://|@import|eval\(|innerHTML", text), path
 
 
-def test_the_types_are_right(tmp_path: Path) -> None:
+def test_the_scripts_type_check(tmp_path: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("There is no Node here, so the types of the page's scripts are not checked.")

@@ -1,4 +1,4 @@
-"""The page with other networks of the family: each is walked to its end, and its tokens stay text whatever they are."""
+"""The page with other networks: every step is shown, and tokens with markup stay text."""
 
 import json
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def page(site: RunningServer) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_step_of_a_network_is_shown_without_a_difference(page: Page, name: str) -> None:
+def test_every_step_of_a_network_equals_the_trace(page: Page, name: str) -> None:
     failed = list[str]()
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.goto("about:blank")
@@ -90,7 +90,7 @@ def test_every_step_of_a_network_is_shown_without_a_difference(page: Page, name:
     assert failed == []
 
 
-def test_markup_that_is_typed_stays_text(page: Page) -> None:
+def test_typed_markup_stays_text(page: Page) -> None:
     page.goto("about:blank")
     page.goto("/#use?model=lstm")
     wait_for_view(page)
