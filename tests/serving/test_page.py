@@ -380,9 +380,7 @@ def test_the_url_of_a_word_restores_it(page: Page) -> None:
     page.wait_for_url(re.compile(r"^(?!.*word=).*w5\+w5"))  # another text has other words
 
 
-def test_the_url_of_an_attention_cell_restores_it(
-    page: Page, trace: Trace, source: list[str]
-) -> None:
+def test_the_url_of_an_attention_cell_restores_it(page: Page, trace: Trace, source: list[str]) -> None:
     visit(page, "look/kinds", at="decoder.1", head=2)
     figure(page, "Cross-attention").locator("svg").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
