@@ -16,8 +16,7 @@ from regard.training import environment
 from regard.training.display import ProgressDisplay
 from regard.training.distributed import ProcessGroup
 from regard.training.environment import MatmulPeak, matmul_peak
-from regard.training.losses import smoothed_cross_entropy
-from regard.training.losses_fused import fused_cross_entropy
+from regard.training.losses import projected_cross_entropy, smoothed_cross_entropy
 from regard.training.objectives import NextToken, TokenBatch
 from regard.training.run_folder import RunFolder
 from regard.training.runner import run_training
@@ -71,7 +70,7 @@ def test_the_loss_in_pieces_is_nearly_exact_however_sure_it_is(bias: bool, smoot
     inputs = [hidden, *output.parameters()]
     wanted = smoothed_cross_entropy(output(hidden), targets, smoothing)
     with autocast(torch.bfloat16, CPU):
-        found = fused_cross_entropy(hidden, output, targets, smoothing)
+        found = projected_cross_entropy(hidden, output, targets, smoothing)
     assert found.cross_entropy.dtype == torch.float32
     torch.testing.assert_close(found.cross_entropy, wanted.cross_entropy, rtol=0.03, atol=0.01)
     torch.testing.assert_close(found.loss, wanted.loss, rtol=0.005, atol=0.01)

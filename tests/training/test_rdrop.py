@@ -22,11 +22,11 @@ from regard.config import (
 )
 from regard.errors import RunError
 from regard.models import build
+from regard.nn.cpu import losses as cpu_losses
 from regard.nn.embedding import OutputProjection
 from regard.nn.functional import autocast
 from regard.nn.taps import open_taps
-from regard.training import losses_fused
-from regard.training.losses import rdrop_cross_entropy, smoothed_cross_entropy, symmetric_kl
+from regard.training.losses import projected_rdrop, rdrop_cross_entropy, smoothed_cross_entropy, symmetric_kl
 from regard.training.objectives import (
     Batch,
     BidirectionalBatch,
@@ -164,8 +164,8 @@ def test_pieces_of_any_size_give_the_loss_of_the_formula_and_its_gradients(
     targets = torch.randint(0, vocabulary, (rows,))
     wanted = rdrop_cross_entropy(output(first), output(second), targets, smoothing, 3.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(losses_fused, "RDROP_CHUNK_LOGITS", piece)
-        found = losses_fused.fused_rdrop_cross_entropy(first, second, output, targets, smoothing, 3.0)
+        patch.setattr(cpu_losses, "RDROP_CHUNK_LOGITS", piece)
+        found = projected_rdrop(first, second, output, targets, smoothing, 3.0)
     torch.testing.assert_close(found.loss, wanted.loss)
     torch.testing.assert_close(found.cross_entropy, wanted.cross_entropy)
     assert found.targets == wanted.targets
@@ -181,12 +181,12 @@ def test_in_16_bits_gradients_are_nearly_the_same_and_open_taps_see_all_logits()
     found = []
     for kind in (torch.float32, torch.bfloat16):
         with autocast(kind, torch.device("cpu")):
-            loss = losses_fused.fused_rdrop_cross_entropy(states[0], states[1], output, targets, 0.1, 2.0)
+            loss = projected_rdrop(states[0], states[1], output, targets, 0.1, 2.0)
         found.append(torch.autograd.grad(loss.loss, states)[0])
     assert found[1].dtype == torch.float32
     assert float((found[0] - found[1]).norm() / found[0].norm()) < 0.03
     with open_taps(output) as seen, torch.no_grad():
-        losses_fused.fused_rdrop_cross_entropy(states[0], states[1], output, targets, 0.1, 2.0)
+        projected_rdrop(states[0], states[1], output, targets, 0.1, 2.0)
     assert seen["logits"].shape == (6, 9)
 
 

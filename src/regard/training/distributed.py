@@ -1,7 +1,7 @@
-"""One process or many: the same command under `torchrun` shares each batch among its process_group.
+"""Distributed training: the same command under `torchrun` splits each batch among its processes.
 
-The settings alone decide what is computed; the number of processes only decides how fast. Each process takes its share
-of every batch's examples, and their gradients are added up.
+Only the settings determine the result; the number of processes determines the speed. Each process takes some of the
+examples of every batch, and their gradients are summed.
 """
 
 import os
@@ -19,7 +19,7 @@ from regard.training.rank_zero import OTHER_PROCESS_FAILED
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Which of how many processes this is, and the device it computes on."""
+    """The rank of this process among all processes, and its device."""
 
     rank: int = 0
     world_size: int = 1
@@ -27,33 +27,34 @@ class ProcessGroup:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def wrap(self, objective: nn.Module) -> nn.Module:
-        """The objective, its gradients averaged over the processes as they are computed."""
+        """The objective, with its gradients averaged over the processes."""
         return objective if self.world_size == 1 else DistributedDataParallel(objective)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum of each process's values."""
+        """The sum of the values of all processes."""
         if self.world_size > 1:
             distributed.all_reduce(values)
         return values
 
     def any(self, value: bool) -> bool:
-        """Whether any of the processes says so."""
+        """Whether the value is true in any process."""
         return bool(self.sum(torch.tensor(int(value), device=self.device)))
 
     def barrier(self) -> None:
-        """Go on when all have come this far."""
+        """Wait until all processes are here."""
         if self.world_size > 1:
             distributed.barrier()
 
     @contextmanager
     def fail_together(self) -> Iterator[None]:
-        """While it lasts, each works for itself; then all go on, or if one has failed, all leave.
+        """Run the body in each process; if it fails in one of them, all stop.
 
-        The first process raises the sentence of whoever failed; what is no sentence is raised where it happened.
+        The first process raises the message of the process that failed. An error that is not a RegardError is raised in
+        its own process.
         """
         if self.world_size == 1:
             yield
@@ -67,22 +68,22 @@ class ProcessGroup:
         distributed.all_reduce(failed, distributed.ReduceOp.MIN)
         if failed == self.world_size:
             return
-        sentence = self._told(int(failed), str(failure) if isinstance(failure, RegardError) else "")
+        message = self._broadcast(int(failed), str(failure) if isinstance(failure, RegardError) else "")
         if failure is not None and (self.is_first or not isinstance(failure, RegardError)):
             raise failure
         if self.is_first:
-            raise RunError(sentence or OTHER_PROCESS_FAILED)
+            raise RunError(message or OTHER_PROCESS_FAILED)
         raise SystemExit(RegardError.exit_code)
 
-    def _told(self, rank: int, sentence: str) -> str:
-        """What one of the processes says."""
-        said = torch.tensor([*sentence.encode()], dtype=torch.uint8, device=self.device)
-        length = torch.tensor(len(said), device=self.device)
+    def _broadcast(self, rank: int, message: str) -> str:
+        """The message of the process with this rank."""
+        own = torch.tensor([*message.encode()], dtype=torch.uint8, device=self.device)
+        length = torch.tensor(len(own), device=self.device)
         distributed.broadcast(length, rank)
-        heard = said if self.rank == rank else torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        received = own if self.rank == rank else torch.zeros(int(length), dtype=torch.uint8, device=self.device)
         if int(length):
-            distributed.broadcast(heard, rank)
-        return bytes(heard.tolist()).decode()
+            distributed.broadcast(received, rank)
+        return bytes(received.tolist()).decode()
 
 
 SINGLE_PROCESS = ProcessGroup()
@@ -90,15 +91,15 @@ SINGLE_PROCESS = ProcessGroup()
 
 @contextmanager
 def joined_process_group() -> Iterator[ProcessGroup]:
-    """Join the other process_group, if `torchrun` started several, and leave them at the end."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    """Join the other processes, if `torchrun` started several, and leave them at the end."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
-    if world == 1:
+    if world_size == 1:
         yield ProcessGroup(device=device)
         return
     distributed.init_process_group("nccl" if cuda else "gloo")
     try:
-        yield ProcessGroup(distributed.get_rank(), world, device)
+        yield ProcessGroup(distributed.get_rank(), world_size, device)
     finally:
         distributed.destroy_process_group()

@@ -1,7 +1,8 @@
-"""Fine-tuning: training that starts from a model folder rather than from nothing.
+"""Initial weights from elsewhere: fine-tuning from a model folder, and embeddings from word vectors.
 
-The network's settings and its tokenizer come from the folder, and so do all weights but those of a head, or a pooling,
-that the folder has none of, or another. From the first checkpoint on, a run no longer needs the folder.
+`training.start_from` takes the network's settings, its tokenizer and its weights from a model folder, except a head or
+pooling that the folder does not have. `training.pretrained_embeddings` initializes embeddings from a file of word
+vectors. From its first checkpoint on, a run needs neither the folder nor the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,8 @@ from regard.models.network import Network
 from regard.models.weights import named_tensors, read_tensors, shape_text
 from regard.nn import TokenEmbedding
 
-TASK_SPECIFIC = ("head.", "pooling.")  # what tensors are called that may be new
-CHANGEABLE = (  # settings that do not make what was learned mean something else
+TASK_SPECIFIC = ("head.", "pooling.")  # prefixes of tensors that a start model need not have
+CHANGEABLE = (  # settings that may differ from the start model
     "model.dropout",
     "model.attention_dropout",
     "model.activation_dropout",
@@ -36,24 +37,20 @@ CHANGEABLE = (  # settings that do not make what was learned mean something else
 
 
 def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = False) -> ConfigSource | None:
-    """The settings of the network that training starts from, if sources say there is one.
+    """The network settings of the model that training starts from, if sources name one.
 
-    `by_command`: the first source is what a command stands for, and any network that can do the same will do.
+    With `by_command`, the first source has the defaults of a task: any network of the same type will do.
     """
-    said = unchecked_value(sources, "training.start_from")
-    if not isinstance(said, str):
+    start = unchecked_value(sources, "training.start_from")
+    if not isinstance(start, str):
         return None
-    folder = resolve_model_folder(said)
+    folder = resolve_model_folder(start)
     config = read_config(folder)
-    said, usual = (
-        unchecked_value(sources[by_command:], "model.kind"),
-        unchecked_value(sources[:by_command], "model.kind"),
-    )
-    asked = said or usual
-    if isinstance(asked, str) and asked != config.model.kind and (said or not _alike(asked, config)):
+    by_user = unchecked_value(sources[by_command:], "model.kind")
+    kind = by_user or unchecked_value(sources[:by_command], "model.kind")
+    if isinstance(kind, str) and kind != config.model.kind and (by_user or not _same_type(kind, config)):
         raise ConfigError(
-            f"{folder}: is of the kind {config.model.family}, but model.kind = {asked!r} is asked for; "
-            "start from a model of that kind."
+            f"{folder}: is a {config.model.family}, but model.kind = {kind!r} is set; start from a model of that kind."
         )
     if unchecked_value(sources, "tokenizer.file") is not None:
         raise ConfigError(
@@ -61,30 +58,29 @@ def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = Fal
         )
     values = config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)
     head = unchecked_value(sources, "model.head")
-    wanted = head.get("kind") if isinstance(head, dict) else head
-    if wanted is not None and wanted != values["model"].get("head", {}).get("kind"):
-        values["model"].pop("head", None)  # its labels are not those of another kind of head
+    head_kind = head.get("kind") if isinstance(head, dict) else head
+    if head_kind is not None and head_kind != values["model"].get("head", {}).get("kind"):
+        values["model"].pop("head", None)  # the labels of another kind of head do not apply
     return ConfigSource(str(folder / CONFIG_FILE), values)
 
 
 def check_same_network(config: Config, sources: Sequence[ConfigSource]) -> None:
-    """Complain about a setting that the network which training starts from does not have."""
+    """Raise a ConfigError for a network setting that differs from the model that training starts from."""
     assert config.training.start_from is not None
     folder = resolve_model_folder(config.training.start_from)
-    theirs = _settings(read_config(folder))
-    for path, now in _settings(config).items():
-        name, was = ".".join(path), theirs.get(path)
-        if was != now and not any(name == free or name.startswith(f"{free}.") for free in CHANGEABLE):
-            found = setting_origin([path], sources)
-            where = f"{found}: " if found else ""
+    start_settings = _network_settings(read_config(folder))
+    for path, value in _network_settings(config).items():
+        key, start_value = ".".join(path), start_settings.get(path)
+        if start_value != value and not any(key == free or key.startswith(f"{free}.") for free in CHANGEABLE):
+            origin = setting_origin([path], sources)
             raise ConfigError(
-                f"{where}{name} = {now!r} differs from that of {folder}, which training starts from and which has "
-                f"{was!r}; leave it out."
+                f"{f'{origin}: ' if origin else ''}{key} = {value!r} differs from {folder}, which training starts from "
+                f"and which has {start_value!r}; leave it out."
             )
 
 
 def start_tokenizer(folder: str) -> str:
-    """The content of the `tokenizer.json` that training starts with."""
+    """The content of the `tokenizer.json` of the model that training starts from."""
     path = resolve_model_folder(folder) / TOKENIZER_FILE
     if not path.exists():
         raise ModelError(f"{path}: is missing, so training cannot start from this model; copy the folder again.")
@@ -93,108 +89,109 @@ def start_tokenizer(folder: str) -> str:
 
 @torch.no_grad()
 def copy_weights_from(network: Network, config: Config) -> str:
-    """Give a network the weights of the folder that training starts from; a sentence on what is new."""
+    """Copy the weights of the model that training starts from; returns a message about new parts."""
     assert config.training.start_from is not None
     folder = resolve_model_folder(config.training.start_from)
-    theirs, path = read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE
+    path = folder / WEIGHTS_FILE
+    weights = read_tensors(path)
     if not _same_head(config, read_config(folder)):
-        theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith("head.")}
+        weights = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
     new = []
     for name, tensor in named_tensors(network).items():
-        if name not in theirs:
+        if name not in weights:
             if not name.startswith(TASK_SPECIFIC):
-                raise ModelError(f"{path}: has no tensor {name}, which {CONFIG_FILE} asks for.")
+                raise ModelError(f"{path}: has no tensor {name}, which {CONFIG_FILE} requires.")
             new.append(name)
-        elif theirs[name].shape != tensor.shape:
+        elif weights[name].shape != tensor.shape:
             raise ModelError(
-                f"{path}: has {name} of shape {shape_text(theirs[name])}, but training asks for {shape_text(tensor)}."
+                f"{path}: has {name} of shape {shape_text(weights[name])}, but training needs {shape_text(tensor)}."
             )
         else:
-            tensor.copy_(theirs[name])
+            tensor.copy_(weights[name])
     parts = sorted({name.partition(".")[0] for name in new})
     return f"Starting from {folder}" + (f", with a new {' and a new '.join(parts)}." if parts else ".")
 
 
 def freeze_encoder(network: nn.Module) -> None:
-    """Let training change nothing but the head, what pools for it and, of an ELMo, how layers are mixed for it."""
+    """Train only the head, the pooling and the layer mixing of ELMo."""
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name.startswith((*TASK_SPECIFIC, "mixing.")))
 
 
-def _settings(config: Config) -> dict[tuple[str, ...], Any]:
+def _network_settings(config: Config) -> dict[tuple[str, ...], Any]:
     return dict(flatten(config.model_dump(mode="json", include={"model", "tokens"}, exclude_none=True)))
 
 
-def _same_head(ours: Config, theirs: Config) -> bool:
-    """Whether two heads predict the same."""
-    heads = [config.model.head if isinstance(config.model, EncoderConfig) else None for config in (ours, theirs)]
-    one, other = ((head.kind, getattr(head, "labels", ())) if head is not None else None for head in heads)
-    return one == other
+def _same_head(config: Config, start: Config) -> bool:
+    """Whether two heads predict the same labels."""
+    heads = [model.head if isinstance(model, EncoderConfig) else None for model in (config.model, start.model)]
+    first, second = ((head.kind, getattr(head, "labels", ())) if head is not None else None for head in heads)
+    return first == second
 
 
-def _alike(kind: str, config: Config) -> bool:
-    """Whether a kind of network does the same as that of a config: translates, continues text, or reads it."""
+def _same_type(kind: str, config: Config) -> bool:
+    """Whether a kind of network translates, generates or encodes text as that of a config does."""
     try:
-        other = validate_sources([ConfigSource("", {"model": {"kind": kind}})])
+        default = validate_sources([ConfigSource("", {"model": {"kind": kind}})])
     except ConfigError:
         return False
-    one, two = ((m.translates, m.generates, isinstance(m, EncoderConfig)) for m in (other.model, config.model))
-    return one == two
+    first, second = (
+        (model.translates, model.generates, isinstance(model, EncoderConfig)) for model in (default.model, config.model)
+    )
+    return first == second
 
 
 def check_word_vectors(config: Config) -> None:
-    """Complain about a file that cannot be read, or does not fit the network, before anything long begins."""
+    """Raise an error for a vector file that cannot be read or does not fit the network."""
     if config.training.pretrained_embeddings is None:
         return
-    found, width = (
-        vector_size(Path(config.training.pretrained_embeddings)),
-        _tables(build_meta(config.model))[0].size(1),
-    )
-    if found != width:
-        remedy = found * config.model.width // width  # a network may give embeddings only a part of its width
+    size = vector_size(Path(config.training.pretrained_embeddings))
+    embedding_size = _embedding_matrices(build_meta(config.model))[0].size(1)
+    if size != embedding_size:
+        width = size * config.model.width // embedding_size  # embeddings may have a part of the model width
         raise ConfigError(
-            f"{config.training.pretrained_embeddings}: vectors of {found} numbers, but the embeddings have "
-            f"{width}; set model.width = {remedy}, or give other vectors."
+            f"{config.training.pretrained_embeddings}: vectors of {size} numbers, but the embeddings have "
+            f"{embedding_size}; set model.width = {width}, or use other vectors."
         )
 
 
 def initialize_embeddings(network: Network, tokenizer: Tokenizer, path: Path) -> str:
-    """Set the embeddings of tokens that are words of the file; returns how many there are, as a sentence.
+    """Initialize the embeddings of tokens that are words of a vector file; returns a message with their number.
 
-    The vectors keep their directions, and are scaled together to the spread that embeddings have at first, N(0, 1/C).
-    Tokens that are no words of the file keep the values they have.
+    The vectors keep their directions, and are scaled together to the variance of the random initialization, N(0, 1/C).
+    Other tokens keep their random initialization.
     """
-    words = {number: word for number, word in enumerate(whole_words(tokenizer)) if word is not None}
-    wanted = {form for word in words.values() for form in (word, word.lower())}
-    rows = _rows(words, read_word_vectors(path, wanted))
+    words = {token_id: word for token_id, word in enumerate(whole_words(tokenizer)) if word is not None}
+    forms = {form for word in words.values() for form in (word, word.lower())}
+    rows = _vectors_of_tokens(words, read_word_vectors(path, forms))
     if not rows:
         raise DataError(
             f"{path}: has a vector for none of the {len(tokenizer):,} tokens, of which {len(words):,} are whole words; "
             "check its language, or set tokenizer.kind = 'word'."
         )
-    numbers, vectors = list(rows), torch.from_numpy(np.stack(list(rows.values())))  # (found, C)
-    spread = vectors.square().mean().sqrt()
-    if spread > 0:
-        vectors = vectors * (vectors.size(1) ** -0.5 / spread)
+    token_ids, vectors = list(rows), torch.from_numpy(np.stack(list(rows.values())))  # (N, C)
+    deviation = vectors.square().mean().sqrt()
+    if deviation > 0:
+        vectors = vectors * (vectors.size(1) ** -0.5 / deviation)
     with torch.no_grad():
-        for table in _tables(network):
-            table[numbers] = vectors.to(table)
-    return f"{path}: {len(rows):,} of {len(tokenizer):,} tokens found; the others begin at random."
+        for matrix in _embedding_matrices(network):
+            matrix[token_ids] = vectors.to(matrix)
+    return f"{path}: {len(rows):,} of {len(tokenizer):,} tokens found; the others are initialized at random."
 
 
-def _rows(words: Mapping[int, str], found: WordVectors) -> dict[int, Vector]:
-    """The vectors of tokens; where the file has no capitals, a word with some is taken for the one without."""
+def _vectors_of_tokens(words: Mapping[int, str], file: WordVectors) -> dict[int, Vector]:
+    """The vectors of tokens; in a file without capitals, words are looked up in lower case too."""
     rows: dict[int, Vector] = {}
-    for number, word in words.items():
-        vector = found.vectors.get(word)
-        if vector is None and found.lowercase:
-            vector = found.vectors.get(word.lower())
+    for token_id, word in words.items():
+        vector = file.vectors.get(word)
+        if vector is None and file.lowercase:
+            vector = file.vectors.get(word.lower())
         if vector is not None:
-            rows[number] = vector
+            rows[token_id] = vector
     return rows
 
 
-def _tables(network: nn.Module) -> list[nn.Parameter]:
+def _embedding_matrices(network: nn.Module) -> list[nn.Parameter]:
     """The embedding matrices (V, C), each once."""
-    tables = {id(part.weight): part.weight for part in network.modules() if isinstance(part, TokenEmbedding)}
-    return list(tables.values())
+    matrices = {id(module.weight): module.weight for module in network.modules() if isinstance(module, TokenEmbedding)}
+    return list(matrices.values())

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a terminal that is closed as a stop that is granted between two steps, after saving.
+"""Ctrl-C, SIGTERM and a closed terminal: a run stops between two steps, after it has saved a checkpoint.
 
 A second Ctrl-C or SIGTERM stops at once.
 """
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether someone has asked to stop."""
+    """Whether the run should stop."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -18,31 +18,31 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
-    """While it lasts, the first SIGINT, SIGTERM or SIGHUP only makes the stop."""
+    """Turn the first SIGINT, SIGTERM or SIGHUP into a stop request."""
     stop = StopRequest()
-    before = {number: signal.getsignal(number) for number in _listened_to()}
+    handlers = {number: signal.getsignal(number) for number in _handled_signals()}
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         stop.requested = True
-        for each in (signal.SIGINT, signal.SIGTERM):  # the second one is not waited for
-            signal.signal(each, before[each])
-        # A second SIGHUP is: shell and kernel may both send one when a terminal is closed.
+        for repeated in (signal.SIGINT, signal.SIGTERM):  # the second one stops at once
+            signal.signal(repeated, handlers[repeated])
+        # A second SIGHUP does not: the shell and the kernel may both send one when a terminal is closed.
 
     try:
-        for number in before:
-            signal.signal(number, note)
-    except ValueError:  # only the main thread may listen to signals
-        before = {}
+        for number in handlers:
+            signal.signal(number, request_stop)
+    except ValueError:  # only the main thread can handle signals
+        handlers = {}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-def _listened_to() -> list[signal.Signals]:
+def _handled_signals() -> list[signal.Signals]:
     numbers = [signal.SIGINT, signal.SIGTERM]
-    hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
-    if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:  # as under nohup
+    hang_up = getattr(signal, "SIGHUP", None)  # not on Windows
+    if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:  # ignored under nohup
         numbers.append(hang_up)
     return numbers

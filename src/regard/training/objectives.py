@@ -16,8 +16,13 @@ from torch import Tensor, nn
 
 from regard.models.network import DecoderNetwork, EncoderDecoderNetwork, EncoderNetwork, Network
 from regard.models.recurrent import BidirectionalLanguageModel
-from regard.training.losses import Loss, rdrop_cross_entropy, smoothed_cross_entropy
-from regard.training.losses_fused import fused_cross_entropy, fused_rdrop_cross_entropy
+from regard.training.losses import (
+    Loss,
+    projected_cross_entropy,
+    projected_rdrop,
+    rdrop_cross_entropy,
+    smoothed_cross_entropy,
+)
 
 IGNORED_LABEL = -1  # marks positions without a label
 
@@ -187,11 +192,11 @@ class NextToken(Objective[DecoderNetwork | EncoderDecoderNetwork]):
 
     def loss(self, states: Tensor, targets: Tensor) -> Loss:
         """The loss of predictions from these states."""
-        return fused_cross_entropy(states, self.network.output, targets, self.label_smoothing)
+        return projected_cross_entropy(states, self.network.output, targets, self.label_smoothing)
 
     def rdrop_loss(self, first: Tensor, second: Tensor, targets: Tensor, weight: float) -> Loss:
         """The R-Drop loss of the states of two forward passes; `weight` is α."""
-        return fused_rdrop_cross_entropy(first, second, self.network.output, targets, self.label_smoothing, weight)
+        return projected_rdrop(first, second, self.network.output, targets, self.label_smoothing, weight)
 
 
 class BothDirections(Objective[BidirectionalLanguageModel]):

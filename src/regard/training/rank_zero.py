@@ -1,6 +1,6 @@
-"""Of several processes that fail together, only the first says why.
+"""Error messages of distributed training: only the first process prints them.
 
-Importing this takes no time, so that the command can use it before it needs torch.
+This module imports no torch, so that the command can use it before torch is loaded.
 """
 
 import os
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from regard.errors import RegardError, RunError
 
-OTHER_PROCESS_FAILED = "another of the processes has failed, and says why; mend that, and go on with --resume."
+OTHER_PROCESS_FAILED = "another process failed and printed why; fix that, and continue with --resume."
 
 
 def is_rank_zero() -> bool:
@@ -19,7 +19,7 @@ def is_rank_zero() -> bool:
 
 @contextmanager
 def rank_zero_errors() -> Iterator[None]:
-    """While it lasts, what the first process says of a failure is enough: the others leave without a word."""
+    """Let only the first process raise errors; the others exit silently with the same exit code."""
     try:
         yield
     except RegardError as error:
@@ -35,6 +35,6 @@ def rank_zero_errors() -> Iterator[None]:
 
 
 def _is_lost_connection(error: RuntimeError) -> bool:
-    """Whether another process is gone: torch gives most such errors a name, and gloo's only a text."""
-    names = {kind.__name__ for kind in type(error).__mro__}
+    """Whether another process is gone: torch has a class for most such errors, for those of gloo only a text."""
+    names = {cls.__name__ for cls in type(error).__mro__}
     return "DistError" in names or "gloo" in str(error)

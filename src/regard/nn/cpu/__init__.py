@@ -7,6 +7,7 @@ replace some of it, because they are several times faster there; tests prove tha
     blockwise    sparse attention, a few blocks at a time, without storing the weights
     dropout      masks from random bytes
     heads        moving tokens into heads and back by a single gather, which also skips padding
+    losses       cross entropy with the logits in chunks, and gradients computed in the forward pass
 
 Stacks also leave padding out of position-wise layers (`Packing` in layout.py) where the fast paths are on.
 """
