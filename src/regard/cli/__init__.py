@@ -32,7 +32,7 @@ from regard.cli import (
     train,
     translate,
 )
-from regard.cli.options import GLOBAL, option
+from regard.cli.options import GLOBAL_PANEL, option
 from regard.errors import ConfigError
 from regard.version import __version__
 
@@ -97,12 +97,12 @@ def load_plugins(modules: list[str] | None) -> None:
 def _regard(
     version: Annotated[
         bool,
-        option(GLOBAL, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        option(GLOBAL_PANEL, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
     plugin: Annotated[
         list[str] | None,
         option(
-            GLOBAL,
+            GLOBAL_PANEL,
             "--plugin",
             callback=load_plugins,
             help="Import a module that registers positions, attention kernels, optimizers, tasks, … Repeatable.",

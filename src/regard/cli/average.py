@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from regard.cli.options import MODEL, OUTPUT, argument, examples, option
+from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, argument, examples, option
 
 EXAMPLES = examples(
     "regard average runs/a runs/b runs/c --out runs/mean",
@@ -13,9 +13,9 @@ EXAMPLES = examples(
 
 def run(
     models: Annotated[list[Path], argument("Model folders, or one run folder with --last.", "MODEL")],
-    out: Annotated[Path, option(OUTPUT, "--out", "-o", help="Model folder to write; must not exist yet.")],
+    out: Annotated[Path, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; must not exist yet.")],
     last: Annotated[
-        int | None, option(MODEL, min=2, help="Average the weights of this many last validations of one run.")
+        int | None, option(MODEL_PANEL, min=2, help="Average the weights of this many last validations of one run.")
     ] = None,
 ) -> None:
     """Average the weights of models with equal networks and vocabularies, or of the last validations of a run."""

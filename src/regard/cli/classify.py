@@ -5,28 +5,38 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.cli.input import line_text, process_lines, report_truncated
-from regard.cli.options import OUTPUT, Input, ModelFolder, Output, SkipInvalid, examples, option
+from regard.cli.options import (
+    OUTPUT_PANEL,
+    InputOption,
+    ModelArgument,
+    OutputOption,
+    SkipInvalidOption,
+    examples,
+    option,
+)
 
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.data.lines import Line
 
 EXAMPLES = examples("regard classify runs/sst2 --input reviews.txt --probabilities", "regard classify runs/pos --json")
-DIGITS = 4
+PROBABILITY_DIGITS = 4
 
 
 def run(
-    model: ModelFolder,
-    input: Input = "-",
-    output: Output = None,
+    model: ModelArgument,
+    input: InputOption = "-",
+    output: OutputOption = None,
     probabilities: Annotated[
         bool,
-        option(OUTPUT, "--probabilities", "-p", help="Add the probability of every label, or of each predicted tag."),
+        option(
+            OUTPUT_PANEL, "--probabilities", "-p", help="Add the probability of every label, or of each predicted tag."
+        ),
     ] = False,
     as_json: Annotated[
-        bool, option(OUTPUT, "--json", help="Print JSON Lines with texts, labels and probabilities.")
+        bool, option(OUTPUT_PANEL, "--json", help="Print JSON Lines with texts, labels and probabilities.")
     ] = False,
-    skip_invalid: SkipInvalid = False,
+    skip_invalid: SkipInvalidOption = False,
 ) -> None:
     """Print the label of each line of text, or of each pair of texts separated by a tab.
 
@@ -69,10 +79,10 @@ class _Classifier:
             ordered = sorted(classification.probabilities.items(), key=lambda entry: -entry[1])
             if self.as_json:
                 record = {"text": text} if isinstance(text, str) else {"text": text[0], "second": text[1]}
-                rounded = {label: round(p, DIGITS) for label, p in ordered}
+                rounded = {label: round(p, PROBABILITY_DIGITS) for label, p in ordered}
                 yield _json({**record, "label": classification.label, "probabilities": rounded})
             else:
-                columns = (f"{label}:{p:.{DIGITS}f}" for label, p in ordered) if self.probabilities else ()
+                columns = (f"{label}:{p:.{PROBABILITY_DIGITS}f}" for label, p in ordered) if self.probabilities else ()
                 yield "\t".join([classification.label, *columns])
 
 
@@ -94,7 +104,7 @@ class _Tagger:
         sentences = [(line.text or "").split() for line in lines]
         for words, probabilities in zip(sentences, tag_probabilities(encoder, sentences), strict=True):
             tags = [labels[n] for n in probabilities.argmax(1)]
-            best = [f"{p:.{DIGITS}f}" for p in probabilities.max(1, initial=0.0)]
+            best = [f"{p:.{PROBABILITY_DIGITS}f}" for p in probabilities.max(1, initial=0.0)]
             if self.as_json:
                 yield _json({"words": words, "tags": tags, "probabilities": [float(p) for p in best]})
                 continue

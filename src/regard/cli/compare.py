@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from regard.cli.options import (
-    DECODING,
-    ENGINES,
-    OUTPUT,
-    Quiet,
-    Settings,
+    DECODING_PANEL,
+    ENGINE_NAMES,
+    OUTPUT_PANEL,
+    QuietOption,
+    SettingsOption,
     argument,
     check_choice,
     examples,
@@ -28,26 +28,26 @@ EXAMPLES = examples(
 
 def run(
     models: Annotated[list[str], argument("TOML files or presets to train, run or model folders.", "MODEL")],
-    out: Annotated[Path, option(OUTPUT, help="Folder for runs, table and figure.")] = Path("runs/compare"),
-    settings: Settings = None,
+    out: Annotated[Path, option(OUTPUT_PANEL, help="Folder for runs, table and figure.")] = Path("runs/compare"),
+    settings: SettingsOption = None,
     plot: Annotated[
         Path | None,
-        option(OUTPUT, help="Figure of the validation curves: .svg, .png or .pdf; OUT/compare.svg by default."),
+        option(OUTPUT_PANEL, help="Figure of the validation curves: .svg, .png or .pdf; OUT/compare.svg by default."),
     ] = None,
     sentences: Annotated[
-        int, option(DECODING, min=1, help="Number of sentences that are decoded to measure speed.")
+        int, option(DECODING_PANEL, min=1, help="Number of sentences that are decoded to measure speed.")
     ] = 100,
     engine: Annotated[
-        str, option(DECODING, help="Decoding engine: torch supports every network; or auto, ctranslate2.")
+        str, option(DECODING_PANEL, help="Decoding engine: torch supports every network; or auto, ctranslate2.")
     ] = "torch",
-    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON instead of a table.")] = False,
-    quiet: Quiet = False,
+    as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print JSON instead of a table.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Train or load several models and print a table of size, speed, loss and BLEU; plot their validation curves.
 
     Finished runs in --out are reused, interrupted ones are resumed.
     """
-    check_choice("--engine", engine, ENGINES)
+    check_choice("--engine", engine, ENGINE_NAMES)
     from regard.compare import (
         comparison_table,
         load_or_train,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import OUTPUT, Settings, argument, examples, option
+from regard.cli.options import OUTPUT_PANEL, SettingsOption, argument, examples, option
 
 EXAMPLES = examples("regard config show tiny --set model.layers=3", "regard config show runs/en-it")
 app = typer.Typer(no_args_is_help=True, help="Show settings.")
@@ -21,8 +21,10 @@ def show(
     source: Annotated[
         str | None, argument("Preset, TOML file or run folder; the defaults if omitted.", "SOURCE")
     ] = None,
-    settings: Settings = None,
-    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON, without the origins of settings.")] = False,
+    settings: SettingsOption = None,
+    as_json: Annotated[
+        bool, option(OUTPUT_PANEL, "--json", help="Print JSON, without the origins of settings.")
+    ] = False,
 ) -> None:
     """Print all settings as TOML, with the origin of each as a comment."""
     from regard.config import ConfigSource, load_sources, preset_names, to_toml, validate_sources

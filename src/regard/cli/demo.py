@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from regard.cli.options import OUTPUT, Quiet, examples, option
+from regard.cli.options import OUTPUT_PANEL, QuietOption, examples, option
 
 EXAMPLES = examples("regard demo", "regard demo --out runs/my-demo")
 SENTENCES = [
@@ -19,8 +19,10 @@ SENTENCES = [
 
 
 def run(
-    out: Annotated[Path, option(OUTPUT, help="Run folder; an interrupted demo resumes from it.")] = Path("runs/demo"),
-    quiet: Quiet = False,
+    out: Annotated[Path, option(OUTPUT_PANEL, help="Run folder; an interrupted demo resumes from it.")] = Path(
+        "runs/demo"
+    ),
+    quiet: QuietOption = False,
 ) -> None:
     """Train an English-Italian translator on the built-in phrasebook, test it, and translate a few sentences."""
     from regard.api import load

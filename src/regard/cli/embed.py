@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from regard.cli.input import line_text, process_lines, report_truncated
-from regard.cli.options import MODEL, OUTPUT, Input, ModelFolder, SkipInvalid, check_choice, examples, option
+from regard.cli.options import (
+    MODEL_PANEL,
+    OUTPUT_PANEL,
+    InputOption,
+    ModelArgument,
+    SkipInvalidOption,
+    check_choice,
+    examples,
+    option,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +30,12 @@ SUFFIXES = (*BINARY_SUFFIXES, ".jsonl", ".tsv")
 
 
 def run(
-    model: ModelFolder,
-    input: Input = "-",
+    model: ModelArgument,
+    input: InputOption = "-",
     output: Annotated[
         Path | None,
         option(
-            OUTPUT,
+            OUTPUT_PANEL,
             "--output",
             "-o",
             help="Output file: .npy, .safetensors, .jsonl or .tsv; stdout by default.",
@@ -35,10 +44,10 @@ def run(
     ] = None,
     pooling: Annotated[
         str | None,
-        option(MODEL, help="Pooling: mean, first or first-dense; the model's own by default.", metavar="NAME"),
+        option(MODEL_PANEL, help="Pooling: mean, first or first-dense; the model's own by default.", metavar="NAME"),
     ] = None,
-    normalize: Annotated[bool, option(OUTPUT, "--normalize", help="Scale every vector to length 1.")] = False,
-    skip_invalid: SkipInvalid = False,
+    normalize: Annotated[bool, option(OUTPUT_PANEL, "--normalize", help="Scale every vector to length 1.")] = False,
+    skip_invalid: SkipInvalidOption = False,
 ) -> None:
     """Print a vector for each line of text, or pair of texts separated by a tab; numbers are separated by tabs."""
     from regard.api import load

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.input import corpus_from_options, report_skipped, with_article
 from regard.cli.options import (
-    DATA,
-    DECODING,
-    OUTPUT,
+    DATA_PANEL,
+    DECODING_PANEL,
+    OUTPUT_PANEL,
     Files,
-    ModelFolder,
-    Parses,
-    Quiet,
-    SkipInvalid,
-    Source,
-    Target,
+    ModelArgument,
+    ParsesOption,
+    QuietOption,
+    SkipInvalidOption,
+    SourceOption,
+    TargetOption,
     examples,
     file_option,
     option,
@@ -40,10 +40,10 @@ MAX_CONFUSION_LABELS = 12  # with more labels, the confusion matrix is not print
 
 
 def run(
-    model: ModelFolder,
-    source: Source = None,
-    target: Target = None,
-    parses: Parses = None,
+    model: ModelArgument,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    parses: ParsesOption = None,
     data: Annotated[
         Files,
         file_option(
@@ -51,42 +51,48 @@ def run(
         ),
     ] = None,
     tag_column: Annotated[
-        int | None, option(DATA, min=1, help="Column of the tag, counted from 1, for a tagger; the last by default.")
+        int | None,
+        option(DATA_PANEL, min=1, help="Column of the tag, counted from 1, for a tagger; the last by default."),
     ] = None,
     context_length: Annotated[
         int | None,
-        option(DATA, min=1, help="Context length of a language model; its number of positions, else 256, by default."),
+        option(
+            DATA_PANEL, min=1, help="Context length of a language model; its number of positions, else 256, by default."
+        ),
     ] = None,
-    skip_invalid: SkipInvalid = False,
-    beam: Annotated[int | None, option(DECODING, help="Beam width of a translator; 4 by default, 1 is greedy.")] = None,
+    skip_invalid: SkipInvalidOption = False,
+    beam: Annotated[
+        int | None, option(DECODING_PANEL, help="Beam width of a translator; 4 by default, 1 is greedy.")
+    ] = None,
     length_penalty: Annotated[
-        float | None, option(DECODING, help="Exponent of the length penalty of a translator; 0.6 by default.")
+        float | None, option(DECODING_PANEL, help="Exponent of the length penalty of a translator; 0.6 by default.")
     ] = None,
     engine: Annotated[
-        str | None, option(DECODING, help="Decoding engine: auto (default), torch or ctranslate2.", metavar="NAME")
+        str | None,
+        option(DECODING_PANEL, help="Decoding engine: auto (default), torch or ctranslate2.", metavar="NAME"),
     ] = None,
     precision: Annotated[
         str | None,
-        option(DECODING, help="Weights of the ctranslate2 engine: int8 (default) or float32.", metavar="NAME"),
+        option(DECODING_PANEL, help="Weights of the ctranslate2 engine: int8 (default) or float32.", metavar="NAME"),
     ] = None,
     bleu_tokenizer: Annotated[
         str | None,
-        option(DECODING, help="Tokenizer of BLEU: 13a (default), intl, char, zh or none.", metavar="NAME"),
+        option(DECODING_PANEL, help="Tokenizer of BLEU: 13a (default), intl, char, zh or none.", metavar="NAME"),
     ] = None,
     references: Annotated[
         str | None,
         option(
-            DECODING,
+            DECODING_PANEL,
             help="separate (default), or grouped: pairs with the same source are several references.",
             metavar="MODE",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        option(OUTPUT, help="File for the translations, written atomically. Writes .gz.", metavar="FILE"),
+        option(OUTPUT_PANEL, help="File for the translations, written atomically. Writes .gz.", metavar="FILE"),
     ] = None,
-    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON instead of tables.")] = False,
-    quiet: Quiet = False,
+    as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print JSON instead of tables.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Evaluate a model on data: a translator by BLEU, chrF, TER and loss, a language model by loss and bits per byte.
 

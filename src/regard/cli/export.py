@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from regard.cli.options import MODEL, OUTPUT, ModelFolder, examples, option
+from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, ModelArgument, examples, option
 
 EXAMPLES = examples(
     "regard export runs/en-it --to ctranslate2 --out models/en-it", "regard export runs/gpt --to huggingface"
@@ -11,13 +11,17 @@ EXAMPLES = examples(
 
 
 def run(
-    model: ModelFolder,
-    to: Annotated[Literal["ctranslate2", "huggingface"], option(OUTPUT, "--to", help="Target format of the model.")],
-    out: Annotated[Path | None, option(OUTPUT, "--out", "-o", help="Folder to write; NAME-FORMAT by default.")] = None,
+    model: ModelArgument,
+    to: Annotated[
+        Literal["ctranslate2", "huggingface"], option(OUTPUT_PANEL, "--to", help="Target format of the model.")
+    ],
+    out: Annotated[
+        Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Folder to write; NAME-FORMAT by default.")
+    ] = None,
     quantization: Annotated[
         Literal["int8", "float32"] | None,
         option(
-            MODEL,
+            MODEL_PANEL,
             "--quantization",
             help="Weights of the ctranslate2 format: int8 (default, a quarter of the size) or float32.",
         ),

@@ -4,7 +4,17 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.input import prompt_if_terminal, report_skipped
-from regard.cli.options import DECODING, OUTPUT, Ensemble, Input, ModelFolder, Output, SkipInvalid, examples, option
+from regard.cli.options import (
+    DECODING_PANEL,
+    OUTPUT_PANEL,
+    EnsembleOption,
+    InputOption,
+    ModelArgument,
+    OutputOption,
+    SkipInvalidOption,
+    examples,
+    option,
+)
 
 if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
@@ -12,17 +22,19 @@ if TYPE_CHECKING:
     from regard.decoding.results import FilledText
 
 EXAMPLES = examples('echo "The man [MASK] a dinosaur." | regard fill runs/masked --top-k 3')
-LINES_PER_FILL = 256  # most lines that are filled at once
+MAX_FILLED_LINES = 256  # most lines that are filled at once
 
 
 def run(
-    model: ModelFolder,
-    input: Input = "-",
-    output: Output = None,
-    top_k: Annotated[int, option(DECODING, min=1, help="Number of most probable tokens to print for each mask.")] = 5,
-    ensemble: Ensemble = None,
-    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print one JSON object per line.")] = False,
-    skip_invalid: SkipInvalid = False,
+    model: ModelArgument,
+    input: InputOption = "-",
+    output: OutputOption = None,
+    top_k: Annotated[
+        int, option(DECODING_PANEL, min=1, help="Number of most probable tokens to print for each mask.")
+    ] = 5,
+    ensemble: EnsembleOption = None,
+    as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print one JSON object per line.")] = False,
+    skip_invalid: SkipInvalidOption = False,
 ) -> None:
     """Fill the masks of lines such as "The man [MASK] a dinosaur.", in order.
 
@@ -38,7 +50,7 @@ def run(
     invalid = InvalidLines(skip_invalid)
     format_text = _as_json if as_json else _as_columns
     with open_output(output) as write:
-        for lines in prefetch(read_lines(input, invalid), LINES_PER_FILL):
+        for lines in prefetch(read_lines(input, invalid), MAX_FILLED_LINES):
             texts = [line.text for line in lines if _is_fillable(filler, line, invalid) and line.text is not None]
             filled = {text.source: format_text(text) for text in filler.fill(texts, top_k)}
             write(filled.get(line.text or "", "") for line in lines)

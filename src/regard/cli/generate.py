@@ -6,15 +6,15 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.options import (
-    DATA,
-    DECODING,
-    OUTPUT,
-    Engine,
-    Ensemble,
-    ModelFolder,
-    Precision,
-    Suppress,
-    Verbose,
+    DATA_PANEL,
+    DECODING_PANEL,
+    OUTPUT_PANEL,
+    EngineOption,
+    EnsembleOption,
+    ModelArgument,
+    PrecisionOption,
+    SuppressOption,
+    VerboseOption,
     check_engine,
     check_text,
     examples,
@@ -35,42 +35,44 @@ INSTRUCTIONS = "Type the start of a text and press Enter; Enter alone continues,
 
 
 def run(
-    model: ModelFolder,
+    model: ModelArgument,
     prompt: Annotated[
-        list[str] | None, option(DATA, help="Text to continue; stdin if omitted. Repeatable.", metavar="TEXT")
+        list[str] | None, option(DATA_PANEL, help="Text to continue; stdin if omitted. Repeatable.", metavar="TEXT")
     ] = None,
-    stream: Annotated[bool, option(OUTPUT, "--stream", help="Print tokens as they are generated.")] = False,
-    max_length: Annotated[int, option(DECODING, min=1, max=10**6, help="Maximum number of generated tokens.")] = 200,
-    min_length: Annotated[int, option(DECODING, min=0, help="Minimum number of generated tokens.")] = 0,
+    stream: Annotated[bool, option(OUTPUT_PANEL, "--stream", help="Print tokens as they are generated.")] = False,
+    max_length: Annotated[
+        int, option(DECODING_PANEL, min=1, max=10**6, help="Maximum number of generated tokens.")
+    ] = 200,
+    min_length: Annotated[int, option(DECODING_PANEL, min=0, help="Minimum number of generated tokens.")] = 0,
     temperature: Annotated[
-        float, option(DECODING, help="Sampling temperature; 0 takes the most probable token.")
+        float, option(DECODING_PANEL, help="Sampling temperature; 0 takes the most probable token.")
     ] = 0.8,
-    top_k: Annotated[int | None, option(DECODING, help="Sample from the k most probable tokens.")] = None,
+    top_k: Annotated[int | None, option(DECODING_PANEL, help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[
-        float | None, option(DECODING, help="Sample from the most probable tokens whose probabilities sum to p.")
+        float | None, option(DECODING_PANEL, help="Sample from the most probable tokens whose probabilities sum to p.")
     ] = None,
     min_p: Annotated[
-        float | None, option(DECODING, help="Sample from tokens with at least p times the highest probability.")
+        float | None, option(DECODING_PANEL, help="Sample from tokens with at least p times the highest probability.")
     ] = None,
     repetition_penalty: Annotated[
-        float, option(DECODING, help="Values above 1 make tokens that occurred before less probable.")
+        float, option(DECODING_PANEL, help="Values above 1 make tokens that occurred before less probable.")
     ] = 1.0,
     no_repeat_ngram: Annotated[
-        int | None, option(DECODING, help="Size of n-grams that must not occur twice in the output.")
+        int | None, option(DECODING_PANEL, help="Size of n-grams that must not occur twice in the output.")
     ] = None,
-    suppress: Suppress = None,
+    suppress: SuppressOption = None,
     stop: Annotated[
-        list[str] | None, option(DECODING, help="Text at which generation stops. Repeatable.", metavar="TEXT")
+        list[str] | None, option(DECODING_PANEL, help="Text at which generation stops. Repeatable.", metavar="TEXT")
     ] = None,
-    samples: Annotated[int, option(DECODING, min=1, help="Number of continuations of each prompt.")] = 1,
+    samples: Annotated[int, option(DECODING_PANEL, min=1, help="Number of continuations of each prompt.")] = 1,
     seed: Annotated[
-        int | None, option(DECODING, min=0, max=2**40, help="Seed of the random numbers; random by default.")
+        int | None, option(DECODING_PANEL, min=0, max=2**40, help="Seed of the random numbers; random by default.")
     ] = None,
-    ensemble: Ensemble = None,
-    engine: Engine = "auto",
-    precision: Precision = "int8",
-    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print one JSON object per continuation.")] = False,
-    verbose: Verbose = False,
+    ensemble: EnsembleOption = None,
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = "int8",
+    as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print one JSON object per continuation.")] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Continue prompts. In a terminal and without a prompt, starts an interactive session."""
     from regard.api import load

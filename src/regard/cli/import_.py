@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from regard.cli.options import OUTPUT, argument, examples, option
+from regard.cli.options import OUTPUT_PANEL, argument, examples, option
 
 EXAMPLES = examples("regard import downloads/gpt2 --out models/gpt2")
 
@@ -11,7 +11,7 @@ EXAMPLES = examples("regard import downloads/gpt2 --out models/gpt2")
 def run(
     source: Annotated[Path, argument("Local folder with config.json and model.safetensors.", "SOURCE")],
     out: Annotated[
-        Path | None, option(OUTPUT, "--out", "-o", help="Model folder to write; SOURCE-regard by default.")
+        Path | None, option(OUTPUT_PANEL, "--out", "-o", help="Model folder to write; SOURCE-regard by default.")
     ] = None,
 ) -> None:
     """Convert a local Hugging Face folder (GPT-2, BERT, Marian) to a model folder."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from regard.data.lines import InvalidLines, Line
     from regard.decoding.text_encoder import TextOrPair
 
-LINES_PER_BATCH = 512  # most lines that are processed at once
+MAX_LINES_AT_ONCE = 512  # most lines that are processed at once
 
 
 def split_files(
@@ -107,7 +107,7 @@ def process_lines(
     prompt_if_terminal("Type a text and press Enter; Ctrl-D ends.", input)
     invalid = InvalidLines(skip_invalid)
     with open_output(output) as write, progress_bar(input, output, description) as advance:
-        for lines in prefetch(read_lines(input, invalid), LINES_PER_BATCH):
+        for lines in prefetch(read_lines(input, invalid), MAX_LINES_AT_ONCE):
             write(process(lines))
             advance(lines)
     report_skipped_lines(invalid)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.options import OUTPUT, TRAINING, Quiet, argument, examples, option
+from regard.cli.options import OUTPUT_PANEL, TRAINING_PANEL, QuietOption, argument, examples, option
 from regard.errors import ConfigError
 from regard.labs import LABS, all_labs
 
@@ -18,13 +18,13 @@ ALL = "all"
 
 def run(
     name: Annotated[str | None, argument("Lab to run, or all; lists the labs if omitted.", "NAME")] = None,
-    quick: Annotated[bool, option(TRAINING, "--quick", help="Run in seconds, with rough results.")] = False,
-    full: Annotated[bool, option(TRAINING, "--full", help="Train longer, for more precise results.")] = False,
-    out: Annotated[Path, option(OUTPUT, help="Folder in which each lab writes a folder.")] = Path("runs/labs"),
+    quick: Annotated[bool, option(TRAINING_PANEL, "--quick", help="Run in seconds, with rough results.")] = False,
+    full: Annotated[bool, option(TRAINING_PANEL, "--full", help="Train longer, for more precise results.")] = False,
+    out: Annotated[Path, option(OUTPUT_PANEL, help="Folder in which each lab writes a folder.")] = Path("runs/labs"),
     resume: Annotated[
-        bool, option(TRAINING, "--resume", help="With all: skip labs that have finished with this effort.")
+        bool, option(TRAINING_PANEL, "--resume", help="With all: skip labs that have finished with this effort.")
     ] = False,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Test a claim of the paper by an experiment on small networks; writes a figure, numbers and a page."""
     if name is None:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.options import (
-    DECODING,
-    MODEL,
-    OUTPUT,
-    Beam,
-    LengthPenalty,
-    MaxGenerated,
-    ModelFolder,
-    TextParse,
+    DECODING_PANEL,
+    MODEL_PANEL,
+    OUTPUT_PANEL,
+    BeamOption,
+    LengthPenaltyOption,
+    MaxGeneratedOption,
+    ModelArgument,
+    ParseOption,
     argument,
     check_text,
     examples,
@@ -37,20 +37,22 @@ PIPE_WIDTH = 10_000  # columns of a pipe, where no line is wrapped
 
 
 def run(
-    model: ModelFolder,
+    model: ModelArgument,
     text: Annotated[str, argument("Sentence to translate, prompt to continue, or text to encode.", "TEXT")],
-    parses: TextParse = None,
+    parses: ParseOption = None,
     target: Annotated[
         str | None,
-        option(DECODING, help="Forced output text; for an encoder with a head, the expected label.", metavar="TEXT"),
+        option(
+            DECODING_PANEL, help="Forced output text; for an encoder with a head, the expected label.", metavar="TEXT"
+        ),
     ] = None,
-    beam: Beam = 4,
-    length_penalty: LengthPenalty = 0.6,
-    max_length: MaxGenerated = 20,
+    beam: BeamOption = 4,
+    length_penalty: LengthPenaltyOption = 0.6,
+    max_length: MaxGeneratedOption = 20,
     at: Annotated[
         list[str] | None,
         option(
-            OUTPUT,
+            OUTPUT_PANEL,
             help="Print the values at an address, such as decoder.1.cross_attention.weights[2]@3. Repeatable.",
             metavar="ADDRESS",
         ),
@@ -58,20 +60,20 @@ def run(
     off: Annotated[
         list[str] | None,
         option(
-            MODEL,
+            MODEL_PANEL,
             help="Decode again without a part, such as encoder.0 or decoder.1.cross_attention[2]; or override its "
             "attention with =even, =KEY or one weight per key (=0.5,0.5,0). Repeatable.",
             metavar="PART",
         ),
     ] = None,
     gradients: Annotated[
-        bool, option(OUTPUT, "--gradients", help="Print the gradient norm of each module for this output.")
+        bool, option(OUTPUT_PANEL, "--gradients", help="Print the gradient norm of each module for this output.")
     ] = False,
     html: Annotated[
-        Path | None, option(OUTPUT, help="Write the trace as one self-contained HTML page.", metavar="FILE")
+        Path | None, option(OUTPUT_PANEL, help="Write the trace as one self-contained HTML page.", metavar="FILE")
     ] = None,
     as_json: Annotated[
-        bool, option(OUTPUT, "--json", help="Print JSON: outline, search tree and active hidden units.")
+        bool, option(OUTPUT_PANEL, "--json", help="Print JSON: outline, search tree and active hidden units.")
     ] = False,
 ) -> None:
     """Trace a forward pass: tokens, every layer and head, every decoding step, the search and the alignment."""

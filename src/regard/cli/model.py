@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from regard.cli.options import MODEL, OUTPUT, Settings, argument, examples, option
+from regard.cli.options import MODEL_PANEL, OUTPUT_PANEL, SettingsOption, argument, examples, option
 from regard.cli.output import new_table, print_table
 
 if TYPE_CHECKING:
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from regard.models.anatomy import Anatomy
 
 EXAMPLES = examples("regard model", "regard model tiny --set model.positions=rotary", "regard model runs/en-it/best")
-DEFAULT_LENGTH = 32  # tokens per sentence, for the cost of attention
+DEFAULT_SEQUENCE_LENGTH = 32  # tokens per sentence, for the cost of attention
 
 
 def run(
     source: Annotated[
         str | None, argument("Preset, TOML file or model folder; all presets if omitted.", "SOURCE")
     ] = None,
-    settings: Settings = None,
+    settings: SettingsOption = None,
     length: Annotated[
         int | None,
         option(
-            MODEL,
+            MODEL_PANEL,
             min=1,
-            help=f"Sequence length for FLOPs; the maximum length, else {DEFAULT_LENGTH}, by default.",
+            help=f"Sequence length for FLOPs; the maximum length, else {DEFAULT_SEQUENCE_LENGTH}, by default.",
         ),
     ] = None,
     taps: Annotated[
-        bool, option(OUTPUT, "--taps", help="List the taps: points whose values can be recorded or replaced.")
+        bool, option(OUTPUT_PANEL, "--taps", help="List the taps: points whose values can be recorded or replaced.")
     ] = False,
-    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON instead of a table.")] = False,
+    as_json: Annotated[bool, option(OUTPUT_PANEL, "--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show the parts of a network with their parameters, FLOPs per token, and memory for training."""
     from regard.config import preset_names
@@ -51,7 +51,7 @@ def run(
         names = list(network.taps)
         print(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
-    costs = anatomy(network, length or config.model.max_length or DEFAULT_LENGTH)
+    costs = anatomy(network, length or config.model.max_length or DEFAULT_SEQUENCE_LENGTH)
     if as_json:
         print(json.dumps(costs.as_dict(), indent=2))
     else:

@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 
 # Panels of `--help`
-DATA = "Data"
-MODEL = "Model"
-TRAINING = "Training"
-DECODING = "Decoding"
-OUTPUT = "Output"
-SERVER = "Server"
-LIMITS = "Limits"
-GLOBAL = "Global"
+DATA_PANEL = "Data"
+MODEL_PANEL = "Model"
+TRAINING_PANEL = "Training"
+DECODING_PANEL = "Decoding"
+OUTPUT_PANEL = "Output"
+SERVER_PANEL = "Server"
+LIMITS_PANEL = "Limits"
+GLOBAL_PANEL = "Global"
 
-ENGINES = ("auto", "torch", "ctranslate2")
-PRECISIONS = ("int8", "float32")
+ENGINE_NAMES = ("auto", "torch", "ctranslate2")
+PRECISION_NAMES = ("int8", "float32")
 
 
 def option(panel: str, *names: str, help: str, **settings: Any) -> Any:
@@ -38,57 +38,79 @@ def examples(*commands: str) -> str:
 
 def file_option(*names: str, help: str) -> Any:
     """Return an option of the data panel that takes a file and can be repeated."""
-    return option(DATA, *names, help=help, metavar="FILE")
+    return option(DATA_PANEL, *names, help=help, metavar="FILE")
 
 
 Files = list[str] | None
-ModelFolder = Annotated[Path, argument("Model folder, or run folder for its best model.", "MODEL")]
-Source = Annotated[Files, file_option("--source", help="Source sentences, one per line. Repeatable.")]
-Target = Annotated[Files, file_option("--target", help="Translations, aligned with --source line by line. Repeatable.")]
-Parses = Annotated[
+ModelArgument = Annotated[Path, argument("Model folder, or run folder for its best model.", "MODEL")]
+SourceOption = Annotated[Files, file_option("--source", help="Source sentences, one per line. Repeatable.")]
+TargetOption = Annotated[
+    Files, file_option("--target", help="Translations, aligned with --source line by line. Repeatable.")
+]
+ParsesOption = Annotated[
     Files, file_option("--parses", help="Dependency parses of --source in CoNLL-U, for syntax positions. Repeatable.")
 ]
-TextParse = Annotated[
+ParseOption = Annotated[
     str | None,
     option(
-        DATA, "--parses", help="Dependency parse in CoNLL-U, required by models with syntax positions.", metavar="FILE"
+        DATA_PANEL,
+        "--parses",
+        help="Dependency parse in CoNLL-U, required by models with syntax positions.",
+        metavar="FILE",
     ),
 ]
-Input = Annotated[
-    str, option(DATA, "--input", "-i", help="Input file, one text per line; - is stdin. Reads .gz.", metavar="FILE")
+InputOption = Annotated[
+    str,
+    option(DATA_PANEL, "--input", "-i", help="Input file, one text per line; - is stdin. Reads .gz.", metavar="FILE"),
 ]
-Output = Annotated[
+OutputOption = Annotated[
     Path | None,
     option(
-        OUTPUT, "--output", "-o", help="Output file instead of stdout, written atomically. Writes .gz.", metavar="FILE"
+        OUTPUT_PANEL,
+        "--output",
+        "-o",
+        help="Output file instead of stdout, written atomically. Writes .gz.",
+        metavar="FILE",
     ),
 ]
-Ensemble = Annotated[
+EnsembleOption = Annotated[
     list[Path] | None,
-    option(MODEL, help="Another model to ensemble with: probabilities are averaged. Repeatable.", metavar="MODEL"),
+    option(
+        MODEL_PANEL, help="Another model to ensemble with: probabilities are averaged. Repeatable.", metavar="MODEL"
+    ),
 ]
-Settings = Annotated[
+SettingsOption = Annotated[
     list[str] | None,
-    option(MODEL, "--set", help="Override a setting, such as training.steps=5000. Repeatable.", metavar="KEY=VALUE"),
+    option(
+        MODEL_PANEL, "--set", help="Override a setting, such as training.steps=5000. Repeatable.", metavar="KEY=VALUE"
+    ),
 ]
-Beam = Annotated[int, option(DECODING, help="Beam width; 1 is greedy search.")]
-LengthPenalty = Annotated[
-    float, option(DECODING, help="Exponent of the length penalty; larger values favor longer output.")
+BeamOption = Annotated[int, option(DECODING_PANEL, help="Beam width; 1 is greedy search.")]
+LengthPenaltyOption = Annotated[
+    float, option(DECODING_PANEL, help="Exponent of the length penalty; larger values favor longer output.")
 ]
-Suppress = Annotated[
-    list[str] | None, option(DECODING, help="Word that must not occur in the output. Repeatable.", metavar="WORD")
+SuppressOption = Annotated[
+    list[str] | None, option(DECODING_PANEL, help="Word that must not occur in the output. Repeatable.", metavar="WORD")
 ]
-MaxGenerated = Annotated[int, option(DECODING, min=1, help="Maximum number of tokens a language model generates.")]
-Engine = Annotated[
+MaxGeneratedOption = Annotated[
+    int, option(DECODING_PANEL, min=1, help="Maximum number of tokens a language model generates.")
+]
+EngineOption = Annotated[
     str,
-    option(DECODING, help="auto, torch or ctranslate2; auto is the fastest that supports all options.", metavar="NAME"),
+    option(
+        DECODING_PANEL,
+        help="auto, torch or ctranslate2; auto is the fastest that supports all options.",
+        metavar="NAME",
+    ),
 ]
-Precision = Annotated[str, option(DECODING, help="Weights of the ctranslate2 engine: int8 or float32.", metavar="NAME")]
-SkipInvalid = Annotated[
-    bool, option(DATA, "--skip-invalid", help="Skip and count invalid lines instead of stopping at the first.")
+PrecisionOption = Annotated[
+    str, option(DECODING_PANEL, help="Weights of the ctranslate2 engine: int8 or float32.", metavar="NAME")
 ]
-Quiet = Annotated[bool, option(OUTPUT, "--quiet", "-q", help="Show no progress, only results and errors.")]
-Verbose = Annotated[bool, option(OUTPUT, "--verbose", "-v", help="Log which engine is used, and why.")]
+SkipInvalidOption = Annotated[
+    bool, option(DATA_PANEL, "--skip-invalid", help="Skip and count invalid lines instead of stopping at the first.")
+]
+QuietOption = Annotated[bool, option(OUTPUT_PANEL, "--quiet", "-q", help="Show no progress, only results and errors.")]
+VerboseOption = Annotated[bool, option(OUTPUT_PANEL, "--verbose", "-v", help="Log which engine is used, and why.")]
 
 
 def log_engine_choice(verbose: bool) -> None:
@@ -114,8 +136,8 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
 
 def check_engine(engine: str, precision: str = "int8") -> None:
     """Raise ConfigError unless these are an engine and a precision."""
-    check_choice("--engine", engine, ENGINES)
-    check_choice("--precision", precision, PRECISIONS)
+    check_choice("--engine", engine, ENGINE_NAMES)
+    check_choice("--precision", precision, PRECISION_NAMES)
 
 
 def check_text(option: str, text: str, *, empty: bool = False) -> None:

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 from regard.cli.options import (
-    DECODING,
-    MODEL,
-    OUTPUT,
-    Beam,
-    MaxGenerated,
-    ModelFolder,
-    TextParse,
+    DECODING_PANEL,
+    MODEL_PANEL,
+    OUTPUT_PANEL,
+    BeamOption,
+    MaxGeneratedOption,
+    ModelArgument,
+    ParseOption,
     argument,
     check_choice,
     check_text,
@@ -28,21 +28,23 @@ PLOTS = ("attention", "alignment", "heads")
 
 def run(
     plot: Annotated[str, argument("What to plot: attention, alignment or heads.", "PLOT")],
-    model: ModelFolder,
+    model: ModelArgument,
     text: Annotated[str, argument("Input text of the model.", "TEXT")],
     output: Annotated[
-        Path, option(OUTPUT, "--output", "-o", help="Image file to write: .png, .svg or .pdf.", metavar="FILE")
+        Path, option(OUTPUT_PANEL, "--output", "-o", help="Image file to write: .png, .svg or .pdf.", metavar="FILE")
     ],
-    parses: TextParse = None,
+    parses: ParseOption = None,
     target: Annotated[
-        str | None, option(DECODING, help="Forced output text, instead of decoding one.", metavar="TEXT")
+        str | None, option(DECODING_PANEL, help="Forced output text, instead of decoding one.", metavar="TEXT")
     ] = None,
-    beam: Beam = 4,
-    max_length: MaxGenerated = 20,
+    beam: BeamOption = 4,
+    max_length: MaxGeneratedOption = 20,
     at: Annotated[
         str | None,
         option(
-            MODEL, help="Attention to plot: decoder.1.cross_attention, or one head of it with [2].", metavar="ADDRESS"
+            MODEL_PANEL,
+            help="Attention to plot: decoder.1.cross_attention, or one head of it with [2].",
+            metavar="ADDRESS",
         ),
     ] = None,
 ) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.cli.input import check_scorable, corpus_from_options, report_skipped
 from regard.cli.options import (
-    OUTPUT,
+    OUTPUT_PANEL,
     Files,
-    ModelFolder,
-    Parses,
-    SkipInvalid,
-    Source,
-    Target,
+    ModelArgument,
+    ParsesOption,
+    SkipInvalidOption,
+    SourceOption,
+    TargetOption,
     examples,
     file_option,
     option,
@@ -35,19 +35,21 @@ ESCAPES = {n: f"\\x{n:02x}" for n in (*range(32), 127)} | str.maketrans(
 
 
 def run(
-    model: ModelFolder,
-    source: Source = None,
-    target: Target = None,
-    parses: Parses = None,
+    model: ModelArgument,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    parses: ParsesOption = None,
     data: Annotated[
         Files,
         file_option("--data", help="Pairs as TSV or JSON Lines; for a language model one text per line; - is stdin."),
     ] = None,
     tokens: Annotated[
-        bool, option(OUTPUT, "--tokens", help="Add a column token:score for every token, separated by tabs.")
+        bool, option(OUTPUT_PANEL, "--tokens", help="Add a column token:score for every token, separated by tabs.")
     ] = False,
-    as_json: Annotated[bool, option(OUTPUT, "--json", help="Print JSON Lines with texts, tokens and scores.")] = False,
-    skip_invalid: SkipInvalid = False,
+    as_json: Annotated[
+        bool, option(OUTPUT_PANEL, "--json", help="Print JSON Lines with texts, tokens and scores.")
+    ] = False,
+    skip_invalid: SkipInvalidOption = False,
 ) -> None:
     """Print the log-probability (natural logarithm, end token included) of each translation or line of text.
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.options import (
-    LIMITS,
-    MODEL,
-    OUTPUT,
-    SERVER,
-    Beam,
-    Engine,
-    Precision,
+    LIMITS_PANEL,
+    MODEL_PANEL,
+    OUTPUT_PANEL,
+    SERVER_PANEL,
+    BeamOption,
+    EngineOption,
+    PrecisionOption,
     argument,
     check_engine,
     examples,
@@ -36,47 +36,54 @@ def run(
             "Model or run folders, or name=folder. A translator's languages are in brackets after its name.", "MODEL"
         ),
     ],
-    host: Annotated[str, option(SERVER, help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option(SERVER, help="Port to listen on; 0 is any free port.")] = 8000,
+    host: Annotated[str, option(SERVER_PANEL, help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option(SERVER_PANEL, help="Port to listen on; 0 is any free port.")] = 8000,
     api_key_file: Annotated[
         Path | None,
-        option(SERVER, help="File with the API key that clients must send; default: REGARD_API_KEY.", metavar="FILE"),
+        option(
+            SERVER_PANEL, help="File with the API key that clients must send; default: REGARD_API_KEY.", metavar="FILE"
+        ),
     ] = None,
     no_auth: Annotated[
-        bool, option(SERVER, "--no-auth", help="Allow other machines without an API key, with a --host they reach.")
+        bool,
+        option(SERVER_PANEL, "--no-auth", help="Allow other machines without an API key, with a --host they reach."),
     ] = False,
     allow_host: Annotated[
-        list[str] | None, option(SERVER, help="Additional host name of this server. Repeatable.", metavar="NAME")
+        list[str] | None, option(SERVER_PANEL, help="Additional host name of this server. Repeatable.", metavar="NAME")
     ] = None,
     cors: Annotated[
         list[str] | None,
         option(
-            SERVER,
+            SERVER_PANEL,
             help="Origin of a site that may send requests, as https://example.org, or *. Repeatable.",
             metavar="ORIGIN",
         ),
     ] = None,
     source_language: Annotated[
-        str | None, option(MODEL, help="Source language of translators that name none, such as en.", metavar="CODE")
+        str | None,
+        option(MODEL_PANEL, help="Source language of translators that name none, such as en.", metavar="CODE"),
     ] = None,
     target_language: Annotated[
-        str | None, option(MODEL, help="Target language of translators that name none, such as it.", metavar="CODE")
+        str | None,
+        option(MODEL_PANEL, help="Target language of translators that name none, such as it.", metavar="CODE"),
     ] = None,
-    beam: Beam = 4,
-    engine: Engine = "auto",
-    precision: Precision = "int8",
-    max_queue: Annotated[int, option(LIMITS, min=1, help="Queued requests per model.")] = 256,
-    timeout: Annotated[float, option(LIMITS, min=0.1, max=86_400, help="Seconds until a request is aborted.")] = 30.0,
-    max_body: Annotated[int, option(LIMITS, min=1, help="Bytes of a request body.")] = 1_000_000,
-    max_characters: Annotated[int, option(LIMITS, min=1, help="Characters of all texts of a request.")] = 20_000,
-    max_texts: Annotated[int, option(LIMITS, min=1, help="Texts of a request.")] = 256,
-    max_beam: Annotated[int, option(LIMITS, min=1, help="Beam width of a request.")] = 16,
-    max_tokens: Annotated[int, option(LIMITS, min=1, help="Generated tokens per text.")] = 1_000,
+    beam: BeamOption = 4,
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = "int8",
+    max_queue: Annotated[int, option(LIMITS_PANEL, min=1, help="Queued requests per model.")] = 256,
+    timeout: Annotated[
+        float, option(LIMITS_PANEL, min=0.1, max=86_400, help="Seconds until a request is aborted.")
+    ] = 30.0,
+    max_body: Annotated[int, option(LIMITS_PANEL, min=1, help="Bytes of a request body.")] = 1_000_000,
+    max_characters: Annotated[int, option(LIMITS_PANEL, min=1, help="Characters of all texts of a request.")] = 20_000,
+    max_texts: Annotated[int, option(LIMITS_PANEL, min=1, help="Texts of a request.")] = 256,
+    max_beam: Annotated[int, option(LIMITS_PANEL, min=1, help="Beam width of a request.")] = 16,
+    max_tokens: Annotated[int, option(LIMITS_PANEL, min=1, help="Generated tokens per text.")] = 1_000,
     quiet: Annotated[
-        bool, option(OUTPUT, "--quiet", "-q", help="Log failures only, and do not print the URL.")
+        bool, option(OUTPUT_PANEL, "--quiet", "-q", help="Log failures only, and do not print the URL.")
     ] = False,
     verbose: Annotated[
-        bool, option(OUTPUT, "--verbose", "-v", help="Log every request, and which engine is used, and why.")
+        bool, option(OUTPUT_PANEL, "--verbose", "-v", help="Log every request, and which engine is used, and why.")
     ] = False,
 ) -> None:
     """Serve models over HTTP with LibreTranslate's, OpenAI's and regard's own routes; see docs/how-to/serve.md."""

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.cli.input import split_files
 from regard.cli.options import (
-    MODEL,
-    OUTPUT,
-    TRAINING,
+    MODEL_PANEL,
+    OUTPUT_PANEL,
+    TRAINING_PANEL,
     Files,
-    Parses,
-    Quiet,
-    Settings,
-    SkipInvalid,
-    Source,
-    Target,
+    ParsesOption,
+    QuietOption,
+    SettingsOption,
+    SkipInvalidOption,
+    SourceOption,
+    TargetOption,
     argument,
     examples,
     file_option,
@@ -39,9 +39,9 @@ EXAMPLES = examples(
 def run(
     task_or_file: Annotated[str | None, argument(f"{', '.join(TASKS.names())}, or a TOML file.", "TASK")] = None,
     folder: Annotated[Path | None, argument("Folder of the data files that a TOML file names.", "FOLDER")] = None,
-    source: Source = None,
-    target: Target = None,
-    parses: Parses = None,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    parses: ParsesOption = None,
     data: Annotated[
         Files,
         file_option(
@@ -62,20 +62,26 @@ def run(
         Files, file_option("--test-parses", help="Dependency parses of --test-source in CoNLL-U.")
     ] = None,
     test: Annotated[Files, file_option("--test", help="Data of the final test, in the formats of --data.")] = None,
-    skip_invalid: SkipInvalid = False,
+    skip_invalid: SkipInvalidOption = False,
     preset: Annotated[
-        str | None, option(MODEL, help="Preset with settings to start with; `regard model` lists them.", metavar="NAME")
+        str | None,
+        option(MODEL_PANEL, help="Preset with settings to start with; `regard model` lists them.", metavar="NAME"),
     ] = None,
-    settings: Settings = None,
+    settings: SettingsOption = None,
     start_from: Annotated[
         str | None,
         option(
-            MODEL, "--from", help="Model to fine-tune: its network, weights and tokenizer are used.", metavar="MODEL"
+            MODEL_PANEL,
+            "--from",
+            help="Model to fine-tune: its network, weights and tokenizer are used.",
+            metavar="MODEL",
         ),
     ] = None,
-    resume: Annotated[bool, option(TRAINING, "--resume", help="Resume the run in --out, if there is one.")] = False,
-    out: Annotated[Path | None, option(OUTPUT, help="Run folder; runs/TASK by default.")] = None,
-    quiet: Quiet = False,
+    resume: Annotated[
+        bool, option(TRAINING_PANEL, "--resume", help="Resume the run in --out, if there is one.")
+    ] = False,
+    out: Annotated[Path | None, option(OUTPUT_PANEL, help="Run folder; runs/TASK by default.")] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Train a model on your data.
 

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.input import prompt_if_terminal, report_skipped_lines
 from regard.cli.options import (
-    DATA,
-    DECODING,
-    OUTPUT,
-    Beam,
-    Engine,
-    Ensemble,
-    Input,
-    LengthPenalty,
-    ModelFolder,
-    Output,
-    Precision,
-    SkipInvalid,
-    Suppress,
-    TextParse,
-    Verbose,
+    DATA_PANEL,
+    DECODING_PANEL,
+    OUTPUT_PANEL,
+    BeamOption,
+    EngineOption,
+    EnsembleOption,
+    InputOption,
+    LengthPenaltyOption,
+    ModelArgument,
+    OutputOption,
+    ParseOption,
+    PrecisionOption,
+    SkipInvalidOption,
+    SuppressOption,
+    VerboseOption,
     check_engine,
     check_text,
     examples,
@@ -42,47 +42,50 @@ EXAMPLES = examples(
     'echo "Where is the station?" | regard translate runs/en-it',
     "regard translate runs/en-it --input test.en --output test.it --beam 5",
 )
-LINES_PER_BATCH = 2048  # most lines that are translated at once
-DIGITS = 4
+MAX_TRANSLATED_LINES = 2048  # most lines that are translated at once
+SCORE_DIGITS = 4
 
 
 def run(
-    model: ModelFolder,
-    input: Input = "-",
-    parses: TextParse = None,
-    output: Output = None,
-    ensemble: Ensemble = None,
-    beam: Beam = 4,
-    length_penalty: LengthPenalty = 0.6,
+    model: ModelArgument,
+    input: InputOption = "-",
+    parses: ParseOption = None,
+    output: OutputOption = None,
+    ensemble: EnsembleOption = None,
+    beam: BeamOption = 4,
+    length_penalty: LengthPenaltyOption = 0.6,
     coverage_penalty: Annotated[
-        float, option(DECODING, help="Penalty for source words that receive little attention.")
+        float, option(DECODING_PANEL, help="Penalty for source words that receive little attention.")
     ] = 0.0,
     patience: Annotated[
-        float | None, option(DECODING, help="Stop when this many times the beam width of hypotheses have finished.")
+        float | None,
+        option(DECODING_PANEL, help="Stop when this many times the beam width of hypotheses have finished."),
     ] = None,
     n_best: Annotated[
-        int, option(DECODING, help="Translations per sentence, printed as number ||| text ||| score.")
+        int, option(DECODING_PANEL, help="Translations per sentence, printed as number ||| text ||| score.")
     ] = 1,
-    min_length: Annotated[int, option(DECODING, help="Minimum number of target tokens per sentence.")] = 1,
+    min_length: Annotated[int, option(DECODING_PANEL, help="Minimum number of target tokens per sentence.")] = 1,
     max_length: Annotated[
-        int | None, option(DECODING, help="Maximum number of target tokens; source length + 50 by default.")
+        int | None, option(DECODING_PANEL, help="Maximum number of target tokens; source length + 50 by default.")
     ] = None,
-    prefix: Annotated[str, option(DECODING, help="Text that every translation starts with.", metavar="TEXT")] = "",
-    suppress: Suppress = None,
+    prefix: Annotated[
+        str, option(DECODING_PANEL, help="Text that every translation starts with.", metavar="TEXT")
+    ] = "",
+    suppress: SuppressOption = None,
     copy_unknown: Annotated[
-        bool, option(DECODING, "--copy-unknown", help="Replace unknown tokens by the aligned source words.")
+        bool, option(DECODING_PANEL, "--copy-unknown", help="Replace unknown tokens by the aligned source words.")
     ] = False,
-    split: Annotated[bool, option(DATA, help="Split lines into sentences and translate them one by one.")] = True,
+    split: Annotated[bool, option(DATA_PANEL, help="Split lines into sentences and translate them one by one.")] = True,
     max_source_length: Annotated[
-        int, option(DATA, min=1, help="Longer sentences, in tokens, are split at punctuation.")
+        int, option(DATA_PANEL, min=1, help="Longer sentences, in tokens, are split at punctuation.")
     ] = 250,
-    engine: Engine = "auto",
-    precision: Precision = "int8",
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = "int8",
     as_json: Annotated[
-        bool, option(OUTPUT, "--json", help="Print JSON Lines with tokens, scores, alignments and alternatives.")
+        bool, option(OUTPUT_PANEL, "--json", help="Print JSON Lines with tokens, scores, alignments and alternatives.")
     ] = False,
-    skip_invalid: SkipInvalid = False,
-    verbose: Verbose = False,
+    skip_invalid: SkipInvalidOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Translate the lines of stdin or a file, one output line per input line, in order."""
     from regard.api import load
@@ -135,7 +138,7 @@ def _translate_lines(
     invalid = InvalidLines(skip_invalid)
     parts = 0
     with open_output(output) as write, progress_bar(input, output) as advance:
-        for rows in prefetch(_with_parses(read_lines(input, invalid), parses, invalid), LINES_PER_BATCH):
+        for rows in prefetch(_with_parses(read_lines(input, invalid), parses, invalid), MAX_TRANSLATED_LINES):
             lines = [line for line, _ in rows]
             trees = [parse for _, parse in rows] if parses is not None else None
             translations = translator.translate([line.text or "" for line in lines], options, trees)
@@ -166,7 +169,7 @@ def _as_text(translation: "Translation", number: int) -> str:
 def _as_n_best(translation: "Translation", number: int) -> str:
     """Format alternatives as Moses does; of a line with several sentences, those of each sentence in turn."""
     rows = [
-        f"{number} ||| {to_one_line(alternative.text)} ||| {alternative.score:.{DIGITS}f}"
+        f"{number} ||| {to_one_line(alternative.text)} ||| {alternative.score:.{SCORE_DIGITS}f}"
         for sentence in translation.sentences
         for alternative in sentence.alternatives
     ]
