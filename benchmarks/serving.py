@@ -1,24 +1,26 @@
-"""How much `regard serve` carries, beside a CTranslate2 server of the simplest kind: requests a second at rising load.
+"""Throughput and latency of `regard serve` at rising load, next to a minimal CTranslate2 server.
 
-    python benchmarks/serving.py --model runs/demo                                # and its own test sentences
+    python benchmarks/serving.py --model runs/demo                                # with its own test sentences
     python benchmarks/serving.py --model runs/en-de --input test.en --requests 10000 --clients 1 8 32 128
+    python benchmarks/serving.py --model runs/demo --baseline ../regard-0.1 --peers --route /v1/translate
 
-Each server runs in a process of its own, one after the other, round after round, and is asked by the same clients: so
-many at a time, each of which sends its next sentence when it has the answer to the last. The peer is a FastAPI route
-that calls `ctranslate2.Translator`, with the same tokenizer, 8-bit matrices and beam: `defaults` as CTranslate2's
-documentation begins, `best threads` with one worker of one thread for each core. All of them speak LibreTranslate's
-`/translate`. An answer is wrong if it differs from what the same server says to that sentence alone, and lost if none
-comes. The last lines compare the most that each carries while its p99 is no worse than the peer's at its busiest.
+Each server runs in its own process, one after the other, in several rounds, with the same clients: each client sends
+its next sentence when it has the response to the last one. The peer is a FastAPI route that calls
+`ctranslate2.Translator` with the same tokenizer, 8-bit weights and beam: `defaults` with CTranslate2's default threads,
+`best` with one worker of one thread per core. `--baseline` adds `regard serve` of another checkout. A response is wrong
+if it differs from that of the same server to the sentence alone, and lost if there is none. The last lines compare the
+highest throughput with the peer's at a p99 that is no worse, and with the baseline's at each number of clients.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -28,27 +30,30 @@ from typing import Any
 from regard.data.readers.builtin import builtin_pairs
 
 CORES = len(os.sched_getaffinity(0))
-OURS = "regard serve"
+REGARD = "regard serve"
+BASELINE = "regard serve, baseline"
 PEERS = {"CTranslate2 + FastAPI, defaults": "defaults", "CTranslate2 + FastAPI, best threads": "best"}
-WARM_UP = 20  # requests before the clock starts
+WARM_UP_REQUESTS = 20
+START_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one server did under one load."""
+class LoadResult:
+    """Measurements of one server with one number of clients."""
 
-    rate: float  # requests a second
+    requests_per_second: float
     p50: float  # seconds
     p99: float
     wrong: int
     lost: int
 
 
-# ── the peer ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+Results = dict[str, dict[int, list[LoadResult]]]
+"""Results of all rounds, by server and number of clients."""
 
 
-def peer(folder: str, threads: str, beam: int, port: int) -> None:
-    """CTranslate2 behind FastAPI, as one writes it in ten minutes."""
+def run_peer(folder: str, threads: str, beam: int, port: int) -> None:
+    """Run a minimal server: CTranslate2 behind a FastAPI route."""
     import ctranslate2
     import uvicorn
     from fastapi import FastAPI
@@ -61,43 +66,44 @@ def peer(folder: str, threads: str, beam: int, port: int) -> None:
     tokenizer = load_tokenizer(Path(folder) / "tokenizer.json")
     app = FastAPI()
 
-    class Asked(BaseModel):
+    class PeerRequest(BaseModel):
         q: str
         source: str
         target: str
 
-    class Answer(BaseModel):
+    class PeerResponse(BaseModel):
         translatedText: str  # noqa: N815  # the protocol's name
 
     @app.post("/translate")
-    def translate(asked: Asked) -> Answer:
-        (found,) = translator.translate_batch([tokenizer.ids_to_tokens(tokenizer.encode(asked.q))], beam_size=beam)
-        return Answer(translatedText=tokenizer.decode_tokens(found.hypotheses[0]))
+    def translate(body: PeerRequest) -> PeerResponse:
+        (result,) = translator.translate_batch([tokenizer.ids_to_tokens(tokenizer.encode(body.q))], beam_size=beam)
+        return PeerResponse(translatedText=tokenizer.decode_tokens(result.hypotheses[0]))
 
-    Asked.model_rebuild()
+    PeerRequest.model_rebuild()
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
 
 
-# ── the clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Client:
-    """One connection, over which one request after the other is sent; as little work as can be."""
+    """One connection that sends one request after the other, with little overhead."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, route: str) -> None:
         self._port = port
+        self._route = route
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, sentence: str) -> str | None:
-        """The translation of a sentence; None if the server gives none."""
+    async def translate(self, sentence: str) -> str | None:
+        """Return the translation of a sentence; None if the server returns none."""
         try:
             if self._streams is None:
                 self._streams = await asyncio.open_connection("127.0.0.1", self._port)
             reader, writer = self._streams
-            body = json.dumps({"q": sentence, "source": "en", "target": "it"}).encode()
+            fields = (
+                {"q": sentence, "source": "en", "target": "it"} if self._route == "/translate" else {"text": sentence}
+            )
+            body = json.dumps(fields).encode()
             writer.write(
-                b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+                b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (self._route.encode(), len(body), body)
             )
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length:")[2].split(None, 1)[0])
@@ -107,164 +113,180 @@ class Client:
             return None
         if not head.startswith(b"HTTP/1.1 200"):
             return None
-        return str(json.loads(content)["translatedText"])
+        response = json.loads(content)
+        return str(
+            response["translatedText"] if self._route == "/translate" else response["translations"][0]["translation"]
+        )
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].close()
         self._streams = None
 
 
-async def load(
-    port: int, sentences: Sequence[str], requests: int, clients: int, alone: dict[str, str | None]
-) -> Measured:
-    """Send so many requests, from so many clients at a time; `alone` are the right answers."""
-    rest, times, wrong, lost = iter(range(requests)), list[float](), 0, 0
+@dataclass(frozen=True)
+class Workload:
+    """Requests that every server gets."""
 
-    async def work() -> None:
-        nonlocal wrong, lost
-        client = Client(port)
-        for number in rest:
-            sentence = sentences[number % len(sentences)]
-            began = time.perf_counter()
-            found = await client.ask(sentence)
-            times.append(time.perf_counter() - began)
-            lost += found is None
-            wrong += found is not None and found != alone[sentence]
+    route: str
+    sentences: Sequence[str]
+    requests: int
+    clients: Sequence[int]
+
+    async def measure(self, port: int) -> dict[int, LoadResult]:
+        """Measure a server with each number of clients."""
+        client, deadline = Client(port, self.route), time.monotonic() + START_SECONDS
+        while await client.translate(self.sentences[0]) is None:
+            if time.monotonic() > deadline:
+                sys.exit("the server did not start")
+            await asyncio.sleep(0.1)
+        for sentence in self.sentences[:WARM_UP_REQUESTS]:
+            await client.translate(sentence)
+        expected = {sentence: await client.translate(sentence) for sentence in self.sentences}
         client.close()
+        if None in expected.values():
+            sys.exit("a sentence got no translation without load")
+        return {clients: await self._run(port, clients, expected) for clients in self.clients}
 
-    began = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(clients)))
-    seconds = time.perf_counter() - began
-    hundredths = quantiles(times, n=100)
-    return Measured(requests / seconds, hundredths[49], hundredths[98], wrong, lost)
+    async def _run(self, port: int, clients: int, expected: Mapping[str, str | None]) -> LoadResult:
+        """Send all requests with a number of concurrent clients."""
+        numbers, latencies, wrong, lost = iter(range(self.requests)), list[float](), 0, 0
+
+        async def send_requests() -> None:
+            nonlocal wrong, lost
+            client = Client(port, self.route)
+            for number in numbers:
+                sentence = self.sentences[number % len(self.sentences)]
+                start = time.perf_counter()
+                translation = await client.translate(sentence)
+                latencies.append(time.perf_counter() - start)
+                lost += translation is None
+                wrong += translation is not None and translation != expected[sentence]
+            client.close()
+
+        start = time.perf_counter()
+        await asyncio.gather(*(send_requests() for _ in range(clients)))
+        seconds = time.perf_counter() - start
+        percentiles = quantiles(latencies, n=100)
+        return LoadResult(self.requests / seconds, percentiles[49], percentiles[98], wrong, lost)
 
 
-async def one_by_one(port: int, sentences: Sequence[str]) -> dict[str, str | None]:
-    """What the server says to each sentence when nobody else asks."""
-    client = Client(port)
-    found = {sentence: await client.ask(sentence) for sentence in sentences}
-    client.close()
-    if None in found.values():
-        sys.exit("a sentence was not answered though nobody else asked")
-    return found
-
-
-# ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def start(name: str, model: Path, exported: Path, beam: int, port: int) -> "subprocess.Popen[bytes]":
-    """Start a server in a process of its own."""
-    if name == OURS:
+def start_server(name: str, options: argparse.Namespace, exported: Path, port: int) -> "subprocess.Popen[bytes]":
+    """Start a server in its own process."""
+    environment = os.environ | {"GOMP_SPINCOUNT": "10000"}
+    if name in (REGARD, BASELINE):
         code = "from regard.cli import main; main()"
-        command = [sys.executable, "-c", code, "serve", f"model[en-it]={model}", "--port", str(port)]
-        command += ["--beam", str(beam), "--queue", "4096"]
+        command = [sys.executable, "-c", code, "serve", f"model[en-it]={options.model}", "--port", str(port)]
+        command += ["--beam", str(options.beam)]
     else:
-        command = [sys.executable, __file__, "--peer", str(exported), PEERS[name], str(beam), str(port)]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"GOMP_SPINCOUNT": "10000"})
-
-
-async def measure(port: int, sentences: Sequence[str], requests: int, levels: Sequence[int]) -> dict[int, Measured]:
-    """A server at rising load."""
-    client, deadline = Client(port), time.monotonic() + 120
-    while await client.ask(sentences[0]) is None:
-        if time.monotonic() > deadline:
-            sys.exit("the server did not start")
-        await asyncio.sleep(0.1)
-    for sentence in sentences[:WARM_UP]:
-        await client.ask(sentence)
-    client.close()
-    alone = await one_by_one(port, sentences)
-    return {level: await load(port, sentences, requests, level, alone) for level in levels}
+        command = [sys.executable, __file__, "--peer", str(exported), PEERS[name], str(options.beam), str(port)]
+    if name == BASELINE:
+        environment["PYTHONPATH"] = str(options.baseline / "src")
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """Return a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
-def compare(
-    model: Path, exported: Path, sentences: Sequence[str], chosen: argparse.Namespace
-) -> dict[str, dict[int, list[Measured]]]:
-    """Let the servers take turns."""
-    taking_part = {OURS, *chosen.peers}
-    found: dict[str, dict[int, list[Measured]]] = {
-        name: {level: [] for level in chosen.clients} for name in (OURS, *PEERS) if PEERS.get(name, OURS) in taking_part
-    }
-    for turn in range(chosen.rounds):
-        for name, levels in found.items():
+def compare(options: argparse.Namespace, exported: Path, workload: Workload) -> Results:
+    """Measure all servers in turn, in several rounds."""
+    names = [REGARD, *([BASELINE] if options.baseline else [])]
+    names += [name for name, threads in PEERS.items() if threads in options.peers]
+    results: Results = {name: {clients: [] for clients in options.clients} for name in names}
+    for number in range(options.rounds):
+        for name in names if number % 2 == 0 else reversed(names):
             port = free_port()
-            server = start(name, model, exported, chosen.beam, port)
+            server = start_server(name, options, exported, port)
             try:
-                measured = asyncio.run(measure(port, sentences, chosen.requests, chosen.clients))
+                measured = asyncio.run(workload.measure(port))
             finally:
                 server.terminate()
                 server.wait()
-            for level, one in measured.items():
-                levels[level].append(one)
-                print(f"round {turn + 1}, {name}, {level} clients: {one.rate:,.0f} requests/s", file=sys.stderr)
-    return found
+            for clients, result in measured.items():
+                results[name][clients].append(result)
+                speed = f"{result.requests_per_second:,.0f} requests/s"
+                print(f"round {number + 1}, {name}, {clients} clients: {speed}", file=sys.stderr)
+    return results
 
 
-def middle(several: Sequence[Measured]) -> Measured:
-    """The median over the rounds; what was wrong or lost is added up."""
-    rate, p50, p99 = (median(getattr(one, name) for one in several) for name in ("rate", "p50", "p99"))
-    return Measured(rate, p50, p99, sum(one.wrong for one in several), sum(one.lost for one in several))
+def median_result(results: Sequence[LoadResult]) -> LoadResult:
+    """Return the median over the rounds, with the sums of wrong and lost responses."""
+    speed = median(result.requests_per_second for result in results)
+    p50, p99 = median(result.p50 for result in results), median(result.p99 for result in results)
+    wrong, lost = sum(result.wrong for result in results), sum(result.lost for result in results)
+    return LoadResult(speed, p50, p99, wrong, lost)
 
 
-def show(found: dict[str, dict[int, list[Measured]]]) -> None:
-    """Print the table as Markdown, and what follows from it."""
+def report(results: Results) -> None:
+    """Print the results as a Markdown table, and the comparisons."""
     print("\n| server | clients | requests/s | p50 | p99 | wrong | lost |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    table = {name: {level: middle(several) for level, several in levels.items()} for name, levels in found.items()}
-    for name, levels in table.items():
-        for level, one in levels.items():
-            times = f"{1000 * one.p50:.1f} ms | {1000 * one.p99:.1f} ms"
-            print(f"| {name} | {level} | {one.rate:,.0f} | {times} | {one.wrong} | {one.lost} |")
+    medians = {
+        name: {clients: median_result(rounds) for clients, rounds in by_clients.items()}
+        for name, by_clients in results.items()
+    }
+    for name, by_clients in medians.items():
+        for clients, result in by_clients.items():
+            latency = f"{1000 * result.p50:.1f} ms | {1000 * result.p99:.1f} ms"
+            speed = f"{result.requests_per_second:,.0f}"
+            print(f"| {name} | {clients} | {speed} | {latency} | {result.wrong} | {result.lost} |")
     print()
-    for name in (name for name in PEERS if name in table):
-        busiest = max(table[name].values(), key=lambda one: one.rate)
-        ours = max((one.rate for one in table[OURS].values() if one.p99 <= busiest.p99), default=0.0)
+    for name in (name for name in PEERS if name in medians):
+        best = max(medians[name].values(), key=lambda result: result.requests_per_second)
+        speeds = [result.requests_per_second for result in medians[REGARD].values() if result.p99 <= best.p99]
+        ours = max(speeds, default=0.0)
         print(
-            f"{name}: {busiest.rate:,.0f} requests/s at a p99 of {1000 * busiest.p99:.0f} ms; "
-            f"regard {ours:,.0f} at no worse a p99: {ours / busiest.rate:.2f}×"
+            f"{name}: {best.requests_per_second:,.0f} requests/s at a p99 of {1000 * best.p99:.0f} ms; "
+            f"regard {ours:,.0f} at no worse a p99: {ours / best.requests_per_second:.2f}x"
         )
+    for clients, rounds in results.get(BASELINE, {}).items():
+        pairs = zip(results[REGARD][clients], rounds, strict=True)
+        ratios = [ours.requests_per_second / theirs.requests_per_second for ours, theirs in pairs]
+        listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{clients} clients: {median(ratios):.2f}x the baseline's requests/s (rounds: {listed})")
 
 
 def main() -> None:
-    """Compare, and print."""
+    """Compare the servers and print the results."""
     if sys.argv[1:2] == ["--peer"]:
         folder, threads, beam, port = sys.argv[2:]
-        peer(folder, threads, int(beam), int(port))
+        run_peer(folder, threads, int(beam), int(port))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", type=Path, required=True, help="a translator: a run or model folder")
-    parser.add_argument("--input", type=Path, help="sentences; without it, the built-in phrasebook's test sentences")
-    parser.add_argument("--sentences", type=int, default=1000, help="how many different ones")
-    parser.add_argument("--requests", type=int, default=10_000, help="for each server, load and round")
+    parser.add_argument("--model", type=Path, required=True, help="translator: a run or model folder")
+    parser.add_argument("--input", type=Path, help="file of sentences; default: the phrasebook's test sentences")
+    parser.add_argument("--sentences", type=int, default=1000, help="number of different sentences")
+    parser.add_argument("--requests", type=int, default=10_000, help="requests per server, number of clients and round")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", nargs="+", choices=list(PEERS.values()), default=list(PEERS.values()))
-    chosen = parser.parse_args()
+    parser.add_argument("--route", choices=["/translate", "/v1/translate"], default="/translate")
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS.values()), default=list(PEERS.values()))
+    parser.add_argument("--baseline", type=Path, help="another checkout of regard to compare with")
+    options = parser.parse_args()
+    if options.peers and options.route != "/translate":
+        parser.error("the peers have only /translate; pass --peers without names")
 
     from regard.interop import export_ctranslate2
     from regard.models.folder_files import resolve_model_folder
 
-    model = resolve_model_folder(chosen.model)
+    options.model = resolve_model_folder(options.model)
     lines = (
-        chosen.input.read_text("utf-8").splitlines()
-        if chosen.input
+        options.input.read_text("utf-8").splitlines()
+        if options.input
         else [pair.source for pair in builtin_pairs("builtin:phrasebook-test")]
     )
-    sentences = [line for line in lines if line.strip()][: chosen.sentences]
+    sentences = [line for line in lines if line.strip()][: options.sentences]
+    workload = Workload(options.route, sentences, options.requests, options.clients)
     with TemporaryDirectory() as folder:
-        export_ctranslate2(model, Path(folder) / "ctranslate2", "int8")
-        show(compare(model, Path(folder) / "ctranslate2", sentences, chosen))
+        exported = Path(folder) / "ctranslate2"
+        if options.peers:
+            export_ctranslate2(options.model, exported, "int8")
+        report(compare(options, exported, workload))
 
 
 if __name__ == "__main__":
