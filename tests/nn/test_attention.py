@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn import FullAttention, Layout, Mask, Tokens, attend, causal_mask, cpu, open_taps
+from regard.nn import AttentionMask, FullAttention, Layout, Tokens, attend, causal_mask, cpu, open_taps
 from regard.nn.attention import scaled_dot_product_attention
 from regard.nn.cpu.attention import SHORT, matmul_attention, short_softmax
 from regard.nn.functional import grouped_matmul, repeat_heads
@@ -33,7 +33,7 @@ PATHS = [matmul_attention, fused_attention]
 
 def layout(queries: int, keys: int, mask: Tensor | None = None, is_causal: bool = False) -> Layout:
     positions = torch.arange(keys)[None]
-    return Layout(Tokens(positions[:, -queries:]), Tokens(positions), Mask(queries, keys, mask, is_causal))
+    return Layout(Tokens(positions[:, -queries:]), Tokens(positions), AttentionMask(queries, keys, mask, is_causal))
 
 
 @st.composite
@@ -215,7 +215,7 @@ def test_a_cpu_uses_matmuls_for_short_sequences_and_dropout(
 @pytest.mark.parametrize("path", PATHS)
 def test_fast_paths_give_zeros_and_finite_gradients_to_fully_masked_queries(path: Path) -> None:
     x = torch.randn(2, 2, 3, 4, requires_grad=True)
-    mask = Mask(3, 3, torch.tensor([[False, True, True], [False, False, False]]), causal=True)
+    mask = AttentionMask(3, 3, torch.tensor([[False, True, True], [False, False, False]]), causal=True)
     out = path(x, x, x, mask, None, scale=0.5, dropout=0.0)
     assert (out[1] == 0).all()
     assert (out[0, :, 0] == 0).all()

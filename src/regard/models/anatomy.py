@@ -15,12 +15,12 @@ from regard.models.network import Network
 from regard.nn import CrossAttention, OutputProjection, Stack
 from regard.nn.bidirectional_stack import BidirectionalStack
 from regard.nn.multihead import MultiHeadAttention
-from regard.nn.prediction_heads import BidirectionalLMHead, Pooling, TextClassificationHead
+from regard.nn.prediction_heads import BidirectionalLMHead, PoolingLayer, TextClassificationHead
 from regard.nn.recurrent_attention import SourceAttention
 from regard.nn.recurrent_stack import RecurrentStack
 
 BYTES_PER_FLOAT = 4  # float32
-ONCE_PER_TEXT = Pooling | TextClassificationHead  # not counted per token
+ONCE_PER_TEXT = PoolingLayer | TextClassificationHead  # not counted per token
 
 
 @dataclass(frozen=True)

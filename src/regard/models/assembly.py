@@ -37,7 +37,7 @@ from regard.config import (
     TransformerConfig,
     WindowAttentionConfig,
 )
-from regard.models.components import ACTIVATIONS, POOLINGS, output_projection, prediction_head
+from regard.models.components import ACTIVATIONS, POOLING_LAYERS, output_projection, prediction_head
 from regard.models.initialization import initialize
 from regard.models.network import Network
 from regard.models.recurrent_assembly import (
@@ -91,14 +91,14 @@ def _assemble(config: ModelConfig) -> Network:
             table = embedding_matrix(config.vocab_size, config.width)
             encoder = _stack(config, table, config.layers, segments=config.segments)
             return EncoderOnlyTransformer(
-                encoder, POOLINGS[config.pooling](config.width), prediction_head(config, table)
+                encoder, POOLING_LAYERS[config.pooling](config.width), prediction_head(config, table)
             )
         case RecurrentEncoderDecoderConfig():
             return recurrent_encoder_decoder(config)
         case RecurrentLanguageModelConfig():
             return recurrent_language_model(config)
         case BidirectionalLanguageModelConfig():
-            return bidirectional_language_model(config, POOLINGS[config.pooling](config.width))
+            return bidirectional_language_model(config, POOLING_LAYERS[config.pooling](config.width))
         case _:
             raise TypeError(f"build takes the settings of a model, such as load_config('tiny').model, not {config!r}")
 

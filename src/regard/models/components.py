@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu-tanh": partial(nn.GELU, approximate="tanh"),
     "swish": nn.SiLU,
 }
-POOLINGS: dict[str, Callable[[int], nn.Module]] = {
+POOLING_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "mean": lambda width: rn.MeanPooling(),
     "first": lambda width: rn.FirstTokenPooling(),
     "first-dense": rn.DensePooling,

@@ -21,8 +21,8 @@ from regard.nn.recurrent import GRUCell, LSTMCell, RecurrentCell, RecurrentLayer
 from regard.nn.recurrent_attention import AdditiveScore, AttendingLayer, DotScore, GeneralScore, Score, SourceAttention
 from regard.nn.recurrent_stack import RecurrentStack
 
-CELLS: dict[str, type[RecurrentCell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
-SCORES: dict[str, Callable[[int], Score]] = {
+RECURRENT_CELLS: dict[str, type[RecurrentCell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
+ATTENTION_SCORES: dict[str, Callable[[int], Score]] = {
     "additive": AdditiveScore,
     "dot": lambda width: DotScore(),
     "general": GeneralScore,
@@ -47,7 +47,9 @@ def _decoder(config: RecurrentEncoderDecoderConfig, table: nn.Parameter) -> Recu
     if config.attention == "none":
         return _stack(config, table, layers)
     before = config.attention_timing == "before"
-    attention = SourceAttention(config.width, SCORES[config.attention](config.width), others=2 if before else 1)
+    attention = SourceAttention(
+        config.width, ATTENTION_SCORES[config.attention](config.width), others=2 if before else 1
+    )
     return _stack(config, table, layers, attention=attention, attends=before)
 
 
@@ -64,7 +66,7 @@ def bidirectional_language_model(
     half = config.width // 2
     table = embedding_matrix(config.vocab_size, half)
     forwards, backwards = (
-        [RecurrentLayer(CELLS[config.cell], half, half) for _ in range(config.layers)] for _ in range(2)
+        [RecurrentLayer(RECURRENT_CELLS[config.cell], half, half) for _ in range(config.layers)] for _ in range(2)
     )
     embedding = rn.TokenEmbedding(table, rn.Positions(), dropout=config.dropout)
     if isinstance(config.head, TokenHeadConfig):
@@ -88,7 +90,7 @@ def _stack(
     attention: SourceAttention | None = None,
     attends: bool = False,
 ) -> RecurrentStack:
-    cell, width, count = CELLS[config.cell], config.width, layers or config.layers
+    cell, width, count = RECURRENT_CELLS[config.cell], config.width, layers or config.layers
     lowest = [AttendingLayer(cell, width, width)] if attends else []
     others = [RecurrentLayer(cell, width, width, bidirectional=bidirectional) for _ in range(count - len(lowest))]
     embedding = rn.TokenEmbedding(table, rn.Positions(), dropout=config.dropout)

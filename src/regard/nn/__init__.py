@@ -11,7 +11,7 @@ from regard.nn.block import Block, FeedForward, GatedFeedForward, PostNorm, PreN
 from regard.nn.cache import DecoderCache, KeyValueCache
 from regard.nn.embedding import OutputProjection, TokenEmbedding
 from regard.nn.functional import Dropout
-from regard.nn.layout import Layout, Mask, Packing, Tokens, causal_mask, make_layout
+from regard.nn.layout import AttentionMask, Layout, Packing, Tokens, causal_mask, make_layout
 from regard.nn.linformer import LengthProjection, LinformerAttention
 from regard.nn.multihead import CrossAttention, SelfAttention
 from regard.nn.positions import LearnedPositions, Positions, SinusoidalPositions, sinusoidal_table
@@ -26,6 +26,7 @@ from regard.nn.window import WindowAttention
 __all__ = [
     "AlibiPositions",
     "AttentionKernel",
+    "AttentionMask",
     "BigBirdAttention",
     "Block",
     "CrossAttention",
@@ -41,7 +42,6 @@ __all__ = [
     "LearnedPositions",
     "LengthProjection",
     "LinformerAttention",
-    "Mask",
     "MeanPooling",
     "OutputProjection",
     "Packing",

@@ -14,7 +14,7 @@ from regard.nn.cpu.attention import matmul_attention, prefers_matmul
 from regard.nn.exposed import ExposedModule, MatrixProduct, Point, rename_axes, tap_point
 from regard.nn.functional import dropout as apply_dropout
 from regard.nn.functional import grouped_matmul, repeat_heads
-from regard.nn.layout import Layout, Mask
+from regard.nn.layout import AttentionMask, Layout
 from regard.nn.taps import Tap
 
 Mix = Callable[[Tensor], Tensor]
@@ -58,7 +58,7 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def scaled_dot_product_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, bias: Tensor | None, *, scale: float, dropout: float
 ) -> Tensor:
     """Compute attention by PyTorch's fused kernel, which never stores the scores; `bias` is added to scaled scores.
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.nn.attention import scaled_dot_product_attention
-from regard.nn.layout import Layout, Mask, none_if_full
+from regard.nn.layout import AttentionMask, Layout, none_if_full
 from regard.nn.sparse import SparseAttention, row_lengths, split_blocks
 
 
@@ -146,7 +146,7 @@ class BigBirdAttention(SparseAttention):
         """Attend from global blocks to all keys."""
         keys = torch.arange(k.size(2) * self.block, device=q.device)
         key_mask = none_if_full(keys < lengths[:, None])  # (1 or B, S)
-        mask = Mask(q.size(2) * self.block, len(keys), key_mask, device=q.device)
+        mask = AttentionMask(q.size(2) * self.block, len(keys), key_mask, device=q.device)
         dropout = self.dropout if self.training else 0.0
         q, k, v = (x.flatten(2, 3) for x in (q, k, v))
         out = scaled_dot_product_attention(q, k, v, mask, None, scale=self.scale, dropout=dropout)

@@ -1,8 +1,8 @@
 """How a batch of sequences is laid out in its tensors: padding, positions, and which query may attend to which key.
 
 Sequences of different length are padded to a rectangle. Padding takes part in nothing: attention gives it no weight
-(`Mask`), positions do not count it (`Tokens.position_ids`), and position-wise layers may skip it (`Packing`). It may be
-anywhere in a row; a sequence gives the same numbers whatever it is padded with, and where.
+(`AttentionMask`), positions do not count it (`Tokens.position_ids`), and position-wise layers may skip it (`Packing`).
+It may be anywhere in a row; a sequence gives the same numbers whatever it is padded with, and where.
 
 B batch · T queries · S keys · N tokens without padding
 """
@@ -36,7 +36,7 @@ def causal_mask(queries: int, keys: int | None = None, device: torch.device | No
 
 
 @dataclass(frozen=True)
-class Mask:
+class AttentionMask:
     """Which query may attend to which key, in the form that each kernel needs."""
 
     queries: int
@@ -130,7 +130,7 @@ class Layout:
 
     queries: Tokens
     keys: Tokens
-    mask: Mask
+    mask: AttentionMask
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # derived values, computed once
 
     @cached_property
@@ -144,7 +144,7 @@ class Layout:
         length = memory.size(1)
         packing = Packing.of(mask) if pack and mask is not None else None
         keys = Tokens(torch.arange(length, device=memory.device)[None], packing=packing)
-        return Layout(self.queries, keys, Mask(self.mask.queries, length, mask, device=memory.device))
+        return Layout(self.queries, keys, AttentionMask(self.mask.queries, length, mask, device=memory.device))
 
 
 def check_mask(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
@@ -190,7 +190,7 @@ def make_layout(
     if mask is None and past_mask is None and documents is None:
         positions = torch.arange(total, device=device)[None]
         queries, keys = Tokens(positions[:, before:], features), Tokens(positions, features)
-        return Layout(queries, keys, Mask(new, total, None, causal, None, device))
+        return Layout(queries, keys, AttentionMask(new, total, None, causal, None, device))
     new_mask = mask if mask is not None else torch.ones_like(ids, dtype=torch.bool)
     old_mask = past_mask if past_mask is not None else new_mask.new_ones(batch, before)
     whole_mask = torch.cat([old_mask, new_mask], dim=1)  # (B, before + T)
@@ -201,4 +201,4 @@ def make_layout(
     packing = Packing.of(new_mask) if pack and mask is not None else None
     queries, keys = Tokens(positions[:, before:], features, packing), Tokens(positions, features)
     key_mask = whole_mask if mask is not None or past_mask is not None else None
-    return Layout(queries, keys, Mask(new, total, key_mask, causal, documents, device))
+    return Layout(queries, keys, AttentionMask(new, total, key_mask, causal, documents, device))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn.attention import FullAttention, Mix
-from regard.nn.layout import Layout, Mask
+from regard.nn.layout import AttentionMask, Layout
 from regard.nn.sparse import move_padding_last
 
 
@@ -77,7 +77,7 @@ class LinformerAttention(FullAttention):
                 f"The input is {longest} tokens long, but this network's Linformer attention has a limit of {length}: "
                 f"shorten the input, or train with model.attention.max_length = {longest}."
             )
-        mixed = replace(layout, mask=Mask(layout.mask.queries, self.mixtures, device=k.device))
+        mixed = replace(layout, mask=AttentionMask(layout.mask.queries, self.mixtures, device=k.device))
         return super().forward(q, self.keys(k), self.values(v), mixed)
 
     def flops(self, keys: int, heads: int, kv_heads: int, key_width: int, value_width: int) -> int:

@@ -23,7 +23,7 @@ from regard.nn.functional import Dropout
 from regard.nn.taps import Tap
 
 
-class Pooling(ExposedModule):
+class PoolingLayer(ExposedModule):
     """One vector for a text from the vectors of its tokens."""
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -34,7 +34,7 @@ class Pooling(ExposedModule):
         yield Point("vector", ("unit",), "one vector for the whole text", self)
 
 
-class MeanPooling(Pooling):
+class MeanPooling(PoolingLayer):
     """The mean over the tokens."""
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -44,7 +44,7 @@ class MeanPooling(Pooling):
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
-class FirstTokenPooling(Pooling):
+class FirstTokenPooling(PoolingLayer):
     """The first token, which encoders such as BERT train to represent the whole text."""
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -19,11 +19,11 @@ from regard.nn import cpu
 from regard.nn.attention import FullAttention, Mix, scaled_dot_product_attention
 from regard.nn.cpu.blockwise import BlockRows, HiddenKeys, blockwise_attention
 from regard.nn.functional import repeat_heads
-from regard.nn.layout import Layout, Mask
+from regard.nn.layout import AttentionMask, Layout
 
 
 @dataclass(frozen=True)
-class ExplicitMask(Mask):
+class ExplicitMask(AttentionMask):
     """A mask that is given by its pairs."""
 
     pairs: Tensor | None = None  # broadcastable to (B, H, T, S)
@@ -66,13 +66,13 @@ class SparseAttention(FullAttention):
         """The name under which layers with the same pattern share its mask."""
         raise NotImplementedError
 
-    def _combined_mask(self, layout: Layout) -> Mask:
+    def _combined_mask(self, layout: Layout) -> AttentionMask:
         memo, mask = layout.keys.memo, layout.mask
         if self._pattern_key not in memo:
             pairs = self.pattern_mask(layout)
             pairs = pairs if mask.allowed is None else pairs & mask.allowed
             memo[self._pattern_key] = ExplicitMask(mask.queries, mask.keys, device=mask.device, pairs=pairs)
-        masked: Mask = memo[self._pattern_key]
+        masked: AttentionMask = memo[self._pattern_key]
         return masked
 
     def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, rows: BlockRows, hidden: HiddenKeys) -> Tensor:

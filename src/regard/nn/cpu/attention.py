@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from regard.nn.cpu.dropout import byte_dropout
 from regard.nn.functional import grouped_matmul
-from regard.nn.layout import Mask
+from regard.nn.layout import AttentionMask
 
 SHORT = 64  # keys up to which plain matrix products are faster, forward and backward
 LANES = 16  # floats in the widest vector register: PyTorch's softmax handles shorter rows element by element
@@ -25,7 +25,7 @@ def prefers_matmul(q: Tensor, k: Tensor, dropout: float) -> bool:
 
 
 def matmul_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, *, scale: float, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, bias: Tensor | None, *, scale: float, dropout: float
 ) -> Tensor:
     """Compute attention from q (B, H, T, D), k and v (B, G, S, D) as batched matrix products."""
     additive = mask.additive

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LEVELS = 256  # values of a byte
-TOLERANCE = 0.05  # how far rounding may move a rate, relative to p and to 1 − p: 0.02 may be rounded, 0.01 may not
+BYTE_LEVELS = 256  # values of a byte
+RATE_TOLERANCE = 0.05  # largest error of a rounded rate, relative to p and to 1 − p: 0.02 may be rounded, 0.01 may not
 
 
 def byte_dropout(x: Tensor, p: float) -> Tensor:
     """Apply dropout in training; rates too near 0 or 1 for a byte use `F.dropout`."""
-    dropped = round(LEVELS * p)
-    if abs(dropped / LEVELS - p) >= TOLERANCE * min(p, 1 - p):  # also true for p = 1, which leaves nothing to scale
+    dropped = round(BYTE_LEVELS * p)
+    error = abs(dropped / BYTE_LEVELS - p)
+    if error >= RATE_TOLERANCE * min(p, 1 - p):  # also true for p = 1, which leaves nothing to scale
         return F.dropout(x, p)
     return x * keep_mask(x, dropped)
 
@@ -26,4 +27,4 @@ def keep_mask(x: Tensor, dropped: int) -> Tensor:
     words = torch.empty(-(-x.numel() // 8), dtype=torch.int64)
     words.random_(-(2**63), None)  # all 64 bits: without arguments, `random_` never sets the sign bit
     kept = words.view(torch.uint8).ge_(dropped)  # in place, as bytes: a comparison to bools is 20 times slower
-    return kept[: x.numel()].view(x.shape).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+    return kept[: x.numel()].view(x.shape).to(x.dtype).mul_(BYTE_LEVELS / (BYTE_LEVELS - dropped))
