@@ -84,8 +84,8 @@ def run(context: LabContext) -> LabResult:
         models = (train_for_comparison(context, settings, name, seed) for seed in seeds)
         scores[name] = [evaluate_translator(model, pairs) for model in models]
         context.log(f"  {name}: perplexity {_by_seed(scores[name], 'perplexity', '.3f')}")
-    base = fmean(one.perplexity for one in scores[BASE])
-    changes = {name: [one.perplexity / base - 1 for one in row] for name, row in scores.items()}
+    base = fmean(score.perplexity for score in scores[BASE])
+    changes = {name: [score.perplexity / base - 1 for score in row] for name, row in scores.items()}
     base_range = min(changes[BASE]), max(changes[BASE])
     ours = {name: fmean(row) for name, row in changes.items() if name != BASE}
     paper = {name: PAPER[name].perplexity / PAPER[BASE].perplexity - 1 for name in ours}
@@ -93,7 +93,7 @@ def run(context: LabContext) -> LabResult:
     clear = [name for name in ours if signs[name] and abs(paper[name]) > MIN_PAPER_CHANGE]
     agree = [name for name in clear if signs[name] == (1 if paper[name] > 0 else -1)]
     disagree = [name for name in clear if name not in agree]
-    means = {name: fmean(one.perplexity for one in row) for name, row in scores.items()}
+    means = {name: fmean(score.perplexity for score in row) for name, row in scores.items()}
     return LabResult(
         holds=all(signs[name] == sign for name, sign in EXPECTED_SIGNS.items())
         and not set(SIZE_VARIANTS) & set(disagree),
@@ -106,7 +106,7 @@ def run(context: LabContext) -> LabResult:
         f"{PAPER[BASE].perplexity}); without label smoothing it is {means['no label smoothing']:.2f} (paper: "
         f"{PAPER['no label smoothing'].perplexity}).",
         numbers={
-            "variants": {name: [asdict(one) for one in row] for name, row in scores.items()},
+            "variants": {name: [asdict(score) for score in row] for name, row in scores.items()},
             "base_range": base_range,
             "agree": agree,
             "disagree": disagree,
@@ -163,7 +163,7 @@ def _percent(change: float) -> str:
 
 
 def _by_seed(scores: Sequence[TranslatorScores], field: str, number_format: str) -> str:
-    return ", ".join(format(getattr(one, field), number_format) for one in scores)
+    return ", ".join(format(getattr(score, field), number_format) for score in scores)
 
 
 def _figure(

@@ -87,7 +87,7 @@ def run(context: LabContext) -> LabResult:
     loss_without, loss_with = ([run[-1] - run[paper] for run in bleu[alpha]] for alpha in (0.0, 0.6))
     bleu_with, bleu_without = _means(bleu[0.6]), _means(bleu[0.0])
     log_probability, length = _means(log_probabilities[0.0]), _means(_curves(searches, "length_ratio")[0.0])
-    late_bleu = _means([[one.bleu for one in row] for row in late_searches])
+    late_bleu = _means([[measured.bleu for measured in row] for row in late_searches])
     conditions = {
         "wider beams find more probable outputs": all(run[0] < run[paper] < run[-1] for run in log_probabilities[0.0]),
         f"a beam of {PAPER_BEAM} is better than greedy decoding": is_clear(gain, 1),
@@ -109,9 +109,10 @@ def run(context: LabContext) -> LabResult:
         numbers={
             "widths": widths,
             "undertrained": {
-                PENALTIES[alpha]: [[asdict(one) for one in row] for row in runs] for alpha, runs in searches.items()
+                PENALTIES[alpha]: [[asdict(measured) for measured in row] for row in runs]
+                for alpha, runs in searches.items()
             },
-            "fully_trained": [[asdict(one) for one in row] for row in late_searches],
+            "fully_trained": [[asdict(measured) for measured in row] for row in late_searches],
         },
         figures=[_figure(widths, searches)],
         tables=[_table(widths, searches, late_bleu)],
@@ -173,7 +174,7 @@ def search(model: Model, pairs: list[AlignedPair], width: int, alpha: float) -> 
 
 
 def _curves(searches: Measurements, field: str) -> dict[float, list[list[float]]]:
-    return {alpha: [[getattr(one, field) for one in row] for row in runs] for alpha, runs in searches.items()}
+    return {alpha: [[getattr(measured, field) for measured in row] for row in runs] for alpha, runs in searches.items()}
 
 
 def _means(runs: Sequence[Sequence[float]]) -> list[float]:

@@ -97,11 +97,11 @@ def run(context: LabContext) -> LabResult:
         f"without (seeds: {seeds}).",
         numbers={
             "d_k": widths,
-            "entropy": _by_name(stats, lambda one: one.mean_entropy),
-            "gradient_median": _by_name(stats, lambda one: one.median),
-            "gradient_lower_quartile": _by_name(stats, lambda one: one.quantile(0.25)),
-            "gradient_upper_quartile": _by_name(stats, lambda one: one.quantile(0.75)),
-            "gradient_mean": _by_name(stats, lambda one: one.mean),
+            "entropy": _by_name(stats, lambda stat: stat.mean_entropy),
+            "gradient_median": _by_name(stats, lambda stat: stat.median),
+            "gradient_lower_quartile": _by_name(stats, lambda stat: stat.quantile(0.25)),
+            "gradient_upper_quartile": _by_name(stats, lambda stat: stat.quantile(0.75)),
+            "gradient_mean": _by_name(stats, lambda stat: stat.mean),
             "final_loss": {NAMES[scaled]: losses for scaled, losses in final.items()},
         },
         figures=[_figure(widths, stats, fits)],
@@ -183,13 +183,15 @@ def _figure(widths: list[int], stats: dict[bool, list[SoftmaxStats]], fits: dict
     with plot_style():
         figure = new_figure(11, 3.4)
         left, middle, right = figure.subplots(1, 3)
-        lines = {NAMES[scaled]: LineSeries(widths, [one.mean_entropy for one in row]) for scaled, row in stats.items()}
+        lines = {
+            NAMES[scaled]: LineSeries(widths, [stat.mean_entropy for stat in row]) for scaled, row in stats.items()
+        }
         entropy = line_chart(left, lines, title="entropy of the weights (nats)", xlabel=xlabel, xscale="log")
         lines = {NAMES[scaled]: _interquartile_line(widths, row) for scaled, row in stats.items()}
         title = "norm of ∂ weights / ∂ query"
         gradient = line_chart(middle, lines, title=title, xlabel=xlabel, xscale="log", yscale="log")
         steps = range(1, len(fits[True][0].losses) + 1)
-        curves = {NAMES[scaled]: over_seeds(steps, [one.losses for one in runs]) for scaled, runs in fits.items()}
+        curves = {NAMES[scaled]: over_seeds(steps, [stat.losses for stat in runs]) for scaled, runs in fits.items()}
         loss = line_chart(right, curves, title="loss of the copy task (nats)", xlabel="step", markers=False)
     return LabFigure(
         "scaling",
@@ -201,21 +203,21 @@ def _figure(widths: list[int], stats: dict[bool, list[SoftmaxStats]], fits: dict
 
 
 def _interquartile_line(widths: list[int], row: list[SoftmaxStats]) -> LineSeries:
-    low, high = ([one.quantile(fraction) for one in row] for fraction in (0.25, 0.75))
-    return LineSeries(widths, [one.median for one in row], low, high)
+    low, high = ([stat.quantile(fraction) for stat in row] for fraction in (0.25, 0.75))
+    return LineSeries(widths, [stat.median for stat in row], low, high)
 
 
 def _by_name(stats: dict[bool, list[SoftmaxStats]], value: Callable[[SoftmaxStats], float]) -> dict[str, list[float]]:
-    return {NAMES[scaled]: [value(one) for one in row] for scaled, row in stats.items()}
+    return {NAMES[scaled]: [value(stat) for stat in row] for scaled, row in stats.items()}
 
 
 def _table(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -> LabTable:
     rows = [
         [
             f"{width:,}",
-            *(f"{one.mean_entropy:.2f}" for one in pair),
-            *(_quartiles(one) for one in pair),
-            *(format_number(one.mean) for one in pair),
+            *(f"{stat.mean_entropy:.2f}" for stat in pair),
+            *(_quartiles(stat) for stat in pair),
+            *(format_number(stat.mean) for stat in pair),
         ]
         for width, *pair in zip(widths, stats[True], stats[False], strict=True)
     ]
@@ -226,6 +228,6 @@ def _table(widths: list[int], stats: dict[bool, list[SoftmaxStats]]) -> LabTable
     return LabTable("Softmax over 32 keys; gradient: median, quartiles and mean", header, rows)
 
 
-def _quartiles(one: SoftmaxStats) -> str:
-    low, high = format_number(one.quantile(0.25)), format_number(one.quantile(0.75))
-    return f"{format_number(one.median)} ({low} to {high})"
+def _quartiles(stat: SoftmaxStats) -> str:
+    low, high = format_number(stat.quantile(0.25)), format_number(stat.quantile(0.75))
+    return f"{format_number(stat.median)} ({low} to {high})"

@@ -65,7 +65,7 @@ def run(context: LabContext) -> LabResult:
             scores.setdefault(name, []).append(evaluate_translator(model, pairs))
     saved = 1 - scores[TIED][0].parameters / scores[UNTIED][0].parameters
     perplexity, bleu = (
-        {name: [getattr(one, measure) for one in row] for name, row in scores.items()}
+        {name: [getattr(score, measure) for score in row] for name, row in scores.items()}
         for measure in ("perplexity", "bleu")
     )
     same_perplexity = fmean(perplexity[TIED]) <= max(perplexity[UNTIED])
@@ -77,7 +77,7 @@ def run(context: LabContext) -> LabResult:
         f"{_mean_and_range(perplexity[TIED], '.3f')} with all matrices tied and "
         f"{_mean_and_range(perplexity[UNTIED], '.3f')} with none tied; BLEU is {_mean_and_range(bleu[TIED], '.1f')} "
         f"and {_mean_and_range(bleu[UNTIED], '.1f')} (seeds: {len(seeds)}). {_comparison(same_perplexity, same_bleu)}",
-        numbers={name: [asdict(one) for one in row] for name, row in scores.items()},
+        numbers={name: [asdict(score) for score in row] for name, row in scores.items()},
         figures=[_figure(scores)],
         tables=[_table(scores)],
     )
@@ -110,7 +110,7 @@ def _figure(scores: Mapping[str, Sequence[TranslatorScores]]) -> LabFigure:
         figure = new_figure(11, 1 + 0.55 * len(scores))
         axes = figure.subplots(1, 3, sharey=True)
         for ax, (measure, (title, number_format)) in zip(axes, charts.items(), strict=True):
-            rows = {name: [float(getattr(one, measure)) for one in row] for name, row in scores.items()}
+            rows = {name: [float(getattr(score, measure)) for score in row] for name, row in scores.items()}
             dots(ax, rows, title=title, number_format=number_format)
     return LabFigure(
         "sharing",
@@ -118,8 +118,8 @@ def _figure(scores: Mapping[str, Sequence[TranslatorScores]]) -> LabFigure:
         figure,
         "Parameters, perplexity and BLEU by weight tying: "
         + "; ".join(
-            f"{name} {row[0].parameters:,}, {fmean(one.perplexity for one in row):.3f} and "
-            f"{fmean(one.bleu for one in row):.1f}"
+            f"{name} {row[0].parameters:,}, {fmean(score.perplexity for score in row):.3f} and "
+            f"{fmean(score.bleu for score in row):.1f}"
             for name, row in scores.items()
         )
         + ".",
@@ -131,8 +131,8 @@ def _table(scores: Mapping[str, Sequence[TranslatorScores]]) -> LabTable:
         [
             name,
             f"{row[0].parameters:,}",
-            ", ".join(f"{one.perplexity:.3f}" for one in row),
-            ", ".join(f"{one.bleu:.1f}" for one in row),
+            ", ".join(f"{score.perplexity:.3f}" for score in row),
+            ", ".join(f"{score.bleu:.1f}" for score in row),
         ]
         for name, row in scores.items()
     ]
