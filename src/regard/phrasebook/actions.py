@@ -1,4 +1,7 @@
-"""Doing things with things: transitive verbs in every tense, habits, states, nobody and nothing."""
+"""Sentences about actions, habits and states, about activities without an object, and about daily routines.
+
+Each function draws a sentence; its docstring has examples.
+"""
 
 from dataclasses import replace
 
@@ -44,8 +47,8 @@ WHO = NounPhrase((GlossedWord("who", ("noun",)),), (GlossedWord("chi", ("noun",)
 ANYONE = NounPhrase((GlossedWord("anyone", ("noun",)),), (GlossedWord("nessuno", ("noun",)),))
 ANYTHING = NounPhrase((GlossedWord("anything", ("noun",)),), (GlossedWord("niente", ("noun",)),))
 
-MISHAPS = {"lose", "forget", "break", "miss"}  # nobody plans these
-_SUDDEN = {*MISHAPS, "find", "see", "take", "buy"}  # over before one can say `I am`
+MISHAPS = {"lose", "forget", "break", "miss"}  # unplanned actions
+_SUDDEN = {*MISHAPS, "find", "see", "take", "buy"}  # verbs without a progressive
 _ACTIONS, _STATES = tuple(ACTIONS.values()), tuple(STATES.values())
 _USUAL = select_verbs(
     ACTIONS,
@@ -57,7 +60,7 @@ _USUAL = select_verbs(
 
 
 def tense_for(rng: PortableRandom, verb: Verb) -> Tense:
-    """A tense in which the verb makes sense."""
+    """Return a tense that fits the verb."""
     tense: Tense = rng.choice(("past", "past", "past", "progressive", "progressive", "future", "future"))
     if verb.english in MISHAPS or (verb.english in _SUDDEN and tense == "progressive"):
         return "past"

@@ -1,8 +1,13 @@
-"""A clause: who does what to whom, when and how, before either language has put it in order.
+"""Clauses: subject, verb, objects and adverbials, and their word order in English and Italian; sentences.
 
-`english_clause.py` and `italian_clause.py` each say it in their own way. The meanings that the two share:
-`subject`, `verb`, `auxiliary` (what carries the tense), `modal`, `object`, `receiver`, `not`, and the phrases around.
-A pronoun that Italian drops means `subject`, and so does the verb whose ending stands for it.
+Glosses that both languages share: `subject`, `verb`, `auxiliary` (the word with the tense), `modal`, `object`,
+`receiver`, `not`, and the roles of other phrases. A pronoun that Italian drops has the gloss `subject`, and so has the
+verb whose ending expresses it.
+
+English: subject, verb, object; questions and negations need an auxiliary, which is `do` if there is no other.
+Italian: [subject] [non] [pronouns] verb [adverb] [participle, gerund or infinitive] object. Subject pronouns are
+dropped; object pronouns precede the finite verb: `ti voglio vedere`. Participles agree with the subject after essere,
+and with a lo, la, li or le before avere: `le ho mangiate`.
 """
 
 from dataclasses import dataclass, replace
@@ -23,15 +28,15 @@ Nominal = NounPhrase | Pronoun
 
 @dataclass(frozen=True, eq=False)
 class Adverb(Phrase):
-    """An adverb that stands beside the verb: always, already, never."""
+    """An adverb next to the verb: always, already, never."""
 
-    last: bool = False  # English has it at the end: I have not eaten yet
-    negative: bool = False  # Italian says `non` as well: non … mai
+    last: bool = False  # at the end in English: I have not eaten yet
+    negative: bool = False  # Italian adds `non`: non … mai
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A sentence without its full stop, or a part of a longer one."""
+    """A sentence without its final mark, or a part of a longer one."""
 
     subject: Nominal
     verb: Verb
@@ -43,8 +48,8 @@ class Clause:
     adverb: Adverb | None = None
     degree: Phrase | None = None  # very much: after the object in English, after the verb in Italian
     after: tuple[Phrase, ...] = ()
-    asking: Phrase | None = None  # where, when, what: first in both languages
-    question: bool = False  # whether English turns the order around
+    asking: Phrase | None = None  # question word: where, when, what; first in both languages
+    question: bool = False  # whether English inverts subject and auxiliary
 
 
 def _adverb(english: str, italian: str, last: bool = False, negative: bool = False) -> Adverb:
@@ -60,11 +65,11 @@ STILL = _adverb("still", "ancora")
 
 VERY_MUCH, A_LOT = phrase("very much", "molto"), phrase("a lot", "molto")
 A_LITTLE, TOO_MUCH = phrase("a little", "un po'"), phrase("too much", "troppo")
-_OPERATORS = {"can", "must", "would"}  # the verbs that take `not` and turn around by themselves
+_OPERATORS = {"can", "must", "would"}  # verbs that need no `do` in negations and questions
 
 
 def english_clause(clause: Clause) -> Words:
-    """The clause in English.
+    """Return the clause in English.
 
     >>> from regard.phrasebook.noun_phrases import SHE, YOU
     >>> from regard.phrasebook.verbs import TO_PEOPLE
@@ -94,7 +99,7 @@ def english_clause(clause: Clause) -> Words:
 
 
 def _english_verbs(clause: Clause) -> tuple[Words, Words]:
-    """The operator, which `not` follows and questions turn around, and the rest of the verb."""
+    """Return the auxiliary, which `not` follows and questions invert, and the rest of the verb."""
     first, *rest = _verb_words(clause.modal or clause.verb, "modal" if clause.modal else "verb")
     if clause.modal:
         rest = [GlossedWord(text, ("verb",) if text == "to" else glosses) for text, glosses in rest]
@@ -122,7 +127,7 @@ def _english_verbs(clause: Clause) -> tuple[Words, Words]:
 
 @cache
 def _verb_words(verb: Verb, glosses: str) -> Words:
-    """The words of a verb; the tail of `have breakfast` means that of `fare colazione`, if there is one."""
+    """Return the words of a verb; the tail of `have breakfast` is aligned with that of `fare colazione`."""
     head, *tail = verb.english.split()
     tail_means = tail_glosses(verb, len(tail))
     after = (GlossedWord(text, (gloss or glosses,)) for text, gloss in zip(tail, tail_means, strict=True))
@@ -142,7 +147,7 @@ def _english_object(noun: Nominal, role: str) -> Words:
 
 
 def _english_objects(clause: Clause) -> Words:
-    """I give her the book; I give it to her; I give the book to Maria."""
+    """Return the objects: I give her the book; I give it to her; I give the book to Maria."""
     thing = _english_object(clause.object, "object") if clause.object else ()
     if clause.receiver is None:
         return thing
@@ -153,12 +158,12 @@ def _english_objects(clause: Clause) -> Words:
     return (*thing, to, *receiver)
 
 
-_THE_DEED = NounPhrase((), ())  # what pleases may be a deed: mi piace nuotare
-_SUBJECT_FIRST = {"perché"}  # after other question words the subject follows the verb: dove lavora Anna?
+_IMPERSONAL_SUBJECT = NounPhrase((), ())  # of dative verbs with an infinitive: mi piace nuotare
+_SUBJECT_FIRST = {"perché"}  # after other question words the subject follows: dove lavora Anna?
 
 
 def italian_clause(clause: Clause) -> Words:
-    """The clause in Italian.
+    """Return the clause in Italian.
 
     >>> from regard.phrasebook.noun_phrases import SHE, YOU
     >>> from regard.phrasebook.verbs import TO_PEOPLE
@@ -184,14 +189,14 @@ def italian_clause(clause: Clause) -> Words:
 
 
 def _agrees_with(clause: Clause) -> Nominal:
-    """What the Italian verb agrees with: of a dative verb, that is the English object."""
+    """Return what the Italian verb agrees with: the subject, but the English object of a dative verb."""
     if clause.verb.dative and not clause.modal:
-        return clause.object or _THE_DEED
+        return clause.object or _IMPERSONAL_SUBJECT
     return clause.subject
 
 
 def _noun_phrases_around_verb(clause: Clause) -> tuple[Words, Words]:
-    """The noun phrases before and after the verb; pronouns are neither."""
+    """Return the noun phrases before and after the verb, without pronouns."""
     subject, thing, receiver = clause.subject, clause.object, clause.receiver
     before: Words = ()
     after: Words = ()
@@ -219,7 +224,7 @@ def _italian_negation(clause: Clause) -> Words:
 
 
 def _italian_pronouns(clause: Clause) -> Words:
-    """mi, ti, si …; me lo, glielo."""
+    """Return the clitic pronouns: mi, ti, si …; me lo, glielo."""
     subject, thing, receiver = clause.subject, clause.object, clause.receiver
     if clause.verb.dative:
         return (GlossedWord(subject.indirect, ("subject",)),) if isinstance(subject, Pronoun) else ()
@@ -237,7 +242,7 @@ def _italian_pronouns(clause: Clause) -> Words:
 
 
 def _italian_verbs(clause: Clause) -> tuple[GlossedWord, Words]:
-    """The finite verb, and what of the verb comes after it."""
+    """Return the finite verb, and the parts of the verb after it."""
     verb, agreed = clause.verb, _agrees_with(clause)
     person, plural, infinitive = agreed.person, agreed.plural, verb.infinitive
     _, *tail = verb.italian.split()
@@ -281,7 +286,7 @@ def _italian_participle(clause: Clause) -> str:
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a chapter gives: a phrase and `.`, `?` or `!`."""
+    """A phrase and its final mark: `.`, `?` or `!`."""
 
     phrase: Phrase
     mark: str = "."
@@ -292,27 +297,27 @@ PLEASE = phrase(",/0 please/1", ",/0 per/1 favore/1")
 
 
 def render(clause: Clause) -> Phrase:
-    """The clause in both languages."""
+    """Return the clause in both languages."""
     return Phrase(english_clause(clause), italian_clause(clause))
 
 
 def as_statement(clause: Clause) -> Sentence:
-    """The clause as a statement."""
+    """Return the clause as a statement."""
     return Sentence(render(clause))
 
 
 def as_question(clause: Clause) -> Sentence:
-    """The clause as a question."""
+    """Return the clause as a question."""
     return Sentence(render(replace(clause, question=True)), "?")
 
 
 def as_sentence(clause: Clause, is_question: bool) -> Sentence:
-    """The clause as a question or a statement."""
+    """Return the clause as a question or a statement."""
     return as_question(clause) if is_question else as_statement(clause)
 
 
 def join(*parts: Phrase) -> Phrase:
-    """Phrases one after the other, each with meanings of its own: `e` and `è stanco` are `ed è stanco`."""
+    """Join phrases, each with glosses of its own: `e` and `è stanco` become `ed è stanco`."""
     joined = Phrase((), ())
     for place, part in enumerate(parts):
         joined += part.with_role(str(place))

@@ -1,4 +1,7 @@
-"""Two clauses, the second with a pronoun that points back to the first: the gender of `it` is the noun's."""
+"""Sentences of several clauses: pronouns that refer to an earlier noun, subordinate and relative clauses.
+
+Each function draws a sentence; its docstring has examples.
+"""
 
 from dataclasses import replace
 
@@ -80,12 +83,12 @@ AND, BUT, IF = phrase("and", "e"), phrase("but", "ma"), phrase("if", "se")
 
 
 def _read(table: str) -> tuple[tuple[list[str], tuple[Noun, ...]], ...]:
-    """Entries of `words : nouns`, between bars."""
+    """Read entries of `words : nouns`, separated by bars."""
     entries = (entry.split(":") for entry in table.split("|"))
     return tuple(([word.replace("_", " ") for word in words.split()], nouns(things)) for words, things in entries)
 
 
-# what is done to a thing, one after the other
+# two actions on the same thing
 _CHAINS = _read("""
     buy eat : +larder +prepared +produce +dish | cook eat : meat fish chicken potato mushroom steak egg |
     order eat : pizza steak fish soup sandwich cake | prepare eat : cake salad pizza |
@@ -117,7 +120,7 @@ def chains(rng: PortableRandom) -> Sentence:
 
 
 def _and_then(rng: PortableRandom, who: NounPhrase | Pronoun) -> Pronoun:
-    """The same one, or one whose verb has another ending: a dropped subject is taken for the last one."""
+    """Return the same subject, or one whose verb has another ending: a dropped subject refers to the last one."""
     if who is not YOU_TWO and rng.chance(50):
         return own_pronoun(who)
     return rng.choice([other for other in PEOPLE if (other.person, other.plural) != (who.person, who.plural)])
@@ -139,7 +142,7 @@ def not_found(rng: PortableRandom) -> Sentence:
     return Sentence(join(render(Clause(what, BE, asking=WHERE, question=True)), QUESTION_MARK, render(answer)))
 
 
-# how a thing is, and what is to be done, what one would like to do, and what one cannot do
+# the state of a thing, and an action that it requires, invites or prevents
 _URGENT = _read("""
     dirty sporco wash : car +garment +tableware trousers socks | dirty sporco clean : +room shoes fridge house |
     open aperto close : +opening suitcase drawer | closed chiuso open : +opening |
@@ -188,7 +191,7 @@ def offers(rng: PortableRandom) -> Sentence:
 
 
 BECAUSE, THAT = phrase("because", "perché"), phrase("that", "che")
-_ONE_OR_OTHER = tuple(pronoun for pronoun in PEOPLE if pronoun is not YOU_TWO)  # `you two` is never said twice
+_ONE_OR_OTHER = tuple(pronoun for pronoun in PEOPLE if pronoun is not YOU_TWO)  # `you two` is not repeated
 _TIRING = ("work", "run", "study", "walk", "dance", "swim", "drive", "cook", "travel")
 _MEALS = ("have lunch", "have breakfast", "have dinner", "eat")
 _IN_THE_MOOD = ("sleep", "take a walk", "sing", "eat", "cook", "walk", "have a shower", "play cards", "dance", "paint")
@@ -266,7 +269,7 @@ _SAID = (moods, qualities, where_people_are, going, feeling, feeling)
 
 
 def _unclear_after(who: Nominal) -> set[str]:
-    """Subjects that Italian would drop and the reader take for `who`; and no one says `that that`."""
+    """Return subjects that would be dropped in Italian and taken for `who`; `that` is excluded after `that`."""
     if who.person == 3:
         return {"that", "they"} if who.plural else {"that", "he", "she"}
     return {"that", who.subject.split()[0]} if isinstance(who, Pronoun) else {"that", "we"}
@@ -293,7 +296,7 @@ def wondering(rng: PortableRandom) -> Sentence:
 
 
 def with_relative(what: NounPhrase, english: str, clause: Clause) -> NounPhrase:
-    """A noun phrase and what more there is to know of it: the book that I bought, il libro che ho comprato."""
+    """Return a noun phrase with a relative clause: the book that I bought, il libro che ho comprato."""
     inner = render(clause).with_role("relative")
     english_words = (*what.english, GlossedWord(english, ("that",)), *inner.english)
     italian_words = (*what.italian, GlossedWord("che", ("that",)), *inner.italian)
@@ -325,7 +328,7 @@ def things_that(rng: PortableRandom) -> Sentence:
 def people_who(rng: PortableRandom) -> Sentence:
     """The woman who works at the bank is very kind. Do you know the boy who lives in Rome?"""
     what = noun_phrase(rng.choice(nouns("man woman boy girl +job +person")), "the", rng.chance(20))
-    silent = NounPhrase((), (), what.gender, what.plural, what.plural)  # `who` is the subject, and is said already
+    silent = NounPhrase((), (), what.gender, what.plural, what.plural)  # the subject is `who`
     workplace = rng.choice((*places("bank market office library pharmacy bar museum university"), *CITIES)).at
     inner = rng.choice((
         Clause(silent, ACTIVITIES["work"], after=(workplace,)),

@@ -24,7 +24,8 @@ _AN_DESPITE_SPELLING = re.compile(r"honest|hour", re.IGNORECASE)
 
 
 def plural(singular: str) -> str:
-    """
+    """Return the plural of a noun.
+
     >>> plural("key"), plural("cherry"), plural("box"), plural("potato")
     ('keys', 'cherries', 'boxes', 'potatoes')
     """
@@ -34,7 +35,8 @@ def plural(singular: str) -> str:
 
 
 def third_person(base: str) -> str:
-    """
+    """Return the third person singular of a verb.
+
     >>> third_person("watch"), third_person("study"), third_person("go"), third_person("have")
     ('watches', 'studies', 'goes', 'has')
     """
@@ -44,7 +46,8 @@ def third_person(base: str) -> str:
 
 
 def past(base: str) -> str:
-    """
+    """Return the past tense of a verb.
+
     >>> past("love"), past("study"), past("go"), past("travel")
     ('loved', 'studied', 'went', 'travelled')
     """
@@ -52,12 +55,13 @@ def past(base: str) -> str:
 
 
 def participle(base: str) -> str:
-    """The form after `have`: eaten, seen, worked."""
+    """Return the past participle of a verb: eaten, seen, worked."""
     return _IRREGULAR[base][1] if base in _IRREGULAR else _with_ed(base)
 
 
 def gerund(base: str) -> str:
-    """
+    """Return the -ing form of a verb.
+
     >>> gerund("write"), gerund("swim"), gerund("see")
     ('writing', 'swimming', 'seeing')
     """
@@ -67,14 +71,14 @@ def gerund(base: str) -> str:
 
 
 def be(person: int, is_plural: bool, in_past: bool = False) -> str:
-    """am, is, are, was, were."""
+    """Return a form of `be`: am, is, are, was or were."""
     if in_past:
         return "were" if is_plural or person == 2 else "was"
     return "are" if is_plural or person == 2 else {1: "am", 3: "is"}[person]
 
 
 def indefinite(following: str) -> str:
-    """`an` before a vowel that is heard.
+    """Return `a` or `an`, by the sound of the following word.
 
     >>> [indefinite(word) for word in ("egg", "useful", "honest", "book")]
     ['an', 'a', 'an', 'a']

@@ -1,7 +1,7 @@
-"""Italian spelling around the noun: plurals, agreement, articles, prepositions that melt into them, elision.
+"""Italian inflection: plurals, agreement, articles, contracted prepositions, elision, and conjugation.
 
-Everything here is a rule over strings; exceptions that are words' own (amico, amici) are in the lexicon.
-Agreement is a gender, "m" or "f", and whether it is plural.
+These are rules over strings; irregular plurals (amico, amici) are in the lexicon. Words agree in gender, "m" or "f",
+and number. A verb form is selected by person (1, 2, 3) and number.
 """
 
 import re
@@ -14,7 +14,7 @@ from regard.phrasebook.phrases import GlossedWord, Words
 Gender = Literal["m", "f"]
 
 _VOWEL = re.compile(r"[aeiouàèéìòù]", re.IGNORECASE)
-_IMPURE = re.compile(r"s[^aeiouàèéìòù]|z|gn|ps|pn|x|y", re.IGNORECASE)  # what takes lo, uno, gli
+_IMPURE = re.compile(r"s[^aeiouàèéìòù]|z|gn|ps|pn|x|y", re.IGNORECASE)  # beginnings of words that take lo, uno, gli
 
 _ARTICULATED = {
     "di": "del dello dell' della dei degli delle",
@@ -25,14 +25,14 @@ _ARTICULATED = {
 }
 _ARTICLES = ("il", "lo", "l'", "la", "i", "gli", "le")
 _INVARIABLE = {"blu", "rosa"}
-_SOFT_PLURAL = {"simpatico", "economico"}  # stressed three from the end, these say -ci where antico says -chi
+_SOFT_PLURAL = {"simpatico", "economico"}  # plural in -ci, unlike antico, antichi
 _POSSESSIVES = {"mio": "mio mia miei mie", "tuo": "tuo tua tuoi tue", "suo": "suo sua suoi sue"}
 _HAVE = ("ho", "hai", "ha", "abbiamo", "avete", "hanno")
 _DROPPING = {"è": {"dove", "come"}} | {form: {"lo", "la", "glielo", "gliela"} for form in _HAVE}  # dov'è, l'ho
 
 
 def plural(singular: str, gender: Gender) -> str:
-    """The plural of a noun.
+    """Return the plural of a noun.
 
     >>> [plural(noun, "f") for noun in ("mela", "banca", "arancia", "camicia", "città", "chiave")]
     ['mele', 'banche', 'arance', 'camicie', 'città', 'chiavi']
@@ -44,11 +44,11 @@ def plural(singular: str, gender: Gender) -> str:
         return _with_h(stem) + "i" if gender == "m" else _feminine_plural(stem)
     if last == "o":
         return stem if stem.endswith("i") else _with_h(stem) + "i"
-    return stem + "i" if last == "e" else singular  # stressed vowels and consonants stay: caffè, film
+    return stem + "i" if last == "e" else singular  # final stressed vowels and consonants do not change: caffè, film
 
 
 def agree(adjective: str, gender: Gender, is_plural: bool) -> str:
-    """An adjective or participle, given as masculine singular, in the form that agrees.
+    """Return the form of an adjective or participle, given in the masculine singular, that agrees.
 
     >>> agree("stanco", "f", True), agree("grigio", "f", True), agree("felice", "f", True), agree("blu", "f", True)
     ('stanche', 'grigie', 'felici', 'blu')
@@ -70,7 +70,7 @@ def agree(adjective: str, gender: Gender, is_plural: bool) -> str:
 
 
 def definite(gender: Gender, is_plural: bool, following: str) -> str:
-    """The definite article before a word.
+    """Return the definite article before a word.
 
     >>> [definite("m", False, noun) + " " + noun for noun in ("libro", "zaino", "specchio", "amico")]
     ['il libro', 'lo zaino', 'lo specchio', "l' amico"]
@@ -84,24 +84,24 @@ def definite(gender: Gender, is_plural: bool, following: str) -> str:
 
 
 def indefinite(gender: Gender, following: str) -> str:
-    """The indefinite article before a word: un amico, uno zaino, un'amica, una donna."""
+    """Return the indefinite article before a word: un amico, uno zaino, un'amica, una donna."""
     if gender == "f":
         return "un'" if _VOWEL.match(following) else "una"
     return "uno" if _IMPURE.match(following) else "un"
 
 
 def this(gender: Gender, is_plural: bool, following: str) -> str:
-    """`questo` before a word: questo libro, quest'uomo, quest'idea, questi amici."""
+    """Return `questo` before a word: questo libro, quest'uomo, quest'idea, questi amici."""
     return "quest'" if not is_plural and _VOWEL.match(following) else agree("questo", gender, is_plural)
 
 
 def that(gender: Gender, is_plural: bool, following: str) -> str:
-    """`quello` before a word, which follows the definite article: quel cane, quegli amici, quell'isola."""
+    """Return `quello` before a word, which inflects like the definite article: quel cane, quegli amici, quell'isola."""
     return "que" + _like_an_article(gender, is_plural, following)
 
 
 def before_noun(adjective: str, gender: Gender, is_plural: bool, following: str) -> str:
-    """An adjective that stands before its noun; `bello` and `buono` change there as articles do.
+    """Return an adjective before its noun, where `bello` and `buono` inflect like articles.
 
     >>> before_noun("bello", "m", True, "specchi"), before_noun("bello", "m", False, "uomo")
     ('begli', "bell'")
@@ -116,7 +116,7 @@ def before_noun(adjective: str, gender: Gender, is_plural: bool, following: str)
 
 
 def possessive(owner: str, gender: Gender, is_plural: bool) -> str:
-    """mio, tuo, suo, nostro, vostro or loro in the form that agrees with what is owned."""
+    """Return mio, tuo, suo, nostro, vostro or loro in the form that agrees with the possession."""
     if owner == "loro":
         return owner
     if owner in _POSSESSIVES:
@@ -125,7 +125,7 @@ def possessive(owner: str, gender: Gender, is_plural: bool) -> str:
 
 
 def articulate(preposition: str, article: str) -> str | None:
-    """The one word that a preposition and a definite article become, or None where they stay two.
+    """Return the contraction of a preposition and a definite article; None if they are not contracted.
 
     >>> articulate("di", "lo"), articulate("su", "l'"), articulate("con", "il")
     ('dello', "sull'", None)
@@ -136,7 +136,7 @@ def articulate(preposition: str, article: str) -> str | None:
 
 
 def prepend(preposition: GlossedWord, words: Words) -> Words:
-    """A preposition before a noun phrase: `vicino a` + `la casa` is `vicino alla casa`."""
+    """Return a noun phrase after a preposition: `vicino a` + `la casa` is `vicino alla casa`."""
     *before, last = preposition.text.split()
     head = tuple(GlossedWord(text, preposition.glosses) for text in before)
     if merged := articulate(last, words[0].text):
@@ -145,7 +145,7 @@ def prepend(preposition: GlossedWord, words: Words) -> Words:
 
 
 def elide(words: Iterable[GlossedWord]) -> Words:
-    """Drop and add the sounds that neighbours ask for: dov'è, com'è, l'ho, gliel'ha, ed è, ad Anna."""
+    """Apply elision and euphonic -d between words: dov'è, com'è, l'ho, gliel'ha, ed è, ad Anna."""
     elided: list[GlossedWord] = []
     for word in words:
         if elided:
@@ -159,23 +159,23 @@ def elide(words: Iterable[GlossedWord]) -> Words:
 
 
 def _with_h(stem: str) -> str:
-    """The stem with its hard c or g kept hard before i and e."""
+    """Return the stem with h after a final c or g, which stays hard before i and e."""
     return stem + "h" if stem[-1] in "cg" else stem
 
 
 def _feminine_plural(stem: str) -> str:
-    """-cia and -gia keep their i after a vowel: camicie, but arance."""
+    """Return the feminine plural; -cia and -gia keep their i only after a vowel: camicie, but arance."""
     return stem[:-1] + "e" if re.search(r"[^aeiou][cg]i$", stem) else _with_h(stem) + "e"
 
 
 def _like_an_article(gender: Gender, is_plural: bool, following: str) -> str:
-    """The ending of quello and bello: -l -llo -ll' -lla -i -gli -lle."""
+    """Return the ending of quello and bello: -l -llo -ll' -lla -i -gli -lle."""
     ending = {"il": "l", "lo": "llo", "l'": "ll'", "la": "lla", "i": "i", "gli": "gli", "le": "lle"}
     return ending[definite(gender, is_plural, following)]
 
 
 class Irregular(NamedTuple):
-    """What a verb does in its own way; an empty field is regular."""
+    """Irregular forms of a verb; empty fields are regular."""
 
     present: str = ""
     future: str = ""
@@ -239,7 +239,8 @@ _IMPERATIVE = {"dare": "da'", "dire": "di'", "fare": "fa'", "andare": "va'", "st
 
 @cache
 def present(infinitive: str, person: int, plural: bool) -> str:
-    """
+    """Return the present tense.
+
     >>> [present(verb, 2, False) for verb in ("mangiare", "cercare", "capire", "aprire", "andare")]
     ['mangi', 'cerchi', 'capisci', 'apri', 'vai']
     """
@@ -254,7 +255,8 @@ def present(infinitive: str, person: int, plural: bool) -> str:
 
 @cache
 def future(infinitive: str, person: int, plural: bool) -> str:
-    """
+    """Return the future tense.
+
     >>> [future(verb, 1, False) for verb in ("mangiare", "pagare", "studiare", "aprire", "vedere")]
     ['mangerò', 'pagherò', 'studierò', 'aprirò', 'vedrò']
     """
@@ -268,27 +270,27 @@ def future(infinitive: str, person: int, plural: bool) -> str:
 
 
 def would_like(person: int, plural: bool) -> str:
-    """The one conditional that no phrasebook does without: vorrei."""
+    """Return the conditional of volere: vorrei."""
     return _choose(_WOULD_LIKE, person, plural)
 
 
 @cache
 def participle(infinitive: str) -> str:
-    """The participle, masculine singular: mangiato, venduto, finito, scritto."""
+    """Return the past participle, masculine singular: mangiato, venduto, finito, scritto."""
     own = _irregular_forms(infinitive).participle
     return own or infinitive[:-3] + {"are": "ato", "ere": "uto", "ire": "ito"}[infinitive[-3:]]
 
 
 @cache
 def gerund(infinitive: str) -> str:
-    """mangiando, vedendo, finendo, facendo."""
+    """Return the gerund: mangiando, vedendo, finendo, facendo."""
     own = _irregular_forms(infinitive).gerund
     return own or infinitive[:-3] + ("ando" if infinitive.endswith("are") else "endo")
 
 
 @cache
 def imperative(infinitive: str, clitic: str = "") -> str:
-    """What one tells a friend to do, with the pronoun that hangs on it; short forms double its consonant.
+    """Return the informal imperative with its clitic; short forms double the consonant of the clitic.
 
     >>> imperative("aprire"), imperative("aspettare", "mi"), imperative("dare", "mi"), imperative("dare", "gli")
     ('apri', 'aspettami', 'dammi', 'dagli')

@@ -1,8 +1,11 @@
-"""The personal pronouns of both languages.
+"""Personal pronouns, and noun phrases: nouns with determiners and adjectives.
 
-Italian drops them as subjects, since the verb's ending says enough, and puts them before the verb as objects.
-`you` is one friend, tu; `you two` is voi. Speakers and groups that nothing says more about are masculine, as in Italian
-grammar; so is an `it` without a noun to point back to.
+Italian drops subject pronouns, because the verb's ending expresses them, and puts object pronouns before the verb.
+`you` is tu, `you two` is voi. Speakers and groups of unknown gender are masculine, as in Italian grammar, and so is an
+`it` that refers to no noun.
+
+English puts determiners and adjectives before the noun, without agreement. Italian agrees in gender and number, puts
+most adjectives after the noun, and has `il mio libro` but `mia madre`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from regard.phrasebook.phrases import GlossedWord, Phrase, Words, english_number
 
 @dataclass(frozen=True, eq=False)
 class Pronoun:
-    """One person in all roles: I, me, my; mi, mi, me, mio."""
+    """The forms of a pronoun in both languages: I, me, my; mi, mi, me, mio."""
 
     subject: str
     object: str
@@ -52,19 +55,19 @@ OWNERS = (I, YOU, HE, SHE, WE, THEY)
 
 
 def referring_pronoun(gender: Gender, plural: bool) -> Pronoun:
-    """The pronoun that stands for a thing already named: la chiave … la; le mele … le."""
+    """Return the pronoun that refers to a noun: la chiave … la; le mele … le."""
     if plural:
         return THEM_F if gender == "f" else THEY
     return IT_F if gender == "f" else IT
 
 
 def reflexive(person: int, plural: bool) -> str:
-    """mi, ti, si, ci, vi, si."""
+    """Return the reflexive pronoun: mi, ti, si, ci, vi, si."""
     return ("mi", "ti", "si", "ci", "vi", "si")[person - 1 + 3 * plural]
 
 
 def combine_clitics(indirect: str, direct: str) -> tuple[str, ...]:
-    """Two pronouns before one verb: me lo, te la, glieli.
+    """Return two pronouns before one verb: me lo, te la, glieli.
 
     >>> combine_clitics("mi", "lo"), combine_clitics("le", "la")
     (('me', 'lo'), ('gliela',))
@@ -75,7 +78,7 @@ def combine_clitics(indirect: str, direct: str) -> tuple[str, ...]:
 
 
 def with_pronoun(english: str, italian: str, pronoun: Pronoun) -> Phrase:
-    """A preposition and a pronoun, which then has its full form: con me, per te."""
+    """Return a preposition with a stressed pronoun: con me, per te."""
     return Phrase(
         (GlossedWord(english, ("preposition",)), *(GlossedWord(text, ("pronoun",)) for text in pronoun.object.split())),
         (GlossedWord(italian, ("preposition",)), GlossedWord(pronoun.stressed, ("pronoun",))),
@@ -84,13 +87,13 @@ def with_pronoun(english: str, italian: str, pronoun: Pronoun) -> Phrase:
 
 @dataclass(frozen=True, eq=False)
 class NounPhrase(Phrase):
-    """A phrase that verbs and adjectives agree with, in number each language its own: everyone is, tutti sono."""
+    """A phrase that verbs and adjectives agree with; the number may differ by language: everyone is, tutti sono."""
 
     gender: Gender = "m"
     plural: bool = False
     english_plural: bool = False
     person: int = 3
-    dative: Words = ()  # how Italian says it after `a`, where that is not `a` and the phrase: a me e a Marco
+    dative: Words = ()  # Italian form after `a`, if irregular: a me e a Marco
 
 
 # `bare` has no article in either language; `generic` has one in Italian only: I like bread, mi piace il pane
@@ -106,7 +109,7 @@ def noun_phrase(
     plural: bool = False,
     adjective: Adjective | None = None,
 ) -> NounPhrase:
-    """A noun with its determiner: an article, a number, a possessor (a pronoun, or someone with a name).
+    """Return a noun with its determiner: an article, a number, or a possessor (a pronoun or a name).
 
     >>> from regard.phrasebook.nouns import NOUNS
     >>> from regard.phrasebook.phrases import spell
@@ -140,12 +143,12 @@ def noun_phrase(
 
 
 def proper_name(name: str, gender: Gender, in_italian: str = "") -> NounPhrase:
-    """Someone or something by name."""
+    """Return a proper name."""
     return NounPhrase((GlossedWord(name, ("noun",)),), (GlossedWord(in_italian or name, ("noun",)),), gender)
 
 
 def joined_by_and(first: NounPhrase, second: NounPhrase) -> NounPhrase:
-    """Two of them: feminine only if both are."""
+    """Return two noun phrases joined by `and`: feminine only if both are."""
     gender: Gender = "f" if first.gender == second.gender == "f" else "m"
     joined = (
         first.with_role("first")
@@ -156,7 +159,7 @@ def joined_by_and(first: NounPhrase, second: NounPhrase) -> NounPhrase:
 
 
 def joined_with_i(other: NounPhrase) -> NounPhrase:
-    """Someone and I, who comes first in Italian: io e Marco, a me e a Marco."""
+    """Return a noun phrase and `I`, which comes first in Italian: io e Marco, a me e a Marco."""
     other_one = other.with_role("other")
     english_words = (*other_one.english, GlossedWord("and", ("and",)), GlossedWord("I", ("I",)))
     italian_words = (GlossedWord("io", ("I",)), GlossedWord("e", ("and",)), *other_one.italian)
@@ -166,7 +169,7 @@ def joined_with_i(other: NounPhrase) -> NounPhrase:
 
 
 def prepositional(in_english: str, in_italian: str, noun: Phrase) -> Phrase:
-    """A preposition before a noun phrase: near the house, vicino alla casa."""
+    """Return a noun phrase after a preposition: near the house, vicino alla casa."""
     english_words = tuple(GlossedWord(text, ("preposition",)) for text in in_english.split())
     return Phrase(
         english_words + noun.english, italian.prepend(GlossedWord(in_italian, ("preposition",)), noun.italian)
@@ -174,7 +177,7 @@ def prepositional(in_english: str, in_italian: str, noun: Phrase) -> Phrase:
 
 
 def agreeing_adjective(adjective: Adjective, subject: NounPhrase | Pronoun, degree: Phrase | None = None) -> Phrase:
-    """What someone is: very tired, molto stanca."""
+    """Return a predicative adjective that agrees with the subject: very tired, molto stanca."""
     form = italian.agree(adjective.italian, subject.gender, subject.plural)
     english_words = Phrase(
         tuple(GlossedWord(t, ("adjective",)) for t in adjective.english.split()), (GlossedWord(form, ("adjective",)),)
@@ -183,7 +186,7 @@ def agreeing_adjective(adjective: Adjective, subject: NounPhrase | Pronoun, degr
 
 
 def _described(noun: Noun, gender: Gender, plural: bool, adjective: Adjective | None) -> list[GlossedWord]:
-    """The Italian noun with its adjective before or after it."""
+    """Return the Italian noun with its adjective before or after it."""
     words = [GlossedWord(text, ("noun",)) for text in (noun.italian_plural if plural else noun.italian).split()]
     if adjective is None:
         return words
@@ -196,7 +199,7 @@ def _described(noun: Noun, gender: Gender, plural: bool, adjective: Adjective | 
 
 
 def _owned(owner: Pronoun, noun: Noun, gender: Gender, plural: bool, adjective: Adjective | None) -> Words:
-    """il mio, la loro; one relative alone does without the article: mia madre, but la loro madre, i miei fratelli."""
+    """Return article and possessive; singular relatives have no article: mia madre, la loro madre, i miei fratelli."""
     possessive = GlossedWord(italian.possessive(owner.owner, gender, plural), ("determiner",))
     if noun.kind in {"family", "spouse"} and not plural and not adjective and owner.owner != "loro":
         return (possessive,)
@@ -204,10 +207,10 @@ def _owned(owner: Pronoun, noun: Noun, gender: Gender, plural: bool, adjective: 
 
 
 def _determined(
-    determiner: str, gender: Gender, plural: bool, english_words: str, italian_words: str
+    determiner: str, gender: Gender, plural: bool, english_word: str, italian_word: str
 ) -> tuple[Words, Words]:
-    """The determiner in English before the word `said`, and in Italian before the word `detto`."""
-    article = italian.definite(gender, plural, italian_words)
+    """Return the English determiner before `english_word`, and the Italian one before `italian_word`."""
+    article = italian.definite(gender, plural, italian_word)
     match determiner:
         case "bare":
             return (), ()
@@ -216,13 +219,13 @@ def _determined(
         case "the":
             return _determiner_words("the", article)
         case "a":
-            return _determiner_words(english.indefinite(english_words), italian.indefinite(gender, italian_words))
+            return _determiner_words(english.indefinite(english_word), italian.indefinite(gender, italian_word))
         case "some":
             return _determiner_words("some", italian.articulate("di", article) or "")
         case "this":
-            return _determiner_words("these" if plural else "this", italian.this(gender, plural, italian_words))
+            return _determiner_words("these" if plural else "this", italian.this(gender, plural, italian_word))
         case "that":
-            return _determiner_words("those" if plural else "that", italian.that(gender, plural, italian_words))
+            return _determiner_words("those" if plural else "that", italian.that(gender, plural, italian_word))
         case "all":
             every, tutti = _determiner_words("all", italian.agree("tutto", gender, plural))
             the, le = _determiner_words("the", article, "article")

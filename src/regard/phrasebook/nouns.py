@@ -1,7 +1,11 @@
-"""The nouns, by what kind of thing they are: verbs choose their objects, and adjectives their nouns, by kind.
+"""Nouns by semantic kind, and the adjectives that can describe them.
 
-An entry is `English = Italian gender`, with the plural after a slash where no rule gives it. `mf` is masculine in the
-singular and feminine in the plural.
+A noun is `English = Italian gender`, with the plural after a slash if it is irregular; `mf` is masculine in the
+singular and feminine in the plural. Verbs select their objects, and adjectives their nouns, by kind.
+
+An adjective is `English = Italian`, masculine singular; `^` marks those before the noun: un bel libro. Some fit only
+the nouns in brackets, or all but those after a minus. An English adjective may have two translations for two kinds: an
+old man is `anziano`, an old car `vecchia`.
 """
 
 import re
@@ -14,7 +18,7 @@ from regard.phrasebook.italian import Gender
 
 @dataclass(frozen=True, eq=False)
 class Noun:
-    """A noun in both languages. Masses have no plural; the pairs (trousers) have nothing else."""
+    """A noun in both languages. Mass nouns have no plural, pairs (trousers) no singular."""
 
     english: str
     english_plural: str
@@ -26,7 +30,7 @@ class Noun:
 
     @property
     def is_mass(self) -> bool:
-        """Whether it is not counted: bread, water."""
+        """Whether it is a mass noun: bread, water."""
         return self.kind in MASSES
 
     @property
@@ -166,11 +170,11 @@ def _read_noun(kind: str, entry: str) -> Noun:
 _GENDERS: dict[str, tuple[Gender, Gender]] = {"m": ("m", "m"), "f": ("f", "f"), "mf": ("m", "f")}
 KINDS = {kind: tuple(_read_noun(kind, entry) for entry in text.split(";")) for kind, text in _TABLE.items()}
 NOUNS = {noun.english: noun for kind, nouns in KINDS.items() if kind != "she" for noun in nouns}
-FEMININE = {noun.english: noun for noun in KINDS["she"]}  # what a woman is called: my sister is a doctor, dottoressa
+FEMININE = {noun.english: noun for noun in KINDS["she"]}  # jobs of women: my sister is a doctor, dottoressa
 
 
 def nouns(names: str) -> tuple[Noun, ...]:
-    """The nouns that are named: `bread`, `ice_cream`, or a whole kind, `+drink`."""
+    """Return nouns by name: `bread`, `ice_cream`, or a whole kind, `+drink`."""
     selected: list[Noun] = []
     for name in names.split():
         selected += KINDS[name[1:]] if name.startswith("+") else (NOUNS[name.replace("_", " ")],)
@@ -183,7 +187,7 @@ class Adjective:
 
     english: str
     italian: str
-    comparative: str = ""  # the one English word: taller; empty where it is `more`
+    comparative: str = ""  # one English word: taller; empty if it is formed with `more`
     goes_before: bool = False
 
 
@@ -275,8 +279,8 @@ def _read_uses(text: str) -> tuple[_Use, ...]:
 
 _USES = {kind: _read_uses(text) for kind, text in _BY_KIND.items()}
 
-CHARACTER = tuple(use.adjective for use in _read_uses(_CHARACTER))  # what people are
-MOOD = {use.adjective.english: use.adjective for use in _read_uses(_MOOD)}  # how people are, said with `be` only
+CHARACTER = tuple(use.adjective for use in _read_uses(_CHARACTER))  # permanent qualities of people
+MOOD = {use.adjective.english: use.adjective for use in _read_uses(_MOOD)}  # states of people, only after `be`
 SAME, FIRST, LAST, NEXT = (
     use.adjective for use in _read_uses("same = ^stesso; first = ^primo; last = ^ultimo; next = ^prossimo")
 )
@@ -284,7 +288,7 @@ SAME, FIRST, LAST, NEXT = (
 
 @cache
 def predicative_adjectives(noun: Noun) -> tuple[Adjective, ...]:
-    """What a noun can be said to be; a good book is `un buon libro`, but no book `è buono`."""
+    """Return adjectives for `NOUN is …`; a good book is `un buon libro`, but `il libro è buono` is not idiomatic."""
     prized = noun.kind in {"reading", "event"}
     return tuple(
         adjective for adjective in attributive_adjectives(noun) if not (prized and adjective.english == "good")
@@ -293,7 +297,7 @@ def predicative_adjectives(noun: Noun) -> tuple[Adjective, ...]:
 
 @cache
 def attributive_adjectives(noun: Noun) -> tuple[Adjective, ...]:
-    """What can be said of a noun, if anything.
+    """Return the adjectives that can describe a noun.
 
     >>> from regard.phrasebook.nouns import NOUNS
     >>> [adjective.english for adjective in attributive_adjectives(NOUNS["water"])]

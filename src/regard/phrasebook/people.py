@@ -1,4 +1,7 @@
-"""People and what they do to each other: pronouns before the verb, one or two of them."""
+"""Sentences about what people do to each other, and about what people and things are.
+
+Each function draws a sentence; its docstring has examples.
+"""
 
 from dataclasses import replace
 
@@ -72,7 +75,7 @@ _INVITING = places("home restaurant cinema theatre bar seaside lake mountains be
 
 
 def other_person(rng: PortableRandom, who: Nominal) -> Nominal:
-    """Someone else, mostly a pronoun."""
+    """Return another person, mostly a pronoun."""
     return random_pronoun_except(rng, who) if rng.chance(70) else random_person_except(rng, who)
 
 
@@ -144,7 +147,7 @@ def giving(rng: PortableRandom) -> Sentence:
     is_question, negated = rng.chance(25), rng.chance(15)
     verb, who = rng.choice(_GIVING), random_subject(rng, is_question)
     tense: Tense = rng.choice(("past", "past", "past", "future", "future", "progressive"))
-    # English explains things to people, but never people things
+    # `explain me the problem` is not English
     receiver = random_person_except(rng, who) if verb.english == "explain" else other_person(rng, who)
     uncounted = negated or receiver in (YOU, YOU_TWO)  # `I gave you two books` has two meanings
     clause = Clause(who, verb, random_object(rng, rng.choice(verb.objects), who, uncounted), receiver, tense=tense)
@@ -170,7 +173,7 @@ def giving_it(rng: PortableRandom) -> Sentence:
 
 VERY, TOO, SO = phrase("very", "molto"), phrase("too", "troppo"), phrase("so", "così")
 _COLOURS = {"red", "white", "black", "green", "blue", "yellow", "grey", "brown", "pink"}
-_ABSOLUTE = {"married", "open", "closed", "broken", "alone", "ready", "free", *_COLOURS}  # one is or is not
+_ABSOLUTE = {"married", "open", "closed", "broken", "alone", "ready", "free", *_COLOURS}  # without degrees
 _THINGS = nouns("""
     +larder +prepared +produce +dish +drink +reading +belonging +tableware +garment +pair +furniture +opening +vehicle
     +transport +building +outdoors +room +animal +matter +event
@@ -179,7 +182,7 @@ _POSSESSIONS = {"reading", "belonging", "garment", "pair", "vehicle", "room", "f
 
 
 def degree(rng: PortableRandom, how: Adjective, percent: int) -> Phrase | None:
-    """very, too or so, for what can be more or less."""
+    """Return very, too or so, if the adjective has degrees."""
     return rng.choice((VERY, VERY, TOO, SO)) if how.english not in _ABSOLUTE and rng.chance(percent) else None
 
 
@@ -223,7 +226,7 @@ def qualities(rng: PortableRandom) -> Sentence:
 
 
 def describable(rng: PortableRandom) -> tuple[NounPhrase, Adjective]:
-    """A thing, and something that can be said of it."""
+    """Return a thing, and an adjective that can describe it."""
     noun = rng.choice(_THINGS)
     whose = random_owner(rng) if noun.kind in _POSSESSIONS and rng.chance(35) else rng.choice(POINTED)
     is_plural = rng.chance(30) and not noun.is_mass and noun.english != "sea"
@@ -259,7 +262,7 @@ _INCOMPARABLE = {"good", "empty", "full", *_COLOURS}
 
 
 def more(how: Adjective, first: Nominal, second: NounPhrase) -> Phrase:
-    """More so than another: taller than Anna, più alta di Anna."""
+    """Return a comparative: taller than Anna, più alta di Anna."""
     english_words: tuple[GlossedWord, ...] = (GlossedWord(how.comparative, ("more", "adjective")),)
     if not how.comparative:
         english_words = (GlossedWord("more", ("more",)), GlossedWord(how.english, ("adjective",)))

@@ -1,7 +1,6 @@
-"""Words that know what they stand for, and phrases in two languages.
+"""Phrases in both languages, whose words carry glosses; numbers, ages and the time of day.
 
-Each word of a phrase carries the meanings it expresses, as labels. The labels say nothing to the reader of a sentence;
-they are how the alignment is known: an English and an Italian word are aligned where they share a meaning.
+A gloss is a label of what a word expresses. An English and an Italian word are aligned if they share a gloss.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 
 class GlossedWord(NamedTuple):
-    """A word as it is written, and what it stands for: `del` stands for a preposition and an article."""
+    """A word and its glosses: `del` has those of a preposition and of an article."""
 
     text: str
     glosses: tuple[str, ...]
@@ -23,13 +22,13 @@ Words = tuple[GlossedWord, ...]
 
 @dataclass(frozen=True, eq=False)
 class Phrase:
-    """The same thing said in both languages."""
+    """A phrase in both languages."""
 
     english: Words
     italian: Words
 
     def with_role(self, role: str) -> "Phrase":
-        """The phrase in a role of its own, so that its meanings are not taken for another phrase's."""
+        """Return the phrase with `role` before each gloss, so that its glosses differ from those of other phrases."""
         return Phrase(with_role(role, self.english), with_role(role, self.italian))
 
     def __add__(self, other: "Phrase") -> "Phrase":
@@ -37,7 +36,7 @@ class Phrase:
 
 
 def with_role(role: str, words: Iterable[GlossedWord]) -> Words:
-    """The words with `role` before each of their meanings."""
+    """Return the words with `role` before each of their glosses."""
     return tuple([GlossedWord(text, _role_glosses(role, glosses)) for text, glosses in words])
 
 
@@ -48,9 +47,9 @@ def _role_glosses(role: str, glosses: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def phrase(english: str, italian: str) -> Phrase:
-    """A phrase from its words; `/` marks words that belong together.
+    """Return a phrase from its words, with glosses after `/`.
 
-    Without marks, words are paired in order if there are as many on both sides, else all stand for one thing.
+    Without glosses, words are aligned in order if both sides have equally many; otherwise all words are aligned.
 
     >>> last_week = phrase("last/2 week/1", "la/1 settimana/1 scorsa/2")
     >>> align(last_week.english, last_week.italian)
@@ -69,7 +68,7 @@ def phrase(english: str, italian: str) -> Phrase:
 
 
 def align(english: Sequence[GlossedWord], italian: Sequence[GlossedWord]) -> tuple[tuple[int, int], ...]:
-    """The pairs (i, j) for which English word i and Italian word j share a meaning."""
+    """Return the pairs (i, j) for which English word i and Italian word j share a gloss."""
     where: dict[str, list[int]] = {}
     for j, word in enumerate(italian):
         for gloss in word.glosses:
@@ -79,7 +78,7 @@ def align(english: Sequence[GlossedWord], italian: Sequence[GlossedWord]) -> tup
 
 
 def spell(words: Iterable[GlossedWord]) -> str:
-    """The words as a line of text, each sentence with a capital.
+    """Return the words as text; each sentence begins with a capital letter.
 
     >>> spell(phrase("where is the water ?", "dov' è l' acqua ?").italian)
     "Dov'è l'acqua?"
@@ -98,7 +97,7 @@ _WORD = re.compile(r"\w+(?:-\w+)*(?='s\b)|'s\b|\w+(?:-\w+)*'?|[^\w\s]")
 
 
 def split_words(text: str) -> list[str]:
-    """The words and marks of a line, as alignments count them: the inverse of `spell`, up to capitals.
+    """Return the words and punctuation marks of a line, as alignments count them: the inverse of `spell`.
 
     >>> split_words("L'amica di Anna ha trent'anni.")
     ["L'", 'amica', 'di', 'Anna', 'ha', "trent'", 'anni', '.']
@@ -136,7 +135,8 @@ MINUTES = tuple(_MINUTES)
 
 
 def english_number(n: int) -> str:
-    """
+    """Return an English number from 0 to 100.
+
     >>> english_number(12), english_number(30), english_number(48), english_number(100)
     ('twelve', 'thirty', 'forty-eight', 'a hundred')
     """
@@ -148,7 +148,8 @@ def english_number(n: int) -> str:
 
 
 def italian_number(n: int) -> str:
-    """
+    """Return an Italian number from 0 to 100.
+
     >>> [italian_number(n) for n in (12, 23, 28, 41, 100)]
     ['dodici', 'ventitré', 'ventotto', 'quarantuno', 'cento']
     """
@@ -163,7 +164,7 @@ def italian_number(n: int) -> str:
 
 
 def years(n: int) -> Phrase:
-    """An age; before `anni` numbers lose a last -a, -i or -o that is not stressed: trent'anni, ventun anni.
+    """Return an age. Before `anni`, numbers lose an unstressed final -a, -i or -o: trent'anni, ventun anni.
 
     >>> from regard.phrasebook.phrases import spell
     >>> [spell(years(n).italian) for n in (8, 20, 31, 45)]
@@ -180,9 +181,9 @@ def years(n: int) -> Phrase:
 
 
 def clock(hour: int, minute: int = 0) -> Phrase:
-    """A time of day; Italian hours are feminine plurals with an article, but for `l'una`.
+    """Return a time of day. Italian hours are feminine plurals with an article, except `l'una`.
 
-    Past the half hour both languages count back from the next hour; `hour` is the one that is named.
+    Past the half hour, both languages count back from the next hour, which is then `hour`.
 
     >>> from regard.phrasebook.phrases import spell
     >>> spell(clock(5, 45).english), spell(clock(5, 45).italian)

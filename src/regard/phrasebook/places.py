@@ -1,4 +1,7 @@
-"""Places: where things are, where people go, live, stay and come from."""
+"""Sentences about places: where things are, where people go and live; about times, timetables and the weather.
+
+Each function draws a sentence; its docstring has examples.
+"""
 
 from dataclasses import replace
 
@@ -59,7 +62,7 @@ from regard.phrasebook.verbs import ACTIVITIES, BE, BE_MAKING, MOVING, OF_THINGS
 
 _LANDS = tuple(noun_phrase(country, "generic") for country in KINDS["country"])
 
-# what one finds, the preposition, and where
+# things, the preposition, and places
 _SETTINGS = tuple(
     (nouns(things), english, italian, nouns(spots))
     for things, english, italian, spots in (
@@ -75,11 +78,11 @@ _SETTINGS = tuple(
         ("bank pharmacy restaurant museum school shop library", "opposite", "di fronte a", "+building park"),
     )
 )
-_KEPT = {"bag", "backpack", "suitcase", "car", "desk", "bed", "drawer"}  # where people keep things of their own
+_KEPT = {"bag", "backpack", "suitcase", "car", "desk", "bed", "drawer"}  # places that have owners
 
 
 def setting(rng: PortableRandom, amount: Determiner | int | None = None) -> tuple[NounPhrase, Phrase]:
-    """A thing, so many of it or a certain one, and where it is."""
+    """Return a thing, definite or in an amount, and where it is."""
     things, english, italian, spots = rng.choice(_SETTINGS)
     noun, spot = rng.choice(things), rng.choice(spots)
     while noun is spot:
@@ -121,7 +124,7 @@ def is_there_nearby(rng: PortableRandom) -> Sentence:
 
 
 def there_is_sentence(what: NounPhrase, where: Phrase, is_question: bool) -> Sentence:
-    """C'è, ci sono."""
+    """Return a sentence with c'è or ci sono."""
     there, be = GlossedWord("there", ("there",)), GlossedWord("are" if what.plural else "is", ("be",))
     thing, place = what.with_role("what"), where.with_role("where")
     english_words = (be, there) if is_question else (there, be)
@@ -233,7 +236,7 @@ def clock_times(rng: PortableRandom) -> Sentence:
 
 
 def time_sentence(number: int, minute: int = 0, already: bool = False) -> Phrase:
-    """The time as it is told: sono le tre, but è l'una."""
+    """Return a sentence for a time of day: sono le tre, but è l'una."""
     time = clock(number, minute).with_role("time")
     adverb = ALREADY if already else Phrase((), ())
     english_words = (GlossedWord("it", ("be",)), GlossedWord("is", ("be",)), *adverb.english, *time.english)

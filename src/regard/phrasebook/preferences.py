@@ -1,4 +1,7 @@
-"""What people like, prefer and miss: the verbs whose Italian turns around, `mi piace`, `mi manchi`."""
+"""Sentences about what people like, prefer and miss, want, can and must do, and about ordering and shopping.
+
+Each function draws a sentence; its docstring has examples.
+"""
 
 from dataclasses import replace
 
@@ -113,7 +116,7 @@ def missing(rng: PortableRandom) -> Sentence:
     is_question = rng.chance(22)
     who = random_subject(rng, is_question)
     whom: Nominal = random_pronoun_except(rng, who) if rng.chance(50) else random_person_except(rng, who)
-    if isinstance(who, NounPhrase) and whom.person == 3:  # `ad Anna manca` does not say who is missed
+    if isinstance(who, NounPhrase) and whom.person == 3:  # `ad Anna manca` does not name the person
         whom = random_person_except(rng, who)
     if rng.chance(25):
         whom = rng.choice(_MISSED)
@@ -136,7 +139,7 @@ def _to_a_degree(rng: PortableRandom, clause: Clause, is_question: bool, plain: 
 
 
 def to_do(rng: PortableRandom) -> Phrase:
-    """Something to do, in general: to swim, to eat apples."""
+    """Return an activity as an infinitive: to swim, to eat apples."""
     if rng.chance(50):
         return infinitive(ACTIVITIES[rng.choice([name for name in ACTIVITIES if name not in _NO_PLEASURE])])
     verb = ACTIONS[rng.choice(("eat", "drink", "cook", "buy", "read", "visit", "study", "watch", "listen to", "play"))]
@@ -151,7 +154,7 @@ _NO_PLEASURE = {"cry", "wait", "shout", "smile"}
 
 
 def infinitive(verb: Verb) -> Phrase:
-    """To swim, nuotare."""
+    """Return the infinitive of a verb: to swim, nuotare."""
     head, *tail = verb.english.split()
     capo, *coda = verb.italian.split()
     english_words = zip(tail, tail_glosses(verb, len(tail)), strict=True)
@@ -190,7 +193,7 @@ _DONE_TO_ONESELF = ("wake up", "get up", "rest", "relax", "stop", "sit down", "g
 
 
 def modal(rng: PortableRandom, is_question: bool, negated: bool) -> Verb:
-    """`must` does not ask, and `have to` does not deny: `do not have to` is not `non devo`."""
+    """Return a modal verb; questions have no `must`, and negations no `have to`: `do not have to` is not `non devo`."""
     if negated:
         return MODALS[rng.choice(("can", "want to", "must"))]
     obligation = "have to" if is_question else rng.choice(("must", "have to"))
@@ -284,7 +287,7 @@ _ORDERED = nouns("+dish +pasta +drink +larder +prepared +garment map ticket room
 
 
 def measure(rng: PortableRandom) -> NounPhrase:
-    """So much of something: a glass of wine, two kilos of apples, una bottiglia d'acqua."""
+    """Return an amount of something: a glass of wine, two kilos of apples, una bottiglia d'acqua."""
     container = rng.choice(nouns("+measure glass cup bottle plate"))
     amount: Determiner | int = rng.choice(("a", "a", 2 + rng.randbelow(4)))
     noun = rng.choice(_MEASURED[container.english])
@@ -330,7 +333,7 @@ def prices(rng: PortableRandom) -> Sentence:
 
 
 def euros(n: int) -> Phrase:
-    """A price; euro has no plural in Italian."""
+    """Return a price; euro has no plural in Italian."""
     english_words = tuple(GlossedWord(text, ("number",)) for text in english_number(n).split())
     return Phrase(
         (*english_words, GlossedWord("euros", ("euro",))),

@@ -1,4 +1,7 @@
-"""Questions with a question word: where, when, why, what, who, whose, how many, how old, how."""
+"""Questions with a question word, and commands.
+
+Each function draws a sentence; its docstring has examples.
+"""
 
 from regard.phrasebook import italian
 from regard.phrasebook.actions import MISHAPS, tense_for
@@ -49,7 +52,7 @@ _SOMEWHERE = ("work", "sleep", "study", "have lunch", "have dinner", "play tenni
 
 
 def addressed(rng: PortableRandom, question: Sentence) -> Sentence:
-    """Sometimes one says first whom one asks: Marco, where is …"""
+    """Return the question, sometimes with the person addressed: Marco, where is …"""
     return Sentence(join(rng.choice(NAMES), COMMA, question.phrase), "?") if rng.chance(12) else question
 
 
@@ -131,7 +134,7 @@ def how_many(rng: PortableRandom) -> Sentence:
 
 
 def how_many_of(noun: Noun) -> Phrase:
-    """How many of something: quante mele."""
+    """Return how many of a noun: quante mele."""
     what = noun_phrase(noun, "bare", plural=True).with_role("what")
     quanti = GlossedWord(agree("quanto", noun.plural_gender, True), ("how",))
     return Phrase((GlossedWord("how", ("how",)), GlossedWord("many", ("how",)), *what.english), (quanti, *what.italian))
@@ -208,7 +211,7 @@ def commands_to_help(rng: PortableRandom) -> Sentence:
 def command(
     verb: Verb, what: NounPhrase | None, whom: Pronoun | None = None, clitic: str = "", banned: bool = False
 ) -> Phrase:
-    """What a friend is told to do or not to do, with what; `clitic` is the Italian pronoun for `whom`."""
+    """Return a command or prohibition with its objects; `clitic` is the Italian pronoun for `whom`."""
     head, *particles = verb.english.split()
     particle = "particle" if verb.preposition and particles else "verb"
     english_words: tuple[GlossedWord, ...] = (
@@ -231,7 +234,7 @@ def command(
 
 
 def _called(rng: PortableRandom, english_words: Phrase) -> Sentence:
-    """With `please`, with a name, or with a bang."""
+    """Return the command with `please`, with a name, or with an exclamation mark."""
     roll = rng.randbelow(100)
     if roll < 40:
         return Sentence(join(english_words, PLEASE))

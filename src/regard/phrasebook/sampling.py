@@ -1,4 +1,7 @@
-"""Draws that come out the same on every machine and in every version of Python."""
+"""Random parts of sentences: subjects, objects that a verb can take, times that fit a tense.
+
+The random generator gives the same numbers on every machine and in every version of Python.
+"""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -31,7 +34,7 @@ T = TypeVar("T")
 
 
 class PortableRandom:
-    """A linear congruential generator, with the constants of Knuth's MMIX; its high bits are random enough for us.
+    """A linear congruential generator with the constants of Knuth's MMIX, of which the high bits are used.
 
     >>> rng = PortableRandom(seed=1)
     >>> [rng.randbelow(6) for _ in range(8)]
@@ -42,16 +45,16 @@ class PortableRandom:
         self._state = seed
 
     def randbelow(self, n: int) -> int:
-        """A whole number from 0 to n - 1."""
+        """Return a whole number from 0 to n - 1."""
         self._state = (self._state * 6364136223846793005 + 1442695040888963407) % 2**64
         return (self._state >> 33) * n >> 31
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options, each as likely; repeat one to make it likelier."""
+        """Return one of the options with equal probability; an option may be repeated."""
         return options[self.randbelow(len(options))]
 
     def chance(self, percent: int) -> bool:
-        """True so many times in a hundred."""
+        """Return True with a probability in percent."""
         return self.randbelow(100) < percent
 
 
@@ -65,19 +68,19 @@ POINTED: tuple[Determiner, ...] = ("the", "the", "the", "this", "that")
 _ONE: tuple[Determiner, ...] = ("the", "the", "the", "a", "a", "a", "this", "that")
 _SEVERAL: tuple[Determiner, ...] = ("the", "the", "some", "many", "all", "this", "that")
 
-# what comes with a determiner of its own: there is one sea, and nobody watches a television
+# nouns with a fixed determiner: the sea, the television
 _FIXED: dict[str, Determiner] = {
     "sea": "the", "television": "the", "radio": "the", "light": "the", "bill": "the", "truth": "the",
 }  # fmt: skip
 _GENERIC = {"meal", "language", "studies", "sound", "country"}
 _OWNED = {"reading", "belonging", "garment", "pair", "instrument", "vehicle"}
 _ONE_AT_A_TIME = {"vehicle", "transport", "instrument"}
-_KNOWN = {"instrument", "room", "opening"}  # one cleans the bathroom, not a bathroom
+_KNOWN = {"instrument", "room", "opening"}  # definite by default: the bathroom, not a bathroom
 _TAKEN_BARE = {"eat", "drink", "buy", "cook", "read", "write", "send", "sing", "tell", "visit"}
 
 
 def random_subject(rng: PortableRandom, is_question: bool = False) -> Nominal:
-    """Who does it, a pronoun more often than not; nobody asks what he does himself."""
+    """Return a subject, more often a pronoun than not; questions are not in the first person."""
     if rng.chance(55):
         return rng.choice(_OTHERS if is_question else PEOPLE)
     if rng.chance(5) and not is_question:
@@ -86,7 +89,7 @@ def random_subject(rng: PortableRandom, is_question: bool = False) -> Nominal:
 
 
 def random_person(rng: PortableRandom) -> NounPhrase:
-    """Someone who is not a pronoun."""
+    """Return a person as a noun phrase."""
     roll = rng.randbelow(100)
     if roll < 35:
         return rng.choice(NAMES)
@@ -101,7 +104,7 @@ def random_person(rng: PortableRandom) -> NounPhrase:
 
 
 def random_person_except(rng: PortableRandom, who: Nominal) -> NounPhrase:
-    """Someone else, in Italian too: Maria does not call Maria, nor her aunt his aunt."""
+    """Return a person that differs from `who` in both languages: her aunt and his aunt are the same in Italian."""
     random_pronoun_except = random_person(rng)
     while isinstance(who, NounPhrase) and (
         who.italian == random_pronoun_except.italian or _named_in(who) & _named_in(random_pronoun_except)
@@ -111,12 +114,12 @@ def random_person_except(rng: PortableRandom, who: Nominal) -> NounPhrase:
 
 
 def _named_in(someone: Nominal) -> set[str]:
-    """The names that were said."""
+    """Return the names in a noun phrase."""
     return _NAME_TEXTS & {text for text, _ in someone.english} if isinstance(someone, NounPhrase) else set()
 
 
 def random_relative(rng: PortableRandom) -> NounPhrase:
-    """Someone of a family: my mother, their children, Anna's brother; nobody shares a husband."""
+    """Return a family member: my mother, their children, Anna's brother; no plural possessor for spouses."""
     roll, whose = rng.randbelow(100), rng.choice(OWNERS)
     if roll < 10 and not whose.plural:
         spouse = "wife" if whose is HE else "husband" if whose is SHE else rng.choice(("wife", "husband"))
@@ -130,7 +133,7 @@ def random_relative(rng: PortableRandom) -> NounPhrase:
 
 
 def random_owner(rng: PortableRandom, whom: Nominal | None = None) -> Pronoun | NounPhrase:
-    """Whose something is: most often `whom`'s own."""
+    """Return a possessor, most often `whom`."""
     name = rng.choice(NAMES)
     if whom and (rng.chance(50) or _named_in(name) & _named_in(whom)):
         return own_pronoun(whom)
@@ -138,7 +141,7 @@ def random_owner(rng: PortableRandom, whom: Nominal | None = None) -> Pronoun | 
 
 
 def own_pronoun(whom: Nominal) -> Pronoun:
-    """The pronoun for one who is already named; for `you two` it is mine, as `your` is tuo."""
+    """Return the pronoun that refers to a person; for `you two` it is I, because `your` is tuo."""
     if isinstance(whom, Pronoun):
         return whom if whom is not YOU_TWO else I
     if whom.person == 1:
@@ -147,25 +150,25 @@ def own_pronoun(whom: Nominal) -> Pronoun:
 
 
 def random_pronoun_except(rng: PortableRandom, who: Nominal) -> Pronoun:
-    """A pronoun for someone else: nobody here sees himself."""
+    """Return a pronoun that is not reflexive with this subject."""
     return rng.choice([pronoun for pronoun in PEOPLE if pronoun.person != who.person or who.person == 3])
 
 
 def random_company(rng: PortableRandom, who: Nominal) -> Phrase:
-    """With someone else: with us, con noi; with my brother, con mio fratello."""
+    """Return company: with us, con noi; with my brother, con mio fratello."""
     if rng.chance(50):
         return with_pronoun("with", "con", random_pronoun_except(rng, who))
     return prepositional("with", "con", random_person_except(rng, who))
 
 
 def random_adjective(rng: PortableRandom, noun: Noun) -> Adjective | None:
-    """Something to say of a noun, one time in four; doors are only said to be open, not called so."""
+    """Return an adjective for a noun, with a probability of 25%; `open` and `closed` are only predicative."""
     fitting = () if noun.kind == "opening" or noun.english in _FIXED else attributive_adjectives(noun)
     return rng.choice(fitting) if fitting and rng.chance(25) else None
 
 
 def random_object(rng: PortableRandom, noun: Noun, who: Nominal, sparse: bool = False) -> NounPhrase:
-    """A noun as what someone does something to. `sparse` is for negations, where one does not count."""
+    """Return a noun as the object of an action; `sparse` is for negations, which have no quantities."""
     if noun.english in _FIXED or noun.kind in _GENERIC:
         return noun_phrase(noun, _FIXED.get(noun.english, "generic"))
     if noun.kind == "acquaintance":
@@ -193,7 +196,7 @@ def random_object(rng: PortableRandom, noun: Noun, who: Nominal, sparse: bool = 
 
 
 def habitual_object(rng: PortableRandom, verb: str, noun: Noun, who: Nominal) -> NounPhrase:
-    """What a habit is about: I eat bread, I wash the car."""
+    """Return the object of a habit: I eat bread, I wash the car."""
     if noun.english in _FIXED or noun.kind in _GENERIC:
         return noun_phrase(noun, _FIXED.get(noun.english, "generic"))
     if verb in _TAKEN_BARE:
@@ -203,22 +206,22 @@ def habitual_object(rng: PortableRandom, verb: str, noun: Noun, who: Nominal) ->
 
 
 def generic_noun_phrase(noun: Noun, determiner: Determiner = "generic") -> NounPhrase:
-    """The noun for all there is of it: bread, apples, but pizza."""
+    """Return a noun in the generic sense: bread, apples, but pizza."""
     return noun_phrase(noun, determiner, plural=not noun.is_mass and noun.english not in {"pizza", "cake", "steak"})
 
 
 def random_time(rng: PortableRandom, tense: Tense, negated: bool = False) -> Phrase:
-    """A time at which something in this tense can be, or not be: what did not happen did not happen an hour ago."""
+    """Return a time that fits a tense; negations have no `an hour ago`."""
     if tense == "past":
         return rng.choice(PAST if negated else PAST + AGO)
     return rng.choice({"future": FUTURE, "progressive": NOW}.get(tense, HABIT))
 
 
 def random_hour(rng: PortableRandom, first: int = 1, last: int = 12) -> tuple[int, int]:
-    """An hour, and a minute that is mostly zero."""
+    """Return an hour and a minute, which is mostly zero."""
     return first + rng.randbelow(last - first + 1), rng.choice((0, 0, 0, 0, 30, 30, 15, 45, 10, 20, 40, 50, 5))
 
 
 def sometimes(rng: PortableRandom, percent: int, *phrases: Phrase) -> tuple[Phrase, ...]:
-    """The phrases, so many times in a hundred, or none."""
+    """Return the phrases with a probability in percent, otherwise none."""
     return phrases if rng.chance(percent) else ()

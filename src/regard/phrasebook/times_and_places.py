@@ -1,4 +1,4 @@
-"""When and where things happen: phrases that follow the verb in both languages.
+"""Phrases of time and place, which follow the verb in both languages.
 
 English says `at the bank`, Italian `in banca`; `at the station` is `alla stazione`. No rule says which.
 """
@@ -29,7 +29,7 @@ PAST = (
         last/2 summer/1 = l'/1 estate/1 scorsa/2"""),
     *(phrase(f"last/2 {en}/1", f"{it}/1 scors{'a' if the == 'la' else 'o'}/2") for en, it, the in _GENDERED_DAYS),
 )
-JUST_NOW = PAST[:3]  # for what matters little later: one got dressed this morning, not last year
+JUST_NOW = PAST[:3]  # for events without lasting effect: I got dressed this morning, not last year
 TODAY = phrase("today", "oggi")
 AGO = _read_phrases("two days ago = due giorni fa; an hour ago = un' ora fa; three weeks ago = tre settimane fa")
 FUTURE = (
@@ -40,7 +40,7 @@ FUTURE = (
         soon = presto"""),
     *(phrase(f"on/1 {en}/1", f"{it}/1") for en, it, _ in _GENDERED_DAYS),
 )
-SOON = (TODAY, TODAY, *FUTURE[:4], *FUTURE[9:])  # for what one wants or has to do
+SOON = (TODAY, TODAY, *FUTURE[:4], *FUTURE[9:])  # for wishes and obligations
 SEASONS = _read_phrases("in summer = in estate; in winter = in inverno")
 HABIT = (
     *_read_phrases("""
@@ -53,20 +53,20 @@ NOW = _read_phrases("now = adesso; right/1 now/1 = adesso/1")
 
 
 def at_the_hour(hour: int, minute: int = 0) -> Phrase:
-    """At half past seven: alle sette e mezza."""
+    """Return a time of day as an adverbial: at half past seven, alle sette e mezza."""
     return prepositional("at", "a", clock(hour, minute))
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where one is, and where one goes."""
+    """A place as location (at home) and as destination (home)."""
 
     at: Phrase
     to: Phrase
 
 
 def _location_phrase(english: str, italian: str) -> Phrase:
-    """A preposition and a place; `the` stands for the Italian article if there is one, else it goes with the noun."""
+    """Return a preposition and a place; `the` is aligned with the Italian article, or else with the noun."""
     preposition, *rest = english.split()
     first, *others = italian.split()
     has_article = first not in {"a", "in", "da", "per"}
@@ -78,7 +78,7 @@ def _location_phrase(english: str, italian: str) -> Phrase:
 
 
 def _read_locations(table: str) -> dict[str, Location]:
-    """Places by name; after `>` is what Italian says of going there, if it is not the same."""
+    """Return places by name; the Italian destination follows `>` if it differs from the location."""
     places = {}
     for entry in table.split(";"):
         english, italian = (side.strip() for side in entry.split("="))
@@ -122,7 +122,7 @@ PLACES = (*HOME, *TOWN, *AWAY, *CITIES, *COUNTRIES)
 
 
 def places(names: str) -> tuple[Location, ...]:
-    """The places that are named: `places("home bar city_centre")`."""
+    """Return places by name: `places("home bar city_centre")`."""
     return tuple(_NAMED[name.replace("_", " ")] for name in names.split())
 
 

@@ -1,7 +1,7 @@
-"""The verbs and what each can take: the reason why nobody in the phrasebook reads a car.
+"""Verbs, with the objects that each can take.
 
-An entry is `English = Italian : objects`, the objects being nouns or `+kinds`. `*` marks verbs that make their past
-with essere (the reflexives do so anyway), `+di` an Italian preposition before the object.
+An entry is `English = Italian : objects`, where objects are nouns or `+kinds`. `*` marks verbs with the auxiliary
+essere (as all reflexive verbs have), `+di` an Italian preposition before the object.
 """
 
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from regard.phrasebook.nouns import Noun, nouns
 
 @dataclass(frozen=True, eq=False)
 class Verb:
-    """A verb in both languages; of several words, the first is the verb: look for, fare colazione.
+    """A verb in both languages; of several words, the first is inflected: look for, fare colazione.
 
-    The meaning of a `dative` verb turns around: what one likes, in Italian pleases one.
+    The English object of a `dative` verb is the subject in Italian: I like it, mi piace.
     """
 
     english: str
@@ -26,24 +26,24 @@ class Verb:
 
     @property
     def reflexive(self) -> bool:
-        """Whether the verb comes with mi, ti, si: svegliarsi."""
+        """Whether the verb is reflexive: svegliarsi."""
         return self.italian.endswith("si")
 
     @property
     def splits(self) -> bool:
-        """Whether English puts a pronoun inside it: turn it on."""
+        """Whether a pronoun separates it in English: turn it on."""
         return self.english.startswith("turn ")
 
     @property
     def infinitive(self) -> str:
-        """The Italian infinitive that is conjugated: svegliare for svegliarsi, fare for fare colazione."""
+        """Italian infinitive that is conjugated: svegliare for svegliarsi, fare for fare colazione."""
         head = self.italian.split()[0]
         return head[:-2] + "e" if self.reflexive else head
 
 
 @cache
 def tail_glosses(verb: Verb, length: int) -> tuple[str, ...]:
-    """What the words after a verb's head stand for, in a language that has `length` of them; empty for the verb."""
+    """Return the glosses of the `length` words after the head of a verb; empty for that of the verb."""
     english_tail, italian_tail = verb.english.split()[1:], verb.italian.split()[1:]
     if not italian_tail or not english_tail:
         if verb.preposition and english_tail and length:
@@ -66,7 +66,7 @@ def _read(text: str) -> dict[str, Verb]:
 
 
 def select_verbs(verbs: dict[str, Verb], names: str) -> tuple[Verb, ...]:
-    """The verbs that are named; `look_for` is one name."""
+    """Return verbs by name, with underscores for spaces: `look_for`."""
     return tuple(verbs[name.replace("_", " ")] for name in names.split())
 
 
