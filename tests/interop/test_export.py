@@ -57,6 +57,8 @@ COMMON: dict[str, dict[str, Any]] = {
     "embeddings not scaled": {"scale_embeddings": False},
     "scores not divided": {"scale_scores": False},
     "narrow keys": {"key_width": 2, "attention_bias": True},
+    "grouped heads": {"kv_heads": 2, "attention_bias": True},
+    "multi-query, narrow keys": {"kv_heads": 1, "key_width": 2},
     "odd heads": {"width": 21, "heads": 3},
     "odd hidden units": {"feed_forward": 7},
 }

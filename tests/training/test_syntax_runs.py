@@ -159,7 +159,7 @@ def test_standard_input_is_read_once(learned: Path) -> None:
 
 
 def test_other_engines_and_formats_cannot_hold_it(learned: Path, tmp_path: Path) -> None:
-    reason = "CTranslate2 has no places in a parse, and the network's positions are syntax"
+    reason = "CTranslate2 has no syntax positions"
     done = command("translate", learned, "--engine", "ctranslate2", "--parses", "x", stdin=b"")
     assert (done.code, done.err) == (
         2,

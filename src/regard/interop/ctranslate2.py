@@ -38,6 +38,7 @@ from regard.interop.new_folder import new_export_folder
 from regard.interop.weight_transforms import Tensors, equal_head_width, equalize_head_widths, position_table
 from regard.models import load
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
+from regard.models.weights import repeat_kv_heads
 
 Precision = Literal["int8", "float32"]
 CTRANSLATE2_ACTIVATIONS = {
@@ -75,11 +76,14 @@ def build_ctranslate2_spec(config: Config, tensors: Tensors, names: "Vocabularie
     """A network in CTranslate2's terms."""
     model, tokens = config.model, config.tokens
     assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # as `unsupported_reason` has seen to
-    tensors = equalize_head_widths(tensors, model)
+    kv_heads = _native_kv_heads(model)
+    if kv_heads is None:
+        tensors = equalize_head_widths(repeat_kv_heads(tensors, model), model)
     encodes = isinstance(model, EncoderDecoderConfig)
     layers = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
     same: dict[str, Any] = {
         "num_heads": model.heads,
+        "num_heads_kv": kv_heads,
         "head_dim": None if equal_head_width(model) == model.head_width else equal_head_width(model),
         "pre_norm": model.norm_order == "pre",
         "rms_norm": model.norm == "rms",
@@ -113,6 +117,17 @@ def build_ctranslate2_spec(config: Config, tensors: Tensors, names: "Vocabularie
     spec.config.eos_token = names.target[tokens.end]
     spec.config.layer_norm_epsilon = model.norm_epsilon
     return spec
+
+
+def _native_kv_heads(model: TransformerConfig) -> int | None:
+    """Return the key and value heads if CTranslate2 can group them; None: they are repeated for each query head.
+
+    CTranslate2 groups the heads of self-attention, if queries, keys and values have the same width.
+    """
+    grouped = model.kv_heads is not None and model.kv_heads != model.heads
+    same_width = equal_head_width(model) == model.head_width and model.key_width is None and model.scale_scores
+    native = isinstance(model, DecoderOnlyConfig) and not isinstance(model.positions, RelativePositionsConfig)
+    return model.kv_heads if grouped and same_width and native else None
 
 
 def _attention_positions(model: TransformerConfig) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from regard.config import (
     RecurrentConfig,
     RelativePositionsConfig,
     RotaryPositionsConfig,
-    SyntaxPositionsConfig,
 )
 
 MAX_POSITIONS = 4096  # that an exported network has, where ours goes on for ever: others keep them in a table
+SUPPORTED_POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 
 
 def unsupported_reason(config: Config) -> str | None:
@@ -42,9 +42,7 @@ def unsupported_reason(config: Config) -> str | None:
         "CTranslate2 shares relative positions among heads, and this network's heads have their own": (
             isinstance(scheme, RelativePositionsConfig) and scheme.per_head
         ),
-        "CTranslate2 has no places in a parse, and the network's positions are syntax": (
-            isinstance(scheme, SyntaxPositionsConfig)
-        ),
+        f"CTranslate2 has no {scheme.kind} positions": scheme.kind not in SUPPORTED_POSITIONS,
         f"CTranslate2 has full attention, and the network's is {model.attention.kind}": model.attention.kind != "full",
         "its start, end or unknown token is past the last token of a vocabulary": unnamed,
     }

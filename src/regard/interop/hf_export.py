@@ -15,7 +15,7 @@ from typing import Any
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, processors
 
-from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig
+from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, TransformerConfig
 from regard.errors import ModelError
 from regard.interop.bert import export_bert, unsupported_by_bert
 from regard.interop.ctranslate2_support import unsupported_reason
@@ -28,6 +28,7 @@ from regard.interop.new_folder import new_export_folder
 from regard.interop.weight_transforms import Tensors
 from regard.models import load
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
+from regard.models.weights import repeat_kv_heads
 
 GENERATION_CONFIG = "generation_config.json"
 
@@ -50,6 +51,8 @@ def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
         instead = "export it to ctranslate2" if unsupported_reason(config) is None else "use it with regard itself"
         raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {instead}.")
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
+    if isinstance(config.model, TransformerConfig):
+        tensors = repeat_kv_heads(tensors, config.model)  # Marian, GPT-2 and BERT have no grouped heads
     theirs = _build_spec(config, tensors)
     tokenizers, settings, notes = export_tokenizers(folder, theirs)
     documents = {CONFIG: {**theirs.settings, "dtype": "float32"}, **theirs.files, **settings}
