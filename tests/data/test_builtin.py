@@ -8,7 +8,7 @@ from regard import phrasebook
 from regard.data.examples import Pair
 from regard.data.lines import InvalidLines
 from regard.data.readers import read_documents, read_pair_files
-from regard.data.readers.builtin import DOCUMENTS, PAIRS, builtin_documents, builtin_pairs
+from regard.data.readers.builtin import DOCUMENT_CORPORA, PAIR_CORPORA, builtin_documents, builtin_pairs
 from regard.errors import DataError
 
 ALL = (
@@ -18,14 +18,14 @@ ALL = (
 )
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", PAIR_CORPORA)
 def test_the_phrasebook_is_read_like_a_table(name: str) -> None:
-    expected = [Pair(pair.source, pair.target) for pair in phrasebook.split(PAIRS[name])]
+    expected = [Pair(pair.source, pair.target) for pair in phrasebook.split(PAIR_CORPORA[name])]
     assert list(read_pair_files([name], InvalidLines())) == expected
 
 
 def test_the_documentation_of_python_is_read_like_a_file() -> None:
-    train, dev = (["".join(text) for text in read_documents([name], InvalidLines())] for name in DOCUMENTS)
+    train, dev = (["".join(text) for text in read_documents([name], InvalidLines())] for name in DOCUMENT_CORPORA)
     assert len(train) > 50
     assert len(train) // 20 <= len(dev) <= len(train) // 20 + 1
     assert not set(train) & set(dev)

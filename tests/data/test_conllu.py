@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.lines import InvalidLines
-from regard.data.readers.conllu import MAX_WORDS, ConlluSentence, SurfaceToken, parse_conllu, read_conllu
+from regard.data.readers.conllu import MAX_SENTENCE_WORDS, ConlluSentence, SurfaceToken, parse_conllu, read_conllu
 from regard.errors import DataError
 
 
@@ -102,8 +102,8 @@ def test_every_fault_gets_a_sentence_with_its_line(lines: list[str], sentence: s
 
 
 def test_a_sentence_that_is_too_long_is_refused() -> None:
-    lines = [row("1"), *(row(str(n), "w", "1") for n in range(2, MAX_WORDS + 2))]
-    assert complaint(*lines) == f"a.conllu:1: the sentence has more than {MAX_WORDS:,} words; split it"
+    lines = [row("1"), *(row(str(n), "w", "1") for n in range(2, MAX_SENTENCE_WORDS + 2))]
+    assert complaint(*lines) == f"a.conllu:1: the sentence has more than {MAX_SENTENCE_WORDS:,} words; split it"
 
 
 def test_what_is_skipped_keeps_its_place() -> None:

@@ -30,7 +30,7 @@ def test_the_key_follows_from_content_and_settings(tmp_path: Path) -> None:
 
 
 def test_the_key_of_what_comes_with_the_package_follows_from_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [*builtin.PAIRS, *builtin.DOCUMENTS]
+    names = [*builtin.PAIR_CORPORA, *builtin.DOCUMENT_CORPORA]
     keys = {key_of([name], {}) for name in names}
     assert len(keys) == len(names)
     monkeypatch.setattr(builtin, "__version__", "99")

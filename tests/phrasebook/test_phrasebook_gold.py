@@ -45,7 +45,7 @@ from regard.phrasebook.phrases import Phrase, phrase, spell, years
 from regard.phrasebook.places import there_is_sentence, time_sentence
 from regard.phrasebook.preferences import HOW_MUCH, euros, infinitive
 from regard.phrasebook.questions import HOW_OLD, WHAT, WHEN, WHERE, WHY, command, how_many_of
-from regard.phrasebook.sampling import NAMES
+from regard.phrasebook.sampling import PERSON_NAMES
 from regard.phrasebook.times_and_places import CITIES, EXPERTS, FUTURE, HABIT, PAST, at_the_hour, places
 from regard.phrasebook.verbs import (
     ACTIONS,
@@ -72,7 +72,7 @@ from regard.phrasebook.verbs import (
 )
 
 V = TO_PEOPLE | FEELINGS | GIVING | ACTIVITIES | MOVING | STAYING | OF_THINGS | ONESELF | WEATHER | STATES | ACTIONS
-MARCO, MARIA, ANNA = NAMES[0], NAMES[6], NAMES[7]
+MARCO, MARIA, ANNA = PERSON_NAMES[0], PERSON_NAMES[6], PERSON_NAMES[7]
 YESTERDAY, THIS_MORNING, TOMORROW, EVERY_DAY = PAST[0], PAST[1], FUTURE[0], HABIT[0]
 ROME, FLORENCE = CITIES[0], CITIES[2]
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]  # True at tokens, False at padding
+
 
 @dataclass(frozen=True)
 class DataPosition:

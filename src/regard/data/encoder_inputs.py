@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.pair_batches import Ids, Mask, pad_sequences
+from regard.data.batching import Ids, Mask
+from regard.data.pair_batches import pad_sequences
 
 MAX_TOKENS = 2**16 - 1  # of an input: token stores count them in 16 bits
 

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import DATA_START, DataPosition
+from regard.data.batching import DATA_START, DataPosition, Ids, Mask
 from regard.data.store import TokenColumn
 from regard.errors import DataError
 
-Ids = NDArray[np.int64]
 BLOCKS_PER_SEGMENT = 32  # blocks that share a random offset
 
 
@@ -29,7 +28,7 @@ class LanguageBatch:
 
     ids: Ids  # (B, T)
     labels: Ids  # (B, T) the token after each
-    mask: NDArray[np.bool_] | None = None  # (B, T) True at tokens; None: no padding
+    mask: Mask | None = None  # (B, T) True at tokens; None: no padding
     document_ids: Ids | None = None  # (B, T) numbers of documents that cannot attend to each other, from 1; 0: padding
 
     def rows(self, start: int, step: int) -> "LanguageBatch":

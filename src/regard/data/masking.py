@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import MaskingConfig, SpecialTokensConfig
+from regard.data.batching import Ids
 from regard.data.tokenizer import Tokenizer
-from regard.data.word_boundaries import word_boundaries
+from regard.data.word_boundaries import Bools, word_boundaries
 
-Ids = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Uniform = NDArray[np.float64]
 
 

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
+from regard.data.batching import Ids, Mask
 from regard.data.examples import Pair
 from regard.data.store import TokenStore
 from regard.data.syntax import END_POSITION, PAD_FEATURE, SYNTAX_FEATURES, TokenFeatures, token_features
 from regard.data.tokenizer import Tokenizer
-
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]  # True at tokens, False at padding
 
 
 @dataclass(frozen=True)

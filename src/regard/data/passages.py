@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import SpecialTokensConfig
-from regard.data.batching import DATA_START, BatchSampler, DataPosition
+from regard.data.batching import DATA_START, BatchSampler, DataPosition, Ids, Mask
 from regard.data.language_batches import BlockBatches, LanguageBatch, split_documents, validation_batches
 from regard.data.store import TokenColumn
 from regard.errors import DataError
 
 NUM_SPECIAL_TOKENS = 2  # start and end
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class PassageBatch:
     """A padded batch of passages."""
 
     ids: Ids  # (B, T)
-    mask: NDArray[np.bool_]  # (B, T) False at padding
+    mask: Mask  # (B, T) False at padding
 
 
 @dataclass(frozen=True)

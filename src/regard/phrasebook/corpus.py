@@ -18,7 +18,7 @@ from regard.phrasebook.verbs import FEELINGS
 
 SplitName = Literal["train", "dev", "test"]
 NUM_PAIRS = 70_000
-MAX_WORDS = 14  # of English, so that a small model can read every sentence
+MAX_ENGLISH_WORDS = 14  # of English, so that a small model can read every sentence
 MIN_TRAIN_COUNT = 5  # how often every word of dev and test occurs in train
 _THOUSANDTHS: dict[SplitName, range] = {"test": range(20), "dev": range(20, 40)}
 _REPEATED_WORD = re.compile(r"\b(\w+) \1\b")  # `I gave you two two books` is correct, but confusing
@@ -131,7 +131,7 @@ def pairs() -> Iterator[AlignedPair]:
         english, italian = sentence.phrase.english, sentence.phrase.italian
         source, target = spell(english), spell(italian)
         repeats = _REPEATED_WORD.search(source) or _REPEATED_WORD.search(target)
-        if len(english) > MAX_WORDS or repeats or source in translations:
+        if len(english) > MAX_ENGLISH_WORDS or repeats or source in translations:
             assert translations.get(source, target) == target, f"{source!r} is {translations[source]!r} and {target!r}"
             continue
         full_stop = bool(translations) and full_stops.chance(75)  # the first sentence has none

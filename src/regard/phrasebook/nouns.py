@@ -31,16 +31,16 @@ class Noun:
     @property
     def is_mass(self) -> bool:
         """Whether it is a mass noun: bread, water."""
-        return self.kind in MASSES
+        return self.kind in MASS_KINDS
 
     @property
     def is_pair(self) -> bool:
         """Whether it is always plural: trousers, parents."""
-        return self.kind in PAIRS
+        return self.kind in PLURAL_KINDS
 
 
-MASSES = {"larder", "prepared", "basics", "drink", "meal", "language", "studies", "sound"}
-PAIRS = {"pair", "pasta", "parents"}
+MASS_KINDS = {"larder", "prepared", "basics", "drink", "meal", "language", "studies", "sound"}
+PLURAL_KINDS = {"pair", "pasta", "parents"}
 
 _TABLE = {
     "larder": """
@@ -154,7 +154,7 @@ def _read_noun(kind: str, entry: str) -> Noun:
     singular, _, is_plural = source.partition("/")
     italian_singular, _, italian_plural_form = target.partition("/")
     gender, plural_gender = _GENDERS[genders]
-    if kind in PAIRS:
+    if kind in PLURAL_KINDS:
         is_plural, italian_plural_form = singular, italian_singular
     return Noun(
         english=singular,

@@ -52,7 +52,7 @@ from regard.phrasebook.nouns import (
 from regard.phrasebook.phrases import GlossedWord, Phrase, phrase, years
 from regard.phrasebook.sampling import (
     MEN,
-    NAMES,
+    PERSON_NAMES,
     POINTED,
     WOMEN,
     PortableRandom,
@@ -346,7 +346,7 @@ def naming(rng: PortableRandom) -> Sentence:
 
 def _called(rng: PortableRandom) -> Sentence:
     whose = rng.choice(OWNERS[:4])
-    name = rng.choice(WOMEN if whose.gender == "f" else MEN if whose.person == 3 else NAMES)
+    name = rng.choice(WOMEN if whose.gender == "f" else MEN if whose.person == 3 else PERSON_NAMES)
     english_words = (
         GlossedWord(whose.possessive, ("whose",)),
         GlossedWord("name", ("called",)),

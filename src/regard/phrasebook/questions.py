@@ -12,7 +12,7 @@ from regard.phrasebook.nouns import Noun, nouns
 from regard.phrasebook.people import describable
 from regard.phrasebook.phrases import GlossedWord, Phrase, phrase
 from regard.phrasebook.sampling import (
-    NAMES,
+    PERSON_NAMES,
     PortableRandom,
     random_object,
     random_owner,
@@ -53,7 +53,7 @@ _SOMEWHERE = ("work", "sleep", "study", "have lunch", "have dinner", "play tenni
 
 def addressed(rng: PortableRandom, question: Sentence) -> Sentence:
     """Return the question, sometimes with the person addressed: Marco, where is …"""
-    return Sentence(join(rng.choice(NAMES), COMMA, question.phrase), "?") if rng.chance(12) else question
+    return Sentence(join(rng.choice(PERSON_NAMES), COMMA, question.phrase), "?") if rng.chance(12) else question
 
 
 def where_is(rng: PortableRandom) -> Sentence:
@@ -239,5 +239,5 @@ def _called(rng: PortableRandom, english_words: Phrase) -> Sentence:
     if roll < 40:
         return Sentence(join(english_words, PLEASE))
     if roll < 60:
-        return Sentence(join(rng.choice(NAMES), COMMA, english_words))
+        return Sentence(join(rng.choice(PERSON_NAMES), COMMA, english_words))
     return Sentence(english_words, "!")

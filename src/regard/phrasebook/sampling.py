@@ -60,8 +60,8 @@ class PortableRandom:
 
 MEN = tuple(proper_name(name, "m") for name in ("Marco", "Luca", "Paolo", "Davide", "Giorgio", "Stefano"))
 WOMEN = tuple(proper_name(name, "f") for name in ("Maria", "Anna", "Giulia", "Laura", "Chiara", "Sara"))
-NAMES = MEN + WOMEN
-_NAME_TEXTS = {name.english[0].text for name in NAMES}
+PERSON_NAMES = MEN + WOMEN
+_NAME_TEXTS = {name.english[0].text for name in PERSON_NAMES}
 _OTHERS = tuple(pronoun for pronoun in PEOPLE if pronoun.person != 1)
 
 POINTED: tuple[Determiner, ...] = ("the", "the", "the", "this", "that")
@@ -84,7 +84,9 @@ def random_subject(rng: PortableRandom, is_question: bool = False) -> Nominal:
     if rng.chance(55):
         return rng.choice(_OTHERS if is_question else PEOPLE)
     if rng.chance(5) and not is_question:
-        return joined_with_i(rng.choice(NAMES) if rng.chance(50) else noun_phrase(rng.choice(KINDS["family"]), I))
+        return joined_with_i(
+            rng.choice(PERSON_NAMES) if rng.chance(50) else noun_phrase(rng.choice(KINDS["family"]), I)
+        )
     return random_person(rng)
 
 
@@ -92,14 +94,14 @@ def random_person(rng: PortableRandom) -> NounPhrase:
     """Return a person as a noun phrase."""
     roll = rng.randbelow(100)
     if roll < 35:
-        return rng.choice(NAMES)
+        return rng.choice(PERSON_NAMES)
     if roll < 65:
         return random_relative(rng)
     if roll < 73:
         return noun_phrase(rng.choice(KINDS["acquaintance"]), random_owner(rng), rng.chance(25))
     if roll < 90:
         return noun_phrase(rng.choice(nouns("+person +person +job")), rng.choice(POINTED), plural=rng.chance(30))
-    first, second = rng.choice(NAMES), rng.choice(NAMES)
+    first, second = rng.choice(PERSON_NAMES), rng.choice(PERSON_NAMES)
     return joined_by_and(first, second) if first is not second else first
 
 
@@ -127,14 +129,14 @@ def random_relative(rng: PortableRandom) -> NounPhrase:
     if roll < 25:
         return noun_phrase(rng.choice(KINDS["parents"]), whose)
     if roll < 35:
-        return noun_phrase(rng.choice(KINDS["family"]), rng.choice(NAMES))
+        return noun_phrase(rng.choice(KINDS["family"]), rng.choice(PERSON_NAMES))
     noun = rng.choice(KINDS["family"])
     return noun_phrase(noun, whose, plural=roll < 45 and not whose.plural and noun.english not in {"mother", "father"})
 
 
 def random_owner(rng: PortableRandom, whom: Nominal | None = None) -> Pronoun | NounPhrase:
     """Return a possessor, most often `whom`."""
-    name = rng.choice(NAMES)
+    name = rng.choice(PERSON_NAMES)
     if whom and (rng.chance(50) or _named_in(name) & _named_in(whom)):
         return own_pronoun(whom)
     return name if rng.chance(20) else rng.choice(OWNERS)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.config import Config, EncoderOnlyConfig
-from regard.data.batching import BatchSampler, DataPosition
+from regard.data.batching import BatchSampler, DataPosition, Ids
 from regard.data.encoder_inputs import EncoderBatch
-from regard.data.pair_batches import Ids
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.stats import CorpusStats
 from regard.data.store import TokenStore

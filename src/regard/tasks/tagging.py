@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from regard.config import Config, CorpusConfig
+from regard.data.batching import Ids
 from regard.data.encoder_inputs import make_encoder_batch
 from regard.data.lines import InvalidLines
-from regard.data.pair_batches import Ids, pad_sequences
+from regard.data.pair_batches import pad_sequences
 from regard.data.preparation import PreparedData, PreparedSplit
 from regard.data.prepare_labeled import prepare_tagged
 from regard.data.readers import read_tagged

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from regard.phrasebook import SplitName
 
 PREFIX = "builtin:"
-PAIRS: "dict[str, SplitName]" = {
+PAIR_CORPORA: "dict[str, SplitName]" = {
     "builtin:phrasebook": "train",
     "builtin:phrasebook-dev": "dev",
     "builtin:phrasebook-test": "test",
 }
-TOPICS: "dict[str, SplitName]" = {
-    name.replace("phrasebook", "phrasebook-topics"): split for name, split in PAIRS.items()
+TOPIC_CORPORA: "dict[str, SplitName]" = {
+    name.replace("phrasebook", "phrasebook-topics"): split for name, split in PAIR_CORPORA.items()
 }
-DOCUMENTS = {"builtin:python-docs": False, "builtin:python-docs-dev": True}  # whether it is the dev split
+DOCUMENT_CORPORA = {"builtin:python-docs": False, "builtin:python-docs-dev": True}  # whether it is the dev split
 DEV_INTERVAL = 20  # every 20th chapter of the documents is in the dev split
 
 
@@ -75,11 +75,11 @@ def builtin_pairs(name: str) -> Iterator[Pair]:
     Pair(source='I love you very much', target='Ti amo molto')
     """
     _check_known(name)
-    if name not in PAIRS:
-        raise DataError(f"{name}: holds {_content(name)}, not sentence pairs; use {_join(PAIRS)}.")
+    if name not in PAIR_CORPORA:
+        raise DataError(f"{name}: holds {_content(name)}, not sentence pairs; use {_join(PAIR_CORPORA)}.")
     from regard import phrasebook
 
-    return (Pair(pair.source, pair.target) for pair in phrasebook.split(PAIRS[name]))
+    return (Pair(pair.source, pair.target) for pair in phrasebook.split(PAIR_CORPORA[name]))
 
 
 def builtin_labeled(name: str) -> Iterator[LabeledExample]:
@@ -90,35 +90,35 @@ def builtin_labeled(name: str) -> Iterator[LabeledExample]:
                    location='builtin:phrasebook-topics-test:1')
     """
     _check_known(name)
-    if name not in TOPICS:
-        raise DataError(f"{name}: holds {_content(name)}, not labeled texts; use {_join(TOPICS)}.")
+    if name not in TOPIC_CORPORA:
+        raise DataError(f"{name}: holds {_content(name)}, not labeled texts; use {_join(TOPIC_CORPORA)}.")
     from regard import phrasebook
 
-    split = phrasebook.split(TOPICS[name])
+    split = phrasebook.split(TOPIC_CORPORA[name])
     return (LabeledExample(pair.topic, pair.source, location=f"{name}:{n}") for n, pair in enumerate(split, start=1))
 
 
 def builtin_documents(name: str) -> Iterator[Iterator[str]]:
     """Yield the documents of this name, each as a stream of text."""
     _check_known(name)
-    if name not in DOCUMENTS:
-        raise DataError(f"{name}: holds {_content(name)}, not documents; use {_join(DOCUMENTS)}.")
+    if name not in DOCUMENT_CORPORA:
+        raise DataError(f"{name}: holds {_content(name)}, not documents; use {_join(DOCUMENT_CORPORA)}.")
     chapters = _python_docs(name)
     return (
         iter([chapters[title]])
         for n, title in enumerate(sorted(chapters))
-        if (n % DEV_INTERVAL == 0) == DOCUMENTS[name]
+        if (n % DEV_INTERVAL == 0) == DOCUMENT_CORPORA[name]
     )
 
 
 def content_version(name: str) -> str:
     """Return what the content of a corpus depends on: the version of the package, and of Python for its documents."""
     _check_known(name)
-    return f"{__version__}, Python {platform.python_version()}" if name in DOCUMENTS else __version__
+    return f"{__version__}, Python {platform.python_version()}" if name in DOCUMENT_CORPORA else __version__
 
 
 def _check_known(name: str) -> None:
-    known = [*PAIRS, *TOPICS, *DOCUMENTS]
+    known = [*PAIR_CORPORA, *TOPIC_CORPORA, *DOCUMENT_CORPORA]
     if name not in known:
         # compared without the common prefix, which would make all names similar
         guess = did_you_mean(name.removeprefix(PREFIX), [option.removeprefix(PREFIX) for option in known])
@@ -127,7 +127,7 @@ def _check_known(name: str) -> None:
 
 
 def _content(name: str) -> str:
-    return "sentence pairs" if name in PAIRS else "labeled texts" if name in TOPICS else "documents"
+    return "sentence pairs" if name in PAIR_CORPORA else "labeled texts" if name in TOPIC_CORPORA else "documents"
 
 
 def _python_docs(name: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from regard.data.readers.base import count_columns
 from regard.data.readers.conll import ColumnLayout, ConllReader, tagged_sentences
 
 NUM_COLUMNS = 10
-MAX_WORDS = 2**16 - 3  # of a sentence: word numbers are stored in 16 bits
+MAX_SENTENCE_WORDS = 2**16 - 3  # of a sentence: word numbers are stored in 16 bits
 _WORD = re.compile(r"[1-9][0-9]{0,8}")
 _HEAD = re.compile(r"0|[1-9][0-9]{0,8}")
 _RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
@@ -142,9 +142,9 @@ def _parse_sentence(lines: Sequence[Line], location: str) -> ConlluSentence:
     if not heads or tokens[-1].last > len(heads):
         message = f"{lines[-1].location}: the sentence ends before its last word; complete it"
         raise _InvalidSentenceError("words are missing", message)
-    if len(heads) > MAX_WORDS:
+    if len(heads) > MAX_SENTENCE_WORDS:
         raise _InvalidSentenceError(
-            "too many words", f"{location}: the sentence has more than {MAX_WORDS:,} words; split it"
+            "too many words", f"{location}: the sentence has more than {MAX_SENTENCE_WORDS:,} words; split it"
         )
     _check_tree(heads, locations)
     return ConlluSentence(location, tuple(tokens), tuple(heads))
