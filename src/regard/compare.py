@@ -134,7 +134,7 @@ def _row(compared: ComparedModel, model: Model, decode_speed: float | None) -> C
     if compared.run is None:
         return ComparisonRow(compared.name, network, parameters, decode_tokens_per_second=decode_speed)
     run = read_run_log(compared.run)
-    results = as_record(run.facts.get("results"))
+    results = as_record(run.info.get("results"))
     scores = as_record(results.get("test")) or as_record(results.get("best"))
     speeds = [speed for line in run.training if (speed := finite_number(line.get("tokens_per_second"))) is not None]
     losses = [(line["step"], finite_number(as_record(line["valid"]).get("loss"))) for line in run.validation]

@@ -1,4 +1,4 @@
-"""What a person sees while waiting."""
+"""Progress display: lines, the live terminal, throttling and unsafe text."""
 
 import io
 
@@ -20,7 +20,7 @@ from regard.training.display.base import progress_texts
 
 
 class Clock:
-    """Time that passes only when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -29,8 +29,8 @@ class Clock:
         return self.seconds
 
 
-def at(step: int, share: float | None = 0.71, left: float | None = 720.0) -> Progress:
-    return Progress(step, 20_000, 1.2, 3.2141, 3.1e-4, 9812.3, share, left)
+def at(step: int) -> Progress:
+    return Progress(step, 20_000, 1.2, 3.2141, 3.1e-4, 9812.3, 0.71, 720.0)
 
 
 def lines() -> tuple[LinesDisplay, Clock, io.StringIO]:
@@ -47,22 +47,21 @@ def terminal(width: int = 80) -> tuple[TerminalDisplay, Clock, io.StringIO]:
     return TerminalDisplay(stream, clock, console), clock, stream
 
 
-def test_progress_is_one_line_with_every_figure() -> None:
+def test_progress_is_one_line_with_all_metrics() -> None:
     display, _, stream = lines()
     display.progress(at(500))
     assert stream.getvalue() == (
-        "step 500/20000  epoch 1.2  loss 3.214  rate 3.1e-04  9,812 tokens/s  "
-        "71% of this machine's ceiling  ETA 12 min\n"
+        "step 500/20000  epoch 1.2  loss 3.214  learning rate 3.1e-04  9,812 tokens/s  utilization 71%  ETA 12 min\n"
     )
 
 
-def test_what_is_not_known_is_not_said() -> None:
+def test_unknown_metrics_are_left_out() -> None:
     display, _, stream = lines()
     display.progress(Progress(1, 2, 0.0, float("nan"), 0.0, float("nan"), None, float("inf")))
-    assert stream.getvalue() == "step 1/2  epoch 0.0  loss nan  rate 0.0e+00\n"
+    assert stream.getvalue() == "step 1/2  epoch 0.0  loss nan  learning rate 0.0e+00\n"
 
 
-def test_lines_come_every_five_seconds_and_the_last_at_once() -> None:
+def test_lines_are_written_every_five_seconds_and_the_last_at_once() -> None:
     display, clock, stream = lines()
     for step in range(100, 20_001, 100):
         display.progress(at(step))
@@ -71,7 +70,7 @@ def test_lines_come_every_five_seconds_and_the_last_at_once() -> None:
     assert steps == ["100/20000", "8100/20000", "16100/20000", "20000/20000"]
 
 
-def test_a_run_that_stops_early_still_says_where_it_stopped() -> None:
+def test_the_last_step_of_an_early_stop_is_written() -> None:
     display, _, stream = lines()
     display.progress(at(100))
     display.progress(at(150))
@@ -100,13 +99,13 @@ def test_a_quick_count_gets_one_line_and_a_slow_one_several() -> None:
 
 def test_a_validation_shows_scores_and_samples() -> None:
     display, _, stream = lines()
-    display.note("Vocabulary 8,000: the data are small.")
+    display.note("model.vocab_size = 8000: suits the data.")
     display.validation(
         500, {"loss": 3.1, "perplexity": 22.2, "bleu": 12.1}, True, [Sample("I love you", "ti amo", "ti")]
     )
     display.validation(1000, {"loss": 3.0, "bits_per_byte": 2.11}, False, [Sample("Once", "", "upon\na time")])
     assert stream.getvalue().splitlines() == [
-        "Vocabulary 8,000: the data are small.",
+        "model.vocab_size = 8000: suits the data.",
         "validation at step 500  loss 3.100  perplexity 22.20  BLEU 12.1  best so far",
         "  source     I love you",
         "  reference  ti amo",
@@ -117,7 +116,7 @@ def test_a_validation_shows_scores_and_samples() -> None:
     ]
 
 
-def test_a_samples_control_characters_never_reach_the_terminal() -> None:
+def test_control_characters_of_samples_are_replaced() -> None:
     for display, _, stream in (lines(), terminal()):
         display.validation(1, {"loss": 1.0}, False, [Sample("\x1b[2Ja\x07\x9b\u202eb\ud800", "r", "o" * 10_000)])
         display.note("\x1b]0;title\x07")
@@ -129,7 +128,7 @@ def test_a_samples_control_characters_never_reach_the_terminal() -> None:
         assert len(shown) < 3000
 
 
-def test_the_terminal_shows_bar_figures_and_what_came_before() -> None:
+def test_the_terminal_shows_a_bar_metrics_and_earlier_output() -> None:
     display, clock, stream = terminal()
     display.count("tokenizing train", 10, 20)
     display.progress(at(500))
@@ -139,15 +138,15 @@ def test_the_terminal_shows_bar_figures_and_what_came_before() -> None:
     display.close()
     tail = [line.split("\x1b[2K")[-1].rstrip() for line in stream.getvalue().split("\n")]
     assert "tokenizing train: 10 of 20" in tail
-    place = tail.index("validation   loss  BLEU")
-    assert tail[place + 1 : place + 5] == [
+    row = tail.index("validation   loss  BLEU")
+    assert tail[row + 1 : row + 5] == [
         "step 500    3.100  12.1  best so far",
         "  source     [bold]a[/] :smile:",
         "  reference  b",
         "  output     c",
     ]
     assert tail[-3].endswith("step 10,000 of 20,000  ETA 12 min")
-    assert tail[-2] == "epoch 1.2  loss 3.214  rate 3.1e-04  9,812 tokens/s  71% of ceiling"
+    assert tail[-2] == "epoch 1.2  loss 3.214  learning rate 3.1e-04  9,812 tokens/s  utilization 71%"
 
 
 @given(
@@ -156,7 +155,7 @@ def test_the_terminal_shows_bar_figures_and_what_came_before() -> None:
     steps=st.integers(0, 3),
     total=st.one_of(st.none(), st.integers(0, 5)),
 )
-def test_no_width_and_no_text_breaks_the_terminal(width: int, words: list[str], steps: int, total: int | None) -> None:
+def test_any_width_and_any_text_can_be_shown(width: int, words: list[str], steps: int, total: int | None) -> None:
     display, clock, stream = terminal(width)
     display.note(words[0])
     display.count(words[1], 3, total)
@@ -193,10 +192,10 @@ class Closed(io.StringIO):
         raise OSError(5, "Input/output error")
 
 
-def test_a_terminal_that_is_closed_does_not_stop_anything() -> None:
+def test_a_closed_terminal_is_ignored() -> None:
     console = Console(file=Closed(), force_terminal=True, _environ={})
-    for shown in (LinesDisplay(Closed()), TerminalDisplay(Closed(), console=console)):
-        display = ResilientDisplay(shown)
+    for wrapped in (LinesDisplay(Closed()), TerminalDisplay(Closed(), console=console)):
+        display = ResilientDisplay(wrapped)
         display.note("a")
         display.count("b", 1, None)
         display.progress(at(1))
@@ -218,7 +217,7 @@ def test_the_display_suits_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(display_for(Screen()), LinesDisplay)
 
 
-def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("FORCE_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
@@ -237,7 +236,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[3" not in shown()
 
 
-def test_the_quiet_display_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_quiet_display_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     display = ProgressDisplay()
     display.note("a")
     display.count("b", 1, None)
@@ -247,5 +246,5 @@ def test_the_quiet_display_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr() == ("", "")
 
 
-def test_classifiers_count_labels() -> None:
+def test_classifiers_show_labels_per_second() -> None:
     assert "12 labels/s" in progress_texts(Progress(1, 2, 0.0, 0.7, 1e-3, 12.0, None, None, "labels"))

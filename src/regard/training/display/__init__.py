@@ -1,6 +1,6 @@
-"""What a person sees while a model trains: a live bar on a terminal, plain lines everywhere else.
+"""Progress display of training: a live bar on a terminal, plain lines elsewhere.
 
-Everything goes to one stream, standard error; results go to standard output and are printed elsewhere.
+All output goes to one stream, standard error; results are printed to standard output by the commands.
 """
 
 import os
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def display_for(stream: TextIO, quiet: bool = False) -> ProgressDisplay:
-    """The display that suits a stream: live on a terminal that can draw, lines elsewhere, nothing when quiet."""
+    """The display that suits a stream: live on a terminal, lines elsewhere, nothing when quiet."""
     if quiet:
         return ProgressDisplay()
     if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):

@@ -1,4 +1,4 @@
-"""What a display is told, and how it says it: the figures of training, samples, and counts."""
+"""The interface of displays, what they show, and the texts they have in common."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,108 +12,112 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands: the loss per prediction, not smoothed, and the share of the machine's matmul ceiling."""
+    """Progress of training: the metrics of the last steps."""
 
     step: int
     steps: int
     epoch: float
-    loss: float
+    loss: float  # cross entropy per target, without label smoothing
     learning_rate: float
     targets_per_second: float
-    utilization: float | None
+    utilization: float | None  # of the peak matmul rate of the machine
     seconds_left: float | None
-    unit: str = "tokens"
+    unit: str = "tokens"  # what the targets are
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the model makes of one sentence. For a language model: a prompt, no reference, and its continuation."""
+    """The output for one example. Of a language model: a prompt, no reference, and its continuation."""
 
     source: str
     reference: str
     output: str
 
-    def rows(self, longest: int = 300) -> list[tuple[str, str]]:
-        """The parts with their names, made safe to print."""
+    def rows(self, max_length: int = 300) -> list[tuple[str, str]]:
+        """The texts with their names, made safe to print."""
         if self.reference:
-            named = [("source", self.source), ("reference", self.reference), ("output", self.output)]
+            rows = [("source", self.source), ("reference", self.reference), ("output", self.output)]
         else:
-            named = [("prompt", self.source), ("output", self.output)]
-        return [(name, printable(text, longest)) for name, text in named]
+            rows = [("prompt", self.source), ("output", self.output)]
+        return [(name, printable(text, max_length)) for name, text in rows]
 
 
 class ProgressDisplay:
-    """Shows nothing: for `--quiet`, and for every process but the first."""
+    """Shows nothing: the display of `--quiet`, of all processes but the first, and the base class of the others."""
 
-    def note(self, sentence: str) -> None:
-        """Say something worth knowing once."""
+    def note(self, message: str) -> None:
+        """Show a message."""
 
     def count(self, what: str, done: int, total: int | None) -> None:
-        """Say how far the data are prepared: `tokenizing train`, and the examples so far."""
+        """Show the progress of data preparation: `tokenizing train`, and the examples so far."""
 
-    def progress(self, now: Progress) -> None:
-        """Say how far training is."""
+    def progress(self, progress: Progress) -> None:
+        """Show the progress of training."""
 
     def validation(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
-        """Show the scores of a validation and what the model made of a few sentences."""
+        """Show the scores and samples of a validation."""
 
     def close(self) -> None:
-        """Leave the terminal as it was found, with nothing unsaid."""
+        """Show what is still pending, and restore the terminal."""
 
 
-def progress_texts(now: Progress, ceiling: str = "this machine's ceiling") -> list[str]:
-    """The figures of training, each as a few words; what is not known is left out."""
-    said = [f"epoch {now.epoch:.1f}", f"loss {now.loss:.3f}", f"rate {now.learning_rate:.1e}"]
-    if math.isfinite(now.targets_per_second):
-        said.append(f"{now.targets_per_second:,.0f} {now.unit}/s")
-    if now.utilization is not None and math.isfinite(now.utilization):
-        said.append(f"{now.utilization:.0%} of {ceiling}")
-    return said
+class ResilientDisplay(ProgressDisplay):
+    """Wraps a display, and ignores that its stream is gone: a closed terminal or pipe does not stop training."""
+
+    def __init__(self, display: ProgressDisplay) -> None:
+        self._display = display
+
+    def note(self, message: str) -> None:
+        """Show a message."""
+        with suppress(OSError):
+            self._display.note(message)
+
+    def count(self, what: str, done: int, total: int | None) -> None:
+        """Show the progress of data preparation."""
+        with suppress(OSError):
+            self._display.count(what, done, total)
+
+    def progress(self, progress: Progress) -> None:
+        """Show the progress of training."""
+        with suppress(OSError):
+            self._display.progress(progress)
+
+    def validation(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
+        """Show the scores and samples of a validation."""
+        with suppress(OSError):
+            self._display.validation(step, scores, best, samples)
+
+    def close(self) -> None:
+        """Close the display."""
+        with suppress(OSError):
+            self._display.close()
 
 
-def eta_texts(now: Progress) -> list[str]:
-    """The time that training still takes, while that is known."""
-    if now.seconds_left is None or not math.isfinite(now.seconds_left) or now.step >= now.steps:
+def progress_texts(progress: Progress) -> list[str]:
+    """The metrics of training as short texts; unknown ones are left out."""
+    texts = [
+        f"epoch {progress.epoch:.1f}",
+        f"loss {progress.loss:.3f}",
+        f"learning rate {progress.learning_rate:.1e}",
+    ]
+    if math.isfinite(progress.targets_per_second):
+        texts.append(f"{progress.targets_per_second:,.0f} {progress.unit}/s")
+    if progress.utilization is not None and math.isfinite(progress.utilization):
+        texts.append(f"utilization {progress.utilization:.0%}")
+    return texts
+
+
+def eta_texts(progress: Progress) -> list[str]:
+    """The remaining time, if it is known."""
+    if progress.seconds_left is None or not math.isfinite(progress.seconds_left) or progress.step >= progress.steps:
         return []
-    return [f"ETA {duration(max(0.0, now.seconds_left))}"]
+    return [f"ETA {duration(max(0.0, progress.seconds_left))}"]
 
 
 def count_text(what: str, done: int, total: int | None) -> str:
-    """How far a count is.
+    """The progress of a count.
 
     >>> count_text("tokenizing train", 12_000, 29_000)
     'tokenizing train: 12,000 of 29,000'
     """
     return f"{printable(what)}: {done:,}" + (f" of {total:,}" if total is not None else "")
-
-
-class ResilientDisplay(ProgressDisplay):
-    """Shows what another display shows, for as long as that can be written."""
-
-    def __init__(self, shown: ProgressDisplay) -> None:
-        self._shown = shown
-
-    def note(self, sentence: str) -> None:
-        """Pass it on."""
-        with suppress(OSError):
-            self._shown.note(sentence)
-
-    def count(self, what: str, done: int, total: int | None) -> None:
-        """Pass it on."""
-        with suppress(OSError):
-            self._shown.count(what, done, total)
-
-    def progress(self, now: Progress) -> None:
-        """Pass it on."""
-        with suppress(OSError):
-            self._shown.progress(now)
-
-    def validation(self, step: int, scores: Mapping[str, float], best: bool, samples: Sequence[Sample]) -> None:
-        """Pass it on."""
-        with suppress(OSError):
-            self._shown.validation(step, scores, best, samples)
-
-    def close(self) -> None:
-        """Pass it on."""
-        with suppress(OSError):
-            self._shown.close()

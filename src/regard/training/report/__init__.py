@@ -1,4 +1,4 @@
-"""`report.html`: a run on one page, to read, to print and to send."""
+"""`report.html`: a run on one page, without external files."""
 
 from pathlib import Path
 
@@ -9,10 +9,9 @@ from regard.training.report.run_log import read_run_log
 
 
 def write_report(run: Path) -> Path:
-    """Make `report.html` from the files of a run folder, and say where it is.
+    """Write `report.html` from the files of a run folder, atomically, and return its path.
 
-    Whatever the folder lacks is left out; only `metrics.jsonl` must be there. The page is complete or not there at
-    all, whenever the process is stopped.
+    Sections whose files are missing are left out; only `metrics.jsonl` is required.
 
         write_report(Path("runs/en-it"))  # runs/en-it/report.html
     """

@@ -1,7 +1,7 @@
 """Line charts as HTML with an SVG inside.
 
-The SVG holds only the lines and is stretched to whatever room there is; the labels are HTML placed by percentages, so
-they keep their size on a phone as on a wide screen.
+The SVG has only the lines and is stretched to the available width; the labels are HTML elements placed by percentages,
+so that they have the same size on phones and wide screens.
 """
 
 import math
@@ -13,7 +13,7 @@ from regard.html import Markup, tag
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps `low` to 0 and `high` to 1, evenly or by logarithm."""
+    """Maps `low` to 0 and `high` to 1, linearly or by logarithm."""
 
     low: float
     high: float
@@ -21,34 +21,34 @@ class Scale:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """Where a value lies between the ends."""
+        """The position of a value between the ends."""
         if self.logarithmic:
             return (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
         return (value - self.low) / (self.high - self.low)
 
 
-def linear(low: float, high: float, most: int = 5) -> Scale:
-    """An even scale that ends at round numbers and has at most about `most` of them.
+def linear(low: float, high: float, max_ticks: int = 5) -> Scale:
+    """A linear scale that ends at round numbers, with about `max_ticks` ticks at most.
 
     >>> linear(0.2, 9.3).ticks
     (0.0, 2.0, 4.0, 6.0, 8.0, 10.0)
     """
-    if high - low < 1e-100:  # a constant has a place in the middle
+    if high - low < 1e-100:  # a constant is drawn in the middle
         low, high = (low - abs(low) / 10, high + abs(high) / 10) if abs(low) > 1e-99 else (0.0, 1.0)
-    gap = _round_gap(low, high, most)
+    gap = _round_gap(low, high, max_ticks)
     first, last = math.floor(low / gap + 1e-9), math.ceil(high / gap - 1e-9)
     ticks = tuple(_exact(index, gap) for index in range(first, max(last, first + 1) + 1))
     return Scale(ticks[0], ticks[-1], ticks)
 
 
-def steps(last: int, most: int = 5) -> Scale:
-    """The scale of steps, from none to the last one exactly, with round numbers between."""
-    gap = max(1.0, _round_gap(0, max(1, last), most))
+def steps(last: int, max_ticks: int = 5) -> Scale:
+    """The scale of steps from 0 to exactly the last one, with ticks at round numbers."""
+    gap = max(1.0, _round_gap(0, max(1, last), max_ticks))
     return Scale(0, max(1, last), tuple(gap * index for index in range(int(max(1, last) / gap + 1e-9) + 1)))
 
 
 def logarithmic(low: float, high: float) -> Scale:
-    """A scale of equal factors, with ticks at powers of ten and, the fewer those are, at more numbers between.
+    """A logarithmic scale, with ticks at powers of ten and, if these are few, at numbers between them.
 
     >>> logarithmic(1.1, 9.5).ticks
     (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
@@ -64,11 +64,11 @@ def logarithmic(low: float, high: float) -> Scale:
     return Scale(low, high, tuple(tick for tick in ticks if low <= tick <= high), logarithmic=True)
 
 
-def _round_gap(low: float, high: float, most: int) -> float:
-    """1, 2 or 5 times a power of ten, so that at most `most` of them reach from low to high."""
-    wanted = max((high - low) / most, 1e-3 * max(abs(low), abs(high)))
-    power = float(f"1e{math.floor(math.log10(wanted))}")
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= wanted * (1 - 1e-9))
+def _round_gap(low: float, high: float, max_ticks: int) -> float:
+    """1, 2 or 5 times a power of ten, so that at most `max_ticks` of them cover low to high."""
+    minimum = max((high - low) / max_ticks, 1e-3 * max(abs(low), abs(high)))
+    power = float(f"1e{math.floor(math.log10(minimum))}")
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= minimum * (1 - 1e-9))
 
 
 def _exact(index: int, gap: float) -> float:
@@ -78,44 +78,44 @@ def _exact(index: int, gap: float) -> float:
 Point = tuple[int, float]  # a step and a value
 
 
-def thin(points: Sequence[Point], most: int = 600) -> list[Point]:
-    """At most `most` of the points: the first, the last, and the lowest and highest of every stretch between.
+def thin(points: Sequence[Point], max_points: int = 600) -> list[Point]:
+    """At most `max_points` of the points: the first, the last, and the minimum and maximum of each interval between.
 
-    So a spike of a single step stays a spike.
+    So a spike of a single step stays visible.
 
-    >>> thin([(step, float(step == 700)) for step in range(1000)], most=6)
+    >>> thin([(step, float(step == 700)) for step in range(1000)], max_points=6)
     [(0, 0.0), (1, 0.0), (500, 0.0), (700, 1.0), (999, 0.0)]
     """
-    if len(points) <= most:
+    if len(points) <= max_points:
         return list(points)
     inner = points[1:-1]
-    stretches = max(1, (most - 2) // 2)
+    intervals = max(1, (max_points - 2) // 2)
     kept = [points[0]]
-    for index in range(stretches):
-        stretch = inner[index * len(inner) // stretches : (index + 1) * len(inner) // stretches]
-        extremes = {min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])}
+    for index in range(intervals):
+        interval = inner[index * len(inner) // intervals : (index + 1) * len(inner) // intervals]
+        extremes = {min(interval, key=lambda point: point[1]), max(interval, key=lambda point: point[1])}
         kept += sorted(extremes)
     return [*kept, points[-1]]
 
 
-DOTS = 30  # a series with fewer points than this shows each of them
+MAX_DOTS = 30  # a series with fewer points shows each of them
 
 
 @dataclass(frozen=True)
 class Series:
-    """A named line. `colour` is the number of its colour in the style sheet."""
+    """A named line. `color` is the number of its color in the style sheet."""
 
     name: str
     points: Sequence[Point]
-    colour: int = 1
+    color: int = 1
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What to draw: lines over the steps.
+    """Lines over the steps.
 
-    The axis starts at zero or at the lowest value; from a ratio of the highest to the lowest of `factors`, it is
-    logarithmic, so that a steep beginning or a spike leaves room for the rest.
+    The axis starts at zero or at the lowest value. It is logarithmic if the ratio of the highest to the lowest value is
+    at least `log_ratio`, so that a steep start or a spike does not flatten the rest.
     """
 
     title: str
@@ -124,81 +124,79 @@ class Chart:
     last_step: int
     best_step: int | None = None
     from_zero: bool = True
-    factors: float = math.inf
+    log_ratio: float = math.inf
     large: bool = False
 
     def draw(self) -> Markup:
-        """The chart as HTML; nothing at all where no series has a point."""
-        drawn = [Series(one.name, thin(one.points), one.colour) for one in self.series if one.points]
-        if not drawn:
+        """The chart as HTML; nothing if no series has points."""
+        series = [Series(line.name, thin(line.points), line.color) for line in self.series if line.points]
+        if not series:
             return Markup("")
-        across = steps(self.last_step)
-        up = self._axis([value for one in drawn for _, value in one.points])
-        unit = f"{self.unit}, logarithmic" if up.logarithmic else self.unit
-        caption = tag("figcaption", tag("b", self.title), tag("span", unit, class_="unit"), _legend(drawn))
-        labels = [number_text(tick) for tick in up.ticks]
-        field = tag("div", self._lines(drawn, across, up), self._best_label(across), class_="field")
+        x = steps(self.last_step)
+        y = self._axis([value for line in series for _, value in line.points])
+        unit = f"{self.unit}, logarithmic" if y.logarithmic else self.unit
+        caption = tag("figcaption", tag("b", self.title), tag("span", unit, class_="unit"), _legend(series))
+        labels = [number_text(tick) for tick in y.ticks]
+        y_labels = (_label(text, "top", 1 - y(tick)) for text, tick in zip(labels, y.ticks, strict=True))
         plot = tag(
             "div",
-            tag(
-                "div", *(_label(text, "top", 1 - up(at)) for text, at in zip(labels, up.ticks, strict=True)), class_="y"
-            ),
-            field,
-            tag("div", *(_label(number_text(at), "left", across(at)) for at in across.ticks), class_="x"),
+            tag("div", *y_labels, class_="y"),
+            tag("div", self._lines(series, x, y), self._best_label(x), class_="field"),
+            tag("div", *(_label(number_text(tick), "left", x(tick)) for tick in x.ticks), class_="x"),
             class_="plot",
             style=f"--gutter:{max(map(len, labels))}ch",
-            data_last=str(int(across.high)),
+            data_last=str(int(x.high)),
         )
         return tag("figure", caption, plot, class_="chart large" if self.large else "chart")
 
     def _axis(self, values: list[float]) -> Scale:
         low, high = min(values), max(values)
-        if low > 1e-100 and high / low >= self.factors:
+        if low > 1e-100 and high / low >= self.log_ratio:
             return logarithmic(low, high)
         return linear(min(0.0, low) if self.from_zero else low, high)
 
-    def _lines(self, drawn: Sequence[Series], across: Scale, up: Scale) -> Markup:
-        grid = [_path(f"M0 {_place(1 - up(tick))}H1000", "grid") for tick in up.ticks]
-        if self.best_step is not None and 0 <= self.best_step <= across.high:
-            grid.append(_path(f"M{_place(across(self.best_step))} 0V1000", "best"))
-        lines = []
-        for one in drawn:
-            places = [f"{_place(across(step))} {_place(1 - up(value))}" for step, value in one.points]
-            data = ",".join(f"[{step},{value:.5g}]" for step, value in one.points)
-            lines.append(
+    def _lines(self, series: Sequence[Series], x: Scale, y: Scale) -> Markup:
+        grid = [_path(f"M0 {_coordinate(1 - y(tick))}H1000", "grid") for tick in y.ticks]
+        if self.best_step is not None and 0 <= self.best_step <= x.high:
+            grid.append(_path(f"M{_coordinate(x(self.best_step))} 0V1000", "best"))
+        paths = []
+        for line in series:
+            points = [f"{_coordinate(x(step))} {_coordinate(1 - y(value))}" for step, value in line.points]
+            data = ",".join(f"[{step},{value:.5g}]" for step, value in line.points)
+            paths.append(
                 tag(
                     "path",
-                    d="M" + "L".join(places),
-                    class_=f"line c{one.colour}",
-                    data_name=one.name,
+                    d="M" + "L".join(points),
+                    class_=f"line c{line.color}",
+                    data_name=line.name,
                     data_points=f"[{data}]",
                 )
             )
-            if len(places) < DOTS:  # a stroke of no length with round ends is a dot, whatever the SVG's proportions
-                lines.append(_path("".join(f"M{place}h0" for place in places), f"dots c{one.colour}"))
+            if len(points) < MAX_DOTS:  # a stroke of length 0 with round ends is a dot, whatever the aspect ratio
+                paths.append(_path("".join(f"M{point}h0" for point in points), f"dots c{line.color}"))
         summary = "; ".join(
-            f"{one.name} from {number_text(one.points[0][1])} to {number_text(one.points[-1][1])}" for one in drawn
+            f"{line.name} from {number_text(line.points[0][1])} to {number_text(line.points[-1][1])}" for line in series
         )
         return tag(
             "svg",
             *grid,
-            *lines,
+            *paths,
             viewBox="0 0 1000 1000",
             preserveAspectRatio="none",
             role="img",
-            aria_label=f"{self.title}: {summary}, at step {drawn[0].points[-1][0]:,}",
+            aria_label=f"{self.title}: {summary}, at step {series[0].points[-1][0]:,}",
         )
 
-    def _best_label(self, across: Scale) -> Markup:
-        if self.best_step is None or not 0 <= self.best_step <= across.high:
+    def _best_label(self, x: Scale) -> Markup:
+        if self.best_step is None or not 0 <= self.best_step <= x.high:
             return Markup("")
-        at = across(self.best_step)
-        side = "flag left" if at > 0.5 else "flag"  # towards the middle, so that it stays inside the chart
-        return tag("span", f"best: step {self.best_step:,}", class_=side, style=f"left:{at:.2%}")
+        position = x(self.best_step)
+        side = "flag left" if position > 0.5 else "flag"  # toward the middle, so that it stays inside the chart
+        return tag("span", f"best: step {self.best_step:,}", class_=side, style=f"left:{position:.2%}")
 
 
 def number_text(value: float) -> str:
-    """A number as an axis has it.
+    """A number as an axis label.
 
     >>> [number_text(value) for value in (0.0, 0.0003, 0.25, 2.0, 12000.0)]
     ['0', '3e-4', '0.25', '2', '12,000']
@@ -209,20 +207,20 @@ def number_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _legend(drawn: Sequence[Series]) -> Markup:
-    if len(drawn) < 2:
+def _legend(series: Sequence[Series]) -> Markup:
+    if len(series) < 2:
         return Markup("")
-    return tag("span", *(tag("span", one.name, class_=f"key c{one.colour}") for one in drawn), class_="legend")
+    return tag("span", *(tag("span", line.name, class_=f"key c{line.color}") for line in series), class_="legend")
 
 
-def _label(content: str, side: str, at: float) -> Markup:
-    at_the_end = side == "left" and at > 0.95  # it would reach beyond the chart
-    return tag("span", content, style=f"{side}:{at:.2%}", class_="end" if at_the_end else None)
+def _label(content: str, side: str, position: float) -> Markup:
+    at_the_end = side == "left" and position > 0.95  # it would extend beyond the chart
+    return tag("span", content, style=f"{side}:{position:.2%}", class_="end" if at_the_end else None)
 
 
-def _path(drawing: str, kind: str) -> Markup:
-    return tag("path", d=drawing, class_=kind)
+def _path(drawing: str, style: str) -> Markup:
+    return tag("path", d=drawing, class_=style)
 
 
-def _place(share: float) -> str:
-    return f"{share * 1000:.1f}".removesuffix(".0")
+def _coordinate(fraction: float) -> str:
+    return f"{fraction * 1000:.1f}".removesuffix(".0")

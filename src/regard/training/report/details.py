@@ -1,4 +1,4 @@
-"""The foot of the report: data, choices, settings, machine, and the command that makes the run again."""
+"""The details of a run in the report: data, automatic settings, config, environment and command."""
 
 import re
 import shlex
@@ -7,18 +7,17 @@ from regard.html import Markup, join, shorten, table, tag, user_text
 from regard.training.report.headline import date
 from regard.training.report.run_log import RunLog, as_record, as_records, finite_number
 
-MAX_CONFIG_CHARACTERS = 100_000  # characters of settings
-
-ENVIRONMENT = {
-    "precision": "precision asked for",
-    "matmul_dtype": "matrix products in",
-    "matmul_gflops": "matrix product, GFLOP/s",
+MAX_CONFIG_CHARACTERS = 100_000
+ENVIRONMENT_NAMES = {
+    "precision": "precision setting",
+    "matmul_dtype": "matmul dtype",
+    "matmul_gflops": "matmul peak, GFLOP/s",
 }
 
 
 def data(run: RunLog) -> Markup:
-    """How many examples were read and kept, and why the others were not."""
-    splits = {name: as_record(counts) for name, counts in as_record(run.facts.get("data")).items()}
+    """How many examples were read and kept, and why others were not."""
+    splits = {name: as_record(counts) for name, counts in as_record(run.info.get("data")).items()}
     splits = {name: counts for name, counts in splits.items() if counts}
     if not splits:
         return Markup("")
@@ -26,51 +25,54 @@ def data(run: RunLog) -> Markup:
     rows = []
     for name, counts in splits.items():
         read, kept = finite_number(counts.get("read")), finite_number(counts.get("kept"))
-        share = f"{_floor(kept / read)}%" if read and kept is not None else "–"
-        rows.append(
-            [name, _count(read), _count(kept), share, *(_count(finite_number(counts.get(key, 0))) for key in reasons)]
-        )
+        fraction = f"{_percent_rounded_down(kept / read)}%" if read and kept is not None else "–"
+        others = (_count(finite_number(counts.get(key, 0))) for key in reasons)
+        rows.append([name, _count(read), _count(kept), fraction, *others])
     head = ["", "read", "kept", "kept, %", *reasons]
     return tag("section", tag("h2", "Data"), table(head, rows, class_="numbers"), id="data")
 
 
-def choices(run: RunLog) -> Markup:
-    """What regard picked because nobody said otherwise."""
-    found = as_records(run.facts.get("choices"))
-    if not found:
+def automatic_settings(run: RunLog) -> Markup:
+    """Settings that were chosen from the data, because the user left them open."""
+    records = as_records(run.info.get("automatic_settings"))
+    if not records:
         return Markup("")
     rows = [
-        [tag("code", str(one.get("setting", ""))), tag("code", str(one.get("value", ""))), str(one.get("why", ""))]
-        for one in found
+        [
+            tag("code", str(record.get("setting", ""))),
+            tag("code", str(record.get("value", ""))),
+            str(record.get("reason", "")),
+        ]
+        for record in records
     ]
     return tag(
         "section",
-        tag("h2", "Picked for this run"),
-        tag("p", "What was left open, what it was set to, and why.", class_="note"),
-        table(["setting", "value", "why"], rows, class_="choices"),
-        id="choices",
+        tag("h2", "Automatic settings"),
+        tag("p", "Settings that were left open, the values chosen for the data, and the reasons.", class_="note"),
+        table(["setting", "value", "reason"], rows, class_="choices"),
+        id="automatic-settings",
     )
 
 
 def settings(run: RunLog) -> Markup:
-    """Every setting, folded away."""
+    """All settings, folded."""
     if not run.config.strip():
         return Markup("")
     lines = shorten(run.config, MAX_CONFIG_CHARACTERS).splitlines()
-    content = join(*(piece for line in lines for piece in (*_toml(line), "\n")))
-    folded = tag("details", tag("summary", "config.toml: every setting"), tag("pre", tag("code", content)))
+    content = join(*(part for line in lines for part in (*_toml(line), "\n")))
+    folded = tag("details", tag("summary", "config.toml: all settings"), tag("pre", tag("code", content)))
     return tag("section", tag("h2", "Settings"), folded, id="settings")
 
 
 def environment(run: RunLog) -> Markup:
-    """The versions and the machine."""
-    found = as_record(run.facts.get("environment"))
+    """Versions and hardware, and when the run started and finished."""
+    record = as_record(run.info.get("environment"))
     rows: dict[str, str] = {
-        ENVIRONMENT.get(key, key): _plain(value) for key, value in found.items() if value is not None
+        ENVIRONMENT_NAMES.get(key, key): _value(value) for key, value in record.items() if value is not None
     }
     for moment in ("started", "finished"):
-        if run.facts.get(moment):
-            rows[moment] = date(str(run.facts[moment]))
+        if run.info.get(moment):
+            rows[moment] = date(str(run.info[moment]))
     if not rows:
         return Markup("")
     pairs = [tag("div", tag("dt", name), tag("dd", value)) for name, value in rows.items()]
@@ -78,18 +80,18 @@ def environment(run: RunLog) -> Markup:
 
 
 def command(run: RunLog) -> Markup:
-    """The command to type, quoted for a shell."""
-    words = run.facts.get("command")
+    """The command of the run, quoted for a shell."""
+    words = run.info.get("command")
     if not isinstance(words, list) or not words:
         return Markup("")
     line = shlex.join(str(word) for word in words)
     return tag(
-        "section", tag("h2", "To make this run again"), tag("pre", tag("code", line, class_="copy")), id="command"
+        "section", tag("h2", "Command to repeat the run"), tag("pre", tag("code", line, class_="copy")), id="command"
     )
 
 
 def _toml(line: str) -> tuple[str, ...]:
-    """A line of TOML with its comment set apart; a # inside quotes starts none."""
+    """A line of TOML with its comment marked; a # in quotes starts none."""
     match = re.match(r"""((?:"(?:\\.|[^"\\])*"|'[^']*'|[^#"'])*)(#.*)""", line)
     return (match[1], tag("span", match[2], class_="comment")) if match else (line,)
 
@@ -98,9 +100,9 @@ def _count(value: float | None) -> str:
     return f"{value:,.0f}" if value is not None else "–"
 
 
-def _floor(share: float) -> str:
-    return f"{int(share * 1000) / 10:g}"  # downwards: 100% means that nothing was left out
+def _percent_rounded_down(fraction: float) -> str:
+    return f"{int(fraction * 1000) / 10:g}"  # 100% means that nothing was left out
 
 
-def _plain(value: object) -> Markup:
+def _value(value: object) -> Markup:
     return user_text("span", f"{value:,}" if finite_number(value) is not None else str(value))

@@ -1,4 +1,4 @@
-"""What the model wrote: chosen sentences of the test, and how its answers changed while it learned."""
+"""Outputs of the model in the report: the confusion matrix, selected outputs, and how outputs changed in training."""
 
 import re
 import unicodedata
@@ -9,14 +9,17 @@ from itertools import groupby
 from regard.html import Markup, join, shorten, tag, user_text
 from regard.training.report.run_log import Record, RunLog, as_record, as_records, finite_number
 
-GROUPS = {"random": "Drawn at random", "best": "Best", "worst": "Worst"}
-AT_ONCE, AT_MOST = 3, 10  # sentences of a group shown openly, and in all
-FOLLOWED, STAGES = 4, 8  # sentences followed through the run, and stages of each
-MAX_TEXT_CHARACTERS = 1000  # characters of one text
+GROUPS = {"random": "Random", "best": "Best", "worst": "Worst"}
+VISIBLE_OUTPUTS, MAX_OUTPUTS = 3, 10  # of a group: visible at once, and in all
+FOLLOWED_SAMPLES, MAX_STAGES = 4, 8  # samples whose changes are shown, and different outputs of each
+MAX_TEXT_CHARACTERS = 1000
+MAX_COMPARED_WORDS = 300  # comparing takes more than the product of both lengths
+MAX_LABELS = 40  # of a confusion matrix
+MAX_LABEL_CHARACTERS = 30
 
 
 def outputs(run: RunLog) -> Markup:
-    """Sentences at random first, since the best and the worst alone tell little."""
+    """Random outputs first, since the best and the worst are not representative."""
     groups = [_group(title, as_records(run.outputs.get(key))) for key, title in GROUPS.items()]
     if not any(groups):
         return Markup("")
@@ -25,137 +28,130 @@ def outputs(run: RunLog) -> Markup:
 
 
 def changes(run: RunLog) -> Markup:
-    """A few sentences, and what the model made of them at one validation after another."""
+    """The outputs for a few examples at one validation after another."""
     followed: dict[tuple[str, str], list[Record]] = {}
     for sample in run.samples:
         followed.setdefault((_text(sample, "source", "prompt"), _text(sample, "reference")), []).append(sample)
     if not followed:
         return Markup("")
-    stories = [_story(*asked, answers) for asked, answers in list(followed.items())[:FOLLOWED]]
-    return tag("section", tag("h2", "How the outputs changed"), *stories, id="changes")
+    histories = [_history(*example, samples) for example, samples in list(followed.items())[:FOLLOWED_SAMPLES]]
+    return tag("section", tag("h2", "How the outputs changed"), *histories, id="changes")
 
 
-def _group(title: str, found: Sequence[Record]) -> Markup:
-    if not found:
+def _group(title: str, records: Sequence[Record]) -> Markup:
+    if not records:
         return Markup("")
-    cards = [_card(each) for each in found[:AT_MOST]]
-    shown, rest = cards[:AT_ONCE], cards[AT_ONCE:]
+    cards = [_card(record) for record in records[:MAX_OUTPUTS]]
+    visible, rest = cards[:VISIBLE_OUTPUTS], cards[VISIBLE_OUTPUTS:]
     more = tag("details", tag("summary", f"{len(rest)} more"), *rest) if rest else ""
-    return tag("div", tag("h3", title), *shown, more, class_="group")
+    return tag("div", tag("h3", title), *visible, more, class_="group")
 
 
-def _card(found: Record) -> Markup:
-    output, reference = _text(found, "output"), _text(found, "reference")
-    score = finite_number(found.get("score"))
-    same = bool(reference) and output == reference
-    rows = _asked(_text(found, "source"), _text(found, "prompt"), reference)
-    rows.append(_row("output", marked(output, reference) if reference else join(output), "output"))
-    probability = finite_number(found.get("probability"))
-    verdict = "exact match" if same else f"chrF {score:.1f}" if score is not None else ""
-    verdict = f"probability {probability:.0%}" if probability is not None else verdict
-    return tag("dl", *rows, tag("div", verdict, class_="verdict") if verdict else "", class_="sample")
+def _card(record: Record) -> Markup:
+    output, reference = _text(record, "output"), _text(record, "reference")
+    score, probability = finite_number(record.get("score")), finite_number(record.get("probability"))
+    rows = _input_rows(_text(record, "source"), _text(record, "prompt"), reference)
+    rows.append(_row("output", mark_differences(output, reference) if reference else join(output), "output"))
+    if probability is not None:
+        rating = f"probability {probability:.0%}"
+    elif reference and output == reference:
+        rating = "exact match"
+    else:
+        rating = f"chrF {score:.1f}" if score is not None else ""
+    return tag("dl", *rows, tag("div", rating, class_="verdict") if rating else "", class_="sample")
 
 
-def _story(source: str, reference: str, answers: Sequence[Record]) -> Markup:
-    """Answers that stay the same for several validations are shown once, with the steps they held for."""
+def _history(source: str, reference: str, samples: Sequence[Record]) -> Markup:
+    """The outputs for one example; an output that did not change is shown once, with its range of steps."""
     stages: list[tuple[int, int, str]] = []
-    for answer in answers:
-        step, output = answer["step"], _text(answer, "output")
+    for sample in samples:
+        step, output = sample["step"], _text(sample, "output")
         if stages and stages[-1][2] == output:
             stages[-1] = (stages[-1][0], step, output)
         else:
             stages.append((step, step, output))
-    if len(stages) > STAGES:
-        stages = [stages[place * (len(stages) - 1) // (STAGES - 1)] for place in range(STAGES)]
-    is_prompt = "prompt" in answers[0]
-    rows = _asked("" if is_prompt else source, source if is_prompt else "", "")
+    if len(stages) > MAX_STAGES:
+        stages = [stages[n * (len(stages) - 1) // (MAX_STAGES - 1)] for n in range(MAX_STAGES)]
+    is_prompt = "prompt" in samples[0]
+    rows = _input_rows("" if is_prompt else source, source if is_prompt else "", "")
     for first, last, output in stages:
         steps = f"{first:,}" if first == last else f"{first:,} – {last:,}"
-        rows.append(_row(f"step {steps}", marked(output, reference) if reference else join(output), "stage"))
+        content = mark_differences(output, reference) if reference else join(output)
+        rows.append(_row(f"step {steps}", content, "stage"))
     if reference:
         rows.append(_row("reference", reference, "given"))
     return tag("dl", *rows, class_="sample story")
 
 
-def _asked(source: str, prompt: str, reference: str) -> list[Markup]:
-    given = {"source": source, "prompt": prompt, "reference": reference}
-    return [_row(name, content, "given") for name, content in given.items() if content]
+def _input_rows(source: str, prompt: str, reference: str) -> list[Markup]:
+    texts = {"source": source, "prompt": prompt, "reference": reference}
+    return [_row(name, text, "given") for name, text in texts.items() if text]
 
 
-def _row(name: str, content: str, kind: str) -> Markup:
-    empty = tag("span", "empty", class_="empty")
-    return tag(
-        "div",
-        tag("dt", name),
-        user_text("dd", content, MAX_TEXT_CHARACTERS) if content else tag("dd", empty),
-        class_=kind,
-    )
+def _row(name: str, content: str, style: str) -> Markup:
+    empty = tag("dd", tag("span", "empty", class_="empty"))
+    value = user_text("dd", content, MAX_TEXT_CHARACTERS) if content else empty
+    return tag("div", tag("dt", name), value, class_=style)
 
 
-def _text(found: Record, *keys: str) -> str:
-    value = next((found[key] for key in keys if found.get(key) is not None), "")
+def _text(record: Record, *keys: str) -> str:
+    value = next((record[key] for key in keys if record.get(key) is not None), "")
     return shorten(str(value), MAX_TEXT_CHARACTERS)
 
 
-MAX_COMPARED_WORDS = 300  # words; comparing takes more than the product of both numbers
+def mark_differences(output: str, reference: str) -> Markup:
+    """The output with the words marked that differ from the reference.
 
-
-def marked(output: str, reference: str) -> Markup:
-    """The output with the words that are not in their place in the reference marked.
-
-    >>> marked("ti voglio bene", "ti amo")
+    >>> mark_differences("ti voglio bene", "ti amo")
     'ti <mark>voglio bene</mark>'
     """
-    ours, theirs = _pieces(output), _pieces(reference)
-    words = [place for place, piece in enumerate(ours) if not piece.isspace()]
-    wanted = [piece for piece in theirs if not piece.isspace()]
-    if not words or not wanted or max(len(words), len(wanted)) > MAX_COMPARED_WORDS:
+    words, reference_words = _words(output), _words(reference)
+    positions = [n for n, word in enumerate(words) if not word.isspace()]
+    expected = [word for word in reference_words if not word.isspace()]
+    if not positions or not expected or max(len(positions), len(expected)) > MAX_COMPARED_WORDS:
         return join(output)
-    differs = [True] * len(ours)
-    matches = SequenceMatcher(None, [ours[place] for place in words], wanted, autojunk=False)
+    differs = [True] * len(words)
+    matches = SequenceMatcher(None, [words[n] for n in positions], expected, autojunk=False)
     for start, _, length in matches.get_matching_blocks():
-        for place in words[start : start + length]:
-            differs[place] = False
-    for place, piece in enumerate(ours):
-        if piece.isspace():  # a space is marked only between two marked words
-            differs[place] = 0 < place < len(ours) - 1 and differs[place - 1] and differs[place + 1]
+        for n in positions[start : start + length]:
+            differs[n] = False
+    for n, word in enumerate(words):
+        if word.isspace():  # a space is marked between two marked words
+            differs[n] = 0 < n < len(words) - 1 and differs[n - 1] and differs[n + 1]
     content: list[str] = []
-    for marking, places in groupby(range(len(ours)), key=differs.__getitem__):
-        stretch = "".join(ours[place] for place in places)
-        content.append(tag("mark", stretch) if marking else stretch)
+    for marked, indices in groupby(range(len(words)), key=differs.__getitem__):
+        text = "".join(words[n] for n in indices)
+        content.append(tag("mark", text) if marked else text)
     return join(*content)
 
 
-def _pieces(text: str) -> list[str]:
-    """Words, spaces and punctuation; where the script has no spaces, characters."""
+def _words(text: str) -> list[str]:
+    """Words, spaces and punctuation; in scripts without spaces, characters."""
     if re.search(r"\s", text.strip()):
         return re.findall(r"\s+|\w+|[^\w\s]", text)
-    pieces: list[str] = []
+    characters: list[str] = []
     for character in text:
-        if pieces and unicodedata.category(character).startswith("M"):
-            pieces[-1] += character  # an accent stays on its letter
+        if characters and unicodedata.category(character).startswith("M"):
+            characters[-1] += character  # an accent belongs to its letter
         else:
-            pieces.append(character)
-    return pieces
-
-
-MAX_LABELS = 40  # labels; a larger table cannot be read
-MAX_LABEL_CHARACTERS = 30  # characters of a label
+            characters.append(character)
+    return characters
 
 
 def confusion(run: RunLog) -> Markup:
-    """The matrix as a table: a row for each right label, a column for each that was given."""
-    found = as_record(run.outputs.get("confusion"))
-    labels, counts = found.get("labels"), found.get("counts")
+    """The confusion matrix: a row for each correct label, a column for each predicted one."""
+    record = as_record(run.outputs.get("confusion"))
+    labels, counts = record.get("labels"), record.get("counts")
     if not isinstance(labels, list) or not isinstance(counts, list) or not 0 < len(labels) <= MAX_LABELS:
         return Markup("")
     rows = [[finite_number(cell) or 0.0 for cell in row] if isinstance(row, list) else [] for row in counts]
     if [len(row) for row in rows] != [len(labels)] * len(labels):
         return Markup("")
     names = [str(label) for label in labels]
-    columns = [sum(row[place] for row in rows) for place in range(len(names))]
+    columns = [sum(row[n] for row in rows) for n in range(len(names))]
     body = [_matrix_row(n, names[n], row) for n, row in enumerate(rows)]
-    head = tag("tr", tag("th", "right ↓  given →"), *(_label_cell(name, "col") for name in names), tag("th", "recall"))
+    corner = tag("th", "correct ↓  predicted →")
+    head = tag("tr", corner, *(_label_cell(name, "col") for name in names), tag("th", "recall"))
     foot = tag(
         "tr",
         tag("th", "precision", scope="row"),
@@ -164,28 +160,28 @@ def confusion(run: RunLog) -> Markup:
         class_="shares",
     )
     table = tag("table", tag("thead", head), tag("tbody", *body, foot), class_="confusion")
-    note = "A row has what is right, a column what the model said; the darker, the larger the share of its row."
+    note = "Rows are correct labels, columns predicted ones; darker cells have a larger part of their row."
     return tag(
         "section",
-        tag("h2", "Which label was taken for which"),
+        tag("h2", "Confusion matrix"),
         tag("p", note, class_="note"),
         tag("div", table, class_="wide"),
         id="confusion",
     )
 
 
-def _matrix_row(place: int, name: str, counts: list[float]) -> Markup:
+def _matrix_row(index: int, name: str, counts: list[float]) -> Markup:
     total = sum(counts)
     cells = [
         tag(
             "td",
             f"{count:,.0f}",
-            class_="hit" if other == place else "miss",
+            class_="hit" if column == index else "miss",
             style=f"--share:{count / total if total else 0:.3f}",
         )
-        for other, count in enumerate(counts)
+        for column, count in enumerate(counts)
     ]
-    return tag("tr", _label_cell(name, "row"), *cells, tag("td", _percentage(counts[place], total), class_="share"))
+    return tag("tr", _label_cell(name, "row"), *cells, tag("td", _percentage(counts[index], total), class_="share"))
 
 
 def _label_cell(name: str, scope: str) -> Markup:

@@ -1,4 +1,4 @@
-"""The page around the sections: one file that needs no network, with its style and its few lines of script inside."""
+"""The report as an HTML page: its sections in order, with style and script inline."""
 
 from regard.html import Markup, document, package_file, tag
 from regard.training.report import details, headline, outputs, training_curves
@@ -6,7 +6,7 @@ from regard.training.report.run_log import RunLog
 
 
 def page(run: RunLog) -> str:
-    """The whole report as HTML."""
+    """The report as HTML."""
     sections = [
         headline.scores(run),
         training_curves.curves(run),
@@ -14,7 +14,7 @@ def page(run: RunLog) -> str:
         outputs.outputs(run),
         outputs.changes(run),
         details.data(run),
-        details.choices(run),
+        details.automatic_settings(run),
         details.settings(run),
         details.environment(run),
         details.command(run),

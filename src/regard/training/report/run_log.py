@@ -1,4 +1,4 @@
-"""Reading a run folder: metrics, samples and facts, however the run ended."""
+"""Read the files of a run folder for the report, whatever state the run is in."""
 
 import json
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunLog:
-    """What a run folder holds. Everything but the metrics may be empty."""
+    """The content of a run folder. Everything but the metrics may be empty."""
 
     name: str
-    facts: Record  # run.json
+    info: Record  # run.json
     training: list[Record]  # lines of metrics.jsonl, in order of their steps
     validation: list[Record]
     samples: list[Record]
@@ -25,15 +25,15 @@ class RunLog:
 
     @property
     def last_step(self) -> int:
-        """The last step that left a line."""
+        """The last step with metrics."""
         return max((line["step"] for line in [*self.training[-1:], *self.validation[-1:]]), default=0)
 
     @property
     def best_step(self) -> int | None:
-        """The step whose model was kept: as the run says, or else the one with the lowest validation loss."""
-        said = finite_number(as_record(as_record(self.facts.get("results")).get("best")).get("step"))
-        if said is not None:
-            return int(said)
+        """The step of the best model: from run.json, or else that of the lowest validation loss."""
+        recorded = finite_number(as_record(as_record(self.info.get("results")).get("best")).get("step"))
+        if recorded is not None:
+            return int(recorded)
         losses = [(finite_number(as_record(line["valid"]).get("loss")), line["step"]) for line in self.validation]
         return min(((loss, step) for loss, step in losses if loss is not None), default=(0.0, None))[1]
 
@@ -46,19 +46,19 @@ def read_run_log(folder: Path) -> RunLog:
     training: list[Record] = []
     validation: list[Record] = []
     for line in _lines(metrics):
-        kind = validation if "valid" in line else training
-        _rewind(kind, line["step"])
-        kind.append(line)
+        lines = validation if "valid" in line else training
+        _drop_repeated(lines, line["step"])
+        lines.append(line)
     samples: list[Record] = []
     for line in _lines(folder / "samples.jsonl"):
         if samples and line["step"] < samples[-1]["step"]:
-            _rewind(samples, line["step"])
+            _drop_repeated(samples, line["step"])
         samples.append(line)
-    facts = as_record(_json(folder / "run.json"))
-    name = str(facts.get("name") or folder.resolve().name)
+    info = as_record(_json(folder / "run.json"))
+    name = str(info.get("name") or folder.resolve().name)
     config = folder / "config.toml"
     settings = _read(config) if config.is_file() else ""
-    return RunLog(name, facts, training, validation, samples, as_record(_json(folder / "outputs.json")), settings)
+    return RunLog(name, info, training, validation, samples, as_record(_json(folder / "outputs.json")), settings)
 
 
 def finite_number(value: object) -> float | None:
@@ -78,18 +78,18 @@ def as_record(value: object) -> Record:
 
 
 def as_records(value: object) -> list[Record]:
-    """The objects in a JSON list, or none for anything else."""
+    """The objects of a JSON list, or none for anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _rewind(lines: list[Record], step: int) -> None:
-    """A run that resumes repeats the steps after its checkpoint: the later lines count."""
+def _drop_repeated(lines: list[Record], step: int) -> None:
+    """Drop the lines from a step on: a resumed run repeats the steps after its checkpoint."""
     while lines and lines[-1]["step"] >= step:
         lines.pop()
 
 
 def _lines(path: Path) -> Iterator[Record]:
-    """The objects of a JSON-lines file that have a step. A line that a kill cut short is passed over."""
+    """The objects of a JSON Lines file that have a step. A line that a kill truncated is skipped."""
     if not path.is_file():
         return
     for line in _read(path).split("\n"):
@@ -108,7 +108,7 @@ def _json(path: Path) -> object:
     try:
         content: object = json.loads(_read(path))
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: is not valid JSON ({error}); mend or remove it.") from None
+        raise ModelError(f"{path}: is not valid JSON ({error}); fix or remove it.") from None
     return content
 
 
