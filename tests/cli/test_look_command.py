@@ -111,7 +111,7 @@ def test_values_at_an_address(folders: dict[str, Path]) -> None:
     assert numbers["labels"] == [["[SOS]"], ["w5", "w9", "[EOS]"]]
     assert sum(numbers["values"][0]) == pytest.approx(1, abs=1e-5)
     assert shown.out.startswith(
-        f"{address}  softmax along each row: how a token shares its attention  (1 target × 3 source"
+        f"{address}  softmax along each row: attention weights  (1 target × 3 source"
     )
     wide = regard("look", folders["translator"], "w5 w9", "--at", "encoder.states", "--at", "encoder.0.attention.q")
     assert "first 12 of 24 columns; use --json for all" in wide.out
