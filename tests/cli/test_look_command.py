@@ -110,14 +110,12 @@ def test_values_at_an_address(folders: dict[str, Path]) -> None:
     (numbers,) = json.loads(regard("look", folders["translator"], "w5 w9", "--at", address, "--json").out)
     assert numbers["labels"] == [["[SOS]"], ["w5", "w9", "[EOS]"]]
     assert sum(numbers["values"][0]) == pytest.approx(1, abs=1e-5)
-    assert shown.out.startswith(
-        f"{address}  softmax along each row: attention weights  (1 target × 3 source"
-    )
+    assert shown.out.startswith(f"{address}  softmax along each row: attention weights  (1 target × 3 source")
     wide = regard("look", folders["translator"], "w5 w9", "--at", "encoder.states", "--at", "encoder.0.attention.q")
     assert "first 12 of 24 columns; use --json for all" in wide.out
     assert "head 3" in wide.out
     mean = regard("look", folders["translator"], "w5 w9", "--at", "encoder.0.attention_residual.mean")
-    assert mean.out.startswith("encoder.0.attention_residual.mean  of each token's vector  (3 source)")
+    assert mean.out.startswith("encoder.0.attention_residual.mean  mean of each token's vector  (3 source)")
 
 
 def test_decoding_without_parts(folders: dict[str, Path]) -> None:
