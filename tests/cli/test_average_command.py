@@ -59,7 +59,7 @@ def test_last_larger_than_the_saved_weights_is_an_error(trained: Path, tmp_path:
     done = regard("average", trained, "--last", "5", "--out", tmp_path / "mean")
     assert (done.code, done.err) == (
         3,
-        f"regard: {trained}: keeps the weights of 3 validations, not of 5; lower --last, or train with "
+        f"regard: {trained}: has the saved weights of 3 validations, not of 5; lower --last, or train with "
         "training.average_checkpoints = 5.\n",
     )
 
@@ -103,33 +103,33 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             ["a", "--last", "2"],
             3,
-            "a: keeps no weights to average; train with training.average_checkpoints = 2, or give model folders.",
+            "a: has no saved weights to average; train with training.average_checkpoints = 2, or pass model folders.",
         ),
         (["nowhere", "--last", "2"], 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
         (["a", "nowhere"], 3, "nowhere: is not a folder; give the path of a model folder, or of a run."),
         (
             ["a", "more-heads"],
             2,
-            "more-heads/config.json: has model.heads = 2, but a/config.json has 4; only networks that are alike have "
-            "a mean.",
+            "more-heads/config.json: has model.heads = 2, but a/config.json has 4; only networks with equal "
+            "settings can be averaged.",
         ),
         (
             ["a", "gpt"],
             2,
             "gpt/config.json: has model.kind = 'decoder-only', but a/config.json has 'encoder-decoder'; only networks "
-            "that are alike have a mean.",
+            "with equal settings can be averaged.",
         ),
         (
             ["a", "other-tokens"],
             2,
-            "other-tokens/config.json: has tokens.start = 3, but a/config.json has 2; only networks that are alike "
-            "have a mean.",
+            "other-tokens/config.json: has tokens.start = 3, but a/config.json has 2; only networks with equal "
+            "settings can be averaged.",
         ),
         (
             ["a", "other-words"],
             2,
-            "other-words/tokenizer.json: is not the same as a/tokenizer.json; only networks with one vocabulary have "
-            "a mean: train them with one tokenizer.file.",
+            "other-words/tokenizer.json: differs from a/tokenizer.json; only networks with the same vocabulary "
+            "can be averaged: train them with one tokenizer.file.",
         ),
     ],
 )
