@@ -1,11 +1,11 @@
-"""Random dependency trees, and sentences of a toy language in CoNLL-U."""
+"""Random dependency trees, and CoNLL-U sentences of a toy language."""
 
 import random
 from collections.abc import Sequence
 
 
 def random_heads(words: int, draw: random.Random) -> list[int]:
-    """A tree over so many words, crossing branches and all: the number of the word above each, 0 for the root."""
+    """Return the heads of a random tree, which may be non-projective: the number of each head, 0 for the root."""
     order = draw.sample(range(1, words + 1), words)
     heads = [0] * words
     for n, word in enumerate(order[1:], start=1):
@@ -14,7 +14,7 @@ def random_heads(words: int, draw: random.Random) -> list[int]:
 
 
 def conllu(words: Sequence[str], heads: Sequence[int]) -> str:
-    """A sentence in CoNLL-U, with the empty line that ends it."""
+    """Return a sentence in CoNLL-U, with its final empty line."""
     rows = [
         "\t".join([str(n), word, "_", "_", "_", "_", str(head), "_", "_", "_"])
         for n, (word, head) in enumerate(zip(words, heads, strict=True), start=1)
@@ -23,7 +23,7 @@ def conllu(words: Sequence[str], heads: Sequence[int]) -> str:
 
 
 def distance(heads: Sequence[int], i: int, j: int) -> int:
-    """rel(i, j) of Wang et al. 2019, by walking up from both words, which are numbered from 1."""
+    """Return rel(i, j) of Wang et al. 2019 by walking up from both words, which are numbered from 1."""
     above_i, above_j = up(heads, i), up(heads, j)
     depth_i, depth_j = len(above_i) - 1, len(above_j) - 1
     if j in above_i or i in above_j:
@@ -32,7 +32,7 @@ def distance(heads: Sequence[int], i: int, j: int) -> int:
 
 
 def up(heads: Sequence[int], word: int) -> list[int]:
-    """A word and all that are above it, up to the root."""
+    """Return a word and its ancestors, up to the root."""
     walked = [word]
     while heads[walked[-1] - 1]:
         walked.append(heads[walked[-1] - 1])

@@ -1,4 +1,4 @@
-"""BPE-dropout: other pieces, the same text, in the distribution of the paper's Algorithm 1."""
+"""BPE-dropout: different tokens, the same text, in the distribution of the paper's Algorithm 1."""
 
 import json
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ from regard.data.tokenizer import Tokenizer, train_tokenizer
 from regard.errors import ConfigError
 
 KINDS = ["bpe", "byte-level"]
-TINY = 1e-12  # goes through every merge, and leaves none out
+TINY = 1e-12  # takes the path of dropout, but drops nothing
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text("aelotw ▁[<'\n日", max_size=60)
 ODD = [
     "[SOS] <0x41>",
@@ -52,36 +52,36 @@ def random(seed: int = 0) -> np.random.Generator:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rate", [0.0, TINY])
 @given(text=TEXT | st.sampled_from(ODD))
-def test_leaving_nothing_out_gives_the_tokenizers_own_pieces(kind: str, rate: float, text: str) -> None:
+def test_rate_zero_gives_the_tokens_of_the_tokenizer(kind: str, rate: float, text: str) -> None:
     assert BpeDropout(tokenizer(kind), rate).encode(text, random()) == tokenizer(kind).encode(text)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_leaving_nothing_out_gives_the_tokenizers_own_pieces_of_sentences(kind: str) -> None:
-    subject, generator = BpeDropout(tokenizer(kind), TINY), random()
+def test_rate_zero_gives_the_tokens_of_sentences(kind: str) -> None:
+    dropout, generator = BpeDropout(tokenizer(kind), TINY), random()
     for ids in tokenizer(kind).encode_batch(sentences()):
-        assert subject.encode(ids, generator) == ids
+        assert dropout.encode(ids, generator) == ids
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=TEXT | st.sampled_from(ODD), rate=st.sampled_from([0.1, 0.5, 0.9, 1.0]), seed=st.integers(0, 9))
-def test_the_text_stays_the_same(kind: str, text: str, rate: float, seed: int) -> None:
-    subject = BpeDropout(tokenizer(kind), rate)
+def test_text_is_unchanged(kind: str, text: str, rate: float, seed: int) -> None:
+    dropout = BpeDropout(tokenizer(kind), rate)
     ids = tokenizer(kind).encode(text)
-    dropped = subject.encode(ids, random(seed))
+    dropped = dropout.encode(ids, random(seed))
     assert tokenizer(kind).decode(dropped) == tokenizer(kind).decode(ids)
-    assert dropped == subject.encode(text, random(seed))  # what it remembers from before changes nothing
+    assert dropped == dropout.encode(text, random(seed))  # independent of the cache
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_leaving_everything_out_gives_characters(kind: str) -> None:
+def test_rate_one_gives_characters(kind: str) -> None:
     pieces = tokenizer(kind).ids_to_tokens(BpeDropout(tokenizer(kind), 1.0).encode("Where is it?", random()))
     start = "▁" if kind == "bpe" else ""
     assert pieces == list(f"{start}Where is it?".replace(" ", "▁" if kind == "bpe" else "Ġ"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_seed_repeats_and_another_differs(kind: str) -> None:
+def test_tokens_follow_from_the_seed(kind: str) -> None:
     text = " ".join(sentences()[:20])
     drawn = [BpeDropout(tokenizer(kind), 0.3).encode(text, random(seed)) for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -89,52 +89,54 @@ def test_a_seed_repeats_and_another_differs(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=TEXT | st.sampled_from(ODD), rate=st.sampled_from([TINY, 0.2, 0.6]), seed=st.integers(0, 9))
-def test_long_words_are_merged_like_short_ones(kind: str, text: str, rate: float, seed: int) -> None:
+def test_long_words_equal_short_ones(kind: str, text: str, rate: float, seed: int) -> None:
     expected = BpeDropout(tokenizer(kind), rate).encode(text, random(seed))
     with pytest.MonkeyPatch.context() as patch:
-        for long in (0, 10**6):  # all are long, none is
+        for long in (0, 10**6):  # all words are long; none is
             patch.setattr(bpe_dropout, "MIN_UNCACHED_LENGTH", long)
             assert BpeDropout(tokenizer(kind), rate).encode(text, random(seed)) == expected
 
 
-def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_of_them() -> list[list[int]]:
-        subject, generator = BpeDropout(tokenizer("bpe"), 0.3), random()
-        return [subject.encode(text, generator) for text in sentences()[:200]]
+def test_clearing_the_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode_all() -> list[list[int]]:
+        dropout, generator = BpeDropout(tokenizer("bpe"), 0.3), random()
+        return [dropout.encode(text, generator) for text in sentences()[:200]]
 
-    remembered = all_of_them()
+    remembered = encode_all()
     monkeypatch.setattr(bpe_dropout, "MAX_CACHED_SEGMENTATIONS", 50)
-    assert all_of_them() == remembered
+    assert encode_all() == remembered
 
 
 def algorithm_1(word: tuple[str, ...], ranks: dict[tuple[str, str], int], rate: float) -> dict[tuple[str, ...], float]:
-    """The exact chance of each spelling, by following every choice."""
+    """Return the exact probability of each segmentation, by enumerating all choices."""
     merges = sorted((ranks[pair], place) for place, pair in enumerate(pairwise(word)) if pair in ranks)
-    chances = defaultdict(float, {word: rate ** len(merges)})  # all left out: done
-    for left_out, (_, place) in enumerate(merges):
+    probabilities = defaultdict(float, {word: rate ** len(merges)})  # all dropped: done
+    for num_dropped, (_, place) in enumerate(merges):
         merged = (*word[:place], word[place] + word[place + 1], *word[place + 2 :])
-        for spelling, chance in algorithm_1(merged, ranks, rate).items():
-            chances[spelling] += rate**left_out * (1 - rate) * chance
-    return chances
+        for segmentation, probability in algorithm_1(merged, ranks, rate).items():
+            probabilities[segmentation] += rate**num_dropped * (1 - rate) * probability
+    return probabilities
 
 
 @pytest.mark.parametrize("long", [0, 24])
-def test_spellings_come_as_often_as_algorithm_1_says(monkeypatch: pytest.MonkeyPatch, long: int) -> None:
+def test_frequencies_match_algorithm_1(monkeypatch: pytest.MonkeyPatch, long: int) -> None:
     monkeypatch.setattr(bpe_dropout, "MIN_UNCACHED_LENGTH", long)
-    subject, generator, count = BpeDropout(tokenizer("bpe"), 0.3), random(), 20_000
+    dropout, generator, count = BpeDropout(tokenizer("bpe"), 0.3), random(), 20_000
     pieces = tokenizer("bpe").ids_to_tokens
-    ranks = {(pieces([left])[0], pieces([right])[0]): rank for (left, right), (rank, _) in subject._merges.items()}
+    ranks = {(pieces([left])[0], pieces([right])[0]): rank for (left, right), (rank, _) in dropout._merges.items()}
     ids = tokenizer("bpe").encode("lowest")
-    seen = Counter(tuple(pieces(subject.encode(ids, generator))) for _ in range(count))
+    seen = Counter(tuple(pieces(dropout.encode(ids, generator))) for _ in range(count))
     expected = algorithm_1(tuple("▁lowest"), ranks, 0.3)
     assert sum(expected.values()) == pytest.approx(1)
     assert len(expected) > 10
     assert set(seen) <= set(expected)
-    for spelling, chance in expected.items():  # within five standard deviations
-        assert abs(seen[spelling] - count * chance) <= 5 * max(1, (count * chance * (1 - chance)) ** 0.5), spelling
+    for segmentation, probability in expected.items():  # within five standard deviations
+        assert abs(seen[segmentation] - count * probability) <= 5 * max(
+            1, (count * probability * (1 - probability)) ** 0.5
+        ), segmentation
 
 
-def test_special_tokens_stay() -> None:
+def test_special_tokens_are_kept() -> None:
     for kind in KINDS:
         ids = [2, *tokenizer(kind).encode("lower lowest"), 3, 0, 0]
         dropped = BpeDropout(tokenizer(kind), 1.0).encode(ids, random())
@@ -142,7 +144,7 @@ def test_special_tokens_stay() -> None:
         assert tokenizer(kind).decode(dropped) == "lower lowest"
 
 
-def test_a_part_of_a_text_keeps_its_bytes() -> None:
+def test_bytes_of_a_partial_text_are_kept() -> None:
     ids = tokenizer("byte-level").encode("日本語 lowest")[1:]  # begins inside a character
     dropped = BpeDropout(tokenizer("byte-level"), 0.5).encode(ids, random())
     assert "".join(tokenizer("byte-level").ids_to_tokens(dropped)) == "".join(
@@ -152,7 +154,7 @@ def test_a_part_of_a_text_keeps_its_bytes() -> None:
 
 
 @given(text=TEXT | st.sampled_from(ODD))
-def test_another_rule_for_words_is_followed(text: str) -> None:
+def test_other_pre_tokenizers(text: str) -> None:
     content = json.loads(tokenizer("byte-level").to_json())
     by_three = {"type": "Split", "pattern": {"Regex": r"[\s\S]{1,3}"}, "behavior": "Isolated", "invert": False}
     content["pre_tokenizer"]["use_regex"] = False
@@ -163,7 +165,7 @@ def test_another_rule_for_words_is_followed(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "character", "word"])
-def test_other_tokenizers_get_a_sentence(kind: str) -> None:
+def test_other_kinds_of_tokenizer_are_errors(kind: str) -> None:
     config = TokenizerConfig.model_validate({"kind": kind})
     with pytest.raises(ConfigError) as error:
         BpeDropout(train_tokenizer(sentences()[:20], config, 400), 0.1)

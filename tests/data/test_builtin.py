@@ -1,4 +1,4 @@
-"""Corpora that come with the package can be named wherever a file can."""
+"""Builtin corpora are read like files."""
 
 import sys
 
@@ -19,12 +19,12 @@ ALL = (
 
 
 @pytest.mark.parametrize("name", PAIR_CORPORA)
-def test_the_phrasebook_is_read_like_a_table(name: str) -> None:
+def test_phrasebook_pairs(name: str) -> None:
     expected = [Pair(pair.source, pair.target) for pair in phrasebook.split(PAIR_CORPORA[name])]
     assert list(read_pair_files([name], InvalidLines())) == expected
 
 
-def test_the_documentation_of_python_is_read_like_a_file() -> None:
+def test_python_documents() -> None:
     train, dev = (["".join(text) for text in read_documents([name], InvalidLines())] for name in DOCUMENT_CORPORA)
     assert len(train) > 50
     assert len(train) // 20 <= len(dev) <= len(train) // 20 + 1
@@ -34,22 +34,22 @@ def test_the_documentation_of_python_is_read_like_a_file() -> None:
     assert all("\n" in text for text in train)
 
 
-def complaint(read: object) -> str:
+def error_message(read: object) -> str:
     with pytest.raises(DataError) as error:
         list(read)  # type: ignore[call-overload]
     return str(error.value)
 
 
-def test_wrong_names_get_a_sentence() -> None:
-    assert complaint(read_pair_files(["builtin:phrasebok"], InvalidLines())) == (
+def test_unknown_names_are_errors() -> None:
+    assert error_message(read_pair_files(["builtin:phrasebok"], InvalidLines())) == (
         f"builtin:phrasebok: is not a builtin corpus (did you mean builtin:phrasebook?); available: {ALL}."
     )
-    assert complaint(read_documents(["builtin:xyz"], InvalidLines())) == (
+    assert error_message(read_documents(["builtin:xyz"], InvalidLines())) == (
         f"builtin:xyz: is not a builtin corpus; available: {ALL}."
     )
 
 
-def test_the_wrong_sort_gets_a_sentence() -> None:
+def test_wrong_example_types_are_errors() -> None:
     with pytest.raises(DataError) as error:
         builtin_pairs("builtin:python-docs")
     assert str(error.value) == (
@@ -63,7 +63,7 @@ def test_the_wrong_sort_gets_a_sentence() -> None:
     )
 
 
-def test_a_python_without_its_documentation_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_python_documentation_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(DataError) as error:
         builtin_documents("builtin:python-docs")

@@ -1,4 +1,4 @@
-"""Tagged sentences in CoNLL's columns."""
+"""Tagged sentences in CoNLL columns."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def read(path: Path, content: str, column: int | None = None) -> list[TaggedExam
     return list(read_tagged([str(path)], InvalidLines(), column))
 
 
-def test_word_and_tag_are_the_first_and_the_last_column(tmp_path: Path) -> None:
+def test_word_is_in_the_first_and_tag_in_the_last_column(tmp_path: Path) -> None:
     content = "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nPeter NNP I-NP B-PER\n"
     assert read(tmp_path / "a.conll", content) == [
         TaggedExample(("EU", "rejects"), ("B-ORG", "O")),
@@ -24,14 +24,14 @@ def test_word_and_tag_are_the_first_and_the_last_column(tmp_path: Path) -> None:
     assert read(tmp_path / "a.conll", content, column=2)[0].tags == ("NNP", "VBZ")
 
 
-def test_tabs_keep_spaces_in_words_and_comments_stand_before_sentences(tmp_path: Path) -> None:
+def test_spaces_in_words_and_comments(tmp_path: Path) -> None:
     content = "# a comment\nNew York\tPLACE\n# is\tSIGN\n\n#\tSIGN\n"
-    found = read(tmp_path / "a.tsv", content)
-    assert found == [TaggedExample(("New York", "# is"), ("PLACE", "SIGN")), TaggedExample(("#",), ("SIGN",))]
-    assert found[0].texts == ("New\u00a0York #\u00a0is",)
+    examples = read(tmp_path / "a.tsv", content)
+    assert examples == [TaggedExample(("New York", "# is"), ("PLACE", "SIGN")), TaggedExample(("#",), ("SIGN",))]
+    assert examples[0].texts == ("New\u00a0York #\u00a0is",)
 
 
-def test_universal_dependencies_are_read_as_they_are(tmp_path: Path) -> None:
+def test_conllu_columns(tmp_path: Path) -> None:
     content = (
         "# sent_id = 1\n# text = vámonos\n1-2\tvámonos\t_\t_\n1\tvamos\tir\tVERB\t_\n2\tnos\tnosotros\tPRON\t_\n"
         "2.1\tvamos\tir\tVERB\t_\n\n"
@@ -41,7 +41,7 @@ def test_universal_dependencies_are_read_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "column", "sentence"),
+    ("content", "column", "message"),
     [
         ("a O\nb\n", None, "a.conll:2: 1 column; write word and tag on each line"),
         ("a\t\n", None, "a.conll:1: empty tag; fill it in"),
@@ -49,18 +49,18 @@ def test_universal_dependencies_are_read_as_they_are(tmp_path: Path) -> None:
         ("a X O\n", 4, "a.conll:1: 3 columns; write 4 columns, as data.tag_column requires, on each line"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    content: str, column: int | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_lines_are_errors(
+    content: str, column: int | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError) as error:
         read(Path("a.conll"), content, column)
-    assert str(error.value) == f"{sentence}, or skip such lines with --skip-invalid."
+    assert str(error.value) == f"{message}, or skip such lines with --skip-invalid."
 
 
-def test_a_sentence_with_a_fault_is_skipped_as_a_whole(tmp_path: Path) -> None:
+def test_sentence_with_an_invalid_line_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\nb\nc O\n\nd O\n", "utf-8")
-    faults = InvalidLines(skip=True)
-    assert [one.words for one in read_tagged([str(path)], faults)] == [("d",)]
-    assert dict(faults.counts) == {"too few columns": 1}
+    invalid = InvalidLines(skip=True)
+    assert [example.words for example in read_tagged([str(path)], invalid)] == [("d",)]
+    assert dict(invalid.counts) == {"too few columns": 1}

@@ -1,4 +1,4 @@
-"""CoNLL-U: what is read, and the sentence for every way in which it can be wrong."""
+"""CoNLL-U: sentences, and the error message for every invalid line."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ def sentences(*lines: str, skip: bool = False) -> list[ConlluSentence]:
     return list(parse_conllu("\n".join(lines), "a.conllu", InvalidLines(skip)))
 
 
-def complaint(*lines: str) -> str:
+def error_message(*lines: str) -> str:
     with pytest.raises(DataError) as error:
         sentences(*lines)
     return str(error.value).removesuffix(", or skip such lines with --skip-invalid.")
 
 
-def test_words_written_together_empty_nodes_and_comments() -> None:
-    found = sentences(
+def test_ranges_empty_nodes_and_comments() -> None:
+    result = sentences(
         "# newdoc",
         "",
         "# text = Vado nel parco",
@@ -38,7 +38,7 @@ def test_words_written_together_empty_nodes_and_comments() -> None:
         "",
         row("1", "Sì"),
     )
-    assert found == [
+    assert result == [
         ConlluSentence(
             "a.conllu:4",
             (SurfaceToken("Vado", 1, 1), SurfaceToken("nel", 2, 3), SurfaceToken("parco", 4, 4)),
@@ -48,15 +48,15 @@ def test_words_written_together_empty_nodes_and_comments() -> None:
     ]
 
 
-def test_files_are_read_one_after_the_other_with_any_line_ends(tmp_path: Path) -> None:
+def test_several_files_with_any_line_ends(tmp_path: Path) -> None:
     for name, ends in (("a", "\n"), ("b", "\r\n")):
         (tmp_path / name).write_bytes(f"{row('1', name)}{ends}{ends}{row('1', name)}".encode())
-    found = read_conllu([str(tmp_path / "a"), str(tmp_path / "b")], InvalidLines())
-    assert [sentence.tokens[0].form for sentence in found] == ["a", "a", "b", "b"]
+    result = read_conllu([str(tmp_path / "a"), str(tmp_path / "b")], InvalidLines())
+    assert [message.tokens[0].form for message in result] == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize(
-    ("lines", "sentence"),
+    ("lines", "message"),
     [
         (["1 w 0"], "a.conllu:1: 1 column, but CoNLL-U has ten, separated by tabs; fix it"),
         (["1\tw\t_\t0"], "a.conllu:1: 4 columns, but CoNLL-U has ten, separated by tabs; fix it"),
@@ -97,23 +97,23 @@ def test_files_are_read_one_after_the_other_with_any_line_ends(tmp_path: Path) -
         ),
     ],
 )
-def test_every_fault_gets_a_sentence_with_its_line(lines: list[str], sentence: str) -> None:
-    assert complaint(*lines) == sentence
+def test_invalid_sentences_are_errors_with_location(lines: list[str], message: str) -> None:
+    assert error_message(*lines) == message
 
 
-def test_a_sentence_that_is_too_long_is_refused() -> None:
+def test_too_long_sentences_are_errors() -> None:
     lines = [row("1"), *(row(str(n), "w", "1") for n in range(2, MAX_SENTENCE_WORDS + 2))]
-    assert complaint(*lines) == f"a.conllu:1: the sentence has more than {MAX_SENTENCE_WORDS:,} words; split it"
+    assert error_message(*lines) == f"a.conllu:1: the sentence has more than {MAX_SENTENCE_WORDS:,} words; split it"
 
 
-def test_what_is_skipped_keeps_its_place() -> None:
-    found = sentences(row("1", "a"), "", row("1"), row("2"), "", row("1", "b"), skip=True)
-    assert [sentence.is_valid for sentence in found] == [True, False, True]
+def test_skipped_sentences_keep_their_position() -> None:
+    result = sentences(row("1", "a"), "", row("1"), row("2"), "", row("1", "b"), skip=True)
+    assert [message.is_valid for message in result] == [True, False, True]
 
 
-def test_a_line_that_is_not_utf8_spoils_its_sentence_only(tmp_path: Path) -> None:
+def test_invalid_utf8_skips_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "a.conllu"
     file.write_bytes(row("1").encode() + b"\n\n\xff\n\n" + row("1").encode())
-    faults = InvalidLines(skip=True)
-    assert [sentence.is_valid for sentence in read_conllu([str(file)], faults)] == [True, False, True]
-    assert dict(faults.counts) == {"not UTF-8": 1}
+    invalid = InvalidLines(skip=True)
+    assert [message.is_valid for message in read_conllu([str(file)], invalid)] == [True, False, True]
+    assert dict(invalid.counts) == {"not UTF-8": 1}

@@ -1,4 +1,4 @@
-"""Looking words up gives what the tokenizer gives, whatever the text."""
+"""The fast encoder gives the same ids as the tokenizer for any text."""
 
 from functools import cache
 
@@ -47,12 +47,12 @@ def tokenizer(kind: str, nfkc: bool = False, lowercase: bool = False) -> Tokeniz
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nfkc", [False, True])
 @given(texts=st.lists(TEXT | BYTES | st.sampled_from(ODD), max_size=6))
-def test_any_texts_are_encoded_alike(kind: str, nfkc: bool, texts: list[str]) -> None:
+def test_any_text_equals_the_tokenizer(kind: str, nfkc: bool, texts: list[str]) -> None:
     assert fast_encoder(tokenizer(kind, nfkc, nfkc))(texts) == tokenizer(kind, nfkc, nfkc).encode_batch(texts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sentences_are_encoded_alike_also_when_words_are_forgotten(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_equal_the_tokenizer_with_a_small_cache(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encode, expected = fast_encoder(tokenizer(kind)), tokenizer(kind).encode_batch(sentences())
     assert encode(sentences()) == expected
     monkeypatch.setattr(fast_encoder_module, "MAX_CACHED_WORDS", 10)
@@ -61,21 +61,21 @@ def test_sentences_are_encoded_alike_also_when_words_are_forgotten(kind: str, mo
 
 
 @given(text=TEXT | st.sampled_from(ODD))
-def test_a_tokenizer_that_normalises_nothing(text: str) -> None:
+def test_tokenizer_without_normalizer(text: str) -> None:
     fast = tokenizers.Tokenizer.from_str(tokenizer("bpe").to_json().decode())
     fast.normalizer = None
-    subject = Tokenizer(fast)
-    assert fast_encoder(subject)([text]) == subject.encode_batch([text])
+    modified = Tokenizer(fast)
+    assert fast_encoder(modified)([text]) == modified.encode_batch([text])
 
 
-def test_tokens_that_were_added_are_found_across_words() -> None:
+def test_added_tokens_across_words() -> None:
     fast = tokenizers.Tokenizer.from_str(tokenizer("bpe").to_json().decode())
     fast.add_tokens(["New York"])
-    subject = Tokenizer(fast)
-    assert fast_encoder(subject)(["New York is"]) == subject.encode_batch(["New York is"])
+    modified = Tokenizer(fast)
+    assert fast_encoder(modified)(["New York is"]) == modified.encode_batch(["New York is"])
 
 
-def test_every_sort_of_character_is_cut_alike_among_bytes() -> None:
+def test_every_character_class_is_split_like_the_library() -> None:
     codes = [*range(0x600), *range(0x600, 0x30000, 37)]
     texts = [
         "".join(f"a{chr(code)}1{chr(code)}! {chr(code)} {chr(code)}\n" for code in codes if chr(code).isprintable())

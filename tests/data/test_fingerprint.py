@@ -1,4 +1,4 @@
-"""A store is made once, and again when what it was made from has changed."""
+"""Keys of prepared data: stores are reused until files or settings change."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from regard.errors import DataError
 key_of = fingerprint.fingerprint
 
 
-def test_the_key_follows_from_content_and_settings(tmp_path: Path) -> None:
+def test_key_follows_from_content_and_settings(tmp_path: Path) -> None:
     names = ["a.tsv", "b.tsv", "c.jsonl", "d.tsv.gz"]
     a, b, c, d = (str(tmp_path / name) for name in names)
     for path in (a, b, c, d):
@@ -29,7 +29,7 @@ def test_the_key_follows_from_content_and_settings(tmp_path: Path) -> None:
     assert key_of([a, b], {}) != key_of([b, a], {})
 
 
-def test_the_key_of_what_comes_with_the_package_follows_from_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_of_builtin_corpora_follows_from_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*builtin.PAIR_CORPORA, *builtin.DOCUMENT_CORPORA]
     keys = {key_of([name], {}) for name in names}
     assert len(keys) == len(names)
@@ -37,24 +37,24 @@ def test_the_key_of_what_comes_with_the_package_follows_from_its_version(monkeyp
     assert not keys & {key_of([name], {}) for name in names}
 
 
-def complaint(file: str) -> str:
+def error_message(file: str) -> str:
     with pytest.raises(DataError) as error:
         key_of([file], {})
     return str(error.value)
 
 
-def test_unreadable_files_get_a_sentence(tmp_path: Path) -> None:
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     missing, pipe = tmp_path / "missing", tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert complaint(str(missing)) == f"{missing}: not found; check the path."
-    assert complaint(str(tmp_path)) == f"{tmp_path}: is a folder; pass the files in it."
-    assert complaint(str(pipe)) == f"{pipe}: can be read only once; save it to a file, and pass the file."
-    assert complaint("-") == "standard input can be read only once; save it to a file, and pass the file."
-    assert complaint("builtin:x").startswith("builtin:x: is not a builtin corpus")
-    assert complaint("a\0b") == "'a\\x00b': is not a path; check it."
+    assert error_message(str(missing)) == f"{missing}: not found; check the path."
+    assert error_message(str(tmp_path)) == f"{tmp_path}: is a folder; pass the files in it."
+    assert error_message(str(pipe)) == f"{pipe}: can be read only once; save it to a file, and pass the file."
+    assert error_message("-") == "standard input can be read only once; save it to a file, and pass the file."
+    assert error_message("builtin:x").startswith("builtin:x: is not a builtin corpus")
+    assert error_message("a\0b") == "'a\\x00b': is not a path; check it."
 
 
-def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
+def test_store_is_reused_while_complete_and_of_the_same_key(tmp_path: Path) -> None:
     folder, built = tmp_path / "corpus", list[str]()
 
     def store(key: str) -> list[int]:
@@ -70,7 +70,7 @@ def test_a_store_is_reused_while_it_is_whole_and_fits(tmp_path: Path) -> None:
     assert built == ["a", "b", "a", "a"]
 
 
-def test_a_store_without_its_key_is_a_slip_of_ours(tmp_path: Path) -> None:
+def test_store_without_key_is_a_programming_error(tmp_path: Path) -> None:
     def build(place: Path) -> None:
         write_store(place, [], columns=1, vocab_size=10, metadata={})
 

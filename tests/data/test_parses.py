@@ -1,4 +1,4 @@
-"""Parses beside texts: sub-words have their word's place, and a parse that is not the text's gets a sentence."""
+"""Parses of texts: tokens have the position of their word, and mismatches are errors."""
 
 import random
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def tokenizer(kind: str) -> Tokenizer:
     spaces=st.lists(st.sampled_from(["", " ", "  "]), min_size=8, max_size=8),
     seed=st.integers(0, 2**31),
 )
-def test_sub_words_have_the_place_of_the_word_they_begin_in(
+def test_tokens_have_the_position_of_the_word_they_begin_in(
     kind: str, words: list[str], spaces: list[str], seed: int
 ) -> None:
     heads = random_heads(len(words), random.Random(seed))
@@ -58,18 +58,18 @@ def test_sub_words_have_the_place_of_the_word_they_begin_in(
     assert parse is not None
     ((ids, offsets),) = tokenizer(kind).encode_with_offsets([text])
     assert ids == tokenizer(kind).encode(text)
-    facts = token_features(parse, offsets)
-    found = [TreePosition(*place) for place in zip(*facts.values(), strict=True)]
+    features = token_features(parse, offsets)
+    positions = [TreePosition(*position) for position in zip(*features.values(), strict=True)]
     ends = [word.end for word in parse]
-    for (start, end), place in zip(offsets, found, strict=True):
+    for (start, end), position in zip(offsets, positions, strict=True):
         first = next((n for n in range(start, end) if not text[n].isspace()), start)
-        assert place == tree_positions(heads)[sum(end <= first for end in ends)]
-    in_order = [place.preorder for place, _ in groupby(found)]
-    expected = [place.preorder for place in tree_positions(heads)]
-    assert [number for number in expected if number in in_order] == in_order  # each word's pieces stand together
+        assert position == tree_positions(heads)[sum(end <= first for end in ends)]
+    in_order = [position.preorder for position, _ in groupby(positions)]
+    expected = [position.preorder for position in tree_positions(heads)]
+    assert [number for number in expected if number in in_order] == in_order  # the tokens of a word are adjacent
 
 
-def test_words_written_as_one_have_the_place_of_the_highest() -> None:
+def test_words_written_as_one_have_the_highest_position() -> None:
     rows = [("1-3", "dammelo", "_"), ("1", "da", "0"), ("2", "me", "1"), ("3", "lo", "1"), ("4", "!", "1")]
     block = "\n".join("\t".join([n, form, *"____", head, *"___"]) for n, form, head in rows)
     ((_, parse),) = attach_parses(["dammelo!"], [block])
@@ -88,7 +88,7 @@ def files(folder: Path, source: str, target: str, parses: str) -> Iterator[Pair]
 TWO = conllu(["I", "look"], [2, 0]) + conllu(["Look", "!"], [0, 1])
 
 
-def test_the_parse_of_a_line_is_the_sentence_of_its_number(tmp_path: Path) -> None:
+def test_sentences_belong_to_lines_in_order(tmp_path: Path) -> None:
     first, second = files(tmp_path, "I look \n  Look!\n", "Guardo\nGuarda!\n", TWO)
     assert first.parse is not None
     assert second.parse is not None
@@ -97,7 +97,7 @@ def test_the_parse_of_a_line_is_the_sentence_of_its_number(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("source", "parses", "sentence"),
+    ("source", "parses", "message"),
     [
         ("I look\nLook!\n", conllu(["I", "look"], [2, 0]), "s.en:2: no parse, because s.conllu ends before it; "),
         ("I look\n", TWO, "s.conllu:6: a parse without a line, because the text ends before it; "),
@@ -106,33 +106,33 @@ def test_the_parse_of_a_line_is_the_sentence_of_its_number(tmp_path: Path) -> No
         ("I look\nLook! Then go away from here\n", TWO, "s.en:2: has 'Then go away from h…' where the parse ends "),
     ],
 )
-def test_a_missing_or_misaligned_parse_gets_a_sentence_with_the_line(
-    tmp_path: Path, source: str, parses: str, sentence: str
+def test_missing_or_misaligned_parses_are_errors_with_location(
+    tmp_path: Path, source: str, parses: str, message: str
 ) -> None:
     target = "x\n" * source.count("\n")
     with pytest.raises(DataError) as error:
         list(files(tmp_path, source, target, parses))
-    assert str(error.value).replace(f"{tmp_path}/", "").startswith(sentence)
+    assert str(error.value).replace(f"{tmp_path}/", "").startswith(message)
     assert error.value.exit_code == 3
 
 
-def test_a_pair_whose_parse_is_wrong_can_be_skipped_and_is_counted(tmp_path: Path) -> None:
+def test_pairs_with_wrong_parses_are_skipped_and_counted(tmp_path: Path) -> None:
     list(files(tmp_path, "I look\nLook!\n", "x\nx\n", TWO))
     (tmp_path / "s.en").write_text("I see\nLook!\n")
     paths = [[str(tmp_path / f"s.{end}")] for end in ("en", "it", "conllu")]
-    faults = InvalidLines(skip=True)
-    (pair,) = read_aligned(paths[0], paths[1], faults, paths[2])
+    invalid = InvalidLines(skip=True)
+    (pair,) = read_aligned(paths[0], paths[1], invalid, paths[2])
     assert pair.source == "Look!"
-    assert dict(faults.counts) == {"parse of another text": 1}
+    assert dict(invalid.counts) == {"parse of another text": 1}
 
 
-def test_there_is_one_file_of_parses_for_each_source(tmp_path: Path) -> None:
+def test_one_file_of_parses_per_source_is_required(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         list(read_aligned(["a", "b"], ["c", "d"], InvalidLines(), ["e"]))
     assert str(error.value) == "there are 2 source files and 1 files of parses; pass one for each source."
 
 
-def test_texts_in_memory_have_parses_beside_them() -> None:
+def test_parses_of_texts_in_memory() -> None:
     blocks = [conllu(["I", "look"], [2, 0]), conllu(["Look", "!"], [0, 1])]
     assert [parse is None for _, parse in attach_parses(["I look", " ", "Look!"], blocks)] == [False, True, False]
     with pytest.raises(DataError) as error:
@@ -145,10 +145,10 @@ def test_texts_in_memory_have_parses_beside_them() -> None:
     assert str(error.value) == "text:2: no parse, because the list of parses ends before it; pass one for every line."
 
 
-def test_a_store_keeps_what_the_parses_tell(tmp_path: Path) -> None:
+def test_store_keeps_syntax_features(tmp_path: Path) -> None:
     pairs = list(files(tmp_path, "I look\nLook!\n", "Guardo\nGuarda!\n", TWO))
-    subject = tokenizer("character")
-    store_pairs(tmp_path / "store", pairs, subject, LengthFilter(), {}, parsed=True)
+    character_tokenizer = tokenizer("character")
+    store_pairs(tmp_path / "store", pairs, character_tokenizer, LengthFilter(), {}, parsed=True)
     store = open_store(tmp_path / "store")
     assert store is not None
     batch = make_pair_batch(store, np.array([1, 0]), SpecialTokensConfig())
@@ -157,7 +157,7 @@ def test_a_store_keeps_what_the_parses_tell(tmp_path: Path) -> None:
     assert all(fact.shape == batch.source.shape for fact in batch.source_features.values())
 
 
-def test_sentences_without_words_are_no_parses() -> None:
+def test_comments_without_words_are_skipped() -> None:
     assert list(parse_conllu("# only a comment\n\n\n", "x", InvalidLines())) == []
     none: Parse = ()
     assert token_features(none, []) == {name: [] for name in SYNTAX_FEATURES}

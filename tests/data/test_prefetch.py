@@ -1,4 +1,4 @@
-"""Things as they arrive: at once for someone who waits, many at a time from a file, never too many."""
+"""Prefetching: items without delay, several at a time, and bounded."""
 
 import threading
 from collections.abc import Iterator
@@ -12,40 +12,40 @@ from regard.data.prefetch import prefetch
 
 
 @given(st.integers(0, 50), st.integers(1, 7))
-def test_everything_arrives_once_and_in_order(count: int, most: int) -> None:
-    found = list(prefetch(range(count), most))
-    assert [n for several in found for n in several] == list(range(count))
-    assert all(1 <= len(several) <= most for several in found)
+def test_items_are_yielded_once_in_order(count: int, max_items: int) -> None:
+    batches = list(prefetch(range(count), max_items))
+    assert [n for batch in batches for n in batch] == list(range(count))
+    assert all(1 <= len(batch) <= max_items for batch in batches)
 
 
-def test_a_single_thing_does_not_wait_for_the_next() -> None:
+def test_single_item_is_yielded_without_waiting() -> None:
     source: Queue[int | None] = Queue()
 
-    def things() -> Iterator[int]:
-        while (thing := source.get()) is not None:
-            yield thing
+    def items() -> Iterator[int]:
+        while (item := source.get()) is not None:
+            yield item
 
-    found = prefetch(things(), max_items=10)
+    batches = prefetch(items(), max_items=10)
     for n in range(3):
         source.put(n)
-        assert next(found) == [n]
+        assert next(batches) == [n]
     source.put(None)
-    assert list(found) == []
+    assert list(batches) == []
 
 
-def test_what_came_before_a_failure_is_given_first() -> None:
-    def things() -> Iterator[int]:
+def test_items_before_an_exception_are_yielded_first() -> None:
+    def items() -> Iterator[int]:
         yield from (1, 2)
         raise ValueError("broken")
 
-    found = prefetch(things(), max_items=10)
-    given: list[int] = []
+    batches = prefetch(items(), max_items=10)
+    received: list[int] = []
     with pytest.raises(ValueError, match="broken"):
-        given.extend(n for several in found for n in several)
-    assert given == [1, 2]
+        received.extend(n for batch in batches for n in batch)
+    assert received == [1, 2]
 
 
-def test_no_more_is_read_ahead_than_fits() -> None:
+def test_prefetching_is_bounded() -> None:
     read = 0
     enough = threading.Event()
 
@@ -57,7 +57,7 @@ def test_no_more_is_read_ahead_than_fits() -> None:
                 enough.set()
             yield read
 
-    found = prefetch(endless(), max_items=10)
-    next(found)
+    batches = prefetch(endless(), max_items=10)
+    next(batches)
     enough.wait(timeout=10)
-    assert read <= 10 + 10 + 2  # what was given, what waits, and what is in hand
+    assert read <= 10 + 10 + 2  # yielded, queued, and in progress

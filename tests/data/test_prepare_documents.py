@@ -1,4 +1,4 @@
-"""Documents become tokens without losing anything, however large they are."""
+"""Preparation of documents: lossless, whatever their size."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def stored(folder: Path, texts: list[list[str]], kind: str) -> TokenStore:
 @pytest.mark.parametrize("piece", [1, 7, 2**14])
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=st.lists(st.lists(st.text(CODE, max_size=20).map(lambda line: f"{line}\n"), max_size=6), max_size=5))
-def test_nothing_is_lost(
+def test_documents_are_lossless(
     kind: str, piece: int, texts: list[list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -50,16 +50,16 @@ def test_nothing_is_lost(
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_is_kept_in_bytes(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_text_is_lossless_in_bytes(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     lines = [f"{line}\n" for line in text.split("\n")]
     store = stored(tmp_path_factory.mktemp("store") / "corpus", [lines], "byte-level")
     assert tokenizer("byte-level").decode(store.columns[0][0].tolist()) == f"{text}\n"
 
 
-def test_cuts_are_rare(tmp_path: Path) -> None:
+def test_short_documents_are_tokenized_at_once(tmp_path: Path) -> None:
     lines = CODE.splitlines(keepends=True) * 100
     store = stored(tmp_path / "corpus", [lines], "byte-level")
-    assert store.columns[0][0].tolist() == tokenizer("byte-level").encode("".join(lines))  # it fits one piece
+    assert store.columns[0][0].tolist() == tokenizer("byte-level").encode("".join(lines))  # it fits into one piece
 
 
 def test_progress_counts_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_progress_counts_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word"])
-def test_tokenizers_that_lose_lines_get_a_sentence(kind: str) -> None:
+def test_lossy_tokenizers_are_errors(kind: str) -> None:
     with pytest.raises(ConfigError) as error:
         check_lossless_tokenizer(kind)
     assert str(error.value) == (
@@ -80,11 +80,11 @@ def test_tokenizers_that_lose_lines_get_a_sentence(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokenizers_that_keep_lines_are_fine(kind: str) -> None:
+def test_lossless_tokenizers_are_accepted(kind: str) -> None:
     check_lossless_tokenizer(kind)
 
 
-def test_memory_does_not_grow_with_a_document(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_document(tmp_path: Path) -> None:
     program = f"""
 import resource
 from pathlib import Path

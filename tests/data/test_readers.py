@@ -1,9 +1,9 @@
-"""Reading corpora: every format, and the exact sentence for everything that can be wrong with one."""
+"""Readers: every format, the registry, and the exact message for every invalid line."""
 
 import gzip
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from regard.data import lines
 from regard.data.examples import Pair
-from regard.data.lines import InvalidLines
-from regard.data.readers import read_documents, read_pair_files, read_texts
+from regard.data.lines import InvalidLines, read_lines
+from regard.data.readers import (
+    READERS,
+    ExampleType,
+    Reader,
+    format_name,
+    read_documents,
+    read_pair_files,
+    read_texts,
+    reader_for,
+)
 from regard.data.readers.aligned import read_aligned
 from regard.errors import DataError
 
@@ -25,7 +34,7 @@ PAIRS = [Pair("I love you", "Ti amo"), Pair("Good day", "Buongiorno")]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a file, compressed if its name says so, and gives its path."""
+    """Return a function that writes a file, compressed if its name ends in .gz, and returns its path."""
 
     def write(name: str, content: str | bytes) -> str:
         raw = content.encode() if isinstance(content, str) else content
@@ -35,18 +44,18 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
-def test_aligned_files(write: Write, ending: str) -> None:
-    source, target = write(f"a.en{ending}", "I love you\nGood day\n"), write(f"a.it{ending}", "Ti amo\nBuongiorno")
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_aligned_files(write: Write, suffix: str) -> None:
+    source, target = write(f"a.en{suffix}", "I love you\nGood day\n"), write(f"a.it{suffix}", "Ti amo\nBuongiorno")
     assert list(read_aligned([source], [target], InvalidLines())) == PAIRS
     assert list(read_aligned([source, source], [target, target], InvalidLines())) == PAIRS * 2
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
-def test_tables(write: Write, ending: str) -> None:
-    tsv = write(f"a.tsv{ending}", "I love you\tTi amo\tmore\r\nGood day\tBuongiorno\r\n")
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_pairs_from_tsv_and_json_lines(write: Write, suffix: str) -> None:
+    tsv = write(f"a.tsv{suffix}", "I love you\tTi amo\tmore\r\nGood day\tBuongiorno\r\n")
     rows = [{"source": pair.source, "target": pair.target, "id": 7} for pair in PAIRS]
-    jsonl = write(f"a.jsonl{ending}", "\n".join(json.dumps(row) for row in rows))
+    jsonl = write(f"a.jsonl{suffix}", "\n".join(json.dumps(row) for row in rows))
     assert list(read_pair_files([tsv, jsonl], InvalidLines())) == PAIRS * 2
 
 
@@ -57,7 +66,7 @@ def test_documents(write: Write) -> None:
     assert read == ["One.\n\n  Two.\nlast\n", "A\nB", ""]
 
 
-def test_each_line_of_plain_text_can_be_a_text_by_itself(write: Write) -> None:
+def test_texts(write: Write) -> None:
     plain, table = write("a.txt", "one\n\n two \n"), write("a.jsonl", '{"text": "a\\nb"}\n{"text": ""}\n')
     assert list(read_texts([plain, table], InvalidLines())) == ["one", "", " two ", "a\nb", ""]
     assert next(read_texts(["builtin:python-docs-dev"], InvalidLines())) == "".join(
@@ -71,17 +80,17 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t\r")), min_size=1))
-def test_a_line_ends_at_a_newline_and_nowhere_else(texts: list[str]) -> None:
+def test_lines_end_only_at_newlines(texts: list[str]) -> None:
     raw = io.BytesIO("\n".join(["first", *texts, "last"]).encode())
     assert [line.decode() if line else "" for line in lines._raw_lines(raw, "file")] == ["first", *texts, "last"]
 
 
-def test_a_byte_order_mark_is_no_text(write: Write) -> None:
+def test_byte_order_mark_is_dropped(write: Write) -> None:
     tsv = write("a.tsv", b"\xef\xbb\xbfI love you\tTi amo\n")
     assert list(read_pair_files([tsv], InvalidLines())) == PAIRS[:1]
 
 
-FAULTY = [
+INVALID = [
     ("a.tsv", b"a\tb\nno tab\nc\td\n", "too few columns", "{}:2: no tab; write source, tab, target"),
     ("a.tsv", b"a\tb\n\t\nc\td\n", "empty", "{}:2: empty source; fill it in"),
     ("a.tsv", b"a\tb\nx\t \nc\td\n", "empty", "{}:2: empty target; fill it in"),
@@ -118,63 +127,63 @@ FAULTY = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "reason", "sentence"), FAULTY)
-def test_a_faulty_line_is_a_sentence_or_is_skipped_and_counted(
-    write: Write, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, reason: str, sentence: str
+@pytest.mark.parametrize(("name", "content", "reason", "message"), INVALID)
+def test_invalid_lines_are_errors_or_skipped_and_counted(
+    write: Write, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, reason: str, message: str
 ) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 40)
     file = write(name, content)
     with pytest.raises(DataError) as error:
         list(read_pair_files([file], InvalidLines()))
-    assert str(error.value) == sentence.format(file) + SKIP
+    assert str(error.value) == message.format(file) + SKIP
     assert error.value.exit_code == 3
-    faults = InvalidLines(skip=True)
-    assert list(read_pair_files([file], faults)) == [Pair("a", "b"), Pair("c", "d")]
-    assert dict(faults.counts) == {reason: 1}
-    assert faults.examples == {reason: f"{sentence.format(file)}."}
+    invalid = InvalidLines(skip=True)
+    assert list(read_pair_files([file], invalid)) == [Pair("a", "b"), Pair("c", "d")]
+    assert dict(invalid.counts) == {reason: 1}
+    assert invalid.examples == {reason: f"{message.format(file)}."}
 
 
-def test_a_skipped_line_keeps_aligned_files_aligned(write: Write) -> None:
+def test_skipped_lines_keep_files_aligned(write: Write) -> None:
     source, target = write("a.en", b"a\n\xff\nc\n\ne\n"), write("a.it", b"A\nB\nC\nD\nE\n")
-    faults = InvalidLines(skip=True)
-    assert list(read_aligned([source], [target], faults)) == [Pair("a", "A"), Pair("c", "C"), Pair("e", "E")]
-    assert dict(faults.counts) == {"not UTF-8": 1, "empty": 1}
+    invalid = InvalidLines(skip=True)
+    assert list(read_aligned([source], [target], invalid)) == [Pair("a", "A"), Pair("c", "C"), Pair("e", "E")]
+    assert dict(invalid.counts) == {"not UTF-8": 1, "empty": 1}
 
 
-def complaint(sources: list[str], targets: list[str]) -> str:
+def error_message(sources: list[str], targets: list[str]) -> str:
     with pytest.raises(DataError) as error:
         list(read_aligned(sources, targets, InvalidLines(skip=True)))
     return str(error.value)
 
 
-def test_unequal_files_are_an_error_even_where_faults_are_skipped(write: Write) -> None:
+def test_unequal_files_are_an_error_even_if_lines_are_skipped(write: Write) -> None:
     short, long = write("short", "a\nb\n"), write("long", "A\nB\nC\nD\n")
     because = "ends before it; aligned files must have the same number of lines."
-    assert complaint([short], [long]) == f"{long}:3: no matching line, because {short} {because}"
-    assert complaint([long], [short]) == f"{long}:3: no matching line, because {short} {because}"
-    assert complaint([short, short], [long]) == (
+    assert error_message([short], [long]) == f"{long}:3: no matching line, because {short} {because}"
+    assert error_message([long], [short]) == f"{long}:3: no matching line, because {short} {because}"
+    assert error_message([short, short], [long]) == (
         "there are 2 source files and 1 target files; pass one target for each source."
     )
 
 
-def test_unreadable_files_get_a_sentence(write: Write, tmp_path: Path) -> None:
+def test_unreadable_files_are_errors(write: Write, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
-    assert complaint([missing], [missing]) == f"{missing}: not found; check the path."
-    assert complaint([str(tmp_path)], [missing]) == f"{tmp_path}: is a folder; pass the files in it."
-    whole = write("a.gz", "text\n" * 1000)
+    assert error_message([missing], [missing]) == f"{missing}: not found; check the path."
+    assert error_message([str(tmp_path)], [missing]) == f"{tmp_path}: is a folder; pass the files in it."
+    compressed = write("a.gz", "text\n" * 1000)
     cut = tmp_path / "cut.gz"
-    cut.write_bytes(Path(whole).read_bytes()[:-12])
-    assert complaint([str(cut)], [str(cut)]).startswith(f"{cut}: is a damaged gzip file (")
+    cut.write_bytes(Path(compressed).read_bytes()[:-12])
+    assert error_message([str(cut)], [str(cut)]).startswith(f"{cut}: is a damaged gzip file (")
     plain = tmp_path / "plain.gz"
     plain.write_text("not compressed\n")
-    assert complaint([str(plain)], [str(plain)]).startswith(f"{plain}: is a damaged gzip file (")
+    assert error_message([str(plain)], [str(plain)]).startswith(f"{plain}: is a damaged gzip file (")
 
 
 @pytest.mark.parametrize("name", ["a.tsv.gz", "a.jsonl.gz", "a.txt.gz"])
-def test_nonsense_from_a_damaged_gzip_file_is_blamed_on_the_file(write: Write, name: str) -> None:
-    whole = bytearray(gzip.compress(b"".join(b"line %d\tof %d\n" % (n, n * n) for n in range(2000)), 0))
-    whole[5000] = 0xFF  # nothing is packed: the byte unpacks to itself, and is no UTF-8
-    path = write("raw", bytes(whole))
+def test_damaged_gzip_files_are_reported_instead_of_their_lines(write: Write, name: str) -> None:
+    compressed = bytearray(gzip.compress(b"".join(b"line %d\tof %d\n" % (n, n * n) for n in range(2000)), 0))
+    compressed[5000] = 0xFF  # stored without compression, so that the byte appears in the text, which is then not UTF-8
+    path = write("raw", bytes(compressed))
     file = str(Path(path).rename(Path(path).with_name(name)))
 
     def read() -> None:
@@ -187,14 +196,60 @@ def test_nonsense_from_a_damaged_gzip_file_is_blamed_on_the_file(write: Write, n
         read()
     assert str(error.value).startswith(f"{file}: is a damaged gzip file (CRC check failed ")
     assert str(error.value).endswith("); copy it again, or compress it again.")
-    assert complaint([file], [file]).startswith(f"{file}: is a damaged gzip file (CRC check failed ")
+    assert error_message([file], [file]).startswith(f"{file}: is a damaged gzip file (CRC check failed ")
 
 
-def test_half_a_character_in_json_is_a_fault(write: Write) -> None:
+def test_lone_surrogates_in_json_are_invalid(write: Write) -> None:
     file = write("pairs.jsonl", '{"source": "a", "target": "b"}\n{"source": "\\ud800", "target": "b"}\n')
     with pytest.raises(DataError) as error:
         list(read_pair_files([file], InvalidLines()))
     assert str(error.value) == f"{file}:2: half of a character (a lone surrogate); fix it{SKIP}"
-    faults = InvalidLines(skip=True)
-    assert list(read_pair_files([file], faults)) == [Pair("a", "b")]
-    assert faults.counts == {"broken Unicode": 1}
+    invalid = InvalidLines(skip=True)
+    assert list(read_pair_files([file], invalid)) == [Pair("a", "b")]
+    assert invalid.counts == {"broken Unicode": 1}
+
+
+@pytest.fixture
+def subtitle_reader() -> Iterator[type[Reader]]:
+    """A reader of subtitles, registered for one test."""
+
+    @READERS.register("subtitles")
+    class SubtitleReader(Reader):
+        suffixes = (".srt",)
+
+        def documents(self, file: str, invalid: InvalidLines) -> Iterator[Iterator[str]]:
+            texts = (line.text for line in read_lines(file, invalid) if line.text)
+            yield (f"{text}\n" for text in texts if not text.isdigit() and "-->" not in text)
+
+    yield SubtitleReader
+    del READERS._objects["subtitles"]
+
+
+@pytest.mark.usefixtures("subtitle_reader")
+def test_registered_readers_add_a_format(write: Write) -> None:
+    file = write("film.SRT.gz", "1\n00:00:01 --> 00:00:02\nI love you\n\n2\n00:00:03 --> 00:00:04\nGood day\n")
+    assert ["".join(document) for document in read_documents([file], InvalidLines())] == ["I love you\nGood day\n"]
+    assert list(read_texts([file], InvalidLines())) == ["I love you\nGood day\n"]
+    assert format_name(file) == "subtitles"
+
+
+@pytest.mark.usefixtures("subtitle_reader")
+def test_default_format_is_used_for_other_example_types(write: Write) -> None:
+    file = write("film.srt", "I love you\tTi amo\n")
+    assert list(read_pair_files([file], InvalidLines())) == PAIRS[:1]
+
+
+@pytest.mark.parametrize(
+    ("file", "examples", "name"),
+    [
+        ("a.tsv", "pairs", "TsvReader"),
+        ("a.jsonl.gz", "labeled", "JsonLinesReader"),
+        ("a.unknown", "documents", "TextReader"),
+        ("a.tsv", "documents", "TextReader"),
+        ("a.jsonl", "tagged", "ConllReader"),
+        ("a.conllu", "tagged", "ConlluReader"),
+        ("builtin:phrasebook", "tagged", "BuiltinReader"),
+    ],
+)
+def test_reader_follows_from_name_and_example_type(file: str, examples: ExampleType, name: str) -> None:
+    assert type(reader_for(file, examples)).__name__ == name

@@ -1,4 +1,4 @@
-"""Sentences of a line: taken apart where one ends, never inside, and put together again."""
+"""Sentence splitting: at the ends of sentences only; long sentences; joining."""
 
 import pytest
 from hypothesis import given
@@ -22,30 +22,30 @@ SPLITS = [
 
 
 @pytest.mark.parametrize(("sentences", "between"), SPLITS)
-def test_a_line_is_split_between_its_sentences(sentences: list[str], between: str) -> None:
+def test_lines_are_split_into_sentences(sentences: list[str], between: str) -> None:
     assert split_sentences(between.join(sentences)) == sentences
 
 
 @given(st.text(alphabet="abAB .!?…\"')(。\t", max_size=40))
-def test_nothing_is_lost_in_splitting_but_spaces(line: str) -> None:
-    found = split_sentences(line)
-    assert "".join("".join(found).split()) == "".join(line.split())
-    assert all(sentence == sentence.strip() and sentence for sentence in found)
+def test_splitting_drops_only_spaces(line: str) -> None:
+    sentences = split_sentences(line)
+    assert "".join("".join(sentences).split()) == "".join(line.split())
+    assert all(sentence == sentence.strip() and sentence for sentence in sentences)
 
 
-def test_an_empty_line_has_no_sentences() -> None:
+def test_empty_lines_have_no_sentences() -> None:
     assert split_sentences("") == split_sentences("   \t") == []
 
 
 def spell(text: str) -> list[int]:
-    """A token for every three characters."""
+    """Return one token for every three characters."""
     return [ord(text[n]) for n in range(0, len(text), 3)]
 
 
 @given(st.text(alphabet="abc ,;.é", max_size=120), st.integers(1, 12))
-def test_long_sentences_become_parts_that_fit_and_lose_nothing(text: str, longest: int) -> None:
-    parts = split_to_fit(text, longest, spell)
-    assert all(len(ids) <= longest and ids == spell(part) for part, ids in parts)
+def test_long_sentences_are_split_into_parts_that_fit(text: str, max_tokens: int) -> None:
+    parts = split_to_fit(text, max_tokens, spell)
+    assert all(len(ids) <= max_tokens and ids == spell(part) for part, ids in parts)
     assert "".join("".join(part for part, _ in parts).split()) == "".join(text.split())
 
 
@@ -59,11 +59,11 @@ def test_long_sentences_are_cut_at_the_best_mark() -> None:
     assert [part for part, _ in split_to_fit("a b c d", 2, words)] == ["a b", "c d"]
 
 
-def test_a_character_that_takes_more_tokens_than_there_is_room_for_is_cut_off() -> None:
+def test_character_of_too_many_tokens_is_truncated() -> None:
     assert split_to_fit("字", 2, lambda text: list(text.encode())) == [("字", list("字".encode())[:2])]
 
 
-def test_parts_are_joined_with_spaces_where_the_writing_has_them() -> None:
+def test_join_sentences() -> None:
     assert join_sentences(["a.", "", "b."]) == "a. b."
     assert join_sentences(["你好。", "再见。"]) == "你好。再见。"
     assert join_sentences([]) == ""

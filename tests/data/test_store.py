@@ -1,4 +1,4 @@
-"""The token store gives back what was put in, and is whole or not there."""
+"""Token stores: examples are read back, and stores are complete or absent."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ ROWS = st.lists(st.integers(0, 90_000), max_size=6)
 
 
 @given(examples=st.lists(st.tuples(ROWS, ROWS), max_size=20))
-def test_what_is_written_is_read(
+def test_written_examples_are_read_back(
     examples: list[tuple[list[int], list[int]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("store") / "corpus"
@@ -36,7 +36,7 @@ def test_what_is_written_is_read(
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
-def test_small_vocabularies_take_two_bytes_a_token(tmp_path: Path, vocabulary: int, dtype: type) -> None:
+def test_small_vocabularies_take_two_bytes_per_token(tmp_path: Path, vocabulary: int, dtype: type) -> None:
     write_store(tmp_path / "corpus", [[[vocabulary - 1]]], columns=1, vocab_size=vocabulary, metadata={})
     store = open_store(tmp_path / "corpus")
     assert store is not None
@@ -44,7 +44,7 @@ def test_small_vocabularies_take_two_bytes_a_token(tmp_path: Path, vocabulary: i
     assert store.columns[0][0].tolist() == [vocabulary - 1]
 
 
-def test_a_store_replaces_the_one_before(tmp_path: Path) -> None:
+def test_stores_are_replaced(tmp_path: Path) -> None:
     for ids in ([1, 2], [3]):
         write_store(tmp_path / "corpus", [[ids]], columns=1, vocab_size=10, metadata={})
     store = open_store(tmp_path / "corpus")
@@ -54,7 +54,7 @@ def test_a_store_replaces_the_one_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["store.json", "0.ids", "0.ends"])
 @pytest.mark.parametrize("keep", [0, 3])
-def test_a_damaged_store_is_none(tmp_path: Path, file: str, keep: int) -> None:
+def test_truncated_stores_are_not_opened(tmp_path: Path, file: str, keep: int) -> None:
     write_store(tmp_path / "corpus", [[[1, 2, 3]], [[4]]], columns=1, vocab_size=10, metadata={})
     path = tmp_path / "corpus" / file
     path.write_bytes(path.read_bytes()[:keep])
@@ -64,9 +64,7 @@ def test_a_damaged_store_is_none(tmp_path: Path, file: str, keep: int) -> None:
 
 
 @given(parts=st.lists(st.tuples(ROWS, st.booleans()), max_size=20))
-def test_an_example_may_come_in_parts(
-    parts: list[tuple[list[int], bool]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_examples_in_parts(parts: list[tuple[list[int], bool]], tmp_path_factory: pytest.TempPathFactory) -> None:
     parts = [*parts, ([7], True)]
     folder = tmp_path_factory.mktemp("store") / "corpus"
     write_document_store(folder, parts, vocab_size=90_001, metadata={})
@@ -81,7 +79,7 @@ def test_an_example_may_come_in_parts(
 
 
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=12), data=st.data())
-def test_examples_are_gathered_like_one_by_one(lengths: list[int], data: st.DataObject) -> None:
+def test_gather_equals_single_examples(lengths: list[int], data: st.DataObject) -> None:
     column = TokenColumn(np.arange(sum(lengths), dtype=np.uint16), np.cumsum(lengths))
     examples = data.draw(st.lists(st.integers(0, len(lengths) - 1)).map(lambda chosen: np.array(chosen, np.int64)))
     ids, sizes = column.gather(examples)
@@ -89,7 +87,7 @@ def test_examples_are_gathered_like_one_by_one(lengths: list[int], data: st.Data
     assert sizes.tolist() == [lengths[n] for n in examples]
 
 
-def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_exception_leaves_nothing_behind(tmp_path: Path) -> None:
     def examples() -> Iterator[list[list[int]]]:
         yield [[1]]
         raise DataError("a.tsv:2: is bad.")
@@ -110,7 +108,7 @@ def examples(count):
 def peak(count):
     write_store(Path({str(tmp_path)!r}) / "corpus", examples(count), columns=2, vocab_size=100, metadata={{}})
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-small, large = peak(20_000), peak(400_000)  # the larger one is 32 MB on disk
+small, large = peak(20_000), peak(400_000)  # the larger store is 32 MB on disk
 assert large - small < 5_000, (small, large)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -121,7 +119,7 @@ import sys
 from pathlib import Path
 from regard.data.store import write_store
 number = 0
-while True:  # each store says in every token which one it is
+while True:  # every token of a store is its number
     number = number % 60_000 + 1
     examples = ([[number] * 500] for _ in range(2000))
     write_store(Path(sys.argv[1]), examples, columns=1, vocab_size=2**16, metadata={"number": number})
@@ -129,7 +127,7 @@ while True:  # each store says in every token which one it is
 """
 
 
-def test_a_killed_writer_leaves_a_whole_store_or_none(tmp_path: Path) -> None:
+def test_killed_writers_leave_a_complete_store_or_none(tmp_path: Path) -> None:
     folder, seen = tmp_path / "corpus", 0
     for delay in np.random.default_rng(0).uniform(0.02, 0.12, 8):
         with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE) as writer:
@@ -146,10 +144,10 @@ def test_a_killed_writer_leaves_a_whole_store_or_none(tmp_path: Path) -> None:
             assert (store.columns[0].ids == store.metadata["number"]).all()
     assert seen
     write_store(folder, [[[1]]], columns=1, vocab_size=10, metadata={})
-    assert os.listdir(tmp_path) == ["corpus"]  # what the killed have left is gone
+    assert os.listdir(tmp_path) == ["corpus"]  # leftovers of killed writers are removed
 
 
-def test_a_draft_that_someone_is_writing_is_left_alone(tmp_path: Path) -> None:
+def test_temporary_folder_of_another_writer_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     with atomic_folder(folder, replace=True) as other:
         write_store(folder, [[[1]]], columns=1, vocab_size=10, metadata={})
@@ -157,7 +155,7 @@ def test_a_draft_that_someone_is_writing_is_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_others_may_read_a_store(tmp_path: Path) -> None:
+def test_stores_have_default_permissions(tmp_path: Path) -> None:
     write_store(tmp_path / "corpus", [[[1]]], columns=1, vocab_size=10, metadata={})
     (tmp_path / "plain").mkdir()
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("corpus", "plain")]
@@ -165,7 +163,7 @@ def test_others_may_read_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["0.ids", "1.ids", "0.ends", "1.ends"])
-def test_a_flipped_bit_is_found(tmp_path: Path, file: str) -> None:
+def test_changed_bytes_are_detected(tmp_path: Path, file: str) -> None:
     folder = tmp_path / "corpus"
     write_store(folder, [[[1, 2, 3], [4]], [[5], []]], columns=2, vocab_size=10, metadata={})
     store = open_store(folder)
@@ -182,7 +180,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path, file: str) -> None:
     )
 
 
-def test_a_place_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
+def test_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "corpus"
     with pytest.raises(DataError) as error:

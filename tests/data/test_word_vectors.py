@@ -1,4 +1,4 @@
-"""Files of word vectors: each format that is about, and a sentence for whatever is wrong with one."""
+"""Word vectors: every text format, and the message for every error."""
 
 import gzip
 from pathlib import Path
@@ -16,54 +16,54 @@ GLOVE = "the 0.1 -0.2 3e-1\ncat 1 2 3\n"
 WORD2VEC = "2 3\n" + GLOVE
 
 
-def written(path: Path, content: str | bytes) -> Path:
+def write_file(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
 @pytest.mark.parametrize("content", [GLOVE, WORD2VEC, WORD2VEC.replace("\n", " \n"), GLOVE.replace("\n", "\r\n")])
-def test_every_text_format_is_read(content: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "vectors.txt", content)
+def test_text_formats(content: str, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "vectors.txt", content)
     assert vector_size(path) == 3
-    found = read_word_vectors(path, {"cat", "the"})
-    assert {word: vector.tolist() for word, vector in found.vectors.items()} == {
+    result = read_word_vectors(path, {"cat", "the"})
+    assert {word: vector.tolist() for word, vector in result.vectors.items()} == {
         "the": pytest.approx([0.1, -0.2, 0.3]),
         "cat": [1, 2, 3],
     }
-    assert (found.num_words, found.lowercase) == (2, True)
+    assert (result.num_words, result.lowercase) == (2, True)
 
 
-def test_packed_files_are_unpacked(tmp_path: Path) -> None:
-    path = written(tmp_path / "vectors.txt.gz", gzip.compress(WORD2VEC.encode()))
+def test_gzip_files(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "vectors.txt.gz", gzip.compress(WORD2VEC.encode()))
     assert vector_size(path) == 3
     assert read_word_vectors(path, {"cat"}).vectors["cat"].tolist() == [1, 2, 3]
 
 
-def test_only_what_is_wanted_is_kept_and_the_first_of_equal_words(tmp_path: Path) -> None:
-    path = written(tmp_path / "vectors.txt", "Cat 1 2\ndog 3 4\nCat 5 6\n")
-    found = read_word_vectors(path, {"Cat"})
-    assert {word: vector.tolist() for word, vector in found.vectors.items()} == {"Cat": [1, 2]}
-    assert (found.num_words, found.lowercase) == (3, False)
+def test_requested_words_and_first_of_duplicates(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "vectors.txt", "Cat 1 2\ndog 3 4\nCat 5 6\n")
+    result = read_word_vectors(path, {"Cat"})
+    assert {word: vector.tolist() for word, vector in result.vectors.items()} == {"Cat": [1, 2]}
+    assert (result.num_words, result.lowercase) == (3, False)
 
 
-def test_words_may_have_spaces_and_bytes_that_are_no_text(tmp_path: Path) -> None:
-    path = written(tmp_path / "vectors.txt", b"a 1 2\n. . . 3 4\n\xff\xfe 5 6\nb 7 8\n")
-    found = read_word_vectors(path, {"b", ". . ."})
-    assert found.vectors[". . ."].tolist() == [3, 4]
-    assert found.vectors["b"].tolist() == [7, 8]
-    assert found.num_words == 4
+def test_words_with_spaces_and_invalid_utf8(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "vectors.txt", b"a 1 2\n. . . 3 4\n\xff\xfe 5 6\nb 7 8\n")
+    result = read_word_vectors(path, {"b", ". . ."})
+    assert result.vectors[". . ."].tolist() == [3, 4]
+    assert result.vectors["b"].tolist() == [7, 8]
+    assert result.num_words == 4
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_written_vectors_are_read_back(tmp_path: Path) -> None:
     vectors = np.array([[0.125, -3], [1e-7, 2]], np.float32)
     write_word_vectors(tmp_path / "vectors.txt", ["più", "meno"], vectors)
     assert (tmp_path / "vectors.txt").read_text("utf-8").startswith("2 2\npiù 0.125 -3\n")
-    found = read_word_vectors(tmp_path / "vectors.txt", {"più", "meno"})
-    np.testing.assert_allclose(found.vectors["meno"], vectors[1])
+    result = read_word_vectors(tmp_path / "vectors.txt", {"più", "meno"})
+    np.testing.assert_allclose(result.vectors["meno"], vectors[1])
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         ("", ":1: expected a word and its numbers; pass word vectors in text format."),
         ("word\n", ":1: expected a word and its numbers; pass word vectors in text format."),
@@ -76,14 +76,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         ("1 3\nb \0\1\2\3\n", ": is in a binary format; save the vectors as text."),
     ],
 )
-def test_a_broken_file_gets_a_sentence(content: str, sentence: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "vectors.txt", content)
+def test_invalid_files_are_errors(content: str, message: str, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "vectors.txt", content)
     with pytest.raises(DataError) as error:
         read_word_vectors(path, {"a", "b"})
-    assert str(error.value) == f"{path}{sentence}"
+    assert str(error.value) == f"{path}{message}"
 
 
-def test_a_file_that_cannot_be_opened_gets_a_sentence(tmp_path: Path) -> None:
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         vector_size(tmp_path / "missing.txt")
     assert str(error.value) == (
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_opened_gets_a_sentence(tmp_path: Path) -> None:
         "pass the path of word vectors in text format."
     )
     for content in (b"no gzip", gzip.compress(WORD2VEC.encode())[:-12]):
-        path = written(tmp_path / "vectors.gz", content)
+        path = write_file(tmp_path / "vectors.gz", content)
         with pytest.raises(DataError) as error:
             read_word_vectors(path, {"cat"})
         assert (
@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_opened_gets_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-level", "word", "character"])
-def test_words_are_told_from_parts_of_words(kind: str) -> None:
+def test_whole_words(kind: str) -> None:
     config = TokenizerConfig.model_validate({"kind": kind})
     tokenizer = train_tokenizer(["the cat, the hat", "the caterpillar (the cat)"] * 20, config, vocab_size=400)
     words = whole_words(tokenizer)

@@ -1,4 +1,4 @@
-"""What the phrasebook promises, checked over every pair by rules that know nothing of how it is made."""
+"""Properties of the phrasebook, checked for every pair by rules that are independent of the grammar."""
 
 import hashlib
 import re
@@ -23,12 +23,12 @@ def pairs() -> list[AlignedPair]:
 
 
 def violations(lines: list[str], *patterns: str) -> list[str]:
-    """Lines in which one of the patterns is found, which should be none."""
+    """Return lines that match one of the patterns, which should be none."""
     wrong = re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
     return [line for line in lines if wrong.search(line)][:10]
 
 
-def test_there_are_tens_of_thousands_of_distinct_pairs(pairs: list[AlignedPair]) -> None:
+def test_distinct_pairs(pairs: list[AlignedPair]) -> None:
     assert len({(pair.source, pair.target) for pair in pairs}) == len(pairs) >= 60_000
 
 
@@ -36,7 +36,7 @@ def test_every_sentence_has_one_translation(pairs: list[AlignedPair]) -> None:
     assert len({pair.source.rstrip(".") for pair in pairs}) == len(pairs)
 
 
-def test_pairs_are_the_same_everywhere(pairs: list[AlignedPair]) -> None:
+def test_pairs_are_reproducible(pairs: list[AlignedPair]) -> None:
     digest = hashlib.sha256(repr([(pair.source, pair.target, pair.alignment) for pair in pairs]).encode())
     assert digest.hexdigest()[:16] == "84742db57b26cdac"
 
@@ -51,7 +51,7 @@ def test_splits_hold_every_pair_in_order() -> None:
         assert 1_000 <= len(phrasebook.split(name)) <= 2_000
 
 
-def test_held_out_sentences_were_never_seen() -> None:
+def test_dev_and_test_sentences_are_not_in_train() -> None:
     train = phrasebook.split("train")
     sources, targets = ({re.sub("[.?!]$", "", getattr(pair, side)) for pair in train} for side in ("source", "target"))
     for pair in phrasebook.split("dev") + phrasebook.split("test"):
@@ -59,25 +59,25 @@ def test_held_out_sentences_were_never_seen() -> None:
         assert pair.target.rstrip(".?!") not in targets
 
 
-def test_held_out_words_are_familiar() -> None:
+def test_dev_and_test_words_are_frequent_in_train() -> None:
     for side in ("source", "target"):
         seen = Counter(word for pair in phrasebook.split("train") for word in split_words(getattr(pair, side)))
         for pair in phrasebook.split("dev") + phrasebook.split("test"):
             assert all(seen[word] >= MIN_TRAIN_COUNT for word in split_words(getattr(pair, side))), pair
 
 
-def test_the_first_words_are_tested() -> None:
+def test_first_sentence_is_in_test() -> None:
     assert AlignedPair(
         "I love you very much", "Ti amo molto", ((0, 1), (1, 1), (2, 0), (3, 2), (4, 2))
     ) in phrasebook.split("test")
 
 
-def test_a_split_that_does_not_exist_is_refused() -> None:
+def test_unknown_split_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"The phrasebook has no split 'valid'; it has train, dev and test\."):
         phrasebook.split("valid")  # type: ignore[arg-type]
 
 
-def test_sentences_are_short_and_well_written(pairs: list[AlignedPair]) -> None:
+def test_sentences_are_short_and_well_formed(pairs: list[AlignedPair]) -> None:
     lengths = [len(split_words(pair.source)) for pair in pairs]
     assert 5 <= sum(lengths) / len(lengths) <= 8
     assert max(lengths) <= 15
@@ -85,7 +85,7 @@ def test_sentences_are_short_and_well_written(pairs: list[AlignedPair]) -> None:
         assert violations(lines, "  ", r"\s[.,?!]", "^[^A-ZÈ]", r"[^\w.?!']$", r"[.?!]\s+[a-zè]", r"\b(\w+) \1\b") == []
 
 
-def test_some_statements_go_without_a_full_stop_in_both_languages(pairs: list[AlignedPair]) -> None:
+def test_some_statements_have_no_full_stop(pairs: list[AlignedPair]) -> None:
     open_ended = [pair for pair in pairs if pair.source[-1] not in ".?!"]
     assert 0.1 < len(open_ended) / len(pairs) < 0.25
     assert all((pair.source[-1] in ".?!") == (pair.target[-1] in ".?!") for pair in pairs)
@@ -98,25 +98,25 @@ def test_every_word_is_aligned(pairs: list[AlignedPair]) -> None:
         assert {j for _, j in pair.alignment} == set(range(len(target))), pair
 
 
-def test_words_are_aligned_to_what_they_mean(pairs: list[AlignedPair]) -> None:
+def test_alignment_of_known_words(pairs: list[AlignedPair]) -> None:
     known = {
         "bread": "pane", "Rome": "roma", "yesterday": "ieri", "not": "non", "and": "e ed", "water": "acqua",
         "Marco": "marco", "red": "rosso rossa rossi rosse", "tomorrow": "domani", "two": "due", "with": "con",
         "but": "ma", "?": "?", "never": "non mai", "keys": "chiavi", "because": "perché", "very": "molto molta",
         "seven": "sette", "please": "favore", "every": "ogni", "that": "che quel quello quell' quella",
     }  # fmt: skip
-    met: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for pair in pairs:
         source, target = split_words(pair.source), [word.lower() for word in split_words(pair.target)]
         for i, word in enumerate(source):
             if word in known and not (word == "two" and source[i - 1].lower() == "you"):
                 partners = {target[j] for a, j in pair.alignment if a == i}
                 assert partners & set(known[word].split()), (pair, word, partners)
-                met[word] += 1
-    assert set(met) == set(known)
+                counts[word] += 1
+    assert set(counts) == set(known)
 
 
-def test_articles_fit_the_word_that_follows(pairs: list[AlignedPair]) -> None:
+def test_articles_fit_the_following_word(pairs: list[AlignedPair]) -> None:
     lines = [
         pair.target.lower() for pair in pairs if not re.search("[Gg]ive", pair.source)
     ]  # `dagli` is also `give him`
@@ -129,7 +129,7 @@ def test_articles_fit_the_word_that_follows(pairs: list[AlignedPair]) -> None:
     assert violations(lines, rf"'(?!{VOWEL}|h(?:o|ai|a|anno)\b)(?<!po')", rf"\bquest[oa] (?!è){VOWEL}") == []
 
 
-def test_un_has_an_apostrophe_before_feminine_words_only(pairs: list[AlignedPair]) -> None:
+def test_un_with_apostrophe_is_feminine(pairs: list[AlignedPair]) -> None:
     feminine = "arancia oliva ora idea altra email isola università infermiera attrice insalata"
     either = "insegnante artista"
     for pair in pairs:
@@ -137,7 +137,7 @@ def test_un_has_an_apostrophe_before_feminine_words_only(pairs: list[AlignedPair
             assert word in either or (word in feminine) == article.endswith("'"), pair
 
 
-def test_prepositions_melt_into_articles(pairs: list[AlignedPair]) -> None:
+def test_prepositions_and_articles_are_contracted(pairs: list[AlignedPair]) -> None:
     lines = [pair.target for pair in pairs]
     assert (
         violations(lines, r"\b(?:[Dd]i|[Aa]|[Dd]a|[Ii]n|[Ss]u) (?:il|lo|la|i|gli|le)\b", r"\b(?:di|a|da|in|su) l'")
@@ -146,7 +146,7 @@ def test_prepositions_melt_into_articles(pairs: list[AlignedPair]) -> None:
     assert violations(lines, r"\b[Aa] [aA]", r"\be [eè]", r"\b[Dd]ove è", r"\b[Cc]ome è", r"\b[Cc]i è (?:un|l)") == []
 
 
-def test_pronouns_stand_before_the_finite_verb(pairs: list[AlignedPair]) -> None:
+def test_pronouns_precede_the_finite_verb(pairs: list[AlignedPair]) -> None:
     lines = [pair.target.lower() for pair in pairs]
     clitic = r"\b(?:[mtvscl]i|gli|[mt]e l[oaie])"
     assert violations(lines, clitic + r" \w+(?:are|ere|ire)\b(?! la)", clitic + "[.,?!]", clitic + "$") == []
@@ -166,7 +166,7 @@ def test_participles_agree(pairs: list[AlignedPair]) -> None:
         "You two": "i",
         "two women": "e",
     }
-    met: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     women = "Maria|Anna|Giulia|Laura|Chiara|Sara"
     for pair in pairs:
         source = re.sub(f"^({women}) and ({women}) ", "two women ", pair.source)
@@ -174,24 +174,24 @@ def test_participles_agree(pairs: list[AlignedPair]) -> None:
         ending = re.search(rf"\b(?:sono|sei|è|siamo|siete) (?:{moved})(\w)\b", pair.target.lower())
         if who and ending and " that " not in pair.source and " because " not in pair.source:
             assert ending[1] == endings[who[1]], pair
-            met[who[1]] += 1
-        for found in re.findall(
+            counts[who[1]] += 1
+        for match in re.findall(
             r"\b(?:[Ll]|[Gg]lie)i (?:ho|hai|ha|abbiamo|avete|hanno) (?:già |ancora |mai )?(\w+)", pair.target
         ):
-            assert found.endswith("i"), pair
-    assert set(met) == set(endings)
+            assert match.endswith("i"), pair
+    assert set(counts) == set(endings)
 
 
-def test_objects_that_point_back_have_the_gender_of_their_noun(pairs: list[AlignedPair]) -> None:
+def test_pronouns_have_the_gender_of_their_noun(pairs: list[AlignedPair]) -> None:
     clitic = {("f", "it"): "la|l'", ("m", "it"): "lo|l'", ("f", "them"): "le", ("m", "them"): "li"}
     nouns = {"key": "f", "keys": "f", "bag": "f", "bags": "f", "hat": "m", "hats": "m", "ring": "m", "rings": "m"}
-    met = 0
+    counts = 0
     for pair in pairs:
-        found = re.search(r"^Where (?:is|are) .*?(\w+)\? .*\b(it|them)\b", pair.source)
-        if found and found[1] in nouns:
-            assert re.search(rf"\? .*\b(?:{clitic[nouns[found[1]], found[2]]})", pair.target, re.IGNORECASE), pair
-            met += 1
-    assert met > 50
+        match = re.search(r"^Where (?:is|are) .*?(\w+)\? .*\b(it|them)\b", pair.source)
+        if match and match[1] in nouns:
+            assert re.search(rf"\? .*\b(?:{clitic[nouns[match[1]], match[2]]})", pair.target, re.IGNORECASE), pair
+            counts += 1
+    assert counts > 50
 
 
 def test_english_verbs_agree(pairs: list[AlignedPair]) -> None:

@@ -1,4 +1,4 @@
-"""Labelled texts from every format, and what is wrong with them as one sentence."""
+"""Labeled texts from every format, and their error messages."""
 
 import gzip
 import json
@@ -17,20 +17,20 @@ def read(path: Path, content: str, *, skip: bool = False) -> list[LabeledExample
     return list(read_labeled([str(path)], InvalidLines(skip)))
 
 
-def test_columns_are_found_by_their_names_in_any_order(tmp_path: Path) -> None:
+def test_header_names_columns_in_any_order(tmp_path: Path) -> None:
     for header in ("label\tsentence", "Label\tcontent", "class\ttext"):
         assert read(tmp_path / "a.tsv", f"{header}\n0\ta b\n") == [LabeledExample("0", "a b")]
     rows = "id\tsentence1\tsentence2\tlabel\n7\tone\ttwo\tsame\n"
     assert read(tmp_path / "a.tsv", rows) == [LabeledExample("same", "one", "two")]
 
 
-def test_without_names_a_line_is_label_text_and_perhaps_a_second(tmp_path: Path) -> None:
-    found = read(tmp_path / "a.tsv", "good\ta b\nbad\tc\td\n")
-    assert found == [LabeledExample("good", "a b"), LabeledExample("bad", "c", "d")]
-    assert [one.location for one in found] == [f"{tmp_path / 'a.tsv'}:{n}" for n in (1, 2)]
+def test_without_header_columns_are_label_text_and_second_text(tmp_path: Path) -> None:
+    examples = read(tmp_path / "a.tsv", "good\ta b\nbad\tc\td\n")
+    assert examples == [LabeledExample("good", "a b"), LabeledExample("bad", "c", "d")]
+    assert [example.location for example in examples] == [f"{tmp_path / 'a.tsv'}:{n}" for n in (1, 2)]
 
 
-def test_json_lines_and_compressed_files_are_read(tmp_path: Path) -> None:
+def test_json_lines_and_gzip(tmp_path: Path) -> None:
     lines = [{"label": 1, "text": "a"}, {"label": "no", "sentence1": "b", "sentence2": "c"}]
     content = "".join(json.dumps(line) + "\n" for line in lines)
     expected = [LabeledExample("1", "a"), LabeledExample("no", "b", "c")]
@@ -39,14 +39,14 @@ def test_json_lines_and_compressed_files_are_read(tmp_path: Path) -> None:
     assert list(read_labeled([str(tmp_path / "b.jsonl.gz")], InvalidLines())) == expected
 
 
-def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
+def test_phrasebook_topics() -> None:
     examples = list(read_labeled(["builtin:phrasebook-topics-dev"], InvalidLines()))
-    assert len({one.label for one in examples}) == 13
+    assert len({example.label for example in examples}) == 13
     assert len(examples) > 1000
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "sentence"),
+    ("name", "content", "message"),
     [
         ("a.tsv", "good\n", "a.tsv:1: 1 column; write label, tab, text, or skip such lines with --skip-invalid."),
         (
@@ -87,24 +87,24 @@ def test_the_phrasebook_knows_the_topics_of_its_sentences() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    name: str, content: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_lines_are_errors(
+    name: str, content: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError) as error:
         read(Path(name), content)
-    assert str(error.value) == sentence
+    assert str(error.value) == message
 
 
-def test_faulty_lines_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
+def test_skipped_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("good\ta\nbad\n\tb\ngood\tc\n", "utf-8")
-    faults = InvalidLines(skip=True)
-    assert [one.text for one in read_labeled([str(path)], faults)] == ["a", "c"]
-    assert dict(faults.counts) == {"too few columns": 1, "empty": 1}
+    invalid = InvalidLines(skip=True)
+    assert [example.text for example in read_labeled([str(path)], invalid)] == ["a", "c"]
+    assert dict(invalid.counts) == {"too few columns": 1, "empty": 1}
 
 
-def test_a_builtin_without_labels_says_which_has_them() -> None:
+def test_builtin_corpus_without_labels_is_an_error() -> None:
     with pytest.raises(DataError) as error:
         list(read_labeled(["builtin:python-docs"], InvalidLines()))
     assert str(error.value) == (

@@ -1,4 +1,4 @@
-"""Sentences written by hand before the grammar had said any: every rule has to bring out what a person would say."""
+"""Gold sentences, written by hand before the grammar: every rule must produce them."""
 
 import pytest
 
@@ -95,7 +95,7 @@ def many(name: str, whose: Determiner | Pronoun | NounPhrase = "the") -> NounPhr
 
 
 def is_(who: Nominal, how: str, name: str = "", degree: Phrase | None = None) -> Clause:
-    """Someone is so, or something, which the noun `name` can be."""
+    """Return a clause with `be` and an adjective, which the noun `name` can have."""
     adjectives = attributive_adjectives(NOUNS[name]) if name else (*CHARACTER, *MOOD.values())
     return Clause(who, BE, after=(agreeing_adjective(next(a for a in adjectives if a.english == how), who, degree),))
 
@@ -203,7 +203,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (Clause(SHE, BE, after=(noun_phrase(STUDENT, "a", adjective=attributive_adjectives(STUDENT)[0]),)),
      "She is a good student", "È una brava studentessa"),
     (past(I, "read", n("book", "a", adjective="good")), "I read a good book", "Ho letto un buon libro"),
-    # whose
+    # possessives
     (Clause(n("book", I), BE, after=(by("on", "su", "table"),)), "My book is on the table",
      "Il mio libro è sul tavolo"),
     (is_(n("mother", I), "tired"), "My mother is tired", "Mia madre è stanca"),
@@ -216,7 +216,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (past(I, "find", many("key", MARIA)), "I found Maria's keys", "Ho trovato le chiavi di Maria"),
     (Clause(n("sister", MARCO), BE, after=(noun_phrase(FEMININE["teacher"], "a"),)), "Marco's sister is a teacher",
      "La sorella di Marco è un'insegnante"),
-    # prepositions and articles in one
+    # contracted prepositions
     (Clause(THE_KEYS, BE, after=(by("in", "in", "bag"),)), "The keys are in the bag", "Le chiavi sono nella borsa"),
     (Clause(n("cat"), BE, after=(by("under", "sotto", "bed"),)), "The cat is under the bed",
      "Il gatto è sotto il letto"),
@@ -246,14 +246,14 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (past(SHE, "be born", None, FLORENCE.at), "She was born in Florence", "È nata a Firenze"),
     (past(many("girl"), "arrive", None, at("station")), "The girls arrived at the station",
      "Le ragazze sono arrivate alla stazione"),
-    # verbs with oneself
+    # reflexive verbs
     (Clause(I, V["wake up"], after=(at_the_hour(7), EVERY_DAY)), "I wake up at seven every day",
      "Mi sveglio alle sette ogni giorno"),
     (past(MARIA, "get up", None, at_the_hour(8, 30)), "Maria got up at half past eight",
      "Maria si è alzata alle otto e mezza"),
     (will(WE, "have fun", None, at("party")), "We will have fun at the party", "Ci divertiremo alla festa"),
     (now(many("child"), "fall asleep"), "The children are falling asleep", "I bambini si stanno addormentando"),
-    # what pleases and what is missed
+    # dative verbs: like and miss
     (Clause(I, LIKE, n("bread")), "I like the bread", "Mi piace il pane"),
     (Clause(SHE, LIKE, many("apple", "generic")), "She likes apples", "Le piacciono le mele"),
     (Clause(MARIA, LIKE, n("coffee", "generic"), negated=True), "Maria does not like coffee",
@@ -266,7 +266,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
     (Clause(THEY, LIKE, many("song"), tense="past"), "They liked the songs", "Gli sono piaciute le canzoni"),
     (Clause(I, MISS, YOU), "I miss you", "Mi manchi"),
     (Clause(I, MISS, n("parents", I)), "I miss my parents", "Mi mancano i miei genitori"),
-    # want, can, must
+    # modal verbs
     (modal(I, "want to", "see", YOU), "I want to see you", "Ti voglio vedere"),
     (modal(WE, "can", "help", THEY, negated=True), "We cannot help them", "Non li possiamo aiutare"),
     (Clause(YOU, ACTIVITIES["study"], modal=MODALS["must"]), "You must study", "Devi studiare"),
@@ -308,7 +308,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
      "Quanti fratelli hai"),
     (Clause(n("daughter", YOU), BE_HAVING, asking=HOW_OLD, question=True), "How old is your daughter",
      "Quanti anni ha tua figlia"),
-    # numbers and the clock
+    # numbers and times
     (Clause(n("grandmother", I), BE_HAVING, after=(years(83),)), "My grandmother is eighty-three years old",
      "Mia nonna ha ottantatré anni"),
     (Clause(I, BE_HAVING, after=(years(30),)), "I am thirty years old", "Ho trent'anni"),
@@ -320,7 +320,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
      "Il treno parte alle nove e dieci"),
     (Clause(noun_phrase(NOUNS["bus"], adjective=FIRST), V["arrive"], after=(at_the_hour(1),)),
      "The first bus arrives at one", "Il primo autobus arriva all'una"),
-    # comparing, pointing back, joining
+    # comparatives, referring pronouns, joined clauses
     (Clause(MARIA, BE, after=(more(TALL, MARIA, ANNA),)), "Maria is taller than Anna", "Maria è più alta di Anna"),
     (Clause(n("train"), BE, after=(more(FAST, n("train"), n("bus")),)),
      "The train is faster than the bus", "Il treno è più veloce dell'autobus"),
@@ -345,7 +345,7 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
      "I am tired because I worked a lot", "Sono stanco perché ho lavorato molto"),
     (join(render(is_(n("castle"), "beautiful", "castle", VERY)), AND, render(is_(n("castle"), "ancient", "castle"))),
      "The castle is very beautiful and the castle is ancient", "Il castello è molto bello e il castello è antico"),
-    # telling a friend what to do
+    # commands
     (join(command(V["open"], n("window")), PLEASE), "Open the window, please", "Apri la finestra, per favore"),
     (command(V["open"], n("door"), banned=True), "Do not open the door", "Non aprire la porta"),
     (join(command(V["call"], None, I, "mi"), TOMORROW), "Call me tomorrow", "Chiamami domani"),
@@ -355,8 +355,8 @@ GOLD: list[tuple[Clause | Phrase, str, str]] = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("meant", "english", "italian"), GOLD, ids=[english for _, english, _ in GOLD])
-def test_says_it_as_a_person_would(meant: Clause | Phrase, english: str, italian: str) -> None:
-    said = render(meant) if isinstance(meant, Clause) else meant
-    assert spell(said.english) == english
-    assert spell(said.italian) == italian
+@pytest.mark.parametrize(("meaning", "english", "italian"), GOLD, ids=[english for _, english, _ in GOLD])
+def test_gold_sentences(meaning: Clause | Phrase, english: str, italian: str) -> None:
+    rendered = render(meaning) if isinstance(meaning, Clause) else meaning
+    assert spell(rendered.english) == english
+    assert spell(rendered.italian) == italian

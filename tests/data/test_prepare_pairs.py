@@ -1,4 +1,4 @@
-"""From sentence pairs to a batch for teacher forcing; nothing is dropped without being counted."""
+"""Pairs: storing, length filter, padding and batches for teacher forcing."""
 
 from pathlib import Path
 
@@ -33,17 +33,17 @@ def store(tmp_path: Path) -> TokenStore:
     return store
 
 
-def test_what_is_left_out_is_counted_by_reason(store: TokenStore) -> None:
+def test_rejected_pairs_are_counted_by_reason(store: TokenStore) -> None:
     assert store.counts == {"read": 5, "kept": 3, "unequal lengths": 1, "too long": 1}
     assert [row.tolist() for row in map(store.columns[0].__getitem__, range(3))] == [[4, 5, 6], [4], [5]]
 
 
-def test_a_pair_that_becomes_empty_is_counted() -> None:
+def test_empty_pairs_are_rejected() -> None:
     assert LengthFilter().reject_reason([], [1]) == "empty"
     assert LengthFilter().reject_reason([1], [1]) is None
 
 
-def test_the_target_is_shifted_right(store: TokenStore) -> None:
+def test_target_is_shifted_right(store: TokenStore) -> None:
     batch = make_pair_batch(store, np.array([0, 2]), SpecialTokensConfig())
     assert batch.source.tolist() == [[4, 5, 6, 3], [5, 3, 0, 0]]
     assert batch.source_mask.tolist() == [[True] * 4, [True, True, False, False]]
@@ -57,7 +57,7 @@ def test_the_target_is_shifted_right(store: TokenStore) -> None:
     before=st.lists(st.just(2), max_size=2),
     after=st.lists(st.just(3), max_size=2),
 )
-def test_padding_is_as_if_row_by_row(rows: list[list[int]], before: list[int], after: list[int]) -> None:
+def test_padding_equals_row_by_row(rows: list[list[int]], before: list[int], after: list[int]) -> None:
     ids, real = pad_sequences([np.array(row, np.uint16) for row in rows], before=before, after=after, pad_id=0)
     whole = [[*before, *row, *after] for row in rows]
     assert ids.dtype == np.int64
