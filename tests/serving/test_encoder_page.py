@@ -31,23 +31,23 @@ CELLS = {"exclude": [["svg.matrix g"]]}  # they say nothing that their table doe
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
+    with browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture
 def page(chromium: Browser, encoder_server: RunningServer) -> Iterator[Page]:
     context = chromium.new_context(base_url=encoder_server.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE)
-    found, failed, asked = context.new_page(), list[str](), list[str]()
-    found.on("pageerror", lambda error: failed.append(str(error)))
-    found.on("request", lambda request: asked.append(request.url))
-    found.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
-    yield found
+    page, failed, requested = context.new_page(), list[str](), list[str]()
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
+    yield page
     context.close()
     assert failed == []
-    assert asked, "the page was loaded"
-    assert all(url.startswith((f"{encoder_server.url}/", "data:", "blob:")) for url in asked), (
+    assert requested, "the page was loaded"
+    assert all(url.startswith((f"{encoder_server.url}/", "data:", "blob:")) for url in requested), (
         "a request left the origin"
     )
 
@@ -63,13 +63,15 @@ def test_labels_appear_while_typing(page: Page, loaded_encoders: dict[str, Loade
     visit(page, "use", "mood", "")
     expect(page.locator("#target")).to_have_text("It knows 3 labels: bad, good, so-so.")
     page.locator("#source").press_sequentially(TEXT)
-    (theirs,) = loaded_encoders["mood"].model.classify_detailed([TEXT])
-    expect(page.locator(".verdict-label")).to_have_text(theirs.label)
+    (expected,) = loaded_encoders["mood"].model.classify_detailed([TEXT])
+    expect(page.locator(".verdict-label")).to_have_text(expected.label)
     shown = page.locator("[data-label]").evaluate_all(
-        "all => all.map(one => [one.dataset.label, Number(one.dataset.probability)])"
+        "elements => elements.map(element => [element.dataset.label, Number(element.dataset.probability)])"
     )
-    assert [label for label, _ in shown] == sorted(theirs.probabilities, key=lambda label: -theirs.probabilities[label])
-    assert dict(shown) == pytest.approx(theirs.probabilities, abs=1e-5)
+    assert [label for label, _ in shown] == sorted(
+        expected.probabilities, key=lambda label: -expected.probabilities[label]
+    )
+    assert dict(shown) == pytest.approx(expected.probabilities, abs=1e-5)
     page.locator("summary", has_text="A pair of texts").click()
     page.locator("#second").fill("w9")
     (pair,) = loaded_encoders["mood"].model.classify_detailed([(TEXT, "w9")])
@@ -81,7 +83,9 @@ def test_labels_appear_while_typing(page: Page, loaded_encoders: dict[str, Loade
 
 def test_words_have_their_tags(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "names", "(w16 w22)")
-    shown = page.locator("[data-tag]").evaluate_all("all => all.map(one => [one.textContent, one.dataset.tag])")
+    shown = page.locator("[data-tag]").evaluate_all(
+        "elements => elements.map(element => [element.textContent, element.dataset.tag])"
+    )
     assert shown == [list(pair) for pair in loaded_encoders["names"].model.tag([["(", "w16", "w22", ")"]])[0]]
     page.locator("#apart").uncheck()
     expect(page.locator("[data-tag]")).to_have_count(2)
@@ -89,12 +93,12 @@ def test_words_have_their_tags(page: Page, loaded_encoders: dict[str, LoadedMode
 
 def test_a_mask_has_candidates_and_takes_one(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "holes")
-    (theirs,) = loaded_encoders["holes"].model.fill_detailed(TEXTS["holes"], top_k=10)
-    expect(page.locator(".filled")).to_have_text([hole[0].text for hole in theirs.masks])
+    (expected,) = loaded_encoders["holes"].model.fill_detailed(TEXTS["holes"], top_k=10)
+    expect(page.locator(".filled")).to_have_text([mask[0].text for mask in expected.masks])
     page.locator(".filled").nth(1).click()
-    expect(page.locator(".detail code")).to_have_text([guess.text for guess in theirs.masks[1]])
+    expect(page.locator(".detail code")).to_have_text([candidate.text for candidate in expected.masks[1]])
     page.locator(".detail .candidate").nth(2).click()
-    expect(page.locator("#source")).to_have_value(f"w16 [MASK] w17 {theirs.masks[1][2].text}")
+    expect(page.locator("#source")).to_have_value(f"w16 [MASK] w17 {expected.masks[1][2].text}")
     expect(page.locator(".filled")).to_have_count(1)
     page.locator("#hole").click()
     expect(page.locator(".filled")).to_have_count(2)
@@ -105,9 +109,9 @@ def test_the_similarity_of_two_texts_is_their_cosine(
     page: Page, loaded_encoders: dict[str, LoadedModel], model: str
 ) -> None:
     visit(page, "use", model)
-    one, other = loaded_encoders[model].model.embed(["w16 w22", "w17"], normalize=True)
+    first, second = loaded_encoders[model].model.embed(["w16 w22", "w17"], normalize=True)
     shown = float(page.locator("[data-cosine]").get_attribute("data-cosine") or "nan")
-    assert shown == pytest.approx(float(np.dot(one, other)), abs=1e-5)
+    assert shown == pytest.approx(float(np.dot(first, second)), abs=1e-5)
 
 
 @pytest.mark.parametrize("model", STEPS)
@@ -136,9 +140,11 @@ def test_accessibility(chromium: Browser, encoder_server: RunningServer, scheme:
     ]
     for place, model in places:
         visit(page, place, model)
-        found = axe.run(page, context=CELLS, options=ONLY).response["violations"]
+        violations = axe.run(page, context=CELLS, options=ONLY).response["violations"]
         serious = [
-            (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
+            (violation["id"], violation["nodes"][0]["html"][:200])
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
         ]
         assert serious == [], (place, model)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (place, model)

@@ -64,33 +64,33 @@ def site(
 ) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("recurrent") / "rnn"
     saved(folder, RecurrentEncoderDecoderConfig(vocab_size=VOCABULARY, width=16, layers=2, cell="gru"))
-    with run_server(Service([translator, loaded_models[2], *load_models([f"rnn[en-it]={folder}"])])) as found:
-        yield found
+    with run_server(Service([translator, loaded_models[2], *load_models([f"rnn[en-it]={folder}"])])) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
+    with browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture
 def page(chromium: Browser, site: RunningServer) -> Iterator[Page]:
     context = chromium.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE)
-    found = context.new_page()
-    asked, failed = list[str](), list[str]()
-    found.on("response", lambda response: failed.append(response.url) if response.status >= 500 else None)
-    found.on("request", lambda request: asked.append(request.url))
-    found.on("pageerror", lambda error: failed.append(str(error)))
-    found.on("console", lambda message: failed.append(message.text) if _bad(message.type, message.text) else None)
-    yield found
+    page = context.new_page()
+    requested, failed = list[str](), list[str]()
+    page.on("response", lambda response: failed.append(response.url) if response.status >= 500 else None)
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.on("console", lambda message: failed.append(message.text) if _is_error(message.type, message.text) else None)
+    yield page
     context.close()
     assert failed == []
-    assert all(url.startswith((f"{site.url}/", "data:", "blob:")) for url in asked), "a request left the origin"
+    assert all(url.startswith((f"{site.url}/", "data:", "blob:")) for url in requested), "a request left the origin"
 
 
-def _bad(kind: str, text: str) -> bool:
+def _is_error(kind: str, text: str) -> bool:
     return kind == "error" and not text.startswith("Failed to load resource")  # which is how a refusal is logged
 
 
@@ -166,8 +166,8 @@ def test_figures_show_the_values_of_the_trace(page: Page, trace: Trace) -> None:
         expected = trace.tensor(f"decoder.1.attention.{point}[2]").values.tolist()
         shown = [[number(cell) for cell in row] for row in table(figure(page, title))]
         assert [len(row) for row in shown] == [len(row) for row in expected]
-        for ours, theirs in zip(shown, expected, strict=True):
-            assert ours == pytest.approx(theirs, abs=1e-4)
+        for shown_row, expected_row in zip(shown, expected, strict=True):
+            assert shown_row == pytest.approx(expected_row, abs=1e-4)
     names = [name for name, _, _ in computed_values(page)]
     assert names == ["q · k", "÷ √d_k", "mask", "softmax"]
     assert computed_values(page)[3][2] == pytest.approx(
@@ -202,12 +202,12 @@ def test_hovering_a_cell_shows_its_calculation(
     picture = page.locator("svg.matrix[tabindex]").first
     box = picture.locator(".ground").nth(2 * 16 + 3 if step != "projection" else 2 * 6 + 3)
     box.hover(force=True)
-    told = page.locator(".sum").first
+    calculation = page.locator(".sum").first
     expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[2]}, .*unit 3\b"))
-    assert told.get_attribute("data-name") == named
+    assert calculation.get_attribute("data-name") == named
     points = {"projection": "attention.q[0]", "heads": "attention_residual.added", "feed_forward": "feed_forward.inner"}
     cell = trace.product(f"encoder.1.{points[step]}", 2, 3)
-    assert float(told.get_attribute("data-theirs") or "nan") == pytest.approx(cell.value, abs=1e-5)
+    assert float(calculation.get_attribute("data-theirs") or "nan") == pytest.approx(cell.value, abs=1e-5)
     assert "column=3" not in page.url, "what is only pointed at is not noted"
     picture.press("ArrowUp")
     expect(page.locator(".where")).to_contain_text(re.compile(rf"^{source[1]}, .*unit 3\b"))
@@ -224,14 +224,14 @@ def test_all_terms_of_a_sum_can_be_shown(page: Page, trace: Trace, source: list[
     expect(dot.locator("summary")).to_have_text(f"All {width} terms")
     products = (dot.locator(".terms p").text_content() or "").split(" + ")
     assert len(products) == width
-    factors = [[number(one) for one in each.split(" · ")] for each in products]
+    factors = [[number(factor) for factor in product.split(" · ")] for product in products]
     assert sum(x * y for x, y in factors) == pytest.approx(float(dot.get_attribute("data-theirs") or "nan"), abs=1e-3)
     softmax.locator("summary").click()
     expect(softmax.locator(".terms sup")).to_have_count(1 + len(source))
     exponents = softmax.locator(".terms sup").all_text_contents()
-    own, among = number(exponents[0]), [number(one) for one in exponents[1:]]
-    assert len(among) == len(source)
-    assert math.exp(own) / sum(map(math.exp, among)) == pytest.approx(
+    numerator, denominator = number(exponents[0]), [number(exponent) for exponent in exponents[1:]]
+    assert len(denominator) == len(source)
+    assert math.exp(numerator) / sum(map(math.exp, denominator)) == pytest.approx(
         float(softmax.get_attribute("data-theirs") or "nan"), abs=1e-3
     )
     page.locator("svg.matrix").first.press("ArrowDown")
@@ -243,15 +243,17 @@ def test_the_browser_computes_every_activation(page: Page) -> None:
     visit(page, "hand")
     inputs = torch.linspace(-6, 6, 49, dtype=torch.float64)
     gates = inputs.flip(0) / 2
-    bend = "([name, x]) => import('/arithmetic.js').then(({ ACTIVATIONS }) => x.map(ACTIVATIONS[name]))"
-    gate = "([name, x, y]) => import('/arithmetic.js').then(({ GATED }) => x.map((one, n) => GATED[name](one, y[n])))"
+    activation = "([name, x]) => import('/arithmetic.js').then(({ ACTIVATIONS }) => x.map(ACTIVATIONS[name]))"
+    gate = (
+        "([name, x, y]) => import('/arithmetic.js').then(({ GATED }) => x.map((value, n) => GATED[name](value, y[n])))"
+    )
     for name in get_args(EncoderDecoderConfig.model_fields["activation"].annotation):
         if name == "swiglu":
-            ours = page.evaluate(gate, [name, inputs.tolist(), gates.tolist()])
-            theirs = torch.nn.functional.silu(inputs) * gates
+            computed = page.evaluate(gate, [name, inputs.tolist(), gates.tolist()])
+            expected = torch.nn.functional.silu(inputs) * gates
         else:
-            ours, theirs = page.evaluate(bend, [name, inputs.tolist()]), ACTIVATIONS[name]()(inputs)
-        assert ours == pytest.approx(theirs.tolist(), abs=1e-7), name
+            computed, expected = page.evaluate(activation, [name, inputs.tolist()]), ACTIVATIONS[name]()(inputs)
+        assert computed == pytest.approx(expected.tolist(), abs=1e-7), name
 
 
 def test_active_hidden_units_are_counted(page: Page, trace: Trace) -> None:
@@ -262,10 +264,10 @@ def test_active_hidden_units_are_counted(page: Page, trace: Trace) -> None:
 
 
 def test_hidden_units_are_counted_by_the_server(page: Page) -> None:
-    asked: list[Any] = []
-    page.on("request", lambda request: asked.append(request.post_data_json) if "/tensor" in request.url else None)
+    requests: list[Any] = []
+    page.on("request", lambda request: requests.append(request.post_data_json) if "/tensor" in request.url else None)
     visit(page, "look/feed_forward", at="encoder.1", row=1)
-    hidden = [one for one in asked if one["at"] == "encoder.1.feed_forward.hidden"]
+    hidden = [request for request in requests if request["at"] == "encoder.1.feed_forward.hidden"]
     assert len(hidden) == 1
     assert hidden[0]["columns"] == [0, 16]
 
@@ -276,14 +278,16 @@ def test_a_head_can_be_switched_off_and_compared(page: Page, trace: Trace) -> No
     switch = page.locator(f'[data-name="{name}"]')
     switch.press("Space")
     expect(switch).to_have_attribute("aria-pressed", "false")
-    found = trace.intervene(Intervention.parse(name))
-    expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
-    assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(found.cost, abs=1e-3)
+    result = trace.intervene(Intervention.parse(name))
+    expect(page.locator(".compared dd").nth(1)).to_have_text(result.after or "nothing")
+    assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(
+        result.cost, abs=1e-3
+    )
     page.goto(page.url)
     page.reload()
     wait_for_view(page)
     expect(switch).to_have_attribute("aria-pressed", "false")
-    expect(page.locator(".compared dd").nth(1)).to_have_text(found.after or "nothing")
+    expect(page.locator(".compared dd").nth(1)).to_have_text(result.after or "nothing")
     page.get_by_role("button", name="All on").click()
     expect(page.locator(".result")).to_contain_text("Everything is on")
     expect(switch).to_have_attribute("aria-pressed", "true")
@@ -295,7 +299,9 @@ def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
     for time, step in enumerate(trace.steps[:3]):
         expect(page.locator(".written")).to_have_text(step.token)
         weights = trace.activation("decoder.1.cross_attention.weights")[3, time].tolist()
-        shown = page.locator("[data-weight]").evaluate_all("all => all.map(one => Number(one.dataset.weight))")
+        shown = page.locator("[data-weight]").evaluate_all(
+            "elements => elements.map(element => Number(element.dataset.weight))"
+        )
         assert shown == pytest.approx(weights, abs=1e-5)
         page.get_by_role("button", name="Step on").click()
     page.locator("#time").press("Home")
@@ -322,24 +328,24 @@ def test_the_worked_example_is_right_and_editable(page: Page) -> None:
     assert values("scores") == [[2, 4, 4], [4, 16, 12], [4, 12, 10]]
     scaled = [[1.8639, 6.3194, 1.7042], [1.9991, 7.8141, 0.2735], [1.9926, 7.4796, 0.7359]]
     plain = [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]
-    assert [one for row in values("output") for one in row] == pytest.approx(
-        [one for row in scaled for one in row], abs=5e-5
+    assert [value for row in values("output") for value in row] == pytest.approx(
+        [value for row in scaled for value in row], abs=5e-5
     )
     page.locator("#scaled").uncheck()
-    assert [one for row in values("output") for one in row] == pytest.approx(
-        [one for row in plain for one in row], abs=5e-5
+    assert [value for row in values("output") for value in row] == pytest.approx(
+        [value for row in plain for value in row], abs=5e-5
     )
     page.locator("#masked").check()
     assert values("weights")[0] == [1, 0, 0]
     figure(page, "K").locator("svg.matrix").focus()
     page.keyboard.press("ArrowDown")
     expect(page.locator(".readout .how")).to_have_text(re.compile(r"^K = 0\.00000 · 0\.00000 \+ .* = 4\.00000$"))
-    assert "model" not in (page.locator(".readout").text_content() or ""), "no model is asked"
+    assert "model" not in (page.locator(".readout").text_content() or ""), "no model is used"
     page.get_by_label("X, row 1, column 1").fill("3")
     assert values("Q")[0] == [3, 0, 4]
 
 
-def again(page: Page) -> None:
+def reopen(page: Page) -> None:
     """Open the current URL in a fresh page."""
     address = page.url
     page.goto("about:blank")
@@ -362,7 +368,7 @@ def test_the_url_of_a_tree_node_restores_it(page: Page, trace: Trace) -> None:
     page.locator(f'.node[data-number="{number_}"]').press("Enter")
     text = trace.model.target_tokenizer.decode(trace.tree.path(node))
     expect(page.locator(".result .where")).to_have_text(text)
-    again(page)
+    reopen(page)
     expect(page.locator(".node.chosen")).to_have_attribute("data-number", str(number_))
     expect(page.locator(".result .where")).to_have_text(text)
 
@@ -371,11 +377,11 @@ def test_the_url_of_a_word_restores_it(page: Page) -> None:
     visit(page, "use")
     page.locator(".said").nth(1).click()
     page.locator(".detail .candidate").first.wait_for()
-    told = page.locator(".detail").text_content()
-    again(page)
+    detail = page.locator(".detail").text_content()
+    reopen(page)
     expect(page.locator(".said[aria-pressed=true]")).to_have_count(1)
     expect(page.locator(".said").nth(1)).to_have_attribute("aria-pressed", "true")
-    expect(page.locator(".detail")).to_have_text(told or "")
+    expect(page.locator(".detail")).to_have_text(detail or "")
     page.locator("#source").press_sequentially(" w5")
     page.wait_for_url(re.compile(r"^(?!.*word=).*w5\+w5"))  # another text has other words
 
@@ -385,10 +391,10 @@ def test_the_url_of_an_attention_cell_restores_it(page: Page, trace: Trace, sour
     figure(page, "Cross-attention").locator("svg").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
-    told = f"Cross-attention: {trace.decoder_input[2]} looks at {source[1]}"
-    expect(page.locator(".where")).to_have_text(told)
-    again(page)
-    expect(page.locator(".where")).to_have_text(told)
+    text = f"Cross-attention: {trace.decoder_input[2]} looks at {source[1]}"
+    expect(page.locator(".where")).to_have_text(text)
+    reopen(page)
+    expect(page.locator(".where")).to_have_text(text)
     expect(page.locator(".cursor:visible")).to_have_count(1)
     weight = float(trace.activation("decoder.1.cross_attention.weights")[2, 2, 1])
     assert float(page.locator(".sum").get_attribute("data-mine") or "nan") == pytest.approx(weight, abs=1e-5)
@@ -400,7 +406,7 @@ def test_the_url_of_an_edited_example_restores_it(page: Page) -> None:
     page.locator("#masked").check()
     page.locator("#scaled").uncheck()
     changed = figure(page, "output").get_attribute("data-values")
-    again(page)
+    reopen(page)
     assert figure(page, "output").get_attribute("data-values") == changed
     expect(page.get_by_label("W_key, row 2, column 3")).to_have_value("-0.5")
     page.get_by_role("button", name="Start again").click()
@@ -411,7 +417,7 @@ def test_the_url_of_an_edited_example_restores_it(page: Page) -> None:
 def test_the_url_of_a_player_step_restores_it(page: Page, trace: Trace) -> None:
     visit(page, "look/player")
     page.get_by_role("button", name="Step on").click(click_count=2)
-    again(page)
+    reopen(page)
     expect(page.locator("#time")).to_have_value("2")
     expect(page.locator(".written")).to_have_text(trace.steps[2].token)
 
@@ -422,11 +428,15 @@ def test_words_show_the_models_probabilities(page: Page, translator: LoadedModel
     (line,) = translator.translate([TEXT], TranslationOptions(search, token_scores=True))
     best, *others = line.sentences[0].alternatives
     assert best.token_scores is not None
-    shown = page.locator(".said").evaluate_all("all => all.map(one => [one.textContent, +one.dataset.probability])")
+    shown = page.locator(".said").evaluate_all(
+        "elements => elements.map(element => [element.textContent, +element.dataset.probability])"
+    )
     assert [word for word, _ in shown] == best.tokens
     sure = [math.exp(score) for score in best.token_scores[: len(best.tokens)]]
     assert [probability for _, probability in shown] == pytest.approx(sure, abs=1e-4)
-    listed = page.locator(".alternatives li").evaluate_all("all => all.map(one => one.firstChild.textContent)")
+    listed = page.locator(".alternatives li").evaluate_all(
+        "elements => elements.map(element => element.firstChild.textContent)"
+    )
     assert listed == [other.text for other in others]
 
 
@@ -447,10 +457,10 @@ def test_the_readout_is_visible_and_never_covers_its_cell(page: Page) -> None:
     for matrix in page.locator("svg.matrix").all():
         matrix.hover()
         expect(page.locator(".readout")).to_be_in_viewport(ratio=1)
-        told, cell = page.locator(".readout").bounding_box(), matrix.locator(".cursor").bounding_box()
-        assert told
+        readout, cell = page.locator(".readout").bounding_box(), matrix.locator(".cursor").bounding_box()
+        assert readout
         assert cell
-        assert cell["y"] + cell["height"] <= told["y"] or told["y"] + told["height"] <= cell["y"]
+        assert cell["y"] + cell["height"] <= readout["y"] or readout["y"] + readout["height"] <= cell["y"]
     page.locator("#step-title").hover()
     expect(page.locator(".afloat")).to_have_count(0)
 
@@ -473,7 +483,9 @@ def test_every_lab_is_linked_from_a_step() -> None:
 
 def test_the_kinds_of_attention_are_side_by_side(page: Page) -> None:
     visit(page, "look/kinds")
-    tops = page.locator(".step figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+    tops = page.locator(".step figure").evaluate_all(
+        "elements => elements.map(element => element.getBoundingClientRect().top)"
+    )
     assert len(tops) == 3
     assert max(tops) - min(tops) < 1
 
@@ -482,9 +494,9 @@ def test_a_repeated_word_is_explained_at_its_position(page: Page, translator: Lo
     visit(page, "use")
     page.evaluate(
         """() => {
-          const heard = window.fetch;
-          window.fetch = async (path, asked) => {
-            if (path !== '/v1/translate') return heard(path, asked);
+          const send = window.fetch;
+          window.fetch = async (path, options) => {
+            if (path !== '/v1/translate') return send(path, options);
             const tokens = 'w7 w9 w7'.split(' ');
             const best = { text: 'w7 w9 w7', tokens, token_scores: [-1, -2, -3], log_probability: -6 };
             const sentences = [{ source: 'w16 w28', alternatives: [best] }];
@@ -498,7 +510,9 @@ def test_a_repeated_word_is_explained_at_its_position(page: Page, translator: Lo
     page.locator(".detail .lit").first.wait_for()
     trace = translator.model.look("w16 w28", target="w7 w9 w7")
     weights = trace.alignment().weights[2].tolist()
-    shown = page.locator(".detail .lit .light").evaluate_all("all => all.map(one => Number(one.style.opacity))")
+    shown = page.locator(".detail .lit .light").evaluate_all(
+        "elements => elements.map(element => Number(element.style.opacity))"
+    )
     assert shown == pytest.approx(weights, abs=1e-3)
 
 
@@ -549,7 +563,7 @@ def test_other_figures_can_be_saved(page: Page, step: str, pictures: dict[str, s
     visit(page, f"look/{step}")
     for title, words in pictures.items():
         svg = saved_as(page, title)
-        assert words <= {one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")}
+        assert words <= {element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")}
 
 
 def saved_as(page: Page, title: str) -> ElementTree.Element:
@@ -589,9 +603,11 @@ def test_accessibility(chromium: Browser, site: RunningServer, scheme: Any) -> N
     page, axe = context.new_page(), Axe()
     for place, model in [*((place, "en-it") for place in EVERYWHERE), ("look/gates", "rnn"), ("use", "writer")]:
         visit(page, place, model)
-        found = axe.run(page, context=CELLS, options=ONLY).response["violations"]
+        violations = axe.run(page, context=CELLS, options=ONLY).response["violations"]
         serious = [
-            (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
+            (violation["id"], violation["nodes"][0]["html"][:200])
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
         ]
         assert serious == [], place
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
@@ -629,9 +645,9 @@ def test_the_page_is_small_and_loads_nothing_from_other_servers() -> None:
     files = [path for path in WEB.rglob("*") if path.is_file()]
     size = sum(len(gzip.compress(path.read_bytes())) for path in files)
     assert size <= 150_000
-    said = re.search(r"about\s(\d+) KB in all with every file gzipped", DOCS.read_text("utf-8"))
-    assert said
-    assert int(said[1]) == pytest.approx(size / 1000, abs=3)
+    size_in_docs = re.search(r"about\s(\d+) KB in all with every file gzipped", DOCS.read_text("utf-8"))
+    assert size_in_docs
+    assert int(size_in_docs[1]) == pytest.approx(size / 1000, abs=3)
     for path in files:
         text = path.read_text("utf-8").replace("http://www.w3.org/", "")
         assert not re.search(r"https?://|@import|eval\(|innerHTML", text), path
@@ -648,7 +664,7 @@ def test_the_scripts_type_check(tmp_path: Path) -> None:
     modules = {"module": "es2022", "moduleResolution": "bundler", "lib": ["es2023", "dom", "dom.iterable"]}
     project = tmp_path / "jsconfig.json"
     project.write_text(json.dumps({"compilerOptions": options | modules, "include": [f"{WEB}/**/*.js"]}))
-    found = subprocess.run(
+    checked = subprocess.run(
         [str(tmp_path / "node_modules/.bin/tsc"), "-p", str(project)], capture_output=True, text=True, check=False
     )
-    assert found.returncode == 0, found.stdout
+    assert checked.returncode == 0, checked.stdout

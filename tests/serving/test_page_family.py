@@ -60,16 +60,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         words.write_text(words.read_text("utf-8").replace('"w5"', json.dumps(MARKUP)), "utf-8")
     with run_server(
         Service(load_models([f"{name}[en-it]={home / name}" for name in NETWORKS], engine="torch"))
-    ) as found:
-        yield found
+    ) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def page(site: RunningServer) -> Iterator[Page]:
     with browser() as chromium:
-        found = chromium.new_page(base_url=site.url, viewport={"width": 1280, "height": 900})
-        found.set_default_timeout(PATIENCE)
-        yield found
+        page = chromium.new_page(base_url=site.url, viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(PATIENCE)
+        yield page
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -85,7 +85,7 @@ def test_every_step_of_a_network_equals_the_trace(page: Page, name: str) -> None
             assert page.locator(".step figure").count() > 0, step
         if step == "feed_forward":
             activation = getattr(NETWORKS[name], "activation", None)
-            assert activation in [told for told, _, _ in computed_values(page)]
+            assert activation in [name_ for name_, _, _ in computed_values(page)]
         _only_text(page)
     assert failed == []
 
