@@ -17,10 +17,10 @@ MIN_GROWTH = 16  # tokens by which a cache grows at least, so that it is not cop
 
 
 class KeyValueCache:
-    """Keys and values of one attention layer, with room for some more tokens."""
+    """Keys and values of one attention layer, with spare capacity."""
 
     def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
-        self._keys, self._values = keys, values  # (R, G, S + room, D)
+        self._keys, self._values = keys, values  # (R, G, S + spare, D)
         self.length = 0 if keys is None else keys.size(2)
 
     @property
@@ -41,9 +41,9 @@ class KeyValueCache:
         start, self.length = self.length, self.length + keys.size(2)
         if self.length > self._keys.size(2):
             kept = start if max_past is None else min(start, max_past)
-            room = max(MIN_GROWTH, keys.size(2), (kept + keys.size(2)) // 2)
+            spare = max(MIN_GROWTH, keys.size(2), (kept + keys.size(2)) // 2)
             old = self._keys[:, :, start - kept : start], self._values[:, :, start - kept : start]
-            self._keys, self._values = (_with_room(part, room) for part in old)
+            self._keys, self._values = (_with_spare(part, spare) for part in old)
             start, self.length = kept, kept + keys.size(2)
         self._keys[:, :, start : self.length] = keys
         self._values[:, :, start : self.length] = values
@@ -58,9 +58,9 @@ class KeyValueCache:
         return selected
 
 
-def _with_room(old: Tensor, room: int) -> Tensor:
+def _with_spare(old: Tensor, spare: int) -> Tensor:
     rows, heads, length, width = old.shape
-    new = old.new_empty(rows, heads, length + room, width)
+    new = old.new_empty(rows, heads, length + spare, width)
     new[:, :, :length] = old
     return new
 
