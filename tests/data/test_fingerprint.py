@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.config import load_config
 from regard.data import fingerprint
-from regard.data.fingerprint import load_or_build_store
+from regard.data.fingerprint import data_key, load_or_build_store
 from regard.data.readers import builtin
 from regard.data.store import write_store
 from regard.errors import DataError
@@ -79,3 +80,15 @@ def test_store_without_key_is_a_programming_error(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         load_or_build_store(tmp_path / "other", "a", lambda place: None)
     assert str(error.value) == f"{tmp_path / 'other'}: was written but cannot be read again; check the disk."
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "key"),
+    [
+        ("k.tsv", ["model.vocab_size=300"], "92352df23c631dc7eb2df8ea60929bb5"),
+        ("k.tsv", ["model.kind=encoder-only", "model.head.kind=classes"], "c6ec7c2bf212935e3599b16760169a2d"),
+    ],
+)
+def test_keys_equal_those_of_version_0_1(name: str, settings: list[str], key: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("a\tb\nc\td\n")
+    assert data_key(load_config(None, [f"data.train.files={tmp_path / name}", *settings])) == key

@@ -18,6 +18,7 @@ from regard.data.store import TokenStore, open_store, verify_store
 from regard.errors import DataError
 
 KEY = "key"
+KEY_TASK_NAMES = {"classify": "classification", "tag": "tagging", "elmo": "bidirectional"}  # as in keys of version 0.1
 
 
 def fingerprint(files: Iterable[str], settings: Mapping[str, Any]) -> str:
@@ -49,7 +50,7 @@ def data_key(config: Config) -> str:
         "parts": [[len(files) for files in (split.source, split.target, split.files)] for split in data.splits],
     }
     if isinstance(model, EncoderConfig):
-        settings["task"] = model.task
+        settings["task"] = KEY_TASK_NAMES.get(model.task or "", model.task)
         if isinstance(model.head, ClassHeadConfig | TagHeadConfig):
             settings["head"] = model.head.model_dump(mode="json", exclude={"dropout"})
             settings["tokens"] = config.tokens.model_dump(mode="json")
