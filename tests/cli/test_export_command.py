@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from random_models import SMALL, randomised, saved, words
+from random_models import SMALL, random_network, saved, words
 from regard.cli import app
 from regard.config import (
     Config,
@@ -76,7 +76,7 @@ def test_printed_example_of_a_text_encoder_runs(terminal: Terminal) -> None:
 def test_printed_example_with_no_tokenizer_or_two_runs(tokenizers: list[str], to: str, terminal: Terminal) -> None:
     config = Config(model=EncoderDecoderConfig(**SMALL))
     files = {name: words(prefix=name[0]).to_str().encode() for name in tokenizers}
-    save("model", randomised(config.model), config, extra_files=files)
+    save("model", random_network(config.model), config, extra_files=files)
     printed = terminal.export("model", "--to", to)
     assert bool(terminal.python(printed).strip()) == bool(tokenizers)
     assert ("note: " in printed) == (to == "huggingface")
@@ -120,7 +120,7 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "what cannot be held": (
         ["model", "--to", "huggingface"],
         3,
-        "regard: model: cannot be exported to Hugging Face, because GPT-2 normalises before each sub-layer, and this "
+        "regard: model: cannot be exported to Hugging Face, because GPT-2 normalizes before each sublayer, and this "
         "network after; export it to ctranslate2.\n",
     ),
 }

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import regard
 from family import ENCODERS
-from random_models import SMALL, randomised, saved
+from random_models import SMALL, random_network, saved
 from regard.config import Config, EncoderOnlyConfig, SpecialTokensConfig, TokenHeadConfig
 from regard.config.data import TokenizerConfig
 from regard.data.tokenizer import train_tokenizer
@@ -165,7 +165,7 @@ def test_target_tokens_are_those_that_fit_the_mask() -> None:
     tokenizer = train_tokenizer(["the dog saw a dog"] * 3, TokenizerConfig(kind="byte-level"), 300, mask_token=True)
     model = EncoderOnlyConfig(**{**SMALL, "vocab_size": len(tokenizer)}, head=TokenHeadConfig())
     config = Config(model=model, tokens=SpecialTokensConfig(mask=4))
-    traced_model = TracedModel(randomised(model), config, tokenizer, tokenizer, "bytes")
+    traced_model = TracedModel(random_network(model), config, tokenizer, tokenizer, "bytes")
     for text, target, expected in (
         ("the [MASK] saw a dog", "dog", ["Ġdog"]),
         ("[MASK] dog saw a [MASK]", "the dog", ["the", "Ġdog"]),

@@ -148,6 +148,6 @@ def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as refused:
         export_huggingface(folder, tmp_path / "theirs")
     assert str(refused.value) == (
-        f"{folder}: cannot be exported to Hugging Face, because transformers has no class for the kind "
-        "recurrent encoder-decoder; use it with regard itself."
+        f"{folder}: cannot be exported to Hugging Face, because transformers has no class for models of type "
+        "recurrent encoder-decoder; use it with regard."
     )

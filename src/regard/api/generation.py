@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from regard.api.base import ModelBase
 from regard.api.inputs import check_texts, map_batches
-from regard.decoding.engines.engine import EngineName, Precision, choose_engine, unsupported_sampling
+from regard.decoding.engines.engine import EngineName, choose_engine, unsupported_sampling
 from regard.decoding.generator import GenerationSession, Generator, StartSession, prompt_ids
 from regard.decoding.options import (
     DEFAULT_GENERATED_TOKENS,
@@ -17,7 +17,7 @@ from regard.decoding.options import (
 )
 from regard.decoding.results import Generation, ScoredToken, TextChunk
 from regard.errors import ConfigError
-from regard.interop.ctranslate2_support import MAX_POSITIONS
+from regard.interop.ctranslate2_support import MAX_POSITIONS, Precision
 
 if TYPE_CHECKING:
     from regard.decoding.logits_processors import LogitsProcessor

@@ -20,7 +20,7 @@ def run(
     out = out or Path(f"{source.resolve().name}-regard")
     report = import_huggingface(source, out)
     print(f"{report.kind}: {report.parameters:,} parameters from {source} to {report.folder}")
-    for tensor, reason in report.left_out:
+    for tensor, reason in report.skipped:
         print(f"skipped: {tensor} ({reason})")
     for note in report.notes:
         print(f"note: {note}")

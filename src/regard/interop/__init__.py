@@ -1,6 +1,6 @@
-"""To and from other people's formats: Hugging Face's folders, and CTranslate2's.
+"""Import and export of models: Hugging Face (GPT-2, BERT, Marian) and CTranslate2.
 
-Names are imported when they are first used, so that what needs no torch does not wait for it.
+Names are imported when they are first used, so that torch is imported only where it is needed.
 """
 
 from typing import TYPE_CHECKING
@@ -9,10 +9,12 @@ from regard.lazy import lazily
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2 import export_ctranslate2
-    from regard.interop.hf_export import ExportReport, export_huggingface
+    from regard.interop.exporters import EXPORTERS, ExportReport
+    from regard.interop.hf_export import export_huggingface
     from regard.interop.hf_import import ImportReport, SkippedTensor, import_huggingface
 
 __all__ = [
+    "EXPORTERS",
     "ExportReport",
     "ImportReport",
     "SkippedTensor",
@@ -21,13 +23,15 @@ __all__ = [
     "import_huggingface",
 ]
 
-_HOMES = {
-    "ExportReport": "hf_export",
-    "ImportReport": "hf_import",
-    "SkippedTensor": "hf_import",
-    "import_huggingface": "hf_import",
-    "export_ctranslate2": "ctranslate2",
-    "export_huggingface": "hf_export",
-}
-
-__getattr__, __dir__ = lazily(__name__, {name: f"regard.interop.{home}" for name, home in _HOMES.items()})
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "EXPORTERS": "regard.interop.exporters",
+        "ExportReport": "regard.interop.exporters",
+        "ImportReport": "regard.interop.hf_import",
+        "SkippedTensor": "regard.interop.hf_import",
+        "export_ctranslate2": "regard.interop.ctranslate2",
+        "export_huggingface": "regard.interop.hf_export",
+        "import_huggingface": "regard.interop.hf_import",
+    },
+)

@@ -1,4 +1,9 @@
-"""BERT as an encoder-only network: post-norm, learned positions, segments, and a norm on the sum of the embeddings."""
+"""Import and export of BERT: an encoder with post-norm, learned positions, segments and normalized embeddings.
+
+Heads: masked tokens (`BertForMaskedLM`), texts (`BertForSequenceClassification`) and words
+(`BertForTokenClassification`); the latter two are one linear layer, `classifier`, on the pooled first token or on
+each token.
+"""
 
 import math
 from pathlib import Path
@@ -27,13 +32,14 @@ from regard.interop.hf_spec import (
     token_or_default,
 )
 from regard.interop.hf_tokenizers import ImportedTokenizers, bert_tokenizer, special_token_names
-from regard.interop.sentence_transformers import MODULES_FILE, POOLING_FILE, POOLING_MODES, read_pooling
+from regard.interop.sentence_transformers import POOLING_FILE, pooling_files, read_pooling
 from regard.interop.tensor_mapping import TensorMapping, map_module, to_huggingface, with_prefixes
 from regard.interop.weight_transforms import Tensors, add_zero_biases, equalize_head_widths, position_table
 
 BERT_EMBEDDING, BERT_OUTPUT = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
-BERT_POOLER = "bert.pooler.dense.weight"
-BERT_LM_HEAD = [  # the head that guesses masked words; its matrix is the embedding
+BERT_POOLER, BERT_CLASSIFIER = "bert.pooler.dense.weight", "classifier.weight"
+TEXT_CLASSIFIER, TOKEN_CLASSIFIER = "BertForSequenceClassification", "BertForTokenClassification"
+BERT_LM_HEAD = [  # its output matrix is the embedding
     *map_module("head.dense", "cls.predictions.transform.dense"),
     *map_module("head.norm", "cls.predictions.transform.LayerNorm"),
     TensorMapping("head.output.bias", ("cls.predictions.bias",)),
@@ -47,20 +53,21 @@ BERT_LAYER = [
     *map_module("feed_forward_residual.norm", "output.LayerNorm"),
 ]
 BERT_BUFFERS = r"bert\.embeddings\.(position_ids|token_type_ids)"
-BERT_OLD_NAMES = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"}
+BERT_OLD_SUFFIXES = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"}
 BERT_HEADS = {
-    "cls.predictions.": "regard's encoder guesses masked words with its embedding matrix, and this one has another",
-    "cls.seq_relationship.": "regard's encoder has no head that guesses the next sentence",
-    "classifier.": "regard's encoder has no head that classifies so",
-    "qa_outputs.": "regard's encoder has no head that finds answers",
-    "bert.pooler.": f"{POOLING_FILE} asks for another pooling",
+    "cls.predictions.": "regard's encoder predicts masked tokens with its embedding matrix, and this one has another",
+    "cls.seq_relationship.": "regard's encoder has no next-sentence head",
+    "classifier.": "regard's encoder has no such classification head",
+    "qa_outputs.": "regard's encoder has no question-answering head",
+    "bert.pooler.": f"{POOLING_FILE} sets another pooling",
 }
+BERT_SEGMENTS = 2  # of BERT tokenizers, whether or not the network has them
 
 
 def bert_mappings(model: EncoderOnlyConfig) -> list[TensorMapping]:
-    """Our tensors and those of a `BertModel` inside a model with a head.
+    """Map our tensors to those of a `BertModel` inside a model with a head.
 
-    >>> bert_mappings(EncoderOnlyConfig(layers=1, pooling="first-dense"))[-1].theirs
+    >>> bert_mappings(EncoderOnlyConfig(layers=1, pooling="first-dense"))[-1].hf_names
     ('bert.pooler.dense.bias',)
     """
     return [
@@ -69,57 +76,59 @@ def bert_mappings(model: EncoderOnlyConfig) -> list[TensorMapping]:
         TensorMapping("encoder.embedding.segments", ("bert.embeddings.token_type_embeddings.weight",)),
         *map_module("encoder.embedding.norm", "bert.embeddings.LayerNorm"),
         *(
-            row
+            entry
             for n in range(model.layers)
-            for row in with_prefixes(BERT_LAYER, f"encoder.layers.{n}.", f"bert.encoder.layer.{n}.")
+            for entry in with_prefixes(BERT_LAYER, f"encoder.layers.{n}.", f"bert.encoder.layer.{n}.")
         ),
         *(map_module("pooling.dense", "bert.pooler.dense") if model.pooling == "first-dense" else []),
         *(BERT_LM_HEAD if isinstance(model.head, TokenHeadConfig) else []),
-        *label_head_mappings(model),
+        *_label_head_mappings(model),
     ]
 
 
-def import_bert(folder: Path, settings: HFConfig) -> ImportPlan:
-    """A folder that one of the BERT classes, or sentence-transformers with a BERT inside, was saved to."""
-    settings.must_be("is_decoder", False, "BERT looks both ways")
-    settings.must_be("add_cross_attention", False, "BERT looks at no other text")
-    settings.must_be("position_embedding_type", "absolute", "BERT has absolute positions")
-    vocabulary, width = settings.size("vocab_size", 30522), settings.size("hidden_size", 768)
-    weights = read_weights(folder, "bert.", tuple(BERT_HEADS), BERT_OLD_NAMES)
-    if (
-        BERT_EMBEDDING not in weights.tensors and BERT_OUTPUT in weights.tensors
-    ):  # tied, and stored under its other name
+def _label_head_mappings(model: EncoderOnlyConfig) -> list[TensorMapping]:
+    return map_module("head.dense", "classifier") if isinstance(model.head, ClassHeadConfig | TagHeadConfig) else []
+
+
+def import_bert(folder: Path, config: HFConfig) -> ImportPlan:
+    """Plan the import of a folder of a BERT class, or of sentence-transformers with a BERT inside."""
+    config.require("is_decoder", False, "BERT is bidirectional")
+    config.require("add_cross_attention", False, "BERT has no cross-attention")
+    config.require("position_embedding_type", "absolute", "BERT has absolute positions")
+    vocab_size, width = config.size("vocab_size", 30522), config.size("hidden_size", 768)
+    weights = read_weights(folder, "bert.", tuple(BERT_HEADS), BERT_OLD_SUFFIXES)
+    if BERT_EMBEDDING not in weights.tensors and BERT_OUTPUT in weights.tensors:  # tied, and stored under this name
         weights.tensors[BERT_EMBEDDING] = weights.tensors.pop(BERT_OUTPUT)
     pooling, notes = read_pooling(folder)
-    inner, epsilon = read_activation(settings, "hidden_act", "gelu"), settings.epsilon("layer_norm_eps", 1e-12)
-    labels = import_label_head(settings, weights)
+    activation, epsilon = read_activation(config, "hidden_act", "gelu"), config.epsilon("layer_norm_eps", 1e-12)
+    label_head = _import_label_head(config, weights)
     model = EncoderOnlyConfig(
-        vocab_size=vocabulary,
+        vocab_size=vocab_size,
         width=width,
-        layers=settings.layers("num_hidden_layers", 12),
-        heads=settings.heads("num_attention_heads", 12, "hidden_size", width),
-        feed_forward=settings.size("intermediate_size", 3072),
-        activation=inner,
+        layers=config.layers("num_hidden_layers", 12),
+        heads=config.heads("num_attention_heads", 12, "hidden_size", width),
+        feed_forward=config.size("intermediate_size", 3072),
+        activation=activation,
         norm_epsilon=epsilon,
         embedding_norm=True,
-        positions=LearnedPositionsConfig(max_length=settings.size("max_position_embeddings", 512)),
-        dropout=settings.rate("hidden_dropout_prob", 0.1),
-        attention_dropout=settings.rate("attention_probs_dropout_prob", 0.1),
+        positions=LearnedPositionsConfig(max_length=config.size("max_position_embeddings", 512)),
+        dropout=config.probability("hidden_dropout_prob", 0.1),
+        attention_dropout=config.probability("attention_probs_dropout_prob", 0.1),
         attention_bias=True,
         scale_embeddings=False,
-        segments=settings.size("type_vocab_size", 2),
+        segments=config.size("type_vocab_size", 2),
         pooling=pooling or ("first-dense" if BERT_POOLER in weights.tensors else "first"),
-        head=TokenHeadConfig(activation=inner, norm_epsilon=epsilon) if _has_lm_head(weights) else labels,
+        head=TokenHeadConfig(activation=activation, norm_epsilon=epsilon) if _has_lm_head(weights) else label_head,
     )
     tokenizers = bert_tokenizer(folder)
-    tokens = _bert_special_tokens(folder, settings, vocabulary, tokenizers, notes)
+    tokens = _import_special_tokens(folder, config, vocab_size, tokenizers, notes)
     return ImportPlan(model, tokens, bert_mappings(model), weights, tokenizers, BERT_BUFFERS, BERT_HEADS, notes)
 
 
 def _has_lm_head(weights: HFWeights) -> bool:
-    """Whether there is a head that guesses masked words, all of it, by the embedding; second copies are put away."""
+    """Return whether there is a complete head for masked tokens tied to the embedding; remove copies of its tensors."""
     tensors = weights.tensors
-    if not all(name in tensors for row in BERT_LM_HEAD for name in row.theirs):
+    if not all(name in tensors for entry in BERT_LM_HEAD for name in entry.hf_names):
         return False
     for copy, original in ((BERT_OUTPUT, BERT_EMBEDDING), ("cls.predictions.decoder.bias", "cls.predictions.bias")):
         if copy in tensors and not same_tensor(tensors[copy], tensors.get(original, tensors[copy])):
@@ -129,43 +138,63 @@ def _has_lm_head(weights: HFWeights) -> bool:
     return True
 
 
-def _bert_special_tokens(
-    folder: Path, settings: HFConfig, vocabulary: int, tokenizers: ImportedTokenizers, notes: list[str]
+def _import_label_head(config: HFConfig, weights: HFWeights) -> HeadConfig:
+    """Return the head of a folder if it predicts one label per text or per word."""
+    architectures = config.get("architectures")
+    classes = architectures if isinstance(architectures, list) else []
+    classifier = weights.tensors.get(BERT_CLASSIFIER)
+    is_single_label = config.get("problem_type") in (None, "single_label_classification")
+    if classifier is None or classifier.dim() != 2 or len(classifier) < 2 or not is_single_label:
+        return NoHeadConfig()
+    labels = _label_names(config.get("id2label"), len(classifier))
+    dropout_name = "classifier_dropout" if config.get("classifier_dropout") is not None else "hidden_dropout_prob"
+    dropout = config.probability(dropout_name, 0.1)
+    if TEXT_CLASSIFIER in classes and BERT_POOLER in weights.tensors:
+        return ClassHeadConfig(labels=labels, dropout=dropout)
+    return TagHeadConfig(labels=labels, dropout=dropout) if TOKEN_CLASSIFIER in classes else NoHeadConfig()
+
+
+def _label_names(id2label: Any, count: int) -> tuple[str, ...]:
+    """Return the names of labels; LABEL_0, LABEL_1, … if the folder has none or they are not unique."""
+    values = [id2label.get(str(n)) for n in range(count)] if isinstance(id2label, dict) else []
+    names = [value for value in values if isinstance(value, str)]
+    return tuple(names) if len(set(names)) == count else tuple(f"LABEL_{n}" for n in range(count))
+
+
+def _import_special_tokens(
+    folder: Path, config: HFConfig, vocab_size: int, tokenizers: ImportedTokenizers, notes: list[str]
 ) -> SpecialTokensConfig:
-    """Where the folder does not tell, those that BERT was published with; the pad where even these are too high."""
-    pad = token_or_default(settings.token("pad_token_id", 0, vocabulary), 0, "the pad", notes)
+    """Return the special tokens; undefined ones get the ids of the original BERT if these are in the vocabulary."""
+    pad = token_or_default(config.token("pad_token_id", 0, vocab_size), 0, "the padding token", notes)
     names = special_token_names(folder, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
     unknown, start, end = (
-        token_or_default(tokenizers.id_of(names[key]), usual if usual < vocabulary else pad, what, notes)
-        for key, usual, what in (
-            ("unk_token", 100, "the unknown one"),
-            ("cls_token", 101, "the first of a text"),
-            ("sep_token", 102, "the end of a text"),
+        token_or_default(tokenizers.id_of(names[key]), default if default < vocab_size else pad, description, notes)
+        for key, default, description in (
+            ("unk_token", 100, "the unknown token"),
+            ("cls_token", 101, "the start token"),
+            ("sep_token", 102, "the end token"),
         )
     )
     mask = tokenizers.id_of(special_token_names(folder, mask_token="[MASK]")["mask_token"])
     return SpecialTokensConfig(pad=pad, unknown=unknown, start=start, end=end, mask=mask)
 
 
-BERT_SEGMENTS = 2  # that tokenizers of BERT tell apart, whether or not the network does
-
-
 def unsupported_by_bert(model: EncoderOnlyConfig) -> str | None:
-    """Why BERT cannot hold a network; None if it can."""
+    """Return why BERT cannot hold a network; None if it can."""
     return first_reason(
         {
-            "BERT normalises after each sub-layer, and this network before": model.norm_order == "pre",
+            "BERT normalizes after each sublayer, and this network before": model.norm_order == "pre",
             **common_reasons(model, "BERT"),
-            "BERT normalises embeddings, and this network does not": not model.embedding_norm,
-            **_head_reasons(model),
-            "BERT classifies the first token through a dense layer, and this network pools otherwise": (
+            "BERT normalizes embeddings, and this network does not": not model.embedding_norm,
+            **_lm_head_reasons(model),
+            "BERT classifies the first token through a dense layer, and this network has another pooling": (
                 isinstance(model.head, ClassHeadConfig) and model.pooling != "first-dense"
             ),
         }
     )
 
 
-def _head_reasons(model: EncoderOnlyConfig) -> dict[str, bool]:
+def _lm_head_reasons(model: EncoderOnlyConfig) -> dict[str, bool]:
     head = model.head
     if not isinstance(head, TokenHeadConfig):
         return {}
@@ -179,7 +208,7 @@ def _head_reasons(model: EncoderOnlyConfig) -> dict[str, bool]:
 
 
 def export_bert(config: Config, model: EncoderOnlyConfig, tensors: Tensors) -> HFSpec:
-    """The network in BERT's terms."""
+    """Return the contents of a BERT folder."""
     tokens, embedding = config.tokens, tensors["encoder.embedding.weight"]
     positions = position_table(tensors, "encoder", model)
     tensors = {"encoder.embedding.segments": embedding.new_zeros(BERT_SEGMENTS, model.width), **tensors}
@@ -187,15 +216,15 @@ def export_bert(config: Config, model: EncoderOnlyConfig, tensors: Tensors) -> H
         "encoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "encoder.embedding.positions.weight": positions,
     }
-    guesses = isinstance(model.head, TokenHeadConfig)
-    if guesses and model.scale_embeddings:  # their output matrix is the embedding that is written larger
-        smaller = {name: tensors[name] / math.sqrt(model.width) for name in ("head.norm.weight", "head.norm.bias")}
-        tensors = {**tensors, **smaller}
+    has_lm_head = isinstance(model.head, TokenHeadConfig)
+    if has_lm_head and model.scale_embeddings:  # BERT's output matrix is the scaled embedding: undo it in the head
+        unscaled = {name: tensors[name] / math.sqrt(model.width) for name in ("head.norm.weight", "head.norm.bias")}
+        tensors = {**tensors, **unscaled}
     if isinstance(model.head, TagHeadConfig):
-        model = model.model_copy(update={"pooling": "first"})  # their tagger has none
-    theirs = to_huggingface(bert_mappings(model), tensors)
-    settings = {
-        "architectures": ["BertForMaskedLM" if guesses else "BertModel"],
+        model = model.model_copy(update={"pooling": "first"})  # BertForTokenClassification has no pooler
+    hf_tensors = to_huggingface(bert_mappings(model), tensors)
+    hf_config = {
+        "architectures": ["BertForMaskedLM" if has_lm_head else "BertModel"],
         "model_type": "bert",
         "vocab_size": model.vocab_size,
         "hidden_size": model.width,
@@ -209,71 +238,24 @@ def export_bert(config: Config, model: EncoderOnlyConfig, tensors: Tensors) -> H
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.attention_dropout,
         "pad_token_id": tokens.pad,
-        **label_head_config(model),
+        **_label_head_config(model),
     }
     special = {"pad_token": tokens.pad, "unk_token": tokens.unknown, "cls_token": tokens.start, "sep_token": tokens.end}
-    tokenizer = {
+    tokenizer_config = {
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "model_max_length": len(positions),
     }
     if tokens.mask is not None:
         special["mask_token"] = tokens.mask
-    if guesses or label_head_mappings(model):
-        return HFSpec(settings, theirs, (tokens.start,), (tokens.end,), special, tokenizer)
-    bare = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
-    return HFSpec(settings, bare, (tokens.start,), (tokens.end,), special, tokenizer, files=_pooling(model))
+    files: dict[str, object] = {}
+    if not has_lm_head and not _label_head_mappings(model):
+        hf_tensors = {name.removeprefix("bert."): tensor for name, tensor in hf_tensors.items()}
+        files = pooling_files(model.pooling, model.width)
+    return HFSpec(hf_config, hf_tensors, (tokens.start,), (tokens.end,), special, tokenizer_config, files=files)
 
 
-def _pooling(model: EncoderOnlyConfig) -> dict[str, object]:
-    """The files of sentence-transformers; none for BERT's own pooling, which is among its tensors."""
-    mode = next((theirs for theirs, ours in POOLING_MODES.items() if ours == model.pooling), None)
-    if mode is None:
-        return {}
-    kinds = {"": "Transformer", POOLING_FILE.partition("/")[0]: "Pooling"}
-    return {
-        POOLING_FILE: {"pooling_mode": mode, "embedding_dimension": model.width},
-        MODULES_FILE: [
-            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for number, (path, kind) in enumerate(kinds.items())
-        ],
-    }
-
-
-BERT_CLASSIFIER, BERT_POOLER_WEIGHT = "classifier.weight", "bert.pooler.dense.weight"
-TEXT_CLASSIFIER, TOKEN_CLASSIFIER = "BertForSequenceClassification", "BertForTokenClassification"
-
-
-def label_head_mappings(model: EncoderOnlyConfig) -> list[TensorMapping]:
-    """Our tensors and theirs of such a head, if there is one."""
-    return map_module("head.dense", "classifier") if isinstance(model.head, ClassHeadConfig | TagHeadConfig) else []
-
-
-def import_label_head(settings: HFConfig, weights: HFWeights) -> HeadConfig:
-    """The head of a folder of theirs, if it labels texts or words, one label each."""
-    classes = settings.get("architectures")
-    kinds = classes if isinstance(classes, list) else []
-    classifier = weights.tensors.get(BERT_CLASSIFIER)
-    one_label = settings.get("problem_type") in (None, "single_label_classification")
-    if classifier is None or classifier.dim() != 2 or len(classifier) < 2 or not one_label:
-        return NoHeadConfig()
-    about: dict[str, Any] = {"labels": _labels(settings.get("id2label"), len(classifier))}
-    about["dropout"] = settings.rate(
-        "classifier_dropout" if settings.get("classifier_dropout") is not None else "hidden_dropout_prob", 0.1
-    )
-    if TEXT_CLASSIFIER in kinds and BERT_POOLER_WEIGHT in weights.tensors:
-        return ClassHeadConfig(**about)
-    return TagHeadConfig(**about) if TOKEN_CLASSIFIER in kinds else NoHeadConfig()
-
-
-def _labels(named: Any, count: int) -> tuple[str, ...]:
-    """What the labels are called; by their numbers, where the folder does not tell, or tells them apart badly."""
-    names = [named.get(str(n)) for n in range(count)] if isinstance(named, dict) else []
-    called = [name for name in names if isinstance(name, str)]
-    return tuple(called) if len(set(called)) == count else tuple(f"LABEL_{n}" for n in range(count))
-
-
-def label_head_config(model: EncoderOnlyConfig) -> dict[str, Any]:
-    """What their `config.json` says of such a head; nothing where there is none."""
+def _label_head_config(model: EncoderOnlyConfig) -> dict[str, Any]:
+    """Return the settings of a head for labels in `config.json`."""
     head = model.head
     if not isinstance(head, ClassHeadConfig | TagHeadConfig):
         return {}

@@ -1,17 +1,18 @@
-"""A model folder becomes one that CTranslate2 loads, with no code of ours.
+"""Export to CTranslate2: a folder that its `Translator` or `Generator` loads without regard.
 
     export_ctranslate2("runs/en-it/best", "en-it-ct2", "int8")
     ctranslate2.Translator("en-it-ct2").translate_batch([["▁I", "▁love", "▁you"]])
 
-`ctranslate2.Translator` reads an encoder-decoder network, `ctranslate2.Generator` a decoder-only one. Our tokenizers,
-which cut a text into the pieces that CTranslate2 is given, stand beside its own files.
+`ctranslate2.Translator` loads encoder-decoder networks, `ctranslate2.Generator` decoder-only ones. The folder also
+contains our tokenizers, which produce the tokens that CTranslate2 takes as input.
 
 V vocabulary · C model width
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ctranslate2.specs import (
     TransformerDecoderModelSpec,
@@ -31,16 +32,15 @@ from regard.config import (
     RotaryPositionsConfig,
     TransformerConfig,
 )
-from regard.errors import ModelError
-from regard.interop.ctranslate2_support import unsupported_reason
+from regard.errors import ConfigError, ModelError
+from regard.interop.ctranslate2_support import PRECISIONS, Precision, unsupported_reason
+from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
 from regard.interop.hf_tokenizers import copy_tokenizers
-from regard.interop.new_folder import new_export_folder
 from regard.interop.weight_transforms import Tensors, equal_head_width, equalize_head_widths, position_table
 from regard.models import load
 from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
 from regard.models.weights import repeat_kv_heads
 
-Precision = Literal["int8", "float32"]
 CTRANSLATE2_ACTIVATIONS = {
     "relu": Activation.RELU,
     "gelu": Activation.GELU,
@@ -48,43 +48,100 @@ CTRANSLATE2_ACTIVATIONS = {
     "swish": Activation.SWISH,
     "swiglu": Activation.SWISH,
 }
-SUPPRESSED_LOGIT = -1e4  # as a logit: e^NEVER is 0 in every precision, and NEVER itself is finite even in 16 bits
+SUPPRESSED_LOGIT = -1e4  # its exponential is 0 in every precision, and it is finite even in 16 bits
 
 
-def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "float32") -> None:
-    """Write a model for CTranslate2; in `int8`, every matrix has 8-bit numbers with one scale a row."""
+def export_ctranslate2(folder: str | Path, out: str | Path, precision: Precision = "float32") -> ExportReport:
+    """Convert a model for CTranslate2.
+
+    Args:
+        folder: A model folder.
+        out: The folder to write, which must not exist.
+        precision: "float32", or "int8": 8-bit matrices with one scale per row.
+    """
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
     reason = unsupported_reason(config)
     if reason is not None:
-        raise ModelError(f"{folder}: cannot be converted, because {reason}; use it with regard itself.")
+        raise ModelError(f"{folder}: cannot be converted, because {reason}; use it with regard.")
     tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
-    names = build_vocabularies(
-        config, tokenizers.by_file.get(TOKENIZER_FILE), tokenizers.by_file.get(TARGET_TOKENIZER_FILE)
-    )
+    source, target = (tokenizers.by_file.get(name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
-    spec = build_ctranslate2_spec(config, tensors, names)
+    spec = build_ctranslate2_spec(config, tensors, build_vocabularies(config, source, target))
     spec.validate()
     spec.optimize(quantization=precision)
-    with new_export_folder(out) as draft:
-        spec.save(str(draft))
+    with new_export_folder(out) as temporary:
+        spec.save(str(temporary))
         for name, content in tokenizers.files.items():
-            (draft / name).write_bytes(content)
+            (temporary / name).write_bytes(content)
+    return ExportReport(out, "CTranslate2", precision, example=tuple(ctranslate2_example(out, config)))
 
 
-def build_ctranslate2_spec(config: Config, tensors: Tensors, names: "Vocabularies") -> Any:
-    """A network in CTranslate2's terms."""
+def ctranslate2_exporter(folder: Path, out: Path, quantization: str | None = None) -> ExportReport:
+    """Convert a model with this quantization, "int8" by default; the registered exporter."""
+    precision = next((name for name in PRECISIONS if name == (quantization or "int8")), None)
+    if precision is None:
+        raise ConfigError(
+            f"--quantization {quantization}: ctranslate2 has {' and '.join(PRECISIONS)}; use one of them."
+        )
+    return export_ctranslate2(folder, out, precision)
+
+
+class Vocabularies(NamedTuple):
+    """The tokens of source and target in the order of their ids."""
+
+    source: list[str]
+    target: list[str]
+
+
+def build_vocabularies(config: Config, source: Tokenizer | None, target: Tokenizer | None) -> Vocabularies:
+    """Return the tokens of a network; a single tokenizer is used for both sides.
+
+    CTranslate2 looks up special tokens by the same name on both sides, so the source uses the names of the target.
+    """
+    size = config.model.vocab_size
+    target_size = config.model.target_vocab_size if isinstance(config.model, EncoderDecoderConfig) else None
+    targets = token_names(target or source, target_size or size)
+    special_ids = [token_id for _, token_id in config.tokens if token_id is not None]
+    special = {token_id: targets[token_id] for token_id in special_ids if token_id < min(size, len(targets))}
+    return Vocabularies(token_names(source or target, size, special), targets)
+
+
+def token_names(tokenizer: Tokenizer | None, size: int, fixed: Mapping[int, str] | None = None) -> list[str]:
+    """Return a unique name for each id: from `fixed`, from the tokenizer, or a made-up one.
+
+    >>> token_names(None, 2)
+    ['<unnamed 0>', '<unnamed 1>']
+    """
+    fixed = fixed or {}
+    names, used = list[str](), set(fixed.values())
+    for token_id in range(size):
+        name = fixed.get(token_id)
+        if name is None:
+            name = tokenizer.id_to_token(token_id) if tokenizer is not None else None
+            if name is None or name in used:
+                name = f"<unnamed {token_id}>"
+            while name in used:
+                name += "'"
+            used.add(name)
+        names.append(name)
+    return names
+
+
+def build_ctranslate2_spec(config: Config, tensors: Tensors, vocabularies: Vocabularies) -> Any:
+    """Return CTranslate2's specification of a network."""
     model, tokens = config.model, config.tokens
-    assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # as `unsupported_reason` has seen to
+    assert isinstance(model, EncoderDecoderConfig | DecoderOnlyConfig)  # checked by `unsupported_reason`
     kv_heads = _native_kv_heads(model)
     if kv_heads is None:
         tensors = equalize_head_widths(repeat_kv_heads(tensors, model), model)
-    encodes = isinstance(model, EncoderDecoderConfig)
-    layers = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
-    same: dict[str, Any] = {
+    has_encoder = isinstance(model, EncoderDecoderConfig)
+    decoder_layers = model.decoder_layers if isinstance(model, EncoderDecoderConfig) else None
+    head_width = equal_head_width(model)
+    common: dict[str, Any] = {
         "num_heads": model.heads,
         "num_heads_kv": kv_heads,
-        "head_dim": None if equal_head_width(model) == model.head_width else equal_head_width(model),
+        "head_dim": None if head_width == model.head_width else head_width,
         "pre_norm": model.norm_order == "pre",
         "rms_norm": model.norm == "rms",
         "activation": CTRANSLATE2_ACTIVATIONS[model.activation],
@@ -93,28 +150,28 @@ def build_ctranslate2_spec(config: Config, tensors: Tensors, names: "Vocabularie
         "relative_position": isinstance(model.positions, RelativePositionsConfig),
     }
     decoder = TransformerDecoderSpec(
-        layers or model.layers,
-        with_encoder_attention=encodes,
-        alignment_heads=model.heads,  # what a token looks at is the mean over all heads of the last layer
+        decoder_layers or model.layers,
+        with_encoder_attention=has_encoder,
+        alignment_heads=model.heads,  # the alignment is the mean over all heads of the last layer
         **_attention_positions(model),
-        **same,
+        **common,
     )
     _fill_stack(decoder, decoder.embeddings, tensors, "decoder", model)
     _fill_output(decoder.projection, tensors, config)
-    if encodes:
-        encoder = TransformerEncoderSpec(model.layers, **same)
+    if has_encoder:
+        encoder = TransformerEncoderSpec(model.layers, **common)
         _fill_stack(encoder, encoder.embeddings[0], tensors, "encoder", model)
         spec = TransformerSpec(encoder, decoder)
-        spec.config.decoder_start_token = names.target[tokens.start]
+        spec.config.decoder_start_token = vocabularies.target[tokens.start]
         spec.config.add_source_eos = True
-        spec.register_source_vocabulary(names.source)
-        spec.register_target_vocabulary(names.target)
+        spec.register_source_vocabulary(vocabularies.source)
+        spec.register_target_vocabulary(vocabularies.target)
     else:
         spec = TransformerDecoderModelSpec(decoder)
-        spec.register_vocabulary(names.target)
-    spec.config.unk_token = names.target[tokens.unknown]
-    spec.config.bos_token = names.target[tokens.start]
-    spec.config.eos_token = names.target[tokens.end]
+        spec.register_vocabulary(vocabularies.target)
+    spec.config.unk_token = vocabularies.target[tokens.unknown]
+    spec.config.bos_token = vocabularies.target[tokens.start]
+    spec.config.eos_token = vocabularies.target[tokens.end]
     spec.config.layer_norm_epsilon = model.norm_epsilon
     return spec
 
@@ -124,18 +181,18 @@ def _native_kv_heads(model: TransformerConfig) -> int | None:
 
     CTranslate2 groups the heads of self-attention, if queries, keys and values have the same width.
     """
-    grouped = model.kv_heads is not None and model.kv_heads != model.heads
+    is_grouped = model.kv_heads is not None and model.kv_heads != model.heads
     same_width = equal_head_width(model) == model.head_width and model.key_width is None and model.scale_scores
-    native = isinstance(model, DecoderOnlyConfig) and not isinstance(model.positions, RelativePositionsConfig)
-    return model.kv_heads if grouped and same_width and native else None
+    is_native = isinstance(model, DecoderOnlyConfig) and not isinstance(model.positions, RelativePositionsConfig)
+    return model.kv_heads if is_grouped and same_width and is_native else None
 
 
 def _attention_positions(model: TransformerConfig) -> dict[str, Any]:
-    """The positions of a decoder, where they are none that are added to its embeddings."""
+    """Return the settings of positions that act inside of a decoder's attention."""
     match model.positions:
         case RotaryPositionsConfig(base=base, layout=layout):
-            turned = model.key_width or model.head_width  # and not what fills heads up
-            return {"rotary_dim": turned, "rotary_interleave": layout == "interleaved", "rotary_base": base}
+            rotated = model.key_width or model.head_width  # without the padding of heads
+            return {"rotary_dim": rotated, "rotary_interleave": layout == "interleaved", "rotary_base": base}
         case AlibiPositionsConfig():
             return {"alibi": True}
         case _:
@@ -148,24 +205,24 @@ def _fill_stack(
     embeddings.weight = tensors[f"{stack}.embedding.weight"]
     spec.scale_embeddings = model.scale_embeddings
     if hasattr(spec, "position_encodings"):
-        # without a table, CTranslate2 would compute sinusoids of its own, which begin at 1
+        # without a table, CTranslate2 computes sinusoids of its own, which start at position 1
         spec.position_encodings.encodings = position_table(tensors, stack, model)
     if model.embedding_norm:
         _fill_norm(spec.layernorm_embedding, tensors, f"{stack}.embedding.norm")
     if model.norm_order == "pre":
         _fill_norm(spec.layer_norm, tensors, f"{stack}.norm")
-    for number, layer in enumerate(spec.layer):
-        _fill_layer(layer, tensors, f"{stack}.layers.{number}")
+    for index, layer in enumerate(spec.layer):
+        _fill_layer(layer, tensors, f"{stack}.layers.{index}")
 
 
 def _fill_layer(spec: Any, tensors: Tensors, layer: str) -> None:
-    own = spec.self_attention
-    _fill_linear(own.linear[0], tensors, f"{layer}.attention.query_key_value")
-    _fill_linear(own.linear[1], tensors, f"{layer}.attention.output")
-    _fill_norm(own.layer_norm, tensors, f"{layer}.attention_residual.norm")
-    if hasattr(own, "relative_position_keys"):
-        own.relative_position_keys = tensors[f"{layer}.attention.positions.keys"]
-        own.relative_position_values = tensors[f"{layer}.attention.positions.values"]
+    attention = spec.self_attention
+    _fill_linear(attention.linear[0], tensors, f"{layer}.attention.query_key_value")
+    _fill_linear(attention.linear[1], tensors, f"{layer}.attention.output")
+    _fill_norm(attention.layer_norm, tensors, f"{layer}.attention_residual.norm")
+    if hasattr(attention, "relative_position_keys"):
+        attention.relative_position_keys = tensors[f"{layer}.attention.positions.keys"]
+        attention.relative_position_values = tensors[f"{layer}.attention.positions.values"]
     if hasattr(spec, "attention"):
         cross = spec.attention
         _fill_linear(cross.linear[0], tensors, f"{layer}.cross_attention.query")
@@ -173,9 +230,8 @@ def _fill_layer(spec: Any, tensors: Tensors, layer: str) -> None:
         _fill_linear(cross.linear[2], tensors, f"{layer}.cross_attention.output")
         _fill_norm(cross.layer_norm, tensors, f"{layer}.cross_attention_residual.norm")
     if hasattr(spec.ffn, "linear_0_noact"):
-        spec.ffn.linear_0.weight, spec.ffn.linear_0_noact.weight = tensors[f"{layer}.feed_forward.inner.weight"].chunk(
-            2
-        )
+        gate, linear = tensors[f"{layer}.feed_forward.inner.weight"].chunk(2)
+        spec.ffn.linear_0.weight, spec.ffn.linear_0_noact.weight = gate, linear
     else:
         _fill_linear(spec.ffn.linear_0, tensors, f"{layer}.feed_forward.inner")
     _fill_linear(spec.ffn.linear_1, tensors, f"{layer}.feed_forward.output")
@@ -195,57 +251,43 @@ def _fill_norm(spec: Any, tensors: Tensors, name: str) -> None:
 
 
 def _fill_output(spec: Any, tensors: Tensors, config: Config) -> None:
-    """The projection to the vocabulary. CTranslate2 has no rule that tokens which are not text are never written.
+    """Fill the output projection. Padding and start tokens get a bias that rules them out, unless one is the end token.
 
-    So they have a bias that no other logit can make up for, unless one is the end as well.
+    CTranslate2 has no other way to suppress tokens in every search.
     """
     weight, tokens = tensors["output.weight"], config.tokens
     bias = tensors.get("output.bias", weight.new_zeros(len(weight))).clone()
-    for number in {tokens.pad, tokens.start} - {tokens.end}:
-        bias[number : number + 1] = (
-            SUPPRESSED_LOGIT  # a slice: the pad of the source may be none of the target's tokens
-        )
+    for token_id in {tokens.pad, tokens.start} - {tokens.end}:
+        bias[token_id : token_id + 1] = SUPPRESSED_LOGIT  # a slice, since the target may not have the source's padding
     spec.weight = weight
     if bias.any():
         spec.bias = bias
 
 
-class Vocabularies(NamedTuple):
-    """The names of the source's tokens and of the target's, in the order of their ids."""
-
-    source: list[str]
-    target: list[str]
-
-
-def build_vocabularies(config: Config, source: Tokenizer | None, target: Tokenizer | None) -> Vocabularies:
-    """The names of a network's tokens; one side's tokenizer serves both where the other has none.
-
-    CTranslate2 looks up the special tokens by the same names on both sides, so the source's take the target's names.
-    """
-    size = config.model.vocab_size
-    written = config.model.target_vocab_size if isinstance(config.model, EncoderDecoderConfig) else None
-    targets = token_names(target or source, written or size)
-    numbers = [number for _, number in config.tokens if number is not None]
-    special = {number: targets[number] for number in numbers if number < min(size, len(targets))}
-    return Vocabularies(token_names(source or target, size, special), targets)
-
-
-def token_names(tokenizer: Tokenizer | None, size: int, given: Mapping[int, str] | None = None) -> list[str]:
-    """A name for each id: `given`, or the tokenizer's; a made-up one where it has none, or one that is taken.
-
-    >>> token_names(None, 2)
-    ['<unnamed 0>', '<unnamed 1>']
-    """
-    given = given or {}
-    found, taken = list[str](), set(given.values())
-    for number in range(size):
-        name = given.get(number)
-        if name is None:
-            name = tokenizer.id_to_token(number) if tokenizer is not None else None
-            if name is None or name in taken:
-                name = f"<unnamed {number}>"
-            while name in taken:
-                name += "'"
-            taken.add(name)
-        found.append(name)
-    return found
+def ctranslate2_example(folder: Path, config: Config) -> list[str]:
+    """Return lines of Python that run an exported model."""
+    kind = "Translator" if isinstance(config.model, EncoderDecoderConfig) else "Generator"
+    load_model = f"model = ctranslate2.{kind}({quoted(folder)})"
+    if not (folder / TOKENIZER_FILE).exists():
+        return ["import ctranslate2", load_model]
+    load_tokenizer = load_tokenizer_line("tokenizer", folder / TOKENIZER_FILE)
+    lines = ["import ctranslate2, tokenizers", load_model, load_tokenizer]
+    tokens = f"tokenizer.encode({quoted(EXAMPLE_TEXT)}, add_special_tokens=False).tokens"
+    if kind == "Translator":
+        target = "tokenizer"
+        if (folder / TARGET_TOKENIZER_FILE).exists():
+            target = "target"
+            lines.append(load_tokenizer_line(target, folder / TARGET_TOKENIZER_FILE))
+        return [
+            *lines,
+            f"best = model.translate_batch([{tokens}])[0].hypotheses[0]",
+            f"print({target}.decode([{target}.token_to_id(token) for token in best]))",
+        ]
+    start = json.loads((folder / "config.json").read_text("utf-8"))["bos_token"]
+    prompt = f"[{quoted(start)}, *{tokens}]" if config.tokens.start != config.tokens.end else tokens
+    max_length = min(50, (config.model.max_length or 100) // 2)
+    return [
+        *lines,
+        f"text = model.generate_batch([{prompt}], max_length={max_length}, sampling_topk=10)[0]",
+        "print(tokenizer.decode(text.sequences_ids[0]))",
+    ]

@@ -1,4 +1,8 @@
-"""GPT-2 as a decoder-only network: pre-norm, learned positions, biases everywhere, one matrix at both ends."""
+"""Import and export of GPT-2: a decoder with pre-norm, learned positions, biases and a tied output projection.
+
+Exports store computed positions as GPT-2's table. GPT-2 does not scale embeddings: where our network does, the exported
+ones are multiplied by the factor, and the output projection, which is not scaled, is stored separately.
+"""
 
 import math
 from pathlib import Path
@@ -37,118 +41,118 @@ GPT2_LAYER = [
 ]
 GPT2_BUFFERS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
 GPT2_HEADS = {
-    "multiple_choice_head.": "regard's GPT has no head that chooses among texts",
-    "score.": "regard's GPT has no head that classifies texts",
-    "classifier.": "regard's GPT has no head that classifies tokens",
-    "qa_outputs.": "regard's GPT has no head that finds answers",
+    "multiple_choice_head.": "regard's GPT has no multiple-choice head",
+    "score.": "regard's GPT has no text classification head",
+    "classifier.": "regard's GPT has no token classification head",
+    "qa_outputs.": "regard's GPT has no question-answering head",
 }
 
 
 def gpt2_mappings(model: DecoderOnlyConfig) -> list[TensorMapping]:
-    """Our tensors and those of a `GPT2LMHeadModel`.
+    """Map our tensors to those of a `GPT2LMHeadModel`.
 
-    >>> [(row.ours, row.theirs) for row in gpt2_mappings(DecoderOnlyConfig(layers=1))][0]
+    >>> [(entry.name, entry.hf_names) for entry in gpt2_mappings(DecoderOnlyConfig(layers=1))][0]
     ('decoder.embedding.weight', ('transformer.wte.weight',))
     """
     return [
         TensorMapping("decoder.embedding.weight", (GPT2_EMBEDDING,)),
         TensorMapping("decoder.embedding.positions.weight", ("transformer.wpe.weight",)),
         *(
-            row
+            entry
             for n in range(model.layers)
-            for row in with_prefixes(GPT2_LAYER, f"decoder.layers.{n}.", f"transformer.h.{n}.")
+            for entry in with_prefixes(GPT2_LAYER, f"decoder.layers.{n}.", f"transformer.h.{n}.")
         ),
         *map_module("decoder.norm", "transformer.ln_f"),
         *([] if model.tie_output else [TensorMapping("output.weight", (GPT2_OUTPUT,))]),
     ]
 
 
-def import_gpt2(folder: Path, settings: HFConfig) -> ImportPlan:
-    """A folder that one of the GPT-2 classes was saved to."""
-    settings = HFConfig(settings.path, settings.values, GPT2_ALIASES)
-    settings.must_be("scale_attn_by_inverse_layer_idx", False, "layers all scale their scores alike")
-    settings.must_be("add_cross_attention", False, "GPT looks at no other text")
-    vocabulary, width = settings.size("vocab_size", 50257), settings.size("n_embd", 768)
-    dropout, notes = settings.rate("resid_pdrop", 0.1), list[str]()
-    if settings.rate("embd_pdrop", 0.1) != dropout:
-        notes.append(f"embd_pdrop differs from resid_pdrop; if it is trained further, embeddings too drop {dropout}.")
+def import_gpt2(folder: Path, config: HFConfig) -> ImportPlan:
+    """Plan the import of a folder of a GPT-2 class."""
+    config = HFConfig(config.path, config.values, GPT2_ALIASES)
+    config.require("scale_attn_by_inverse_layer_idx", False, "layers all have the same score scale")
+    config.require("add_cross_attention", False, "GPT has no cross-attention")
+    vocab_size, width = config.size("vocab_size", 50257), config.size("n_embd", 768)
+    dropout, notes = config.probability("resid_pdrop", 0.1), list[str]()
+    if config.probability("embd_pdrop", 0.1) != dropout:
+        notes.append(f"embd_pdrop differs from resid_pdrop; further training uses {dropout} for embeddings too.")
     weights = read_weights(folder, "transformer.", (GPT2_OUTPUT, *GPT2_HEADS))
     model = DecoderOnlyConfig(
-        vocab_size=vocabulary,
+        vocab_size=vocab_size,
         width=width,
-        layers=settings.layers("n_layer", 12),
-        heads=settings.heads("n_head", 12, "n_embd", width),
-        feed_forward=4 * width if settings.get("n_inner") is None else settings.size("n_inner", 4 * width),
-        activation=read_activation(settings, "activation_function", "gelu_new"),
+        layers=config.layers("n_layer", 12),
+        heads=config.heads("n_head", 12, "n_embd", width),
+        feed_forward=4 * width if config.get("n_inner") is None else config.size("n_inner", 4 * width),
+        activation=read_activation(config, "activation_function", "gelu_new"),
         norm_order="pre",
-        norm_epsilon=settings.epsilon("layer_norm_epsilon", 1e-5),
-        positions=LearnedPositionsConfig(max_length=settings.size("n_positions", 1024)),
+        norm_epsilon=config.epsilon("layer_norm_epsilon", 1e-5),
+        positions=LearnedPositionsConfig(max_length=config.size("n_positions", 1024)),
         dropout=dropout,
-        attention_dropout=settings.rate("attn_pdrop", 0.1),
+        attention_dropout=config.probability("attn_pdrop", 0.1),
         attention_bias=True,
         scale_embeddings=False,
-        scale_scores=settings.flag("scale_attn_weights", True),
-        tie_output=_shares_output(settings, weights, notes),
+        scale_scores=config.flag("scale_attn_weights", True),
+        tie_output=_is_output_tied(config, weights, notes),
     )
     tokenizers = gpt2_tokenizer(folder)
-    tokens = _special_tokens(settings, vocabulary, tokenizers, notes)
+    tokens = _import_special_tokens(config, vocab_size, tokenizers, notes)
     return ImportPlan(model, tokens, gpt2_mappings(model), weights, tokenizers, GPT2_BUFFERS, GPT2_HEADS, notes)
 
 
-def _shares_output(settings: HFConfig, weights: HFWeights, notes: list[str]) -> bool:
-    """Whether the embedding matrix is the output projection: as the settings say, unless the tensors say otherwise."""
-    tied, tensors = settings.flag("tie_word_embeddings", True), weights.tensors
+def _is_output_tied(config: HFConfig, weights: HFWeights, notes: list[str]) -> bool:
+    """Return whether the output projection is the embedding matrix: by the config, unless the tensors differ."""
+    tied, tensors = config.flag("tie_word_embeddings", True), weights.tensors
     if GPT2_OUTPUT not in tensors:
         if not tied:
-            notes.append(f"The folder has no output projection ({GPT2_OUTPUT}); the embedding matrix serves as one.")
+            notes.append(f"The folder has no output projection ({GPT2_OUTPUT}); the embedding matrix is used.")
         return True
     embedding = (
         tensors.setdefault(GPT2_EMBEDDING, tensors[GPT2_OUTPUT]) if tied else None
-    )  # it may be stored as the output only
+    )  # it may be stored under the output only
     if embedding is None or not same_tensor(embedding, tensors[GPT2_OUTPUT]):
         return False
     del tensors[GPT2_OUTPUT]
     return True
 
 
-def _special_tokens(
-    settings: HFConfig, vocabulary: int, tokenizers: ImportedTokenizers, notes: list[str]
+def _import_special_tokens(
+    config: HFConfig, vocab_size: int, tokenizers: ImportedTokenizers, notes: list[str]
 ) -> SpecialTokensConfig:
-    """GPT-2 has one special token, the end of a text; it stands in for those that other models have."""
-    end = settings.token("eos_token_id", 50256, vocabulary)
+    """Return the special tokens; GPT-2 has only an end token, which is used for all of them."""
+    end = config.token("eos_token_id", 50256, vocab_size)
     if end is None:
-        end = token_or_default(tokenizers.id_of("<|endoftext|>"), vocabulary - 1, "the end of a text", notes)
-    start, pad = (settings.token(name, None, vocabulary) for name in ("bos_token_id", "pad_token_id"))
+        end = token_or_default(tokenizers.id_of("<|endoftext|>"), vocab_size - 1, "the end token", notes)
+    start, pad = (config.token(name, None, vocab_size) for name in ("bos_token_id", "pad_token_id"))
     return SpecialTokensConfig(
         pad=end if pad is None else pad, unknown=end, start=end if start is None else start, end=end
     )
 
 
-GPT2_GENERATED_TOKENS = 256  # tokens of a text, unless more are asked for
+GPT2_GENERATED_TOKENS = 256  # default of generation_config.json
 
 
 def unsupported_by_gpt2(model: DecoderOnlyConfig) -> str | None:
-    """Why GPT-2 cannot hold a network; None if it can."""
+    """Return why GPT-2 cannot hold a network; None if it can."""
     return first_reason(
         {
-            "GPT-2 normalises before each sub-layer, and this network after": model.norm_order == "post",
+            "GPT-2 normalizes before each sublayer, and this network after": model.norm_order == "post",
             **common_reasons(model, "GPT-2"),
-            "GPT-2 does not normalise embeddings, and this network does": model.embedding_norm,
+            "GPT-2 does not normalize embeddings, and this network does": model.embedding_norm,
             "GPT-2 has no bias on its logits, and this network has": model.output_bias,
         }
     )
 
 
 def export_gpt2(config: Config, model: DecoderOnlyConfig, tensors: Tensors) -> HFSpec:
-    """The network in GPT-2's terms."""
+    """Return the contents of a GPT-2 folder."""
     tokens, tied = config.tokens, model.tie_output and not model.scale_embeddings
     embedding, positions = tensors["decoder.embedding.weight"], position_table(tensors, "decoder", model)
     tensors = add_zero_biases(equalize_head_widths(tensors, model)) | {
         "decoder.embedding.weight": embedding * math.sqrt(model.width) if model.scale_embeddings else embedding,
         "decoder.embedding.positions.weight": positions,
     }
-    theirs = to_huggingface(gpt2_mappings(model.model_copy(update={"tie_output": tied})), tensors)
-    settings = {
+    hf_tensors = to_huggingface(gpt2_mappings(model.model_copy(update={"tie_output": tied})), tensors)
+    hf_config = {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "vocab_size": model.vocab_size,
@@ -167,7 +171,7 @@ def export_gpt2(config: Config, model: DecoderOnlyConfig, tensors: Tensors) -> H
         "eos_token_id": tokens.end,
         "pad_token_id": tokens.pad,
     }
-    generation = {
+    generation_config = {
         "bos_token_id": tokens.start,
         "eos_token_id": tokens.end,
         "pad_token_id": tokens.pad,
@@ -175,10 +179,10 @@ def export_gpt2(config: Config, model: DecoderOnlyConfig, tensors: Tensors) -> H
         "max_length": min(GPT2_GENERATED_TOKENS, len(positions)),
     }
     special = {"pad_token": tokens.pad, "unk_token": tokens.unknown, "bos_token": tokens.start, "eos_token": tokens.end}
-    tokenizer = {
+    tokenizer_config = {
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": len(positions),
-        "padding_side": "left",  # so that what is generated follows the text, not its pads
+        "padding_side": "left",  # so that generated tokens directly follow the text
     }
-    before = (tokens.start,) if tokens.start != tokens.end else ()
-    return HFSpec(settings, theirs, before, (), special, tokenizer, generation)
+    prefix = (tokens.start,) if tokens.start != tokens.end else ()
+    return HFSpec(hf_config, hf_tensors, prefix, (), special, tokenizer_config, generation_config)

@@ -1,14 +1,13 @@
-"""A model folder of ours becomes one that `transformers` loads with no code of ours, written without it.
+"""Export to Hugging Face: a folder that `transformers` loads without regard, written without transformers.
 
     export_huggingface("runs/en-it/best", "en-it-hf")
     transformers.AutoModelForSeq2SeqLM.from_pretrained("en-it-hf")
 
-The tables that importing reads are read the other way round. What a class of theirs cannot hold is refused before
+The tables of the import are used in the other direction. A model that no Hugging Face class can hold is refused before
 anything is written.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,61 +15,65 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, processors
 
 from regard.config import Config, DecoderOnlyConfig, EncoderDecoderConfig, EncoderOnlyConfig, TransformerConfig
-from regard.errors import ModelError
+from regard.errors import ConfigError, ModelError
 from regard.interop.bert import export_bert, unsupported_by_bert
 from regard.interop.ctranslate2_support import unsupported_reason
+from regard.interop.exporters import EXAMPLE_TEXT, ExportReport, load_tokenizer_line, new_export_folder, quoted
 from regard.interop.gpt2 import export_gpt2, unsupported_by_gpt2
-from regard.interop.hf_folder import CONFIG, WEIGHTS
 from regard.interop.hf_spec import HFSpec
-from regard.interop.hf_tokenizers import TOKENIZER_CONFIG, ImportedTokenizers, copy_tokenizers
+from regard.interop.hf_tokenizers import TOKENIZER_CONFIG_FILE, ImportedTokenizers, copy_tokenizers
 from regard.interop.marian import export_marian, unsupported_by_marian
-from regard.interop.new_folder import new_export_folder
 from regard.interop.weight_transforms import Tensors
 from regard.models import load
-from regard.models.folder_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_config
+from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, read_config
 from regard.models.weights import repeat_kv_heads
 
-GENERATION_CONFIG = "generation_config.json"
-
-
-@dataclass(frozen=True)
-class ExportReport:
-    """What came of an export."""
-
-    folder: Path
-    kind: str  # the class of theirs
-    notes: tuple[str, ...]  # for the user: what differs, what was missing
+GENERATION_CONFIG_FILE = "generation_config.json"
+LABEL_HEAD_CLASSES = {"classes": "AutoModelForSequenceClassification", "tags": "AutoModelForTokenClassification"}
 
 
 def export_huggingface(folder: str | Path, out: str | Path) -> ExportReport:
-    """Write a model as a folder of Hugging Face's: Marian, GPT-2 or BERT, whichever reads and writes as it does."""
+    """Convert a model to a Hugging Face folder: Marian, GPT-2 or BERT, depending on its network.
+
+    Args:
+        folder: A model folder.
+        out: The folder to write, which must not exist.
+    """
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
     reason = unsupported_by_huggingface(config)
     if reason is not None:
-        instead = "export it to ctranslate2" if unsupported_reason(config) is None else "use it with regard itself"
-        raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {instead}.")
+        remedy = "export it to ctranslate2" if unsupported_reason(config) is None else "use it with regard"
+        raise ModelError(f"{folder}: cannot be exported to Hugging Face, because {reason}; {remedy}.")
     tensors = {name: tensor.float() for name, tensor in load(folder).network.state_dict().items()}
     if isinstance(config.model, TransformerConfig):
         tensors = repeat_kv_heads(tensors, config.model)  # Marian, GPT-2 and BERT have no grouped heads
-    theirs = _build_spec(config, tensors)
-    tokenizers, settings, notes = export_tokenizers(folder, theirs)
-    documents = {CONFIG: {**theirs.settings, "dtype": "float32"}, **theirs.files, **settings}
-    if theirs.generation is not None:
-        documents[GENERATION_CONFIG] = theirs.generation
-    with new_export_folder(out) as draft:
-        for name, content in documents.items():
-            (draft / name).parent.mkdir(exist_ok=True)
-            (draft / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        for name, written in tokenizers.files.items():
-            (draft / name).write_bytes(written)
-        whole = {name: tensor.clone().contiguous() for name, tensor in theirs.tensors.items()}  # none shares memory
-        save_file(whole, draft / WEIGHTS, {"format": "pt"})
-    return ExportReport(out, theirs.settings["architectures"][0], (*theirs.notes, *notes))
+    spec = _build_spec(config, tensors)
+    tokenizers, tokenizer_files, notes = export_tokenizers(folder, spec)
+    documents = {CONFIG_FILE: {**spec.config, "dtype": "float32"}, **spec.files, **tokenizer_files}
+    if spec.generation_config is not None:
+        documents[GENERATION_CONFIG_FILE] = spec.generation_config
+    with new_export_folder(out) as temporary:
+        for name, document in documents.items():
+            (temporary / name).parent.mkdir(exist_ok=True)
+            (temporary / name).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        for name, content in tokenizers.files.items():
+            (temporary / name).write_bytes(content)
+        separate = {name: tensor.clone().contiguous() for name, tensor in spec.tensors.items()}  # no shared memory
+        save_file(separate, temporary / WEIGHTS_FILE, {"format": "pt"})
+    kind, example = spec.config["architectures"][0], huggingface_example(out, config)
+    return ExportReport(out, "transformers", kind, (*spec.notes, *notes), tuple(example))
+
+
+def huggingface_exporter(folder: Path, out: Path, quantization: str | None = None) -> ExportReport:
+    """Convert a model in float32; the registered exporter."""
+    if quantization is not None:
+        raise ConfigError(f"--quantization {quantization}: is for --to ctranslate2; remove it.")
+    return export_huggingface(folder, out)
 
 
 def unsupported_by_huggingface(config: Config) -> str | None:
-    """Why none of their classes can hold a model; None if one can."""
+    """Return why no Hugging Face class can hold a model; None if one can."""
     match config.model:
         case EncoderDecoderConfig() as model:
             return unsupported_by_marian(config, model)
@@ -79,7 +82,7 @@ def unsupported_by_huggingface(config: Config) -> str | None:
         case EncoderOnlyConfig() as model:
             return unsupported_by_bert(model)
         case model:
-            return f"transformers has no class for the kind {model.family}"
+            return f"transformers has no class for models of type {model.family}"
 
 
 def _build_spec(config: Config, tensors: Tensors) -> HFSpec:
@@ -91,51 +94,77 @@ def _build_spec(config: Config, tensors: Tensors) -> HFSpec:
         case EncoderOnlyConfig() as model:
             return export_bert(config, model, tensors)
         case model:
-            raise TypeError(f"no class of theirs holds {model.family}, as `unsupported_by_huggingface` has said")
+            raise TypeError(f"no Hugging Face class for {model.family}")  # checked by `unsupported_by_huggingface`
 
 
-def export_tokenizers(folder: Path, theirs: HFSpec) -> tuple[ImportedTokenizers, dict[str, Any], list[str]]:
-    """The tokenizers of a model folder for a class of theirs, what `tokenizer_config.json` says of them, and notes."""
+def export_tokenizers(folder: Path, spec: HFSpec) -> tuple[ImportedTokenizers, dict[str, Any], list[str]]:
+    """Return the tokenizers of a model folder, the contents of `tokenizer_config.json`, and notes."""
     tokenizers = copy_tokenizers(folder, TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
-    main = tokenizers.by_file.get(TOKENIZER_FILE)
-    if main is None:
-        return tokenizers, {}, ["The model has no tokenizer, so neither has the exported one: it is used with ids."]
+    tokenizer = tokenizers.by_file.get(TOKENIZER_FILE)
+    if tokenizer is None:
+        return tokenizers, {}, ["The model has no tokenizer, so the exported model has none: use it with token ids."]
     notes = []
-    if not _add_special_tokens(main, theirs.before, theirs.after):
-        notes.append("The tokenizer lacks a special token of the model, so it puts none around a text.")
+    if not _add_special_tokens(tokenizer, spec.prefix_ids, spec.suffix_ids):
+        notes.append("The tokenizer lacks a special token of the model, so it adds none to texts.")
     if TARGET_TOKENIZER_FILE in tokenizers.by_file:
-        notes.append(f"AutoTokenizer reads {TOKENIZER_FILE}, for sources; {TARGET_TOKENIZER_FILE} is the targets'.")
-    return tokenizers, {TOKENIZER_CONFIG: _tokenizer_config(main, theirs)}, notes
+        notes.append(f"AutoTokenizer reads {TOKENIZER_FILE}, for sources; {TARGET_TOKENIZER_FILE} is for targets.")
+    return tokenizers, {TOKENIZER_CONFIG_FILE: _tokenizer_config(tokenizer, spec)}, notes
 
 
-def _add_special_tokens(tokenizer: Tokenizer, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Have the tokenizer put these ids around a text, unless it does; whether it knows them."""
-    bare, framed = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
-    if framed == [*before, *bare, *after]:
+def _add_special_tokens(tokenizer: Tokenizer, prefix: tuple[int, ...], suffix: tuple[int, ...]) -> bool:
+    """Make the tokenizer add these ids around a text, unless it does; return False if it does not know them."""
+    without, with_special = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
+    if with_special == [*prefix, *without, *suffix]:
         return True
-    names = {number: tokenizer.id_to_token(number) for number in (*before, *after)}
+    names = {token_id: tokenizer.id_to_token(token_id) for token_id in (*prefix, *suffix)}
     if None in names.values():
         return False
-    template = [*(names[number] for number in before), "$A", *(names[number] for number in after)]
-    pair = [*template, "$B", *(names[number] for number in after)]
-    known = [(name, number) for number, name in names.items()]
-    tokenizer.post_processor = processors.TemplateProcessing(template, pair, known)
+    template = [*(names[token_id] for token_id in prefix), "$A", *(names[token_id] for token_id in suffix)]
+    pair = [*template, "$B", *(names[token_id] for token_id in suffix)]
+    special_tokens = [(name, token_id) for token_id, name in names.items()]
+    tokenizer.post_processor = processors.TemplateProcessing(template, pair, special_tokens)
     return True
 
 
-def _tokenizer_config(tokenizer: Tokenizer, theirs: HFSpec) -> dict[str, Any]:
-    """The class that takes a `tokenizer.json` as it is, and what the special tokens are called."""
-    others = [
-        number
-        for number, token in tokenizer.get_added_tokens_decoder().items()
-        if token.special and number not in theirs.special.values()
+def _tokenizer_config(tokenizer: Tokenizer, spec: HFSpec) -> dict[str, Any]:
+    """Return the settings that load a `tokenizer.json` unchanged, and the names of special tokens."""
+    other_special = [
+        token_id
+        for token_id, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special and token_id not in spec.special_tokens.values()
     ]
-    named = {name: tokenizer.id_to_token(number) for name, number in theirs.special.items()}
+    named = {name: tokenizer.id_to_token(token_id) for name, token_id in spec.special_tokens.items()}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        # "[EOS]" in a text is text; but a language code, say, is meant as one, and so is a mask
-        "split_special_tokens": not others and "mask_token" not in named,
-        **theirs.tokenizer,
+        # "[EOS]" in a text is text, but language codes and masks are special tokens there
+        "split_special_tokens": not other_special and "mask_token" not in named,
+        **spec.tokenizer_config,
         **{name: token for name, token in named.items() if token is not None},
     }
+
+
+def huggingface_example(folder: Path, config: Config) -> list[str]:
+    """Return lines of Python that run an exported model."""
+    classes = {EncoderDecoderConfig: "AutoModelForSeq2SeqLM", DecoderOnlyConfig: "AutoModelForCausalLM"}
+    kind = classes.get(type(config.model), "AutoModel")
+    if isinstance(config.model, EncoderOnlyConfig):
+        kind = LABEL_HEAD_CLASSES.get(config.model.head.kind, kind)
+    load_model = f"model = {kind}.from_pretrained({quoted(folder)})"
+    if not (folder / TOKENIZER_FILE).exists():
+        return [f"from transformers import {kind}", load_model]
+    lines = [
+        f"from transformers import {kind}, AutoTokenizer",
+        load_model,
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted(folder)})",
+        f'ids = tokenizer({quoted(EXAMPLE_TEXT)}, return_tensors="pt")',
+    ]
+    if kind in LABEL_HEAD_CLASSES.values():
+        return [*lines, "print(model(**ids).logits.softmax(-1))"]
+    if kind == "AutoModel":
+        return [*lines, "print(model(**ids).last_hidden_state)"]
+    target = "tokenizer"
+    if (folder / TARGET_TOKENIZER_FILE).exists():
+        target = "target"
+        lines += ["import tokenizers", load_tokenizer_line(target, folder / TARGET_TOKENIZER_FILE)]
+    return [*lines, f"print({target}.decode(model.generate(**ids)[0].tolist(), skip_special_tokens=True))"]

@@ -1,7 +1,6 @@
-"""A Hugging Face model folder as it lies on disk: `config.json`, `model.safetensors` and what may stand beside them.
+"""Reading Hugging Face model folders: `config.json` with checked values, and the tensors of `model.safetensors`.
 
-Everything read here was written by someone else, so every value is checked before it is believed, and what is wrong
-is said in one sentence that names the file.
+The files come from elsewhere, so every value is checked before use, and errors name the file and the setting.
 """
 
 import json
@@ -14,154 +13,159 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.models.folder_files import read_json
+from regard.models.folder_files import WEIGHTS_FILE, read_json
 from regard.models.weights import read_tensors
 
-CONFIG, WEIGHTS, WEIGHTS_INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+WEIGHTS_INDEX_FILE = "model.safetensors.index.json"
 FLOAT_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
 class HFConfig:
-    """The values of a `config.json`, asked for one by one with the default that Hugging Face's class gives them."""
+    """The values of a `config.json`, read with the defaults of the Hugging Face class."""
 
     path: Path
     values: Mapping[str, Any]
-    also_called: Mapping[str, str] = field(default_factory=dict)  # our caller's name -> another that files use
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Alternative names of settings."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A value as it stands there."""
+        """Return a value unchecked."""
         if name not in self.values:
-            name = self.also_called.get(name, name)
+            name = self.aliases.get(name, name)
         return self.values.get(name, default)
 
-    def size(self, name: str, default: int, most: int = 2**24) -> int:
-        """A whole number above 0, and none so high that only a damaged file would ask for it."""
+    def size(self, name: str, default: int, maximum: int = 2**24) -> int:
+        """Return a positive integer; larger values than the maximum are found only in damaged files."""
         value = self.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.wrong(name, "should be a whole number above 0")
-        if value > most:
-            raise self.wrong(name, f"is more than the {most:,} that regard takes; copy the folder again")
+            raise self.error(name, "should be an integer greater than 0")
+        if value > maximum:
+            raise self.error(name, f"is more than the maximum, {maximum:,}; copy the folder again")
         return value
 
     def layers(self, name: str, default: int) -> int:
-        """A number of layers."""
-        return self.size(name, default, most=1000)
+        """Return a number of layers."""
+        return self.size(name, default, maximum=1000)
 
-    def rate(self, name: str, default: float) -> float:
-        """A probability below 1."""
+    def probability(self, name: str, default: float) -> float:
+        """Return a probability below 1."""
         value = self.get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-            raise self.wrong(name, "should be a number from 0 to below 1")
+            raise self.error(name, "should be a number from 0 to below 1")
         return float(value)
 
     def epsilon(self, name: str, default: float) -> float:
-        """A small number above 0."""
+        """Return a number between 0 and 1."""
         value = self.get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
-            raise self.wrong(name, "should be a number between 0 and 1")
+            raise self.error(name, "should be a number between 0 and 1")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return true or false."""
         value = self.get(name, default)
         if not isinstance(value, bool):
-            raise self.wrong(name, "should be true or false")
+            raise self.error(name, "should be true or false")
         return value
 
     def heads(self, name: str, default: int, width_name: str, width: int) -> int:
-        """A number of heads that divides the width."""
+        """Return a number of heads that divides the width."""
         heads = self.size(name, default)
         if width % heads:
-            raise self.wrong(name, f"does not divide {width_name} = {width}")
+            raise self.error(name, f"does not divide {width_name} = {width}")
         return heads
 
-    def token(self, name: str, default: int | None, vocabulary: int) -> int | None:
-        """A token's id, the first where there are several; None where it is not given or not in the vocabulary."""
+    def token(self, name: str, default: int | None, vocab_size: int) -> int | None:
+        """Return a token id, the first of a list; None if it is not set or outside of the vocabulary."""
         value = self.get(name, default)
         if isinstance(value, list) and value:
             value = value[0]
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self.wrong(name, "should be a token's id")
-        return value if value < vocabulary else None
+            raise self.error(name, "should be a token id")
+        return value if value < vocab_size else None
 
-    def must_be(self, name: str, wanted: Any, because: str) -> None:
-        """Refuse a folder that asks for what our network cannot hold; `because` says what regard's is like instead."""
-        if self.get(name) not in (None, wanted):
-            raise self.wrong(
-                name, f"cannot be imported, because regard's {because}; choose a model where it is {json.dumps(wanted)}"
-            )
+    def require(self, name: str, value: Any, fact: str) -> None:
+        """Raise ModelError if a setting has another value; `fact` says what regard's network is like instead."""
+        if self.get(name) not in (None, value):
+            problem = f"cannot be imported, because regard's {fact}"
+            raise self.error(name, f"{problem}; choose a model where it is {json.dumps(value)}")
 
-    def wrong(self, name: str, what: str) -> ModelError:
-        """The complaint about one setting."""
-        return ModelError(f"{self.path}: {name} = {json.dumps(self.get(name), ensure_ascii=False)} {what}.")
+    def error(self, name: str, problem: str) -> ModelError:
+        """Return the error about a setting."""
+        return ModelError(f"{self.path}: {name} = {json.dumps(self.get(name), ensure_ascii=False)} {problem}.")
 
 
 @dataclass(frozen=True)
 class HFWeights:
-    """Tensors by their names in a whole model (`transformer.wte.weight`); the file may leave `transformer.` out."""
+    """Tensors by their full names (`transformer.wte.weight`); the file may omit the prefix `transformer.`."""
 
     path: Path
     tensors: dict[str, Tensor]
-    in_file: dict[str, str]  # the whole model's name -> the file's
-    left_out: str = ""  # what the file leaves out of its names
+    file_names: dict[str, str]
+    """Full name -> name in the file."""
+    omitted_prefix: str = ""
 
-    def shown(self, name: str) -> str:
-        """The name by which someone finds the tensor in the file."""
-        return self.in_file.get(name, name.removeprefix(self.left_out))
+    def name_in_file(self, name: str) -> str:
+        """Return the name of a tensor in the file."""
+        return self.file_names.get(name, name.removeprefix(self.omitted_prefix))
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file that a folder need not have; empty where it has none."""
+    """Return the object in a JSON file; an empty one if the file does not exist."""
     return read_json(path) if path.exists() else {}
 
 
 def read_weights(
-    folder: Path, prefix: str, heads: tuple[str, ...] = (), renamed: Mapping[str, str] | None = None
+    folder: Path, prefix: str, heads: tuple[str, ...] = (), suffixes: Mapping[str, str] | None = None
 ) -> HFWeights:
-    """All tensors of a folder, from one file or from the shards that an index lists.
+    """Read all tensors of a folder, from one file or from the shards of an index.
 
-    A model saved without its head leaves `prefix` out; then it is put before every name but those of `heads`.
-    `renamed` gives old endings of names and what they are called today.
+    Args:
+        folder: A Hugging Face folder.
+        prefix: What models saved without a head omit; it is added to every name that does not begin with a head.
+        heads: Prefixes of the tensors of heads.
+        suffixes: Old suffixes of names and their present forms.
     """
     path, tensors = _read_tensors(folder)
-    bare = not any(name.startswith(prefix) for name in tensors)
-    in_file = {}
+    is_bare = not any(name.startswith(prefix) for name in tensors)
+    file_names = {}
     for name in tensors:
-        full = prefix + name if bare and not name.startswith(heads) else name
-        for old, new in (renamed or {}).items():
-            full = full.removesuffix(old) + new if full.endswith(old) else full
-        in_file[full] = name
-    return HFWeights(path, {full: tensors[name] for full, name in in_file.items()}, in_file, prefix if bare else "")
+        full_name = prefix + name if is_bare and not name.startswith(heads) else name
+        for old, new in (suffixes or {}).items():
+            full_name = full_name.removesuffix(old) + new if full_name.endswith(old) else full_name
+        file_names[full_name] = name
+    renamed = {full_name: tensors[name] for full_name, name in file_names.items()}
+    return HFWeights(path, renamed, file_names, prefix if is_bare else "")
 
 
 def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
-    path = folder / WEIGHTS
+    path = folder / WEIGHTS_FILE
     if path.exists():
         return path, read_tensors(path)
-    index = folder / WEIGHTS_INDEX
+    index = folder / WEIGHTS_INDEX_FILE
     if not index.exists():
         pickled = sorted(file.name for file in folder.glob("pytorch_model*.bin"))
         if pickled:
             raise ModelError(
-                f"{folder / pickled[0]}: is pickled, and regard reads no pickle; "
-                "save the model as safetensors with transformers' save_pretrained."
+                f"{folder / pickled[0]}: is a pickle, which regard does not read; "
+                "save the model as safetensors with save_pretrained of transformers."
             )
         raise ModelError(f"{path}: is missing, so {folder} is not a complete model folder.")
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
         raise ModelError(f"{index}: should map tensors to files under weight_map; copy the folder again.")
     tensors: dict[str, Tensor] = {}
-    for name in sorted(set(places.values())):
-        if Path(name).name != name:
-            raise ModelError(f"{index}: names the file {name!r}, which is not beside it; copy the folder again.")
-        tensors |= read_tensors(folder / name)
-    missing = next((name for name in places if name not in tensors), None)
+    for shard in sorted(set(shards.values())):
+        if Path(shard).name != shard:
+            raise ModelError(f"{index}: names the file {shard!r}, which is in another folder; copy the folder again.")
+        tensors |= read_tensors(folder / shard)
+    missing = next((name for name in shards if name not in tensors), None)
     if missing is not None:
         raise ModelError(
-            f"{folder / places[missing]}: has no tensor {missing}, which {WEIGHTS_INDEX} promises; "
+            f"{folder / shards[missing]}: has no tensor {missing}, which {WEIGHTS_INDEX_FILE} lists; "
             "copy the folder again."
         )
     return index, tensors

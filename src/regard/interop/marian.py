@@ -1,4 +1,8 @@
-"""Marian (OPUS-MT) as an encoder-decoder network: the paper's, with swish, biases and sinusoids in halves."""
+"""Import and export of Marian (OPUS-MT): the paper's encoder-decoder with swish, biases and sinusoids in halves.
+
+Marian's sinusoidal positions are all sines before all cosines. Where ours alternate, exports permute the model width of
+the whole network.
+"""
 
 from pathlib import Path
 
@@ -47,9 +51,9 @@ MARIAN_DECODER_LAYER = [
 
 
 def marian_mappings(model: EncoderDecoderConfig) -> list[TensorMapping]:
-    """Our tensors and those of a `MarianMTModel`.
+    """Map our tensors to those of a `MarianMTModel`.
 
-    >>> [row.theirs for row in marian_mappings(EncoderDecoderConfig(layers=1, share_embeddings=False))[:2]]
+    >>> [entry.hf_names for entry in marian_mappings(EncoderDecoderConfig(layers=1, share_embeddings=False))[:2]]
     [('model.encoder.embed_tokens.weight',), ('model.decoder.embed_tokens.weight',)]
     """
     shared = [TensorMapping("encoder.embedding.weight", (MARIAN_SHARED,))]
@@ -68,87 +72,86 @@ def marian_mappings(model: EncoderDecoderConfig) -> list[TensorMapping]:
 
 def _layers(stack: str, layer: list[TensorMapping], count: int) -> list[TensorMapping]:
     return [
-        row for n in range(count) for row in with_prefixes(layer, f"{stack}.layers.{n}.", f"model.{stack}.layers.{n}.")
+        entry
+        for n in range(count)
+        for entry in with_prefixes(layer, f"{stack}.layers.{n}.", f"model.{stack}.layers.{n}.")
     ]
 
 
-def import_marian(folder: Path, settings: HFConfig) -> ImportPlan:
-    """A folder that one of the Marian classes was saved to."""
-    _check_config(settings)
-    vocabulary, width = settings.size("vocab_size", 58101), settings.size("d_model", 1024)
-    layers, decoder_layers = settings.layers("encoder_layers", 12), settings.layers("decoder_layers", 12)
+def import_marian(folder: Path, config: HFConfig) -> ImportPlan:
+    """Plan the import of a folder of a Marian class."""
+    _check_config(config)
+    vocab_size, width = config.size("vocab_size", 58101), config.size("d_model", 1024)
+    layers, decoder_layers = config.layers("encoder_layers", 12), config.layers("decoder_layers", 12)
     weights, notes = read_weights(folder, "model.", (MARIAN_OUTPUT, MARIAN_BIAS)), list[str]()
-    share_embeddings, share_output = _resolve_embeddings(settings, weights, notes)
-    target_vocabulary = vocabulary
-    if not share_embeddings and settings.get("decoder_vocab_size") is not None:
-        target_vocabulary = settings.size("decoder_vocab_size", vocabulary)
+    share_embeddings, tie_output = _resolve_embeddings(config, weights, notes)
+    target_vocab_size = vocab_size
+    if not share_embeddings and config.get("decoder_vocab_size") is not None:
+        target_vocab_size = config.size("decoder_vocab_size", vocab_size)
     _check_positions(weights, width)
     model = EncoderDecoderConfig(
-        vocab_size=vocabulary,
+        vocab_size=vocab_size,
         width=width,
         layers=layers,
-        heads=settings.heads("encoder_attention_heads", 16, "d_model", width),
-        feed_forward=settings.size("encoder_ffn_dim", 4096),
-        activation=read_activation(settings, "activation_function", "gelu"),
+        heads=config.heads("encoder_attention_heads", 16, "d_model", width),
+        feed_forward=config.size("encoder_ffn_dim", 4096),
+        activation=read_activation(config, "activation_function", "gelu"),
         positions=SinusoidalPositionsConfig(layout="halves"),
-        dropout=settings.rate("dropout", 0.1),
-        attention_dropout=settings.rate("attention_dropout", 0.0),
-        activation_dropout=settings.rate("activation_dropout", 0.0),
+        dropout=config.probability("dropout", 0.1),
+        attention_dropout=config.probability("attention_dropout", 0.0),
+        activation_dropout=config.probability("activation_dropout", 0.0),
         attention_bias=True,
-        scale_embeddings=settings.flag("scale_embedding", False),
-        tie_output=share_output,
+        scale_embeddings=config.flag("scale_embedding", False),
+        tie_output=tie_output,
         output_bias=MARIAN_BIAS in weights.tensors,
         decoder_layers=None if decoder_layers == layers else decoder_layers,
         share_embeddings=share_embeddings,
-        target_vocab_size=None if target_vocabulary == vocabulary else target_vocabulary,
+        target_vocab_size=None if target_vocab_size == vocab_size else target_vocab_size,
     )
     tokenizers = marian_tokenizers(folder)
     unknown = tokenizers.id_of(special_token_names(folder, unk_token="<unk>")["unk_token"])
-    tokens = _special_tokens(settings, target_vocabulary, unknown, notes)
-    unused = {MARIAN_SHARED: "encoder and decoder have embeddings of their own"}
+    tokens = _import_special_tokens(config, target_vocab_size, unknown, notes)
+    unused = {MARIAN_SHARED: "encoder and decoder have separate embeddings"}
     return ImportPlan(model, tokens, marian_mappings(model), weights, tokenizers, MARIAN_BUFFERS, unused, notes)
 
 
-def _check_config(settings: HFConfig) -> None:
-    settings.must_be("is_encoder_decoder", True, "translator has an encoder and a decoder")
-    settings.must_be("is_decoder", False, "translator has an encoder and a decoder")
-    settings.must_be("normalize_before", False, "Marian normalises after each sub-layer")
-    settings.must_be("normalize_embedding", False, "Marian does not normalise embeddings")
-    settings.must_be("add_final_layer_norm", False, "Marian has no norm at the end of a stack")
-    settings.must_be("static_position_embeddings", True, "Marian has sinusoids for positions, not learned ones")
-    for ours, theirs, default in (("heads", "attention_heads", 16), ("hidden units", "ffn_dim", 4096)):
-        wanted = settings.size(f"encoder_{theirs}", default)
-        if settings.size(f"decoder_{theirs}", default) != wanted:
-            raise settings.wrong(
-                f"decoder_{theirs}",
-                f"cannot be imported, because regard's stacks have equal {ours}; choose a model where it is {wanted}, "
-                f"as encoder_{theirs} is",
+def _check_config(config: HFConfig) -> None:
+    config.require("is_encoder_decoder", True, "translator has an encoder and a decoder")
+    config.require("is_decoder", False, "translator has an encoder and a decoder")
+    config.require("normalize_before", False, "Marian normalizes after each sublayer")
+    config.require("normalize_embedding", False, "Marian does not normalize embeddings")
+    config.require("add_final_layer_norm", False, "Marian has no norm at the end of a stack")
+    config.require("static_position_embeddings", True, "Marian has sinusoidal positions")
+    for description, name, default in (("heads", "attention_heads", 16), ("hidden units", "ffn_dim", 4096)):
+        expected = config.size(f"encoder_{name}", default)
+        if config.size(f"decoder_{name}", default) != expected:
+            raise config.error(
+                f"decoder_{name}",
+                f"cannot be imported, because regard's encoder and decoder have the same number of {description}; "
+                f"choose a model where it is {expected}, like encoder_{name}",
             )
 
 
-def _resolve_embeddings(settings: HFConfig, weights: HFWeights, notes: list[str]) -> tuple[bool, bool]:
-    """Whether source and target share their embeddings, and whether the output projection is the target's.
+def _resolve_embeddings(config: HFConfig, weights: HFWeights, notes: list[str]) -> tuple[bool, bool]:
+    """Return whether source and target share embeddings, and whether the output projection is tied to the target's.
 
-    One matrix may stand in the file under any of its four names, or under several. Where two that should be one
-    differ, they are two. Afterwards each stands under the name that the table has for it.
+    A shared matrix may be stored under any of its four names, or under several. Matrices that should be shared but
+    differ are kept apart. Afterwards each is stored under its name in the table.
     """
-    tied, one = settings.flag("tie_word_embeddings", True), settings.flag("share_encoder_decoder_embeddings", True)
+    tied, shared = config.flag("tie_word_embeddings", True), config.flag("share_encoder_decoder_embeddings", True)
     tensors = weights.tensors
     output = tensors.pop(MARIAN_OUTPUT, None)
-    common = tensors.get(MARIAN_SHARED, tensors.get(MARIAN_SOURCE, tensors.get(MARIAN_TARGET, output))) if one else None
-    source, target = (
-        tensors.pop(MARIAN_SOURCE, common),
-        tensors.pop(MARIAN_TARGET, output if tied and common is None else common),
-    )
-    if source is None or target is None:  # the complaint names the first that is missing
-        return one, True
-    share_embeddings = one and same_tensor(source, target)
+    names = (MARIAN_SHARED, MARIAN_SOURCE, MARIAN_TARGET)
+    common = next((tensors[name] for name in names if name in tensors), output) if shared else None
+    source = tensors.pop(MARIAN_SOURCE, common)
+    target = tensors.pop(MARIAN_TARGET, output if tied and common is None else common)
+    if source is None or target is None:  # the check of tensors names the first that is missing
+        return shared, True
+    share_embeddings = shared and same_tensor(source, target)
     tensors |= {MARIAN_SHARED: source} if share_embeddings else {MARIAN_SOURCE: source, MARIAN_TARGET: target}
     if output is None:
         if not tied:
-            notes.append(
-                f"The folder has no output projection ({MARIAN_OUTPUT}); the target's embeddings serve as one."
-            )
+            notes.append(f"The folder has no output projection ({MARIAN_OUTPUT}); the target embeddings are used.")
         return share_embeddings, True
     if tied and same_tensor(target, output):
         return share_embeddings, True
@@ -157,68 +160,70 @@ def _resolve_embeddings(settings: HFConfig, weights: HFWeights, notes: list[str]
 
 
 def _check_positions(weights: HFWeights, width: int) -> None:
-    """Tables of positions hold nothing if they are the sinusoids that our network computes."""
+    """Raise ModelError if stored positions are not the sinusoids that our network computes."""
     for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
         table = weights.tensors.get(name)
         if table is not None and not _is_sinusoidal(table, width):
             raise ModelError(
-                f"{weights.path}: {weights.shown(name)} holds other positions than sinusoids, "
-                "and regard's Marian has only these; choose a model that has them."
+                f"{weights.path}: {weights.name_in_file(name)} is not a table of sinusoids, "
+                "which regard's Marian needs; choose a model with sinusoidal positions."
             )
 
 
 def _is_sinusoidal(table: Tensor, width: int) -> bool:
     if table.dim() != 2 or table.size(1) != width:
         return False
-    rounding = 4e-3  # of numbers up to 1 in bfloat16
-    return torch.allclose(table.double(), sinusoidal_table(len(table), width, halves=True), atol=rounding)
+    tolerance = 4e-3  # rounding of numbers up to 1 in bfloat16
+    return torch.allclose(table.double(), sinusoidal_table(len(table), width, halves=True), atol=tolerance)
 
 
-def _special_tokens(settings: HFConfig, vocabulary: int, unknown: int | None, notes: list[str]) -> SpecialTokensConfig:
-    """Marian starts a translation with the pad token."""
-    pad = token_or_default(settings.token("pad_token_id", 58100, vocabulary), vocabulary - 1, "the pad", notes)
-    end = token_or_default(settings.token("eos_token_id", 0, vocabulary), 0, "the end of a text", notes)
-    unknown = token_or_default(unknown, min(1, vocabulary - 1), "the unknown one", notes)
-    start = settings.token("decoder_start_token_id", None, vocabulary)
+def _import_special_tokens(
+    config: HFConfig, vocab_size: int, unknown: int | None, notes: list[str]
+) -> SpecialTokensConfig:
+    """Return the special tokens; Marian starts translations with the padding token."""
+    pad = token_or_default(config.token("pad_token_id", 58100, vocab_size), vocab_size - 1, "the padding token", notes)
+    end = token_or_default(config.token("eos_token_id", 0, vocab_size), 0, "the end token", notes)
+    unknown = token_or_default(unknown, min(1, vocab_size - 1), "the unknown token", notes)
+    start = config.token("decoder_start_token_id", None, vocab_size)
     return SpecialTokensConfig(pad=pad, unknown=unknown, start=pad if start is None else start, end=end)
 
 
-MARIAN_EPSILON = 1e-5  # of its norms, which is no setting
-MARIAN_GENERATED_TOKENS = 512  # tokens of a translation, unless more are asked for
+MARIAN_EPSILON = 1e-5  # of its norms, not configurable
+MARIAN_GENERATED_TOKENS = 512  # default of generation_config.json
 
 
 def unsupported_by_marian(config: Config, model: EncoderDecoderConfig) -> str | None:
-    """Why Marian cannot hold a network; None if it can."""
-    vocabulary = min(model.vocab_size, model.target_vocab_size or model.vocab_size)
+    """Return why Marian cannot hold a network; None if it can."""
+    vocab_size = min(model.vocab_size, model.target_vocab_size or model.vocab_size)
     tokens = config.tokens
     return first_reason(
         {
-            "Marian normalises after each sub-layer, and this network before": model.norm_order == "pre",
+            "Marian normalizes after each sublayer, and this network before": model.norm_order == "pre",
             **common_reasons(model, "Marian"),
             f"the epsilon of Marian's norms is {MARIAN_EPSILON}, and of this network's {model.norm_epsilon}": (
                 model.norm_epsilon != MARIAN_EPSILON
             ),
-            "Marian does not normalise embeddings, and this network does": model.embedding_norm,
+            "Marian does not normalize embeddings, and this network does": model.embedding_norm,
             f"Marian's positions are sinusoidal, and this network's are {model.positions.kind}": not isinstance(
                 model.positions, SinusoidalPositionsConfig
             ),
-            "its pad, start or end token is past the last token of a vocabulary": (
-                max(tokens.pad, tokens.start, tokens.end) >= vocabulary
+            "the id of its padding, start or end token is outside of a vocabulary": (
+                max(tokens.pad, tokens.start, tokens.end) >= vocab_size
             ),
         }
     )
 
 
 def export_marian(config: Config, model: EncoderDecoderConfig, tensors: Tensors) -> HFSpec:
-    """The network in Marian's terms."""
+    """Return the contents of a Marian folder."""
     tokens = config.tokens
     tensors = add_zero_biases(equalize_head_widths(tensors, model))
     if isinstance(model.positions, SinusoidalPositionsConfig) and model.positions.layout == "interleaved":
         tensors = permute_width(tensors, sines_first_order(model.width))
-    theirs = to_huggingface(marian_mappings(model.model_copy(update={"output_bias": True})), tensors)
-    if model.share_embeddings and not model.tie_output:  # what is not tied to the output is tied to nothing
-        theirs |= {MARIAN_SOURCE: theirs[MARIAN_SHARED], MARIAN_TARGET: theirs[MARIAN_SHARED]}
-    settings = {
+    hf_tensors = to_huggingface(marian_mappings(model.model_copy(update={"output_bias": True})), tensors)
+    if model.share_embeddings and not model.tie_output:  # transformers ties all of them or none
+        hf_tensors |= {MARIAN_SOURCE: hf_tensors[MARIAN_SHARED], MARIAN_TARGET: hf_tensors[MARIAN_SHARED]}
+    hf_config = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
@@ -245,7 +250,7 @@ def export_marian(config: Config, model: EncoderDecoderConfig, tensors: Tensors)
         "decoder_start_token_id": tokens.start,
         "forced_eos_token_id": None,
     }
-    generation = {
+    generation_config = {
         "pad_token_id": tokens.pad,
         "eos_token_id": tokens.end,
         "decoder_start_token_id": tokens.start,
@@ -254,12 +259,12 @@ def export_marian(config: Config, model: EncoderDecoderConfig, tensors: Tensors)
         "num_beams": 4,
     }
     special = {"pad_token": tokens.pad, "unk_token": tokens.unknown, "bos_token": tokens.start, "eos_token": tokens.end}
-    tokenizer = {"model_input_names": ["input_ids", "attention_mask"], "model_max_length": MAX_POSITIONS}
-    return HFSpec(settings, theirs, (), (tokens.end,), special, tokenizer, generation)
+    tokenizer_config = {"model_input_names": ["input_ids", "attention_mask"], "model_max_length": MAX_POSITIONS}
+    return HFSpec(hf_config, hf_tensors, (), (tokens.end,), special, tokenizer_config, generation_config)
 
 
 def sines_first_order(width: int) -> Tensor:
-    """The order of axes that makes sines and cosines in turn all sines, then all cosines.
+    """Return the permutation that moves all sines of alternating sines and cosines before all cosines.
 
     >>> sines_first_order(5)
     tensor([0, 2, 4, 1, 3])

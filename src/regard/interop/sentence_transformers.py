@@ -1,4 +1,4 @@
-"""What sentence-transformers adds to a BERT folder: how one vector is made for a text."""
+"""The files that sentence-transformers adds to a BERT folder: how token vectors become a text vector."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from regard.models.folder_files import parse_json, read_json
 
 POOLING_FILE, MODULES_FILE = "1_Pooling/config.json", "modules.json"
 POOLING_MODES: dict[str, Literal["mean", "first"]] = {"mean": "mean", "cls": "first"}
-OLD_FLAGS = {  # today one setting, pooling_mode, says it all
+OLD_POOLING_FLAGS = {  # the setting pooling_mode replaced them
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -19,31 +19,46 @@ OLD_FLAGS = {  # today one setting, pooling_mode, says it all
 
 
 def read_pooling(folder: Path) -> tuple[Literal["mean", "first"] | None, list[str]]:
-    """The pooling that the folder asks for, None where it is none of sentence-transformers'; and notes on the rest."""
+    """Return the pooling of a folder, None if it is not of sentence-transformers; and notes on further modules."""
     path = folder / POOLING_FILE
     if not path.exists():
         return None, []
     config = read_json(path)
-    mode = config.get("pooling_mode", [mode for flag, mode in OLD_FLAGS.items() if config.get(flag) is True])
-    modes = [str(one) for one in mode] if isinstance(mode, list) else [str(mode)]
-    asked = " and ".join(modes) or "mean"
-    if asked not in POOLING_MODES:
+    mode = config.get("pooling_mode", [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag) is True])
+    modes = [str(name) for name in mode] if isinstance(mode, list) else [str(mode)]
+    pooling = " and ".join(modes) or "mean"
+    if pooling not in POOLING_MODES:
         raise ModelError(
-            f"{path}: asks for {asked} pooling, and regard pools by mean or cls; choose a model that does."
+            f"{path}: uses {pooling} pooling, and regard supports mean and cls; choose a model with one of these."
         )
-    return POOLING_MODES[asked], _notes(folder / MODULES_FILE)
+    return POOLING_MODES[pooling], _notes(folder / MODULES_FILE)
+
+
+def pooling_files(pooling: str, width: int) -> dict[str, object]:
+    """Return the JSON files for a pooling; none for BERT's own pooling, which is part of its weights."""
+    mode = next((mode for mode, name in POOLING_MODES.items() if name == pooling), None)
+    if mode is None:
+        return {}
+    modules = {"": "Transformer", POOLING_FILE.partition("/")[0]: "Pooling"}
+    return {
+        POOLING_FILE: {"pooling_mode": mode, "embedding_dimension": width},
+        MODULES_FILE: [
+            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for index, (path, kind) in enumerate(modules.items())
+        ],
+    }
 
 
 def _notes(path: Path) -> list[str]:
-    """What comes after the pooling, of which regard does nothing."""
+    """Return notes on the modules after the pooling, which regard does not have."""
     modules = parse_json(path) if path.exists() else []
     kinds = [_kind(module) for module in modules] if isinstance(modules, list) else []
     notes = []
     for kind in kinds:
         if kind == "Normalize":
-            notes.append("sentence-transformers scales these vectors to length 1; regard leaves them as they are.")
+            notes.append("sentence-transformers scales these vectors to length 1; regard does it with normalize=True.")
         elif kind not in ("Transformer", "Pooling"):
-            notes.append(f"sentence-transformers puts these vectors through a {kind} module; regard has none.")
+            notes.append(f"sentence-transformers applies a {kind} module to these vectors; regard does not.")
     return notes
 
 

@@ -1,8 +1,8 @@
-"""A SentencePiece model file (`source.spm`), read without SentencePiece: its pieces, their scores, its normaliser.
+"""Parser of SentencePiece model files (`source.spm`): pieces, scores and normalizer, without SentencePiece.
 
-The file is one Protocol Buffers message. On the wire a message is a run of fields, each a key, `number << 3 | type`,
-and a value: a varint (type 0), eight bytes (1), a length and so many bytes (2), or four bytes (5). That is all there
-is to it, so forty lines replace a dependency. The field numbers are those of `sentencepiece_model.proto`.
+The file is one Protocol Buffers message: a sequence of fields, each with a key, `number << 3 | type`, and a value: a
+varint (type 0), eight bytes (1), a length and that many bytes (2), or four bytes (5). The field numbers are those of
+`sentencepiece_model.proto`.
 """
 
 import struct
@@ -17,7 +17,7 @@ Value = int | bytes
 
 
 class PieceType(IntEnum):
-    """What a piece is for; only normal and user-defined ones are looked for in a text."""
+    """The type of a piece; only normal and user-defined pieces are matched in texts."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -29,7 +29,7 @@ class PieceType(IntEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a word, with the logarithm of its probability."""
+    """A subword with its log-probability."""
 
     text: str
     score: float
@@ -38,36 +38,36 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a `.spm` file says about cutting text into pieces."""
+    """The contents of a `.spm` file."""
 
     pieces: tuple[Piece, ...]
     algorithm: str  # unigram, bpe, word or char
-    charsmap: bytes  # the normaliser, compiled; empty where text is taken as it is
-    normaliser: str  # its name, such as nmt_nfkc
-    dummy_prefix: bool  # a text is read as if it began with a space
-    single_spaces: bool  # spaces are removed at both ends, and runs of them become one
-    escapes_spaces: bool  # a space is written ▁
-    space_ends_word: bool  # … and belongs to the word before it
-    byte_fallback: bool  # what no piece covers becomes bytes
+    charsmap: bytes  # the compiled normalizer; empty if there is none
+    normalizer: str  # its name, such as nmt_nfkc
+    dummy_prefix: bool  # a space is added before a text
+    single_spaces: bool  # spaces are stripped, and runs of them become one
+    escapes_spaces: bool  # a space is represented as ▁
+    space_ends_word: bool  # a space belongs to the word before it
+    byte_fallback: bool  # unknown characters become bytes
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """The model in a `.spm` file; a damaged file is one sentence."""
+    """Read a `.spm` file; raise ModelError if it is damaged."""
     try:
         return parse_sentencepiece(path.read_bytes())
     except FileNotFoundError:
-        raise ModelError(f"{path}: is missing; copy it from where the model came from.") from None
+        raise ModelError(f"{path}: is missing; copy it from the original model.") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}).") from None
     except (ValueError, LookupError, TypeError, struct.error):
-        raise ModelError(f"{path}: is not a SentencePiece model, or a damaged one; copy it again.") from None
+        raise ModelError(f"{path}: is not a SentencePiece model, or it is damaged; copy it again.") from None
 
 
 def parse_sentencepiece(message: bytes) -> SentencePieceModel:
-    """The model in the bytes of a `.spm` file; a `ValueError` or the like where they are something else."""
+    """Parse the bytes of a `.spm` file; other bytes raise ValueError, LookupError, TypeError or struct.error."""
     pieces: list[Piece] = []
     trainer: dict[int, Value] = {}
-    normaliser: dict[int, Value] = {}
+    normalizer: dict[int, Value] = {}
     for number, value in _fields(message):
         match number, value:
             case 1, bytes():
@@ -75,17 +75,17 @@ def parse_sentencepiece(message: bytes) -> SentencePieceModel:
             case 2, bytes():
                 trainer |= _fields(value)
             case 3, bytes():
-                normaliser |= _fields(value)
+                normalizer |= _fields(value)
     if not pieces:
         raise ValueError("no pieces")
     return SentencePieceModel(
         tuple(pieces),
         algorithm={1: "unigram", 2: "bpe", 3: "word", 4: "char"}[int(trainer.get(3, 1))],
-        charsmap=bytes(normaliser.get(2, b"")),
-        normaliser=bytes(normaliser.get(1, b"")).decode(),
-        dummy_prefix=bool(normaliser.get(3, True)),
-        single_spaces=bool(normaliser.get(4, True)),
-        escapes_spaces=bool(normaliser.get(5, True)),
+        charsmap=bytes(normalizer.get(2, b"")),
+        normalizer=bytes(normalizer.get(1, b"")).decode(),
+        dummy_prefix=bool(normalizer.get(3, True)),
+        single_spaces=bool(normalizer.get(4, True)),
+        escapes_spaces=bool(normalizer.get(5, True)),
         space_ends_word=bool(trainer.get(24, False)),
         byte_fallback=bool(trainer.get(35, False)),
     )
@@ -97,35 +97,35 @@ def _piece(fields: dict[int, Value]) -> Piece:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """The fields of a message, in order: number and value."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
+    """Yield the number and value of each field of a message."""
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
         match key & 7:
             case 0:
-                value, at = _varint(message, at)
+                value, position = _varint(message, position)
                 yield key >> 3, value
                 continue
             case 1:
                 length = 8
             case 2:
-                length, at = _varint(message, at)
+                length, position = _varint(message, position)
             case 5:
                 length = 4
             case kind:
                 raise ValueError(f"wire type {kind}")
-        if at + length > len(message):
+        if position + length > len(message):
             raise ValueError("truncated")
-        yield key >> 3, message[at : at + length]
-        at += length
+        yield key >> 3, message[position : position + length]
+        position += length
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number in groups of seven bits, lowest first, the top bit saying that more follow; and where it ends."""
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return an integer stored in groups of seven bits, lowest first, and the position after it."""
     value = shift = 0
     while True:
-        byte = message[at]
+        byte = message[position]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 128:
-            return value, at
+            return value, position

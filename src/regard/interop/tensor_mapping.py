@@ -1,7 +1,7 @@
-"""Their tensors and ours as a table that reads both ways: rightwards to export, leftwards to import.
+"""Tables that map the tensors of a Hugging Face model to ours, in both directions: import and export.
 
-A row says which of our tensors is made of which of theirs, and how the numbers lie in them. Our fused projections are
-their separate ones, one under the other; GPT-2 keeps its matrices the other way round.
+An entry gives the name of one of our tensors, the names of the Hugging Face tensors it consists of, and their layout:
+our fused projections are separate ones there, and GPT-2 stores its matrices transposed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """How one tensor of ours lies in theirs: there and back."""
+    """How one of our tensors is stored in a Hugging Face model."""
 
     to_regard: Callable[[Sequence[Tensor]], Tensor]
-    to_huggingface: Callable[[Tensor, int], Sequence[Tensor]]  # into so many parts
+    to_huggingface: Callable[[Tensor, int], Sequence[Tensor]]  # into this number of tensors
 
 
 SAME = TensorLayout(lambda parts: parts[0], lambda whole, _: [whole])
@@ -27,50 +27,58 @@ SINGLE_ROW = TensorLayout(lambda parts: parts[0].squeeze(0), lambda whole, _: [w
 
 @dataclass(frozen=True)
 class TensorMapping:
-    """One tensor of ours and what it is made of."""
+    """One of our tensors and the Hugging Face tensors it consists of."""
 
-    ours: str
-    theirs: tuple[str, ...]
+    name: str
+    hf_names: tuple[str, ...]
     layout: TensorLayout = SAME
 
 
-def map_module(ours: str, *theirs: str, weight: TensorLayout | None = None) -> list[TensorMapping]:
-    """The rows of a linear layer or a norm: its weight and its bias. Several of theirs are stacked in ours.
+def map_module(name: str, *hf_names: str, weight: TensorLayout | None = None) -> list[TensorMapping]:
+    """Return the entries of a linear layer or a norm: weight and bias. Several modules are stacked in ours.
 
-    >>> [row.ours for row in map_module("decoder.norm", "transformer.ln_f")]
+    >>> [entry.name for entry in map_module("decoder.norm", "transformer.ln_f")]
     ['decoder.norm.weight', 'decoder.norm.bias']
     """
-    form = STACKED if len(theirs) > 1 else SAME
+    layout = STACKED if len(hf_names) > 1 else SAME
     return [
-        TensorMapping(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), weight or form),
-        TensorMapping(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), form),
+        TensorMapping(f"{name}.weight", tuple(f"{hf_name}.weight" for hf_name in hf_names), weight or layout),
+        TensorMapping(f"{name}.bias", tuple(f"{hf_name}.bias" for hf_name in hf_names), layout),
     ]
 
 
-def with_prefixes(rows: Iterable[TensorMapping], ours: str, theirs: str) -> list[TensorMapping]:
-    """The rows of a layer, under the names of one layer in particular.
+def with_prefixes(mappings: Iterable[TensorMapping], prefix: str, hf_prefix: str) -> list[TensorMapping]:
+    """Return the entries of a layer with the prefixes of one particular layer.
 
-    >>> with_prefixes(map_module("attention.output", "attn.c_proj"), "decoder.layers.0.", "transformer.h.0.")[1].theirs
+    >>> layer = map_module("attention.output", "attn.c_proj")
+    >>> with_prefixes(layer, "decoder.layers.0.", "transformer.h.0.")[1].hf_names
     ('transformer.h.0.attn.c_proj.bias',)
     """
-    return [TensorMapping(ours + row.ours, tuple(theirs + name for name in row.theirs), row.layout) for row in rows]
+    return [
+        TensorMapping(prefix + entry.name, tuple(hf_prefix + hf_name for hf_name in entry.hf_names), entry.layout)
+        for entry in mappings
+    ]
 
 
-def to_regard(rows: Iterable[TensorMapping], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our tensors, made of theirs."""
-    return {row.ours: row.layout.to_regard([theirs[name] for name in row.theirs]) for row in rows}
+def to_regard(mappings: Iterable[TensorMapping], hf_tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert Hugging Face tensors to ours."""
+    return {
+        entry.name: entry.layout.to_regard([hf_tensors[hf_name] for hf_name in entry.hf_names]) for entry in mappings
+    }
 
 
-def to_huggingface(rows: Iterable[TensorMapping], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors, made of ours.
+def to_huggingface(mappings: Iterable[TensorMapping], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert our tensors to those of Hugging Face.
 
-    >>> rows = map_module("fused", "q", "k", "v")
-    >>> theirs = to_huggingface(rows, {"fused.weight": torch.zeros(6, 2), "fused.bias": torch.zeros(6)})
-    >>> theirs["k.weight"].shape, theirs["k.bias"].shape
+    >>> mappings = map_module("fused", "q", "k", "v")
+    >>> hf_tensors = to_huggingface(mappings, {"fused.weight": torch.zeros(6, 2), "fused.bias": torch.zeros(6)})
+    >>> hf_tensors["k.weight"].shape, hf_tensors["k.bias"].shape
     (torch.Size([2, 2]), torch.Size([2]))
     """
     return {
-        name: tensor
-        for row in rows
-        for name, tensor in zip(row.theirs, row.layout.to_huggingface(ours[row.ours], len(row.theirs)), strict=True)
+        hf_name: tensor
+        for entry in mappings
+        for hf_name, tensor in zip(
+            entry.hf_names, entry.layout.to_huggingface(tensors[entry.name], len(entry.hf_names)), strict=True
+        )
     }

@@ -1,8 +1,8 @@
-"""The same network in other tensors: what one of our settings asks for, said in weights that any Transformer has.
+"""Equivalent weights: the same network in tensors that other implementations can hold.
 
-Tensors are named as in our networks. The functions give new mappings and leave what they were given as it is.
+Tensors are named as in our networks. The functions return new mappings and do not change their arguments.
 
-H heads · D width of a head's values · E of its queries and keys · C model width
+H heads · D width of a head's values · E width of its queries and keys · C model width
 """
 
 import math
@@ -27,47 +27,47 @@ WIDTH_IS_FIRST = re.compile(r".*(attention|feed_forward)\.output\.(weight|bias)|
 
 
 def equalize_head_widths(tensors: Tensors, model: TransformerConfig) -> dict[str, Tensor]:
-    """Heads whose queries, keys and values are all equally wide, and whose scores are divided by the root of that.
+    """Give queries, keys and values of a head the same width, and scale the scores by its square root.
 
-    Queries and keys are filled up with zeros, which add nothing to their products, and so are values, whose further
-    outputs no one reads; that another number divides the scores is put into the queries.
+    Queries and keys are padded with zeros, which do not change their products, and so are values, whose padding the
+    output projection ignores; a different scale of the scores is multiplied into the queries.
     """
-    ours = model.key_width or model.head_width
+    key_width = model.key_width or model.head_width
     width = equal_head_width(model)
-    factor = math.sqrt(width / ours) if model.scale_scores else math.sqrt(width)
+    scale = math.sqrt(width / key_width) if model.scale_scores else math.sqrt(width)
     changed = dict(tensors)
-    if ours == model.head_width and factor == 1:
+    if key_width == model.head_width and scale == 1:
         return changed
 
-    def filled(part: Tensor, times: float = 1.0) -> Tensor:
-        heads = part.unflatten(0, (model.heads, -1)) * times  # (H, D or E, …)
+    def pad(part: Tensor, factor: float = 1.0) -> Tensor:
+        heads = part.unflatten(0, (model.heads, -1)) * factor  # (H, D or E, …)
         missing = width - heads.size(1)
         return F.pad(heads, (0, 0, 0, missing) if heads.dim() == 3 else (0, missing)).flatten(0, 1)
 
-    keys, values = model.heads * ours, model.width
+    keys, values = model.heads * key_width, model.width
     for name, tensor in tensors.items():
         if re.search(r"\.query_key_value\.(weight|bias)$", name):
             query, key, value = tensor.split([keys, keys, values])
-            changed[name] = torch.cat([filled(query, factor), filled(key), filled(value)])
+            changed[name] = torch.cat([pad(query, scale), pad(key), pad(value)])
         elif re.search(r"\.cross_attention\.query\.(weight|bias)$", name):
-            changed[name] = filled(tensor, factor)
+            changed[name] = pad(tensor, scale)
         elif re.search(r"\.key_value\.(weight|bias)$", name):
             key, value = tensor.split([keys, values])
-            changed[name] = torch.cat([filled(key), filled(value)])
+            changed[name] = torch.cat([pad(key), pad(value)])
         elif name.endswith("attention.output.weight"):
-            changed[name] = filled(tensor.mT).mT.contiguous()  # (C, H·D)
-        elif re.search(r"\.attention\.positions\.(keys|values)$", name):  # (R, D or E), of relative positions
+            changed[name] = pad(tensor.mT).mT.contiguous()  # (C, H·D)
+        elif re.search(r"\.attention\.positions\.(keys|values)$", name):  # relative positions (R, D or E)
             changed[name] = F.pad(tensor, (0, width - tensor.size(-1)))
     return changed
 
 
 def equal_head_width(model: TransformerConfig) -> int:
-    """How wide heads must be to hold queries, keys and values alike."""
+    """Return the width of a head that holds queries, keys and values."""
     return max(model.key_width or 0, model.head_width)
 
 
 def permute_width(tensors: Tensors, order: Tensor) -> dict[str, Tensor]:
-    """The model width's axes in another order, everywhere: norms and sums do not care which axis is which."""
+    """Permute the axis of the model width in all tensors, which does not change the network's function."""
     changed = dict(tensors)
     for name, tensor in tensors.items():
         if WIDTH_IS_LAST.fullmatch(name):
@@ -78,7 +78,7 @@ def permute_width(tensors: Tensors, order: Tensor) -> dict[str, Tensor]:
 
 
 def add_zero_biases(tensors: Tensors) -> dict[str, Tensor]:
-    """Zeros for the biases that linear layers have in other networks, and ours have not."""
+    """Add zero biases to the linear layers that have none."""
     biases = {
         f"{name.removesuffix('.weight')}.bias": weight.new_zeros(len(weight))
         for name, weight in tensors.items()
@@ -88,7 +88,7 @@ def add_zero_biases(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def position_table(tensors: Tensors, stack: str, model: TransformerConfig) -> Tensor:
-    """What a stack adds to its embeddings at each position, whether it was learned, is computed, or is nothing."""
+    """Return what a stack adds to its embeddings at each position: learned, sinusoidal or zero."""
     match model.positions:
         case LearnedPositionsConfig():
             return tensors[f"{stack}.embedding.positions.weight"]

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.api import Model, load
-from regard.decoding.engines.engine import EngineName, Precision
+from regard.decoding.engines.engine import EngineName
 from regard.decoding.options import GenerationOptions, OutputConstraints, SamplingOptions, TranslationOptions
 from regard.decoding.results import Generation, ScoredToken, TextChunk, Translation
 from regard.errors import ConfigError
+from regard.interop.ctranslate2_support import Precision
 from regard.serving.encoder_jobs import EmbedJob, EncoderJob
 from regard.serving.languages import guess_languages
 from regard.training.task import Ability, abilities

@@ -21,7 +21,7 @@ from regard.data.prepare_pairs import prepare_pairs
 from regard.data.readers import read_pairs
 from regard.data.stats import CorpusStats, ReportProgress, pair_stats
 from regard.data.store import TokenStore
-from regard.decoding.engines.engine import EngineName, Precision
+from regard.decoding.engines.engine import EngineName
 from regard.decoding.options import GREEDY, SearchOptions, TranslationOptions
 from regard.decoding.translator import Translator, check_parses
 from regard.errors import ConfigError, DataError
@@ -35,6 +35,7 @@ from regard.evaluation.translation import (
     separate_references,
     translate_pairs,
 )
+from regard.interop.ctranslate2_support import Precision
 from regard.tasks.common import device_of, rank_outputs
 from regard.training.automatic_settings import (
     RECURRENT_SCHEDULE,

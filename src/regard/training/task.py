@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from regard.data.lines import InvalidLines
     from regard.data.preparation import PreparedData
     from regard.data.stats import CorpusStats, ReportProgress
-    from regard.decoding.engines.engine import EngineName, Precision
+    from regard.decoding.engines.engine import EngineName
     from regard.decoding.options import TranslationOptions
     from regard.decoding.text_encoder import TextEncoder
     from regard.decoding.translator import Translator
     from regard.evaluation.scoring import ProgressCallback
+    from regard.interop.ctranslate2_support import Precision
     from regard.models.network import Network
     from regard.training.automatic_settings import AutomaticSetting, UserSettings
     from regard.training.callbacks import Callback

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from regard.config import Config
 from regard.decoding.engines.ctranslate2_models import LoadedCTranslate2, available_cores, load_ctranslate2
-from regard.decoding.engines.engine import Precision, SearchRequest, max_target_lengths
+from regard.decoding.engines.engine import SearchRequest, max_target_lengths
 from regard.decoding.generator import GenerationSession, StartSession
 from regard.decoding.options import SamplingOptions, SearchOptions
 from regard.decoding.results import Hypothesis, SampledToken
+from regard.interop.ctranslate2_support import Precision
 
 DEFAULT_PATIENCE = 1.75
 MAX_BATCH_SENTENCES = 32

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.decoding.engines.engine import Precision
 from regard.errors import ModelError, UnwritableModelError
+from regard.interop.ctranslate2_support import Precision
 from regard.models.folder_files import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, parse_json
 
 log = logging.getLogger(__name__)

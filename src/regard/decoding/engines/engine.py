@@ -13,7 +13,6 @@ from regard.errors import ConfigError, InputError
 from regard.interop.ctranslate2_support import MAX_POSITIONS, unsupported_reason
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
-Precision = Literal["int8", "float32"]
 log = logging.getLogger(__name__)
 
 

@@ -65,23 +65,23 @@ def ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return list(tokenizer.encode(text).ids)
 
 
-def made(tokenizers: Any) -> Tokenizer:
-    """As it comes back from its file."""
+def saved_and_loaded(tokenizers: Any) -> Tokenizer:
+    """The tokenizer after a round trip through its file."""
     return Tokenizer.from_str(tokenizers.files["tokenizer.json"].decode())
 
 
 @pytest.mark.parametrize("prefix", [False, True])
-def test_gpt2_ids_equal_hugging_faces(prefix: bool, gpt2: Path) -> None:
+def test_gpt2_ids_equal_hugging_face(prefix: bool, gpt2: Path) -> None:
     (gpt2 / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": prefix}))
-    theirs, ours = GPT2Tokenizer.from_pretrained(gpt2), made(gpt2_tokenizer(gpt2))
+    theirs, ours = GPT2Tokenizer.from_pretrained(gpt2), saved_and_loaded(gpt2_tokenizer(gpt2))
     for text in TEXTS:
         assert ids(ours, text) == theirs(text).input_ids
         assert ours.decode(ids(ours, text), skip_special_tokens=False) == theirs.decode(theirs(text).input_ids)
 
 
-def test_gpt2_ids_equal_hugging_faces_for_any_text(gpt2: Path) -> None:
+def test_gpt2_ids_equal_hugging_face_for_any_text(gpt2: Path) -> None:
     (gpt2 / "tokenizer_config.json").write_text("{}")
-    theirs, ours = GPT2Tokenizer.from_pretrained(gpt2), made(gpt2_tokenizer(gpt2))
+    theirs, ours = GPT2Tokenizer.from_pretrained(gpt2), saved_and_loaded(gpt2_tokenizer(gpt2))
 
     @given(anything)
     def check(text: str) -> None:
@@ -94,18 +94,18 @@ def test_gpt2_ids_equal_hugging_faces_for_any_text(gpt2: Path) -> None:
     "settings",
     [{}, {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False, "strip_accents": True}],
 )
-def test_bert_ids_equal_hugging_faces(settings: dict[str, bool], bert: Path) -> None:
+def test_bert_ids_equal_hugging_face(settings: dict[str, bool], bert: Path) -> None:
     (bert / "tokenizer_config.json").write_text(json.dumps(settings))
-    theirs, ours = BertTokenizer.from_pretrained(bert), made(bert_tokenizer(bert))
+    theirs, ours = BertTokenizer.from_pretrained(bert), saved_and_loaded(bert_tokenizer(bert))
     for text in TEXTS:
         assert ids(ours, text) == theirs(text).input_ids
     pair, expected = ours.encode("the cat", "sat"), theirs("the cat", "sat")
     assert (pair.ids, pair.type_ids) == (expected.input_ids, expected.token_type_ids)
 
 
-def test_bert_ids_equal_hugging_faces_for_any_text(bert: Path) -> None:
+def test_bert_ids_equal_hugging_face_for_any_text(bert: Path) -> None:
     (bert / "tokenizer_config.json").write_text("{}")
-    theirs, ours = BertTokenizer.from_pretrained(bert), made(bert_tokenizer(bert))
+    theirs, ours = BertTokenizer.from_pretrained(bert), saved_and_loaded(bert_tokenizer(bert))
 
     @given(anything)
     def check(text: str) -> None:
@@ -114,34 +114,34 @@ def test_bert_ids_equal_hugging_faces_for_any_text(bert: Path) -> None:
     check()
 
 
-def test_a_vocabulary_keeps_its_lines_whatever_line_ends_it_holds(bert: Path) -> None:
-    ours = made(bert_tokenizer(bert))
+def test_vocabulary_lines_may_contain_unicode_line_separators(bert: Path) -> None:
+    ours = saved_and_loaded(bert_tokenizer(bert))
     lines = (bert / "vocab.txt").read_bytes().decode().split("\n")
     assert (ours.token_to_id("\u2028"), ours.token_to_id("\x85")) == (lines.index("\u2028"), lines.index("\x85"))
 
 
-def copied(folder: Path, place: Path, **files: Any) -> Path:
-    """A folder's vocabulary with other files beside it: `tokenizer_config={...}` becomes `tokenizer_config.json`."""
+def copy_vocabulary(folder: Path, out: Path, **files: Any) -> Path:
+    """Copy a vocabulary and add other files: `tokenizer_config={...}` becomes `tokenizer_config.json`."""
     for file in folder.iterdir():
         if file.name in ("vocab.json", "merges.txt", "vocab.txt"):
-            (place / file.name).write_bytes(file.read_bytes())
+            (out / file.name).write_bytes(file.read_bytes())
     for name, content in files.items():
-        (place / f"{name}.json").write_text(json.dumps(content))
-    return place
+        (out / f"{name}.json").write_text(json.dumps(content))
+    return out
 
 
-def test_tokens_that_were_added_later_are_not_cut(gpt2: Path, tmp_path: Path) -> None:
+def test_added_tokens_are_not_split(gpt2: Path, tmp_path: Path) -> None:
     size = len(json.loads((gpt2 / "vocab.json").read_text()))
-    marks = {"<sep>": size, "<pad>": size + 1}
+    added = {"<sep>": size, "<pad>": size + 1}
     properties = {"lstrip": False, "rstrip": True, "single_word": False, "normalized": False, "special": True}
-    folder = copied(
+    folder = copy_vocabulary(
         gpt2,
         tmp_path,
-        added_tokens=marks,
+        added_tokens=added,
         tokenizer_config={"added_tokens_decoder": {size + 1: {"content": "<pad>", **properties}}},
     )
-    ours = made(gpt2_tokenizer(folder))
-    assert {mark: ours.token_to_id(mark) for mark in marks} == marks
+    ours = saved_and_loaded(gpt2_tokenizer(folder))
+    assert {token: ours.token_to_id(token) for token in added} == added
     assert ids(ours, "the<sep>cat<pad> sat") == [
         *ids(ours, "the"),
         size,
@@ -151,27 +151,27 @@ def test_tokens_that_were_added_later_are_not_cut(gpt2: Path, tmp_path: Path) ->
     ]
 
 
-def test_a_text_starts_with_the_start_token_where_the_folder_says_so(gpt2: Path, tmp_path: Path) -> None:
-    ours = made(gpt2_tokenizer(copied(gpt2, tmp_path, tokenizer_config={"add_bos_token": True})))
+def test_add_bos_token_is_followed(gpt2: Path, tmp_path: Path) -> None:
+    ours = saved_and_loaded(gpt2_tokenizer(copy_vocabulary(gpt2, tmp_path, tokenizer_config={"add_bos_token": True})))
     assert ours.encode("the").tokens[0] == "<|endoftext|>"
 
 
 def test_special_tokens_may_have_other_names(bert: Path, tmp_path: Path) -> None:
-    folder = copied(
+    folder = copy_vocabulary(
         bert,
         tmp_path,
         special_tokens_map={"cls_token": {"content": "[unused0]"}, "sep_token": "[MASK]", "unk_token": None},
     )
-    assert made(bert_tokenizer(folder)).encode("the").tokens == ["[unused0]", "the", "[MASK]"]
+    assert saved_and_loaded(bert_tokenizer(folder)).encode("the").tokens == ["[unused0]", "the", "[MASK]"]
 
 
-def test_a_tokenizer_json_is_carried_over_but_cuts_and_fills_nothing(bert: Path, tmp_path: Path) -> None:
-    own = made(bert_tokenizer(bert))
-    own.enable_truncation(4)
-    own.enable_padding(length=8)
-    own.save(str(tmp_path / "tokenizer.json"))
+def test_a_tokenizer_json_is_copied_without_truncation_and_padding(bert: Path, tmp_path: Path) -> None:
+    tokenizer = saved_and_loaded(bert_tokenizer(bert))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     tokenizers = bert_tokenizer(tmp_path)
-    assert made(tokenizers).encode("the cat sat the cat").tokens == [
+    assert saved_and_loaded(tokenizers).encode("the cat sat the cat").tokens == [
         "[CLS]",
         "the",
         "cat",
@@ -181,68 +181,72 @@ def test_a_tokenizer_json_is_carried_over_but_cuts_and_fills_nothing(bert: Path,
         "[SEP]",
     ]
     assert tokenizers.notes == (
-        "The folder's tokenizer.json cut texts after 4 tokens; the imported one does not cut them.",
+        "The folder's tokenizer.json truncates texts to 4 tokens; the imported one does not truncate.",
     )
 
 
-def test_a_tokenizer_that_regard_cannot_make_is_left_out_with_a_note(bert: Path, tmp_path: Path) -> None:
-    folder = copied(bert, tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
+def test_an_unsupported_tokenizer_class_is_omitted_with_a_note(bert: Path, tmp_path: Path) -> None:
+    folder = copy_vocabulary(bert, tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
     tokenizers = bert_tokenizer(folder)
     assert tokenizers.files == {}
     assert tokenizers.notes == (
-        "The folder's tokenizer is a BertJapaneseTokenizer, which regard cannot make; "
+        "The folder's tokenizer is a BertJapaneseTokenizer, which regard cannot build; "
         "put a tokenizer.json into the imported folder to use it with text.",
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "problem"),
     [
         ("tokenizer.json", "[]", "should contain a JSON object; copy the folder again."),
-        ("tokenizer.json", "{}", "makes no tokenizer (Model missing. at line 1 column 2); copy the folder again."),
+        (
+            "tokenizer.json",
+            "{}",
+            "cannot be read as a tokenizer (Model missing. at line 1 column 2); copy the folder again.",
+        ),
         ("vocab.json", '{"a": "b"}', "gives 'a' the id 'b'; copy the folder again."),
-        ("vocab.json", '{"a": 1, "b": 1}', "gives one id to several tokens; copy the folder again."),
+        ("vocab.json", '{"a": 1, "b": 1}', "gives the same id to several tokens; copy the folder again."),
         ("merges.txt", "a b c", "has a line 'a b c' that is not two tokens; copy the folder again."),
-        ("merges.txt", None, "is missing; copy it from where the model came from."),
+        ("merges.txt", None, "is missing; copy it from the original model."),
         ("merges.txt", b"\xff", "is not UTF-8 text (byte 0); copy it again."),
         ("added_tokens.json", '{"<new>": 3}', "gives '<new>' the id 3, which is not free; copy it again."),
     ],
 )
-def test_damaged_gpt2_tokenizer_files_are_one_sentence(
-    name: str, content: str | bytes | None, said: str, gpt2: Path, tmp_path: Path
+def test_damaged_gpt2_tokenizer_files_are_refused(
+    name: str, content: str | bytes | None, problem: str, gpt2: Path, tmp_path: Path
 ) -> None:
-    folder = copied(gpt2, tmp_path)
+    folder = copy_vocabulary(gpt2, tmp_path)
     if content is None:
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ModelError) as complaint:
+    with pytest.raises(ModelError) as error:
         gpt2_tokenizer(folder)
-    assert str(complaint.value) == f"{folder / name}: {said}"
+    assert str(error.value) == f"{folder / name}: {problem}"
 
 
-def test_merges_that_a_vocabulary_does_not_know_are_one_sentence(gpt2: Path, tmp_path: Path) -> None:
-    folder = copied(gpt2, tmp_path)
+def test_merges_outside_of_the_vocabulary_are_refused(gpt2: Path, tmp_path: Path) -> None:
+    folder = copy_vocabulary(gpt2, tmp_path)
     (folder / "merges.txt").write_text("ħ ĸ\n", "utf-8")
-    with pytest.raises(ModelError) as complaint:
+    with pytest.raises(ModelError) as error:
         gpt2_tokenizer(folder)
-    assert str(complaint.value) == (
-        f"{folder / 'vocab.json'}: makes no tokenizer "
+    assert str(error.value) == (
+        f"{folder / 'vocab.json'}: cannot be read as a tokenizer "
         "(Error while initializing BPE: Token `ħĸ` out of vocabulary); copy the folder again."
     )
 
 
 def test_a_bert_vocabulary_without_its_special_tokens_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n")
-    with pytest.raises(ModelError) as complaint:
+    with pytest.raises(ModelError) as error:
         bert_tokenizer(tmp_path)
-    assert str(complaint.value) == f"{tmp_path / 'vocab.txt'}: has no token [CLS]; copy the folder again."
+    assert str(error.value) == f"{tmp_path / 'vocab.txt'}: has no token [CLS]; copy the folder again."
 
 
-def test_a_special_token_that_the_network_does_not_know_is_replaced_with_a_note() -> None:
+def test_special_tokens_outside_of_the_vocabulary_are_replaced_with_a_note() -> None:
     tokens = SpecialTokensConfig(pad=0, unknown=71, start=2, end=3)
     plan = ImportPlan(
         EncoderOnlyConfig(vocab_size=60), tokens, [], HFWeights(Path(), {}, {}), ImportedTokenizers({}), "", {}, []
     )
     assert _known_tokens(plan) == SpecialTokensConfig(pad=0, unknown=3, start=2, end=3)
-    assert plan.notes == ["The unknown token has id 71, past the network's last, 59; 3 stands in."]
+    assert plan.notes == ["The unknown token has id 71, outside of the network's vocabulary of 60; 3 is used."]
