@@ -14,6 +14,8 @@ from pages import wait_for_view, walk_steps
 from regard.serving.loaded_models import LoadedModel
 from servers import RunningServer
 
+pytestmark = pytest.mark.browser
+
 TEXT = "w16 w22 w17 w5"
 ATTENTION = "tokens embedding positions projection scores sum heads kinds residual feed_forward"
 STEPS = {

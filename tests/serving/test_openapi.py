@@ -33,6 +33,7 @@ def operation(server: RunningServer, route: str, method: str = "POST") -> Any:
     return schemathesis.openapi.from_url(f"{server.url}/openapi.json")[route][method]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("route", ["/translate", "/v1/translate", "/v1/completions", "/detect", "/v1/look"])
 def test_random_requests(server: RunningServer, route: str, mode: GenerationMode) -> None:
@@ -44,6 +45,7 @@ def test_random_requests(server: RunningServer, route: str, mode: GenerationMode
     send()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("route", ["/v1/classify", "/v1/tag", "/v1/fill", "/v1/embeddings", "/v1/look"])
 def test_random_requests_to_encoders(encoder_server: RunningServer, route: str, mode: GenerationMode) -> None:
@@ -90,6 +92,7 @@ def trace_fields(outline: dict[str, Any]) -> Fields:
     return st.fixed_dictionaries(fields, optional=numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("name", TRACE_ROUTES)
 def test_random_requests_about_traces(traces: tuple[RunningServer, Fields], name: str, mode: GenerationMode) -> None:

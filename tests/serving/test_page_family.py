@@ -27,6 +27,8 @@ from regard.serving.loaded_models import load_models
 from regard.serving.service import Service
 from servers import RunningServer, run_server
 
+pytestmark = pytest.mark.browser
+
 MARKUP = "<img/src=x/onerror=struck=1>"  # which stands for w5 in every vocabulary here
 TEXT = f"w16 {MARKUP} w17"
 PATIENCE = 20_000  # milliseconds
