@@ -129,9 +129,12 @@ class Recording:
         return {key: _stack(members[key], values) for key, values in recorded.items()}
 
     def _encode(self) -> Memory | None:
-        if self._memory is None and self._source is not None:
-            self._memory = self.network.encode(self._source, features=self.features or None)
+        if self._memory is None:
+            self._memory = self._run_encoder()
         return self._memory
+
+    def _run_encoder(self) -> Memory | None:
+        return None if self._source is None else self.network.encode(self._source, features=self.features or None)
 
     def _decode(self) -> Tensor:
         assert self._input is not None
@@ -144,9 +147,13 @@ class Recording:
         return self.network.pool(memory)
 
     def _head_input(self) -> Tensor:
-        """What an encoder's head reads."""
-        memory = self._encode()
+        """What an encoder's head reads.
+
+        The last states of a bidirectional language model are not those of a point, so they come from a pass of their
+        own with all taps of the encoder closed.
+        """
         assert isinstance(self.network, EncoderNetwork)
+        memory = self._encode() if "head.logits" in self.points else self._run_encoder()
         assert memory is not None
         return self.network.head_input(memory)
 
