@@ -43,11 +43,14 @@ if TYPE_CHECKING:
     from regard.interpret.trace import Trace
     from regard.models import Network, build, save
     from regard.nn import open_taps
+    from regard.training.callbacks import Callback
+    from regard.training.run import Run
     from regard.training.runner import train
 
 __all__ = [
     "Alternative",
     "ArgumentError",
+    "Callback",
     "Candidate",
     "Classification",
     "Config",
@@ -63,6 +66,7 @@ __all__ = [
     "ModelError",
     "Network",
     "RegardError",
+    "Run",
     "RunError",
     "ScoredToken",
     "TaggedWord",
@@ -109,9 +113,11 @@ __getattr__, __dir__ = lazily(
     {
         **dict.fromkeys(_RESULTS, "regard.decoding.results"),
         **dict.fromkeys(_ERRORS, "regard.errors"),
+        "Callback": "regard.training.callbacks",
         "Config": "regard.config",
         "Model": "regard.api",
         "Network": "regard.models",
+        "Run": "regard.training.run",
         "Trace": "regard.interpret.trace",
         "build": "regard.models",
         "load": "regard.api",
