@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped or damaged go on as if nothing had happened."""
+"""Resume: killed, stopped and damaged runs continue with the same numbers."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing interrupts."""
+    """An uninterrupted run."""
     return run(tmp_path_factory.mktemp("runs") / "whole", data, STEPS, EVERY, "training.gradient_accumulation=2")
 
 
@@ -55,7 +55,7 @@ def wait_until(process: subprocess.Popen[str], out: Path, step: int) -> bool:
 def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path, data: Path, tmp_path: Path) -> None:
     draw, out, kills = random.Random(7), tmp_path / "killed", 0
     settings = (STEPS, EVERY, "training.gradient_accumulation=2")
-    # no checkpoint after some steps: the run must also go back to an earlier one, in the middle of an epoch
+    # No checkpoint after some steps: the run must return to an earlier one, in the middle of an epoch.
     for minutes in ("0.002", "0", "1"):
         done = max([line["step"] for line in lines(out)], default=0)
         process = start(out, data, *settings, f"training.checkpoint_minutes={minutes}", resume=True)
@@ -73,7 +73,7 @@ def test_a_run_killed_at_random_moments_equals_an_uninterrupted_run(whole: Path,
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_saves_first_and_exits_130(
+def test_a_signal_saves_a_checkpoint_and_exits_130(
     number: signal.Signals, whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, settings = (
@@ -82,24 +82,24 @@ def test_a_signal_saves_first_and_exits_130(
     )
     step = Trainer.step
 
-    def step_and_signal(loop: Trainer) -> None:
-        step(loop)
-        if loop.state.step == 7:
-            for _ in range(2 if number == signal.SIGHUP else 1):  # of a closed terminal there may come two
+    def step_and_signal(trainer: Trainer) -> None:
+        step(trainer)
+        if trainer.state.step == 7:
+            for _ in range(2 if number == signal.SIGHUP else 1):  # a closed terminal may send two
                 signal.raise_signal(number)
 
-    with monkeypatch.context() as patch, heeded(number):
+    with monkeypatch.context() as patch, default_handler(number):
         patch.setattr(Trainer, "step", step_and_signal)
         done = regard(*command(out, data, *settings)[3:])
-    assert (done.code, done.err) == (130, f"regard: {out}: stopped at step 7, all saved; go on with --resume.\n")
+    assert (done.code, done.err) == (130, f"regard: {out}: stopped at step 7, all saved; continue with --resume.\n")
     assert (out / "checkpoints" / f"step-{7:09d}.safetensors").exists()
     run(out, data, *settings, resume=True)
     assert numbers(out) == numbers(whole)
 
 
 @contextmanager
-def heeded(number: signal.Signals) -> Iterator[None]:
-    """While it lasts, a signal is heeded even where whoever started the tests ignores it."""
+def default_handler(number: signal.Signals) -> Iterator[None]:
+    """Restore the default handler of a signal, which the process that started the tests may ignore."""
     before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     try:
         yield
@@ -107,7 +107,7 @@ def heeded(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def test_a_process_that_is_told_to_end_saves_first(whole: Path, data: Path, tmp_path: Path) -> None:
+def test_sigterm_saves_a_checkpoint(whole: Path, data: Path, tmp_path: Path) -> None:
     out, settings = (
         tmp_path / "stopped",
         (STEPS, EVERY, "training.gradient_accumulation=2", "training.checkpoint_minutes=60"),
@@ -115,16 +115,16 @@ def test_a_process_that_is_told_to_end_saves_first(whole: Path, data: Path, tmp_
     process = start(out, data, *settings)
     assert wait_until(process, out, 7)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate()
+    _, stderr = process.communicate()
     last = lines(out)[-1]["step"]
     assert process.returncode == 130
-    assert said == f"regard: {out}: stopped at step {last}, all saved; go on with --resume.\n"
+    assert stderr == f"regard: {out}: stopped at step {last}, all saved; continue with --resume.\n"
     assert (out / "checkpoints" / f"step-{last:09d}.safetensors").exists()
     run(out, data, *settings, resume=True)
     assert numbers(out) == numbers(whole)
 
 
-def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+def test_under_nohup_a_closed_terminal_does_not_stop_a_run() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_on_signal() as stop:
@@ -134,7 +134,7 @@ def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_the_same_seed_gives_the_same_losses_and_another_does_not(whole: Path, data: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(whole: Path, data: Path, tmp_path: Path) -> None:
     same = run(tmp_path / "same", data, "training.steps=10", "training.gradient_accumulation=2")
     other = run(tmp_path / "other", data, "training.steps=10", "training.gradient_accumulation=2", "training.seed=2")
     first = [line["loss"] for line in numbers(whole)[:10]]
@@ -144,17 +144,17 @@ def test_the_same_seed_gives_the_same_losses_and_another_does_not(whole: Path, d
 
 @pytest.fixture
 def half(data: Path, tmp_path: Path) -> Path:
-    """A run of a few steps, which may go on."""
+    """A run of a few steps, to be resumed."""
     return run(tmp_path / "half", data, "training.steps=6")
 
 
-@pytest.mark.parametrize("damage", ["cut off", "flipped", "empty"])
-def test_a_damaged_checkpoint_is_passed_over(damage: str, half: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_skipped(damage: str, half: Path, data: Path, tmp_path: Path) -> None:
     checkpoints = sorted((half / "checkpoints").iterdir())
     assert [path.name for path in checkpoints] == ["step-000000005.safetensors", "step-000000006.safetensors"]
     content = bytearray(checkpoints[-1].read_bytes())
     content[-9] ^= 1
-    damaged: dict[str, bytes] = {"cut off": bytes(content[:-100]), "flipped": bytes(content), "empty": b""}
+    damaged: dict[str, bytes] = {"truncated": bytes(content[:-100]), "flipped": bytes(content), "empty": b""}
     checkpoints[-1].write_bytes(damaged[damage])
     run(half, data, "training.steps=9", resume=True)
     assert [line["step"] for line in lines(half) if "loss" in line] == [*range(1, 10)]
@@ -164,58 +164,58 @@ def test_a_damaged_checkpoint_is_passed_over(damage: str, half: Path, data: Path
     ]
 
 
-class Noting(ProgressDisplay):
+class NoteRecorder(ProgressDisplay):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, sentence: str) -> None:
-        self.notes.append(sentence)
+    def note(self, message: str) -> None:
+        self.notes.append(message)
 
 
-def test_when_every_checkpoint_is_damaged_none_is_said_to_be_gone_on_from(half: Path, data: Path) -> None:
+def test_a_run_whose_checkpoints_are_all_damaged_cannot_be_resumed(half: Path, data: Path) -> None:
     _, newer = sorted((half / "checkpoints").iterdir())
     newer.write_bytes(b"")
-    display, again = Noting(), request(half, data, "training.steps=6", resume=True)
+    display, again = NoteRecorder(), request(half, data, "training.steps=6", resume=True)
     run_training(again, display)
-    passed_over = r".*step-000000006\.safetensors: is damaged \(.*\); going on from the one before it\."
-    assert re.fullmatch(passed_over, next(note for note in display.notes if "damaged" in note))
+    skipped = r".*step-000000006\.safetensors: is damaged \(.*\); resuming from the checkpoint before it\."
+    assert re.fullmatch(skipped, next(note for note in display.notes if "damaged" in note))
     for path in (half / "checkpoints").iterdir():
         path.write_bytes(b"")
-    display = Noting()
+    display = NoteRecorder()
     with pytest.raises(RunError) as error:
         run_training(again, display)
     assert error.value.exit_code == 3
-    said = rf"{newer}: is damaged \(.*\), and there is no good one before it; start a new run with another --out\."
-    assert re.fullmatch(said, str(error.value))
-    assert not any("going on" in note for note in display.notes)
+    message = rf"{newer}: is damaged \(.*\), and there is no intact checkpoint before it; start a new run .*--out\."
+    assert re.fullmatch(message, str(error.value))
+    assert not any("resuming" in note for note in display.notes)
 
 
 def test_a_run_is_not_overwritten(half: Path, data: Path) -> None:
     with pytest.raises(RunError) as error:
         run(half, data)
-    assert str(error.value) == f"{half}: holds a run already; add --resume to go on with it, or choose another --out."
+    assert str(error.value) == f"{half}: already holds a run; add --resume to continue it, or choose another --out."
 
 
-def test_other_data_is_refused_and_missing_data_is_not_missed(half: Path, data: Path, tmp_path: Path) -> None:
+def test_other_data_is_an_error_and_removed_data_is_not(half: Path, data: Path, tmp_path: Path) -> None:
     other = write_pairs(tmp_path / "other.tsv", seed=1)
     with pytest.raises(ConfigError, match=r"data.train.files cannot be changed"):
         run(half, other, resume=True)
     moved = tmp_path / "moved.tsv"
     shutil.copy(data, moved)
-    begun = run(tmp_path / "moving", moved, "training.steps=3")
+    started = run(tmp_path / "moving", moved, "training.steps=3")
     write_pairs(moved, seed=2)
     with pytest.raises(RunError) as error:
-        run(begun, moved, "training.steps=4", resume=True)
+        run(started, moved, "training.steps=4", resume=True)
     assert str(error.value) == (
-        f"{begun}: its data files are not what they were when it began; put them back, or start a new run."
+        f"{started}: its data files have changed since it was started; restore them, or start a new run."
     )
     moved.unlink()
-    run(begun, moved, "training.steps=4", resume=True)
-    assert lines(begun)[-1]["step"] == 4
+    run(started, moved, "training.steps=4", resume=True)
+    assert lines(started)[-1]["step"] == 4
 
 
 @pytest.mark.parametrize(
-    ("setting", "sentence"),
+    ("setting", "message"),
     [
         ("model.width=64", "model.width cannot be changed from 32 to 64"),
         ("training.seed=5", "training.seed cannot be changed from 1 to 5"),
@@ -225,22 +225,21 @@ def test_other_data_is_refused_and_missing_data_is_not_missed(half: Path, data: 
         ("tokenizer.lowercase=true", "tokenizer.lowercase cannot be changed from False to True"),
     ],
 )
-def test_settings_that_cannot_change_are_refused_by_name(setting: str, sentence: str, half: Path, data: Path) -> None:
+def test_settings_that_cannot_change_are_errors(setting: str, message: str, half: Path, data: Path) -> None:
     with pytest.raises(ConfigError) as error:
         run(half, data, setting, resume=True)
     assert str(error.value) == (
-        f"--set {setting}: {sentence} in a run that is under way; "
-        "leave it as it was, or start a new run with another --out."
+        f"--set {setting}: {message} when a run is resumed; leave it as it was, or start a new run with another --out."
     )
 
 
-def test_settings_that_can_change_are_honoured(half: Path, data: Path) -> None:
+def test_settings_that_can_change_take_effect(half: Path, data: Path) -> None:
     peak, warmup = "training.schedule.learning_rate=0.1", "training.schedule.warmup_steps=1"
     run(half, data, peak, warmup, "training.steps=8", "testing.beam=3", resume=True)
-    assert "beam = 3 " in (half / "config.toml").read_text("utf-8")  # how it is tested changes nothing that it learned
-    rates = {line["step"]: line["learning_rate"] for line in lines(half) if "learning_rate" in line}
-    assert rates[6] == pytest.approx(0.005 * 6 / 10)
-    assert rates[8] == pytest.approx(0.1 / 8**0.5)
+    assert "beam = 3 " in (half / "config.toml").read_text("utf-8")  # testing does not affect training
+    learning_rates = {line["step"]: line["learning_rate"] for line in lines(half) if "learning_rate" in line}
+    assert learning_rates[6] == pytest.approx(0.005 * 6 / 10)
+    assert learning_rates[8] == pytest.approx(0.1 / 8**0.5)
 
 
 def test_two_processes_cannot_train_in_one_folder(data: Path, tmp_path: Path) -> None:
@@ -256,70 +255,73 @@ def test_two_processes_cannot_train_in_one_folder(data: Path, tmp_path: Path) ->
         process.communicate()
 
 
-def test_leftovers_of_a_killed_process_are_removed(half: Path, data: Path) -> None:
-    drafts = [half / ".best-x1y2", half / "checkpoints" / ".step-000000007.safetensors", half / ".run.json"]
-    drafts[0].mkdir()
-    for draft in drafts[1:]:
-        draft.write_text("half")
+def test_temporary_files_of_a_killed_process_are_removed(half: Path, data: Path) -> None:
+    temporary = [half / ".best-x1y2", half / "checkpoints" / ".step-000000007.safetensors", half / ".run.json"]
+    temporary[0].mkdir()
+    for path in temporary[1:]:
+        path.write_text("half")
     run(half, data, "training.steps=7", resume=True)
-    assert not any(draft.exists() for draft in drafts)
+    assert not any(path.exists() for path in temporary)
     assert os.listdir(half / "checkpoints") != []
 
 
-BACK = "put it back from a copy, or start a new run with another --out."
+RESTORE = "restore it from a copy, or start a new run with another --out."
 
 
-def refusal(out: Path, data: Path, *settings: str) -> str:
-    """Why a run cannot go on, because of what is in its folder."""
+def resume_error(out: Path, data: Path, *settings: str) -> str:
+    """The error message of a run that cannot be resumed because of its files."""
     with pytest.raises((RunError, DataError)) as error:
         run(out, data, *settings, resume=True)
     assert error.value.exit_code == 3
     return str(error.value)
 
 
-def test_a_run_without_its_settings_is_not_taken_for_a_new_one(half: Path, data: Path) -> None:
+def test_a_run_without_its_config_is_not_started_anew(half: Path, data: Path) -> None:
     path = half / "config.toml"
     path.unlink()
-    said = refusal(half, data, "training.seed=2")
-    assert said == f"{path}: cannot be read (No such file or directory); {BACK}"
+    assert (
+        resume_error(half, data, "training.seed=2") == f"{path}: cannot be read (No such file or directory); {RESTORE}"
+    )
     path.write_text("[model\n")
-    assert refusal(half, data).startswith(f"{path}: is damaged (")
+    assert resume_error(half, data).startswith(f"{path}: is damaged (")
     path.write_text("[model]\nwidht = 3\n")
-    assert refusal(half, data) == f"{path}:2: model.widht is not a setting; did you mean model.width?"
+    assert resume_error(half, data) == f"{path}:2: model.widht is not a setting; did you mean model.width?"
 
 
-def test_a_damaged_account_of_a_run_is_a_sentence(half: Path, data: Path) -> None:
+def test_a_damaged_run_json_is_an_error(half: Path, data: Path) -> None:
     path = half / "run.json"
     whole = path.read_text()
     path.write_text(whole[:-20])
-    assert refusal(half, data).startswith(f"{path}: is damaged (")
-    assert refusal(half, data).endswith(f"); {BACK}")
+    assert resume_error(half, data).startswith(f"{path}: is damaged (")
+    assert resume_error(half, data).endswith(f"); {RESTORE}")
     for other in ("[]", "{}"):
         path.write_text(other)
-        assert refusal(half, data) == f"{path}: is not what regard wrote there; {BACK}"
+        assert resume_error(half, data) == f"{path}: was not written by regard; {RESTORE}"
     path.unlink()
-    assert refusal(half, data) == f"{path}: cannot be read (No such file or directory); {BACK}"
+    assert resume_error(half, data) == f"{path}: cannot be read (No such file or directory); {RESTORE}"
 
 
-@pytest.mark.parametrize("damage", ["cut off", "flipped"])
-def test_a_damaged_tokenizer_is_a_sentence_and_is_made_again(damage: str, half: Path, data: Path) -> None:
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_a_damaged_tokenizer_is_an_error_and_can_be_prepared_again(damage: str, half: Path, data: Path) -> None:
     path = half / "data" / "tokenizer.json"
     content = path.read_bytes()
-    path.write_bytes(content[:-50] if damage == "cut off" else content.replace(b"uno", b"unp", 1))
-    assert refusal(half, data) == f"{path}: is damaged; remove the folder {half / 'data'}, and it is prepared again."
+    path.write_bytes(content[:-50] if damage == "truncated" else content.replace(b"uno", b"unp", 1))
+    assert (
+        resume_error(half, data) == f"{path}: is damaged; remove the folder {half / 'data'}, and it is prepared again."
+    )
     shutil.rmtree(half / "data")
     run(half, data, "training.steps=7", resume=True)
     assert path.read_bytes() == content
 
 
-def test_a_flipped_bit_in_the_data_is_a_sentence_and_the_data_is_made_again(
+def test_a_flipped_bit_in_the_data_is_an_error_and_the_data_can_be_prepared_again(
     half: Path, data: Path, tmp_path: Path
 ) -> None:
     path = half / "data" / "train" / "1.ids"
     content = bytearray(path.read_bytes())
     content[100] ^= 1
     path.write_bytes(content)
-    assert refusal(half, data) == (
+    assert resume_error(half, data) == (
         f"{path}: is damaged, its bytes have changed since it was written; "
         f"remove the folder {path.parent}, and it is prepared again."
     )
@@ -329,12 +331,12 @@ def test_a_flipped_bit_in_the_data_is_a_sentence_and_the_data_is_made_again(
     assert path.read_bytes() == (whole / "data" / "train" / "1.ids").read_bytes()
 
 
-def test_a_run_without_its_checkpoints_does_not_begin_anew(half: Path, data: Path) -> None:
+def test_a_run_without_its_checkpoints_is_not_started_anew(half: Path, data: Path) -> None:
     before = lines(half)
     shutil.rmtree(half / "checkpoints")
-    assert refusal(half, data) == (
+    assert resume_error(half, data) == (
         f"{half / 'checkpoints'}: has no checkpoint, though this run has trained; "
-        "put them back, or start a new run with another --out."
+        "restore the checkpoints, or start a new run with another --out."
     )
     assert lines(half) == before
 
@@ -342,11 +344,11 @@ def test_a_run_without_its_checkpoints_does_not_begin_anew(half: Path, data: Pat
 LONG = ("training.steps=6", "validation.every=3", "training.ema_decay=0.5")
 
 
-def test_a_best_model_that_was_removed_is_written_again_where_its_weights_are_known(data: Path, tmp_path: Path) -> None:
+def test_a_removed_best_model_is_written_again_if_its_weights_are_saved(data: Path, tmp_path: Path) -> None:
     worse_later = ("training.schedule.learning_rate=0.01", "training.schedule.warmup_steps=1", "validation.metric=bleu")
     for name, settings in {
-        "the last": LONG,
-        "a kept one": (*LONG, "training.average_checkpoints=2", *worse_later),
+        "last": LONG,
+        "saved": (*LONG, "training.average_checkpoints=2", *worse_later),
     }.items():
         out = run(tmp_path / name, data, *settings)
         best = {path.name: path.read_bytes() for path in (out / "best").iterdir()}
@@ -355,32 +357,32 @@ def test_a_best_model_that_was_removed_is_written_again_where_its_weights_are_kn
         assert {path.name: path.read_bytes() for path in (out / "best").iterdir()} == best
 
 
-def test_a_best_model_that_was_removed_and_is_nowhere_else_is_a_sentence(
+def test_a_removed_best_model_without_saved_weights_is_an_error(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    losses = count(1.0)  # none is better than the first
+    losses = count(1.0)  # the first is the best
     monkeypatch.setattr(BoundTranslation, "validate", lambda task, check: ValidationResult({"loss": next(losses)}))
     out = run(tmp_path / "run", data, *LONG)
     shutil.rmtree(out / "best")
-    assert refusal(out, data, *LONG) == (
+    assert resume_error(out, data, *LONG) == (
         f"{out / 'best'}: is missing, and no checkpoint has the weights of step 3, which were the best; "
-        "put it back from a copy, or use last/ instead."
+        "restore it from a copy, or use last/ instead."
     )
 
 
-def test_a_run_that_fails_says_so_until_it_goes_on(
+def test_run_json_has_the_failure_until_the_run_is_resumed(
     half: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def about() -> tuple[str, str | None]:
-        said = json.loads((half / "run.json").read_text())
-        return said["status"], said["failure"]
+    def status() -> tuple[str, str | None]:
+        info = json.loads((half / "run.json").read_text())
+        return info["status"], info["failure"]
 
-    assert about() == ("finished", None)
+    assert status() == ("finished", None)
     path = half / "data" / "tokenizer.json"
     path.rename(tmp_path / "tokenizer.json")
     path.write_text("{}")
-    said = refusal(half, data, "training.steps=7")
-    assert about() == ("failed", said)
+    message = resume_error(half, data, "training.steps=7")
+    assert status() == ("failed", message)
     (tmp_path / "tokenizer.json").rename(path)
 
     def broken(task: BoundTranslation, check: Check) -> ValidationResult:
@@ -389,13 +391,13 @@ def test_a_run_that_fails_says_so_until_it_goes_on(
     monkeypatch.setattr(BoundTranslation, "validate", broken)
     with pytest.raises(ZeroDivisionError):
         run(half, data, "training.steps=7", resume=True)
-    assert about() == ("failed", "ZeroDivisionError: a bug")
+    assert status() == ("failed", "ZeroDivisionError: a bug")
     monkeypatch.undo()
     run(half, data, "training.steps=7", resume=True)
-    assert about() == ("finished", None)
+    assert status() == ("finished", None)
 
 
-def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for(
+def test_an_interrupted_final_test_exits_130_and_is_repeated(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = write_pairs(tmp_path / "test.tsv", 20, seed=5)
@@ -411,7 +413,7 @@ def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for
     with pytest.raises(InterruptedRun) as error:
         run(out, data, *settings)
     assert error.value.exit_code == 130
-    assert str(error.value) == f"{out}: stopped at step 4, all saved; go on with --resume."
+    assert str(error.value) == f"{out}: stopped at step 4, all saved; continue with --resume."
     assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
     monkeypatch.undo()
     run(out, data, *settings, resume=True)
@@ -423,7 +425,7 @@ def test_an_interruption_of_the_final_test_exits_130_and_the_test_is_made_up_for
 
 @contextmanager
 def ordinary_user() -> Iterator[None]:
-    """Permissions mean nothing to root; while it lasts, this process is nobody."""
+    """Run as an unprivileged user: permissions do not restrict root."""
     if os.geteuid() != 0:
         yield
         return
@@ -435,8 +437,8 @@ def ordinary_user() -> Iterator[None]:
 
 
 @pytest.fixture
-def reachable() -> Iterator[Path]:
-    """A folder that everyone may enter, which pytest's own are not."""
+def world_readable_folder() -> Iterator[Path]:
+    """A folder that all users can enter; those of pytest are private."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -445,8 +447,8 @@ def reachable() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_folder_that_a_user_may_not_write_is_a_sentence(reachable: Path) -> None:
-    data, closed = write_pairs(reachable / "pairs.tsv"), reachable / "closed"
+def test_a_folder_without_write_permission_is_an_error(world_readable_folder: Path) -> None:
+    data, closed = write_pairs(world_readable_folder / "pairs.tsv"), world_readable_folder / "closed"
     closed.mkdir()
     closed.chmod(0o555)
     with ordinary_user(), pytest.raises(RunError) as error:
@@ -455,46 +457,48 @@ def test_a_folder_that_a_user_may_not_write_is_a_sentence(reachable: Path) -> No
     assert str(error.value) == f"{closed / 'run'}: cannot be written (Permission denied); choose another --out."
 
 
-def test_files_that_a_user_may_not_write_are_a_sentence_each(reachable: Path) -> None:
-    data, out = write_pairs(reachable / "pairs.tsv"), reachable / "run"
+def test_files_without_write_permission_are_errors(world_readable_folder: Path) -> None:
+    data, out = write_pairs(world_readable_folder / "pairs.tsv"), world_readable_folder / "run"
     run(out, data, "training.steps=2")
     (out / ".lock").chmod(0o666)
 
-    def said_with(modes: dict[Path, int]) -> str:
+    def error_with(modes: dict[Path, int]) -> str:
         for path, mode in modes.items():
             path.chmod(mode)
         with ordinary_user():
-            return refusal(out, data, "training.steps=3")
+            return resume_error(out, data, "training.steps=3")
 
-    assert said_with({out: 0o555}) == (
+    assert error_with({out: 0o555}) == (
         f"{out / 'config.toml'}: cannot be written (Permission denied); make it writable."
     )
-    then = "make it writable, then go on with --resume"
+    then = "make it writable, then continue with --resume"
     metrics, checkpoints = out / "metrics.jsonl", out / "checkpoints"
-    assert said_with({out: 0o777, checkpoints: 0o555, metrics: 0o444}) == (
+    assert error_with({out: 0o777, checkpoints: 0o555, metrics: 0o444}) == (
         f"{metrics}: cannot be written (Permission denied); {then}."
     )
-    assert said_with({metrics: 0o666, out / "samples.jsonl": 0o666}) == (
+    assert error_with({metrics: 0o666, out / "samples.jsonl": 0o666}) == (
         f"{checkpoints / 'step-000000003.safetensors'}: cannot be written (Permission denied); "
-        f"{then}: what was saved before it is still good."
+        f"{then}: what was saved before is intact."
     )
     for path in checkpoints.iterdir():
         path.chmod(0o600 if os.geteuid() == 0 else 0o000)
-    assert said_with({}).startswith(f"{checkpoints / 'step-000000002.safetensors'}: cannot be read (Permission denied)")
+    assert error_with({}).startswith(
+        f"{checkpoints / 'step-000000002.safetensors'}: cannot be read (Permission denied)"
+    )
 
 
-def test_others_may_read_what_a_run_has_written(half: Path) -> None:
+def test_all_files_of_a_run_have_the_same_permissions(half: Path) -> None:
     modes = {stat.S_IMODE(path.stat().st_mode) for path in half.rglob("*.*") if path.is_file() and path.name != ".lock"}
     assert modes == {stat.S_IMODE((half / "run.json").stat().st_mode)}
 
 
-def test_lost_weights_are_left_out_of_the_average(data: Path, tmp_path: Path) -> None:
+def test_missing_weights_are_left_out_of_the_average(data: Path, tmp_path: Path) -> None:
     out = run(tmp_path / "run", data, "training.steps=6", "validation.every=2", "training.average_checkpoints=3")
     next((out / "weights").iterdir()).unlink()
     run(out, data, "training.steps=6", "validation.every=2", "training.average_checkpoints=3", resume=True)
 
 
-def test_damaged_texts_are_a_sentence(half: Path, data: Path) -> None:
+def test_damaged_texts_are_an_error(half: Path, data: Path) -> None:
     texts = half / "data" / "valid.jsonl"
     texts.write_text('{"source": ')
     with pytest.raises(DataError) as error:

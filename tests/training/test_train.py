@@ -1,4 +1,4 @@
-"""Whole runs: models learn, the folder holds what it should, and what goes wrong is one sentence."""
+"""Complete runs: models learn, the run folder has all files, distributed training, and error messages."""
 
 import json
 import math
@@ -53,13 +53,13 @@ def test_a_translator_learns_a_small_language(learned: Path) -> None:
     assert results["test"]["loss"] < 0.3
 
 
-def test_the_run_folder_holds_everything(learned: Path) -> None:
-    about = json.loads((learned / "run.json").read_text())
-    assert about["status"] == "finished"
-    assert about["task"] == "translation"
-    assert about["data"]["train"]["read"] + about["data"]["valid"]["read"] == 1500
-    assert about["environment"]["torch"] == torch.__version__
-    assert about["signatures"]["bleu"].startswith("nrefs:1|case:mixed")
+def test_the_run_folder_has_all_files(learned: Path) -> None:
+    info = json.loads((learned / "run.json").read_text())
+    assert info["status"] == "finished"
+    assert info["task"] == "translation"
+    assert info["data"]["train"]["read"] + info["data"]["valid"]["read"] == 1500
+    assert info["environment"]["torch"] == torch.__version__
+    assert info["signatures"]["bleu"].startswith("nrefs:1|case:mixed")
     assert tomllib.loads((learned / "config.toml").read_text())["model"]["width"] == 64
     assert {line["step"] for line in lines(learned) if "valid" in line} == {400, 800}
     assert {line["step"] for line in lines(learned, "samples.jsonl")} == {400, 800}
@@ -74,13 +74,13 @@ def test_the_run_folder_holds_everything(learned: Path) -> None:
         }
 
 
-def test_the_best_model_translates_by_itself(learned: Path) -> None:
+def test_the_best_model_can_be_loaded(learned: Path) -> None:
     sources, targets = zip(*pairs(20, seed=9), strict=True)
-    found = regard.load(learned).translate(sources, engine="torch")
-    assert sum(output == target for output, target in zip(found, targets, strict=True)) >= 14
+    outputs = regard.load(learned).translate(sources, engine="torch")
+    assert sum(output == target for output, target in zip(outputs, targets, strict=True)) >= 14
 
 
-def test_the_average_is_kept_where_it_is_better(learned: Path) -> None:
+def test_the_average_replaces_the_best_model_if_it_is_better(learned: Path) -> None:
     results = json.loads((learned / "run.json").read_text())["results"]
     valid = [line["valid"]["loss"] for line in lines(learned) if "valid" in line]
     assert results["best"]["loss"] == min(*valid, results["average"]["loss"])
@@ -102,29 +102,29 @@ def test_a_language_model_learns(tmp_path: Path) -> None:
     steps = ["training.steps=400", "training.schedule.warmup_steps=50", "validation.every=400"]
     out = run(tmp_path / "run", text, *kind, *shape, *gpt, *steps)
     best = json.loads((out / "run.json").read_text())["results"]["best"]
-    # of the 17 characters of a line only the first digit is free: 0.14 nats; who cannot add pays three times as much
+    # Of the 17 characters of a line only the first digit is random: 0.14 nats. Without addition it is three times that.
     assert best["loss"] < 0.3
     assert best["bits_per_byte"] == pytest.approx(best["loss"] / math.log(2), rel=0.01)
     assert all(sample["prompt"] and sample["output"] for sample in lines(out, "samples.jsonl"))
 
 
-class Seen(ProgressDisplay):
+class LossRecorder(ProgressDisplay):
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def progress(self, now: Progress) -> None:
-        self.losses.append(now.loss)
+    def progress(self, progress: Progress) -> None:
+        self.losses.append(progress.loss)
 
 
-def test_the_loss_that_is_shown_is_of_the_same_kind_as_that_of_validation(data: Path, tmp_path: Path) -> None:
-    shown, out = Seen(), tmp_path / "run"
-    runner.run_training(request(out, data, "training.steps=3", "training.label_smoothing=0.2"), shown)
+def test_the_displayed_loss_is_cross_entropy_like_the_validation_loss(data: Path, tmp_path: Path) -> None:
+    recorder, out = LossRecorder(), tmp_path / "run"
+    runner.run_training(request(out, data, "training.steps=3", "training.label_smoothing=0.2"), recorder)
     logged = [line for line in lines(out) if "loss" in line]
-    assert shown.losses == [line["cross_entropy"] for line in logged]
-    assert shown.losses != [line["loss"] for line in logged]
+    assert recorder.losses == [line["cross_entropy"] for line in logged]
+    assert recorder.losses != [line["loss"] for line in logged]
 
 
-def test_documents_that_are_kept_apart_train_too(tmp_path: Path) -> None:
+def test_separate_documents_can_be_trained_on(tmp_path: Path) -> None:
     text = tmp_path / "text.jsonl"
     text.write_text("".join(json.dumps({"text": f"number {n}\n" * (n % 7 + 1)}) + "\n" for n in range(60)))
     kind = ["model.kind=decoder-only", "tokenizer.kind=byte-level", "data.context_length=32", "data.documents=separate"]
@@ -133,49 +133,49 @@ def test_documents_that_are_kept_apart_train_too(tmp_path: Path) -> None:
     assert losses[-1] < losses[0] - 1
 
 
-def test_early_stopping_stops(data: Path, tmp_path: Path) -> None:
+def test_early_stopping(data: Path, tmp_path: Path) -> None:
     still = ["training.schedule.learning_rate=1e-12", "training.patience=2", "validation.every=2", "training.steps=50"]
     out = run(tmp_path / "run", data, *still, "validation.metric=bleu")
     assert json.loads((out / "run.json").read_text())["status"] == "early stopped"
-    assert lines(out)[-1]["step"] == 6  # best at 2, then two that are no better
+    assert lines(out)[-1]["step"] == 6  # best at step 2, then two without improvement
 
 
-def test_a_plateau_shrinks_the_rate(data: Path, tmp_path: Path) -> None:
-    plateau = 'training.schedule={kind="plateau", peak=1e-12, patience=0, factor=0.5, floor=3e-13}'
+def test_a_plateau_lowers_the_learning_rate(data: Path, tmp_path: Path) -> None:
+    plateau = 'training.schedule={kind="plateau", learning_rate=1e-12, patience=0, factor=0.5, min_learning_rate=3e-13}'
     out = run(tmp_path / "run", data, "training.steps=12", "validation.every=2", "validation.metric=bleu", plateau)
     rates = [line["learning_rate"] for line in lines(out) if "learning_rate" in line]
-    assert rates[:2] == [1e-13, 2e-13]  # the warm-up of the small runs is ten steps
+    assert rates[:2] == [1e-13, 2e-13]  # small runs have ten warmup steps
     assert rates[10] == pytest.approx(3e-13)
 
 
 def test_a_moving_average_is_validated_and_saved(data: Path, tmp_path: Path) -> None:
-    plain = run(tmp_path / "plain", data, "training.steps=20")
+    without = run(tmp_path / "without", data, "training.steps=20")
     moving = run(tmp_path / "moving", data, "training.steps=20", "training.ema_decay=0.9")
-    train = [[line["loss"] for line in lines(out) if "loss" in line] for out in (plain, moving)]
-    valid = [[line["valid"]["loss"] for line in lines(out) if "valid" in line] for out in (plain, moving)]
+    train = [[line["loss"] for line in lines(out) if "loss" in line] for out in (without, moving)]
+    valid = [[line["valid"]["loss"] for line in lines(out) if "valid" in line] for out in (without, moving)]
     assert train[0] == train[1]
     assert valid[0] != valid[1]
 
 
-def test_learned_positions_bound_what_is_read_and_written(data: Path, tmp_path: Path) -> None:
+def test_learned_positions_limit_the_length_of_examples(data: Path, tmp_path: Path) -> None:
     short = ["model.positions=learned", "model.positions.max_length=6", "training.steps=3"]
     out = run(tmp_path / "run", data, *short)
     counts = json.loads((out / "run.json").read_text())["data"]["train"]
     assert counts["too long"] > 0
 
 
-def test_epochs_end_a_run(data: Path, tmp_path: Path) -> None:
+def test_epochs_limit_a_run(data: Path, tmp_path: Path) -> None:
     out = run(tmp_path / "run", data, "training.epochs=0.25", "training.batch_tokens=400")
     assert lines(out)[-1]["epoch"] == pytest.approx(0.25, abs=0.02)
 
 
 def test_bpe_dropout_varies_the_training_data(data: Path, tmp_path: Path) -> None:
-    plain, again, dropped = (
-        run(tmp_path / str(n), data, "training.steps=5", f"tokenizer.dropout={rate}")
-        for n, rate in enumerate([0.0, 0.0, 0.3])
+    first, second, dropped = (
+        run(tmp_path / str(n), data, "training.steps=5", f"tokenizer.dropout={dropout}")
+        for n, dropout in enumerate([0.0, 0.0, 0.3])
     )
-    assert numbers(plain) == numbers(again)
-    assert lines(dropped)[0]["tokens"] > lines(plain)[0]["tokens"]
+    assert numbers(first) == numbers(second)
+    assert lines(dropped)[0]["tokens"] > lines(first)[0]["tokens"]
 
 
 def test_two_processes_equal_one(data: Path, tmp_path: Path) -> None:
@@ -197,32 +197,32 @@ def torchrun(call: list[str], port: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*launcher, *call[1:]], capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_of_two_processes_only_the_first_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
+def test_only_the_first_process_prints_errors(data: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\nno tab\n")
     line = f"{bad}:2: no tab; write source, tab, target, or skip such lines with --skip-invalid."
     steep = ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0", "model.norm=none"]
-    for number, (file, settings, sentence) in enumerate(
+    for number, (file, settings, message) in enumerate(
         [
-            (bad, [], line),  # found by the first alone, while the other waits
+            (bad, [], line),  # raised in the first process, while the other waits
             (data, ["model.widht=3"], "--set model.widht=3: model.widht is not a setting; did you mean model.width?"),
-            (data, steep, "training was stopped and the last good checkpoint kept"),  # found by both
+            (data, steep, "training was stopped and the last good checkpoint kept"),  # raised in both
         ]
     ):
         done = torchrun(command(tmp_path / f"run{number}", file, *settings), 29520 + number)
-        ours = done.stderr.partition("torch/distributed/elastic")[0]  # torchrun adds a report of its own
+        ours = done.stderr.partition("torch/distributed/elastic")[0]  # torchrun adds its own report
         assert done.returncode == 1
-        assert ours.count(sentence) == 1
+        assert ours.count(message) == 1
         assert "Traceback" not in ours
 
 
 SECOND_FAILS = """
 import sys
 from regard.errors import DataError, RegardError
-from regard.training.rank_zero import one_voice
-from regard.training.distributed import joined
+from regard.training.rank_zero import rank_zero_errors
+from regard.training.distributed import joined_process_group
 try:
-    with joined() as process_group, one_voice():
+    with joined_process_group() as process_group, rank_zero_errors():
         with process_group.fail_together():
             pass
         with process_group.fail_together():
@@ -235,58 +235,58 @@ except RegardError as error:
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"),
+    ("failure", "message"),
     [
         ("DataError('façade.tsv: not found; check the path.')", "rank 0: façade.tsv: not found; check the path."),
-        ("ZeroDivisionError('a bug')", "rank 0: another of the processes has failed, and says why; mend that,"),
+        ("ZeroDivisionError('a bug')", "rank 0: another process failed and printed why; fix that,"),
     ],
 )
-def test_the_first_process_speaks_for_another_that_fails(failure: str, said: str, tmp_path: Path) -> None:
+def test_the_first_process_reports_the_failure_of_another(failure: str, message: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SECOND_FAILS.format(failure=failure))
     done = torchrun([sys.executable, str(script)], 29525)
-    assert done.stderr.count(said) == 1
+    assert done.stderr.count(message) == 1
     assert "rank 1: " not in done.stderr
     assert ("ZeroDivisionError: a bug" in done.stderr) == failure.startswith("Zero")
 
 
-def test_a_diverging_run_stops_with_advice(data: Path, tmp_path: Path) -> None:
+def test_a_diverging_run_stops_with_a_remedy(data: Path, tmp_path: Path) -> None:
     out, peak = tmp_path / "run", ["training.schedule.learning_rate=1e18", "training.schedule.warmup_steps=0"]
     with pytest.raises(RunError) as error:
         run(out, data, "training.steps=50", *peak, "model.norm=none")
-    said = str(error.value)
-    assert said.startswith("step ")
-    assert "the loss is" in said
-    assert "epoch 1, batch " in said
-    assert " → " in said
-    assert said.endswith(
-        "training was stopped and the last good checkpoint kept: lower training.schedule.learning_rate, lengthen "
-        "training.schedule.warmup_steps or set training.max_grad_norm=1.0, and go on with --resume."
+    message = str(error.value)
+    assert message.startswith("step ")
+    assert "the loss is" in message
+    assert "epoch 1, batch " in message
+    assert " → " in message
+    assert message.endswith(
+        "training was stopped and the last good checkpoint kept: lower training.schedule.learning_rate, increase "
+        "training.schedule.warmup_steps or set training.max_grad_norm=1.0, and continue with --resume."
     )
-    about = json.loads((out / "run.json").read_text())
-    assert (about["status"], about["failure"]) == ("failed", said)
+    info = json.loads((out / "run.json").read_text())
+    assert (info["status"], info["failure"]) == ("failed", message)
     assert "lower training.schedule.learning_rate" in (out / "report.html").read_text()
     steps = [0, *(line["step"] for line in lines(out))]
     assert [int(path.stem.removeprefix("step-")) for path in sorted((out / "checkpoints").iterdir())] == steps[-2:]
 
 
-def test_a_full_disk_leaves_the_checkpoint_before_it(
+def test_after_a_full_disk_the_previous_checkpoint_is_intact(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = safetensors.torch.save_file
     written: list[Path] = []
 
     def no_report(folder: Path) -> None:
-        raise ModelError("there is no room for a report either")
+        raise ModelError("no space for the report either")
 
     monkeypatch.setattr(runner, "write_report", no_report)
 
-    def full(tensors: dict[str, torch.Tensor], path: Path, about: dict[str, str]) -> None:
-        if len(written) == 5:  # the first is from before the first step
+    def full(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        if len(written) == 5:  # the first is written before the first step
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
         written.append(path)
-        real(tensors, path, about)
+        real(tensors, path, metadata)
 
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     out = tmp_path / "run"
@@ -294,8 +294,8 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
         run(out, data, "training.steps=9")
     path = out / "checkpoints" / "step-000000005.safetensors"
     assert str(error.value) == (
-        f"{path}: cannot be written (No space left on device); free some space, then go on with --resume: "
-        "what was saved before it is still good."
+        f"{path}: cannot be written (No space left on device); free some space, then continue with --resume: "
+        "what was saved before is intact."
     )
     assert not list((out / "checkpoints").glob(".*"))
     monkeypatch.undo()
@@ -304,7 +304,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     assert numbers(out) == numbers(whole)
 
 
-def test_a_folder_that_cannot_be_written_is_a_sentence(data: Path, tmp_path: Path) -> None:
+def test_a_run_folder_that_cannot_be_written_is_an_error(data: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError) as error:
         run(tmp_path / "file" / "run", data)
@@ -313,37 +313,37 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(data: Path, tmp_path: Pat
     )
 
 
-def test_prepared_data_is_shared_by_runs_and_made_once(data: Path, tmp_path: Path) -> None:
+def test_prepared_data_is_shared_by_runs(data: Path, tmp_path: Path) -> None:
     store = f"data.store={tmp_path / 'store'}"
     first = run(tmp_path / "first", data, "training.steps=2", store)
-    (made,) = (tmp_path / "store").iterdir()
-    times = {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.is_file()}
+    (prepared,) = (tmp_path / "store").iterdir()
+    times = {path: path.stat().st_mtime_ns for path in prepared.rglob("*") if path.is_file()}
     second = run(tmp_path / "second", data, "training.steps=2", "model.width=64", store)
-    assert times == {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.is_file()}
+    assert times == {path: path.stat().st_mtime_ns for path in prepared.rglob("*") if path.is_file()}
     assert not (first / "data").exists()
     assert (second / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
     run(tmp_path / "third", data, "training.steps=2", "model.vocab_size=330", store)
     assert len(list((tmp_path / "store").iterdir())) == 2
 
 
-def test_what_is_missing_or_wrong_is_said_before_anything_long_begins(data: Path, tmp_path: Path) -> None:
-    def refused(error: type[Exception], *settings: str, file: Path = data) -> str:
-        with pytest.raises(error) as found:
+def test_missing_or_invalid_data_is_reported_before_training(data: Path, tmp_path: Path) -> None:
+    def message(error: type[Exception], *settings: str, file: Path = data) -> str:
+        with pytest.raises(error) as raised:
             run(tmp_path / "run", file, *settings)
-        return str(found.value)
+        return str(raised.value)
 
-    assert refused(ConfigError, "model.kind=encoder-only") == (
+    assert message(ConfigError, "model.kind=encoder-only") == (
         "model.kind = 'encoder-only' without a model.head predicts nothing, so it cannot be trained; "
         "set model.head to 'tokens', 'classes' or 'tags'."
     )
-    assert refused(ConfigError, "data.train.files=[]") == (
-        "there is nothing to learn from; give --source and --target, or --data."
+    assert message(ConfigError, "data.train.files=[]") == (
+        "there is no training data; pass --source and --target, or --data."
     )
-    assert refused(ConfigError, "model.kind=decoder-only") == (
+    assert message(ConfigError, "model.kind=decoder-only") == (
         "tokenizer.kind = 'bpe' loses line ends; use 'byte-level' or 'character' for a language model."
     )
     missing = tmp_path / "missing.tsv"
-    assert refused(DataError, file=missing) == f"{missing}: not found; check the path."
+    assert message(DataError, file=missing) == f"{missing}: not found; check the path."
     empty = tmp_path / "empty.tsv"
     empty.write_text("")
-    assert refused(DataError, file=empty) == "data.train has no usable examples (it is empty); pass more text."
+    assert message(DataError, file=empty) == "data.train has no usable examples (it is empty); pass more text."
