@@ -1,4 +1,4 @@
-"""Products in bfloat16: nearly the same gradients for every network, exact weights, and only where they are faster."""
+"""bfloat16: close gradients for every network, float32 weights, and only on processors where it is faster."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ from regard.training.update import update
 from small_runs import numbers, request, run, write_pairs
 
 CPU = torch.device("cpu")
-NEAR = 0.05  # bfloat16 keeps two to three digits, and a small random network makes of them what it can
+TOLERANCE = 0.05  # bfloat16 has two to three digits
 
 
 def sentences(network: nn.Module) -> TokenBatch:
@@ -33,94 +33,96 @@ def sentences(network: nn.Module) -> TokenBatch:
     return TokenBatch(target, target.flip(1), source=source if network.encodes else None)
 
 
-def gradient(config: ModelConfig, products: torch.dtype) -> Tensor:
+def gradient(config: ModelConfig, dtype: torch.dtype) -> Tensor:
     network = make(config).float().train()
-    for dropping in network.modules():
-        if isinstance(dropping, nn.Dropout):
-            dropping.p = 0.0
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    update(NextToken(network, 0.1), optimizer, [sentences(network)], 0.0, matmul_dtype=products)
+    update(NextToken(network, 0.1), optimizer, [sentences(network)], 0.0, matmul_dtype=dtype)
     assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if "syntax" not in name])  # they are relative positions
-def test_gradients_are_nearly_those_of_float32(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in DECODERS if "syntax" not in name])  # like relative positions
+def test_gradients_are_close_to_those_of_float32(name: str) -> None:
     exact, short = (gradient(DECODERS[name], dtype) for dtype in (torch.float32, torch.bfloat16))
     assert short.dtype == torch.float32
-    assert 0 < (short - exact).norm() / exact.norm() < NEAR
+    assert 0 < (short - exact).norm() / exact.norm() < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_encoders_read_nearly_the_same(name: str) -> None:
+def test_encoder_states_are_close_to_those_of_float32(name: str) -> None:
     network, ids = make(ENCODERS[name]).float().eval(), torch.randint(1, 20, (4, 9))
     exact = network.encode(ids).states
     with autocast(torch.bfloat16, CPU):
         short = network.encode(ids).states
-    assert 0 < (short.float() - exact).norm() / exact.norm() < NEAR
+    assert 0 < (short.float() - exact).norm() / exact.norm() < TOLERANCE
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("sure", [0.0, 1.0, 3.0])
-def test_the_loss_in_pieces_is_nearly_exact_however_sure_it_is(bias: bool, smoothing: float, sure: float) -> None:
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 3.0])
+def test_the_chunked_loss_is_close_for_any_confidence(bias: bool, smoothing: float, confidence: float) -> None:
     torch.manual_seed(5)
     output, targets = OutputProjection(nn.Parameter(torch.randn(500, 16)), bias), torch.randint(0, 500, (60,))
-    hidden = (torch.randn(60, 16) + sure * output.weight[targets]).detach().requires_grad_()
+    hidden = (torch.randn(60, 16) + confidence * output.weight[targets]).detach().requires_grad_()
     inputs = [hidden, *output.parameters()]
-    wanted = smoothed_cross_entropy(output(hidden), targets, smoothing)
+    expected = smoothed_cross_entropy(output(hidden), targets, smoothing)
     with autocast(torch.bfloat16, CPU):
-        found = projected_cross_entropy(hidden, output, targets, smoothing)
-    assert found.cross_entropy.dtype == torch.float32
-    torch.testing.assert_close(found.cross_entropy, wanted.cross_entropy, rtol=0.03, atol=0.01)
-    torch.testing.assert_close(found.loss, wanted.loss, rtol=0.005, atol=0.01)
-    gradients = [torch.autograd.grad(loss.loss, inputs) for loss in (found, wanted)]
-    assert 0 < distance(*gradients) < NEAR
+        loss = projected_cross_entropy(hidden, output, targets, smoothing)
+    assert loss.cross_entropy.dtype == torch.float32
+    torch.testing.assert_close(loss.cross_entropy, expected.cross_entropy, rtol=0.03, atol=0.01)
+    torch.testing.assert_close(loss.loss, expected.loss, rtol=0.005, atol=0.01)
+    gradients = [torch.autograd.grad(each.loss, inputs) for each in (loss, expected)]
+    assert 0 < distance(*gradients) < TOLERANCE
 
 
-def distance(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:
-    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, wanted, strict=True))
+def distance(gradients: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(gradients, reference, strict=True))
 
 
-@pytest.mark.parametrize(("short", "taken"), [(60.0, torch.float32), (200.0, torch.bfloat16)])
-def test_bfloat16_is_taken_where_it_is_faster(
-    short: float, taken: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("bfloat16_gflops", "chosen"), [(60.0, torch.float32), (200.0, torch.bfloat16)])
+def test_bfloat16_is_used_if_it_is_faster(
+    bfloat16_gflops: float, chosen: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rates = {torch.float32: 100.0, torch.bfloat16: short}
-    monkeypatch.setattr(environment, "matmul_gflops", lambda device, dtype: rates[dtype])
-    assert matmul_peak("bfloat16", {}) == MatmulPeak("bfloat16", taken, rates[taken])
+    gflops = {torch.float32: 100.0, torch.bfloat16: bfloat16_gflops}
+    monkeypatch.setattr(environment, "matmul_gflops", lambda device, dtype: gflops[dtype])
+    assert matmul_peak("bfloat16", {}) == MatmulPeak("bfloat16", chosen, gflops[chosen])
     assert matmul_peak("float32", {}) == MatmulPeak("float32", torch.float32, 100.0)
 
 
-@pytest.mark.parametrize("decided", ["float32", "bfloat16"])
-def test_what_a_run_has_decided_stays_until_something_else_is_asked_for(
-    decided: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("previous", ["float32", "bfloat16"])
+def test_a_resumed_run_keeps_its_dtype_unless_the_precision_changes(
+    previous: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    multiplying(monkeypatch, torch.float32 if decided == "bfloat16" else torch.bfloat16)
+    fastest_dtype(monkeypatch, torch.float32 if previous == "bfloat16" else torch.bfloat16)
     assert (
-        matmul_peak("bfloat16", {"precision": "bfloat16", "matmul_dtype": decided}).facts()["matmul_dtype"] == decided
+        matmul_peak("bfloat16", {"precision": "bfloat16", "matmul_dtype": previous}).facts()["matmul_dtype"] == previous
     )
-    assert matmul_peak("bfloat16", {"precision": "float32", "matmul_dtype": decided}).facts()["matmul_dtype"] != decided
-    assert matmul_peak("float32", {"precision": "bfloat16", "matmul_dtype": decided}).matmul_dtype == torch.float32
+    assert (
+        matmul_peak("bfloat16", {"precision": "float32", "matmul_dtype": previous}).facts()["matmul_dtype"] != previous
+    )
+    assert matmul_peak("float32", {"precision": "bfloat16", "matmul_dtype": previous}).matmul_dtype == torch.float32
 
 
-def test_processes_that_measure_different_things_decide_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    multiplying(monkeypatch, torch.float32)
+def test_all_processes_use_the_same_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    fastest_dtype(monkeypatch, torch.float32)
 
     class OneOfTwo(ProcessGroup):
         def any(self, value: bool) -> bool:
-            return True  # the other one found bfloat16 faster
+            return True  # bfloat16 was faster in the other process
 
     assert matmul_peak("bfloat16", {}, OneOfTwo()).matmul_dtype == torch.bfloat16
 
 
-def multiplying(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """Let this machine be one on which that type is the fastest."""
+def fastest_dtype(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Simulate a machine on which this dtype is the fastest."""
     monkeypatch.setattr(environment, "matmul_gflops", lambda device, other: 100.0 if other == dtype else 50.0)
 
 
-def test_a_run_in_bfloat16_learns_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    multiplying(monkeypatch, torch.bfloat16)
+def test_a_run_in_bfloat16_learns_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fastest_dtype(monkeypatch, torch.bfloat16)
     data, settings = write_pairs(tmp_path / "pairs.tsv"), ("training.precision=bfloat16", "training.steps=60")
     whole, exact = run(tmp_path / "whole", data, *settings), run(tmp_path / "exact", data, settings[1])
     assert json.loads((whole / "run.json").read_text())["environment"]["matmul_dtype"] == "bfloat16"
@@ -131,31 +133,29 @@ def test_a_run_in_bfloat16_learns_and_goes_on_where_it_stopped(tmp_path: Path, m
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
     halves = tmp_path / "halves"
     run(halves, data, settings[0], "training.steps=30")
-    multiplying(monkeypatch, torch.float32)  # another machine, or a busier one
+    fastest_dtype(monkeypatch, torch.float32)  # another machine, or a busier one
     run(halves, data, *settings, resume=True)
     assert numbers(halves)[-1] == numbers(whole)[-1]
 
 
-class Notes(ProgressDisplay):
+class NoteRecorder(ProgressDisplay):
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.notes: list[str] = []
 
-    def note(self, sentence: str) -> None:
-        self.said.append(sentence)
+    def note(self, message: str) -> None:
+        self.notes.append(message)
 
 
-def test_a_processor_that_is_slower_in_bfloat16_says_that_it_uses_float32(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    multiplying(monkeypatch, torch.float32)
-    data, notes = write_pairs(tmp_path / "pairs.tsv"), Notes()
-    done = run_training(request(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), notes)
+def test_a_note_says_that_float32_is_used_instead_of_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fastest_dtype(monkeypatch, torch.float32)
+    data, recorder = write_pairs(tmp_path / "pairs.tsv"), NoteRecorder()
+    done = run_training(request(tmp_path / "run", data, "training.precision=bfloat16", "training.steps=1"), recorder)
     assert RunFolder(done.folder).read_info()["environment"]["matmul_dtype"] == "float32"
-    assert [said for said in notes.said if "bfloat16" in said] == [
+    assert [note for note in recorder.notes if "bfloat16" in note] == [
         "training.precision = 'bfloat16' is slower than float32 on this processor: training in float32."
     ]
 
 
-def test_other_types_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_dtypes_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"training\.precision.*'float32' or 'bfloat16'"):
         run(tmp_path / "run", write_pairs(tmp_path / "pairs.tsv"), "training.precision=float16")

@@ -1,4 +1,4 @@
-"""`training.pretrained_embeddings`: any network can begin from word vectors."""
+"""`training.pretrained_embeddings`: embeddings of any network initialized from word vectors."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from regard.training.runner import run_training
 from small_runs import request, run, write_pairs
 
 WORDS = ["the", "cat", "sat"]
-KINDS: dict[str, ModelConfig] = {config.kind: config for config in FAMILY.values()}
+NETWORKS: dict[str, ModelConfig] = {config.kind: config for config in FAMILY.values()}
 
 
 @pytest.fixture
@@ -26,46 +26,45 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(["The cat sat. the dog sat."] * 3, TokenizerConfig(kind="word"), vocab_size=30)
 
 
-def vectors_of(path: Path, words: list[str], width: int, seed: int = 0) -> torch.Tensor:
+def write_vectors(path: Path, words: list[str], width: int, seed: int = 0) -> torch.Tensor:
     vectors = torch.randn(len(words), width, generator=torch.Generator().manual_seed(seed)) * 7
     lines = [f"{word} {' '.join(map(str, row))}" for word, row in zip(words, vectors.tolist(), strict=True)]
     path.write_text(f"{len(words)} {width}\n" + "\n".join(lines) + "\n")
     return vectors
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_tokens_that_are_words_begin_as_their_vectors(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_tokens_that_are_words_get_their_vectors(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     sizes = {"vocab_size": len(tokenizer), "target_vocab_size": len(tokenizer)}
-    config: ModelConfig = KINDS[kind].model_copy(
-        update={name: sizes[name] for name in sizes if hasattr(KINDS[kind], name)}
+    config: ModelConfig = NETWORKS[kind].model_copy(
+        update={name: sizes[name] for name in sizes if hasattr(NETWORKS[kind], name)}
     )
     network, before = build(config), build(config)
     before.load_state_dict(network.state_dict())
-    tables = [part.weight for part in network.modules() if isinstance(part, TokenEmbedding)]
-    width = tables[0].size(1)
-    vectors = vectors_of(tmp_path / "vectors.txt", WORDS, width)
-    said = initialize_embeddings(network, tokenizer, tmp_path / "vectors.txt")
-    assert said == f"{tmp_path / 'vectors.txt'}: 4 of 10 tokens found; the others begin at random."
+    matrices = [module.weight for module in network.modules() if isinstance(module, TokenEmbedding)]
+    width = matrices[0].size(1)
+    vectors = write_vectors(tmp_path / "vectors.txt", WORDS, width)
+    message = initialize_embeddings(network, tokenizer, tmp_path / "vectors.txt")
+    assert message == f"{tmp_path / 'vectors.txt'}: 4 of 10 tokens found; the others are initialized at random."
     rows = [tokenizer.token_id(f"▁{word}") for word in ("the", "cat", "sat", "The")]  # no capitals in the file
-    found = vectors[[0, 1, 2, 0]]
-    expected = found * width**-0.5 / found.square().mean().sqrt()
-    others = [number for number in range(len(tokenizer)) if number not in rows]
-    for table, was in zip(
-        tables, [part.weight for part in before.modules() if isinstance(part, TokenEmbedding)], strict=True
-    ):
-        torch.testing.assert_close(table[rows], expected)
-        assert table[rows].square().mean().sqrt().item() == pytest.approx(width**-0.5)
-        assert torch.equal(table[others], was[others])
+    own = vectors[[0, 1, 2, 0]]
+    expected = own * width**-0.5 / own.square().mean().sqrt()
+    others = [token_id for token_id in range(len(tokenizer)) if token_id not in rows]
+    initial = [module.weight for module in before.modules() if isinstance(module, TokenEmbedding)]
+    for matrix, before_matrix in zip(matrices, initial, strict=True):
+        torch.testing.assert_close(matrix[rows], expected)
+        assert matrix[rows].square().mean().sqrt().item() == pytest.approx(width**-0.5)
+        assert torch.equal(matrix[others], before_matrix[others])
 
 
-def test_where_the_file_has_capitals_they_count(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    vectors_of(tmp_path / "vectors.txt", [*WORDS, "Rome"], 8)
+def test_capitals_count_if_the_file_has_some(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_vectors(tmp_path / "vectors.txt", [*WORDS, "Rome"], 8)
     network = build(BidirectionalLanguageModelConfig(vocab_size=len(tokenizer), width=16))
     assert "3 of 10 tokens found" in initialize_embeddings(network, tokenizer, tmp_path / "vectors.txt")
 
 
-def test_vectors_for_nothing_get_a_sentence(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    vectors_of(tmp_path / "vectors.txt", ["gatto"], 16)
+def test_a_file_without_matching_words_is_an_error(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_vectors(tmp_path / "vectors.txt", ["gatto"], 16)
     with pytest.raises(DataError) as error:
         initialize_embeddings(build(BidirectionalLanguageModelConfig(width=32)), tokenizer, tmp_path / "vectors.txt")
     assert str(error.value) == (
@@ -74,14 +73,13 @@ def test_vectors_for_nothing_get_a_sentence(tokenizer: Tokenizer, tmp_path: Path
     )
 
 
-def test_another_width_gets_a_sentence_before_anything_long_begins(tmp_path: Path) -> None:
+def test_vectors_of_another_size_are_an_error_before_training(tmp_path: Path) -> None:
     data, path = write_pairs(tmp_path / "pairs.tsv", 30), tmp_path / "vectors.txt"
-    vectors_of(path, WORDS, 50)
+    write_vectors(path, WORDS, 50)
     with pytest.raises(ConfigError) as error:
         run(tmp_path / "run", data, f"training.pretrained_embeddings={path}")
     assert str(error.value) == (
-        f"{path}: has vectors of 50 numbers, but the embeddings of the network have 32; "
-        "set model.width = 50, or give other vectors."
+        f"{path}: vectors of 50 numbers, but the embeddings have 32; set model.width = 50, or use other vectors."
     )
     elmo = Config.model_validate(
         {"model": {"kind": "bidirectional-language-model"}, "training": {"pretrained_embeddings": str(path)}}
@@ -90,25 +88,25 @@ def test_another_width_gets_a_sentence_before_anything_long_begins(tmp_path: Pat
         check_word_vectors(elmo)
 
 
-class Listener(ProgressDisplay):
+class NoteRecorder(ProgressDisplay):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, sentence: str) -> None:
-        self.notes.append(sentence)
+    def note(self, message: str) -> None:
+        self.notes.append(message)
 
 
-def test_a_run_begins_with_these_rows_and_goes_on_without_the_file(tmp_path: Path) -> None:
+def test_a_run_starts_with_the_vectors_and_resumes_without_the_file(tmp_path: Path) -> None:
     data, path = write_pairs(tmp_path / "pairs.tsv", 60), tmp_path / "vectors.txt"
-    vectors = vectors_of(path, ["one", "due"], 32)
+    vectors = write_vectors(path, ["one", "due"], 32)
     settings = ["tokenizer.kind=word", f"training.pretrained_embeddings={path}", "training.schedule.learning_rate=1e-9"]
-    listener = Listener()
-    folder = run_training(request(tmp_path / "run", data, *settings, "training.steps=1"), listener).folder
-    assert any(note.startswith(f"{path}: 2 of ") for note in listener.notes)
+    recorder = NoteRecorder()
+    folder = run_training(request(tmp_path / "run", data, *settings, "training.steps=1"), recorder).folder
+    assert any(note.startswith(f"{path}: 2 of ") for note in recorder.notes)
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     rows = [tokenizer.token_id("▁one"), tokenizer.token_id("▁due")]
-    table = safetensors.torch.load_file(folder / "last" / "model.safetensors")["encoder.embedding.weight"]
-    torch.testing.assert_close(table[rows], vectors * 32**-0.5 / vectors.square().mean().sqrt(), atol=1e-6, rtol=0)
+    matrix = safetensors.torch.load_file(folder / "last" / "model.safetensors")["encoder.embedding.weight"]
+    torch.testing.assert_close(matrix[rows], vectors * 32**-0.5 / vectors.square().mean().sqrt(), atol=1e-6, rtol=0)
     assert str(path) not in (folder / "last" / "config.json").read_text()
     path.unlink()
     run(tmp_path / "run", data, *settings, "training.steps=2", resume=True)

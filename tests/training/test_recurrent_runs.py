@@ -1,4 +1,4 @@
-"""Recurrent networks go through the same commands as Transformers, from data to translation and text."""
+"""Recurrent networks in the same commands as Transformers: training, translation and generation."""
 
 import json
 from pathlib import Path
@@ -39,22 +39,22 @@ def test_a_recurrent_translator_learns_a_small_language(learned: Path) -> None:
     assert "Recurrent encoder-decoder" in (learned / "best" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("width", [1, 4])
-def test_its_alignments_are_readable(learned: Path, width: int) -> None:
-    """The language is written backwards, so each word looks at the one in the mirror."""
+@pytest.mark.parametrize("beam", [1, 4])
+def test_attention_aligns_words(learned: Path, beam: int) -> None:
+    """The target is reversed, so each word attends to its counterpart from the end."""
     model = regard.load(learned)
-    (found,) = model.translate_detailed(["one two three"], beam=width, attention=True)
-    assert found.text == "tre due uno"
-    attention = found.sentences[0].alternatives[0].attention
+    (translation,) = model.translate_detailed(["one two three"], beam=beam, attention=True)
+    assert translation.text == "tre due uno"
+    attention = translation.sentences[0].alternatives[0].attention
     assert attention is not None
     assert torch.tensor(attention)[:3].argmax(-1).tolist() == [2, 1, 0]
 
 
-def test_a_network_that_cannot_look_back_translates_without_alignments(data: Path, tmp_path: Path) -> None:
+def test_a_network_without_attention_translates_without_alignments(data: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", data, KIND, "model.attention=none", "model.cell=rnn", "training.steps=3")
     model = regard.load(folder)
-    (found,) = model.translate_detailed(["one two"], attention=True)
-    assert found.sentences[0].alternatives[0].attention is None
+    (translation,) = model.translate_detailed(["one two"], attention=True)
+    assert translation.sentences[0].alternatives[0].attention is None
     with pytest.raises(InputError) as error:
         model.translate_detailed(["one two"], copy_unknown=True)
     assert str(error.value) == "This network has no attention to a source, so there is no alignment."
@@ -73,7 +73,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(data: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("documents", ["concatenated", "separate"])
-def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: Path) -> None:
+def test_a_recurrent_language_model_learns_and_generates(documents: str, tmp_path: Path) -> None:
     text = tmp_path / "book.txt"
     text.write_text("\n\n".join(["the cat sat and the dog ran", "the sun rose"] * 40))
     settings = ["model.kind=recurrent-language-model", "tokenizer.kind=character", f"data.documents={documents}"]
@@ -84,7 +84,7 @@ def test_a_recurrent_language_model_trains_and_writes(documents: str, tmp_path: 
     assert model.generate("the su", temperature=0.0, max_length=8).startswith("n rose")
 
 
-def test_additive_attention_looks_before_each_step_and_the_others_after_unless_said_otherwise() -> None:
+def test_additive_attention_comes_before_each_step_and_others_after_by_default() -> None:
     assert RecurrentEncoderDecoderConfig().attention_timing == "before"
     assert (
         RecurrentEncoderDecoderConfig(attention="dot").attention_timing
@@ -95,7 +95,7 @@ def test_additive_attention_looks_before_each_step_and_the_others_after_unless_s
     assert RecurrentEncoderDecoderConfig(attention="dot", attention_order="before").attention_timing == "before"
 
 
-def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> None:
+def test_gradients_of_recurrent_networks_are_clipped_by_default() -> None:
     assert Config().training.max_grad_norm == 0
     assert Config(model=RecurrentLanguageModelConfig()).training.max_grad_norm == 1
     assert Config(model=RecurrentEncoderDecoderConfig(), training=TrainingConfig(steps=5)).training.max_grad_norm == 1
@@ -107,7 +107,7 @@ def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         (
             ["model.width=31"],
@@ -120,18 +120,18 @@ def test_gradients_of_recurrent_networks_are_clipped_unless_said_otherwise() -> 
         ),
         (
             ["model.attention=none", "model.attention_order=before"],
-            "--set model.attention_order=before: model.attention_order = 'before' places no attention, since "
+            "--set model.attention_order=before: model.attention_order = 'before' has no effect, since "
             "model.attention is none: choose additive, dot or general.",
         ),
     ],
 )
-def test_settings_that_contradict_each_other_get_a_sentence(settings: list[str], sentence: str) -> None:
+def test_contradicting_settings_are_errors(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_config(None, [KIND, *settings])
-    assert str(error.value) == sentence
+    assert str(error.value) == message
 
 
-def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
+def test_unsupported_uses_are_errors(learned: Path, tmp_path: Path) -> None:
     model: Any = regard.load(learned)
     folder = learned / "best"
     with pytest.raises(ConfigError) as error:
@@ -145,9 +145,9 @@ def test_what_it_cannot_do_it_says(learned: Path, tmp_path: Path) -> None:
     assert str(error.value) == (
         f"{folder}: is a model of type recurrent encoder-decoder, which does not generate text; use a language model."
     )
-    with pytest.raises(ModelError) as refused:
+    with pytest.raises(ModelError) as export_error:
         export_huggingface(folder, tmp_path / "theirs")
-    assert str(refused.value) == (
+    assert str(export_error.value) == (
         f"{folder}: cannot be exported to Hugging Face, because transformers has no class for models of type "
         "recurrent encoder-decoder; use it with regard."
     )

@@ -1,4 +1,4 @@
-"""Parses go with sentences through every command: training, translating, evaluating and scoring."""
+"""Parses in every command: training, translating, evaluating and scoring with syntax positions."""
 
 import json
 import random
@@ -17,7 +17,7 @@ QUICK = [part for setting in [*SETTINGS, "training.steps=6"] for part in ("--set
 
 
 def write_corpus(folder: Path, name: str, count: int, seed: int) -> dict[str, Path]:
-    """Sentences whose translation is the word at the root: what only a parse tells."""
+    """Sentences whose translation is the word at the root, which only the parse determines."""
     draw = random.Random(seed)
     sources, targets, parses = [], [], []
     for _ in range(count):
@@ -45,7 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]
 
 @pytest.fixture(scope="module")
 def learned(data: dict[str, dict[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that was trained by the command, with nothing said about positions."""
+    """A model trained by the command, without a setting for positions."""
     out = tmp_path_factory.mktemp("runs") / "learned"
     longer = ["training.steps=260", "validation.every=130", "training.batch_tokens=500", "model.dropout=0.0"]
     settings = [part for setting in [*SETTINGS, *longer] for part in ("--set", setting)]
@@ -55,15 +55,15 @@ def learned(data: dict[str, dict[str, Path]], tmp_path_factory: pytest.TempPathF
     return out
 
 
-def test_parses_alone_choose_syntax_positions_and_the_tree_is_learned(learned: Path) -> None:
-    about = json.loads((learned / "run.json").read_text())
-    chosen = {choice["setting"]: choice for choice in about["choices"]}
+def test_parses_select_syntax_positions_and_the_tree_is_learned(learned: Path) -> None:
+    info = json.loads((learned / "run.json").read_text())
+    chosen = {setting["setting"]: setting for setting in info["automatic_settings"]}
     assert chosen["model.positions.kind"]["value"] == "syntax"
-    assert chosen["model.positions.kind"]["why"] == "the source comes with parses"
-    assert about["results"]["test"]["exact"] > 0.8  # guessing a word of the sentence would be about 0.3
+    assert chosen["model.positions.kind"]["reason"] == "the source comes with parses"
+    assert info["results"]["test"]["exact"] > 0.8  # a random word of the sentence would give about 0.3
 
 
-def test_the_command_and_python_translate_alike_whatever_shares_the_batch(
+def test_the_command_and_python_give_the_same_translations_in_any_batch(
     learned: Path, data: dict[str, dict[str, Path]]
 ) -> None:
     test = data["test"]
@@ -71,26 +71,26 @@ def test_the_command_and_python_translate_alike_whatever_shares_the_batch(
     blocks = [f"{block}\n\n" for block in test["parses"].read_text().strip().split("\n\n")]
     done = command("translate", learned, "--parses", test["parses"], stdin=test["source"].read_bytes())
     model = regard.load(learned)
-    together = model.translate(lines, parses=test["parses"])
-    assert done.out.splitlines() == together
-    assert model.translate(lines, parses=blocks) == together
-    assert list(model.translate(iter(lines), parses=blocks)) == together
-    assert [model.translate(line, parses=[block]) for line, block in zip(lines, blocks, strict=True)] == together
+    translations = model.translate(lines, parses=test["parses"])
+    assert done.out.splitlines() == translations
+    assert model.translate(lines, parses=blocks) == translations
+    assert list(model.translate(iter(lines), parses=blocks)) == translations
+    assert [model.translate(line, parses=[block]) for line, block in zip(lines, blocks, strict=True)] == translations
 
 
 def test_another_tree_gives_another_translation(learned: Path) -> None:
     model, words = regard.load(learned), ["one", "two", "three"]
     trees = [[0, 1, 1], [2, 0, 2], [3, 3, 0]]
-    found = [model.translate("one two three", parses=[conllu(words, heads)]) for heads in trees]
-    assert found == ["uno", "due", "tre"]
+    outputs = [model.translate("one two three", parses=[conllu(words, heads)]) for heads in trees]
+    assert outputs == ["uno", "due", "tre"]
 
 
 def test_evaluating_and_scoring_read_parses(learned: Path, data: dict[str, dict[str, Path]]) -> None:
     test = data["test"]
     evaluated = command("evaluate", learned, *options(test), "--json", "--quiet")
-    found = json.loads(evaluated.out)
-    assert found["engine"] == "torch"
-    assert found["scores"]["exact"] > 0.8
+    result = json.loads(evaluated.out)
+    assert result["engine"] == "torch"
+    assert result["scores"]["exact"] > 0.8
     scored = command("score", learned, *options(test))
     model = regard.load(learned)
     texts, targets = (test[side].read_text().splitlines() for side in ("source", "target"))
@@ -98,25 +98,25 @@ def test_evaluating_and_scoring_read_parses(learned: Path, data: dict[str, dict[
     assert [float(line) for line in scored.out.splitlines()] == pytest.approx(own, abs=1e-3)
 
 
-def test_an_empty_line_has_no_parse_and_a_bad_one_can_be_skipped(learned: Path, tmp_path: Path) -> None:
+def test_empty_lines_have_no_parse_and_invalid_ones_can_be_skipped(learned: Path, tmp_path: Path) -> None:
     parses = tmp_path / "p.conllu"
     parses.write_text(conllu(["one", "two"], [0, 1]) + conllu(["six"], [0]) + conllu(["two"], [0]))
     lines = b"one two\n\nfive\ntwo\n"
     stopped = command("translate", learned, "--parses", parses, stdin=lines)
     assert (stopped.code, stopped.err) == (
         3,
-        f"regard: standard input:3: has 'five' where the parse has 'six' ({parses}:6); give the parse of this very "
-        "line, or skip such lines with --skip-invalid.\n",
+        f"regard: standard input:3: has 'five' where the parse has 'six' ({parses}:6); pass the parse of this line, "
+        "or skip such lines with --skip-invalid.\n",
     )
     skipped = command("translate", learned, "--parses", parses, "--skip-invalid", stdin=lines)
     assert skipped.out.split("\n") == ["uno", "", "", "due", ""]
     assert "1 lines skipped: parse of another text." in skipped.err
 
 
-def test_a_line_with_a_parse_is_translated_whole(learned: Path) -> None:
+def test_a_line_with_a_parse_is_not_split(learned: Path) -> None:
     words = ["one", ".", "Two"]
-    (found,) = regard.load(learned).translate_detailed(["one. Two"], parses=[conllu(words, [0, 1, 1])])
-    assert len(found.sentences) == 1
+    (translation,) = regard.load(learned).translate_detailed(["one. Two"], parses=[conllu(words, [0, 1, 1])])
+    assert len(translation.sentences) == 1
 
 
 MISSING = (
@@ -125,7 +125,7 @@ MISSING = (
 )
 
 
-def test_text_without_parses_gets_a_sentence(learned: Path, data: dict[str, dict[str, Path]]) -> None:
+def test_text_without_parses_is_an_error(learned: Path, data: dict[str, dict[str, Path]]) -> None:
     sides = [part for name in ("source", "target") for part in (f"--{name}", str(data["test"][name]))]
     for done in (
         command("translate", learned, stdin=b"one two\n"),
@@ -140,42 +140,42 @@ def test_text_without_parses_gets_a_sentence(learned: Path, data: dict[str, dict
         assert str(error.value) == MISSING
 
 
-def test_parses_that_do_not_reach_the_end_get_a_sentence(learned: Path, data: dict[str, dict[str, Path]]) -> None:
+def test_parses_without_lines_are_an_error(learned: Path, data: dict[str, dict[str, Path]]) -> None:
     parses = data["test"]["parses"]
     with pytest.raises(DataError) as error:
         regard.load(learned).translate([], parses=parses)
-    place = f"{parses}:2"
+    location = f"{parses}:2"
     assert str(error.value) == (
-        f"{place}: a parse without a line, because the text ends before it; pass one for every line."
+        f"{location}: a parse without a line, because the text ends before it; pass one for every line."
     )
 
 
-def test_standard_input_is_read_once(learned: Path) -> None:
+def test_standard_input_cannot_be_lines_and_parses(learned: Path) -> None:
     done = command("translate", learned, "--parses", "-", stdin=b"one\n")
     assert (done.code, done.err) == (
         2,
-        "regard: standard input (-) can be read only once; give the lines or their parses as a file.\n",
+        "regard: standard input (-) can be read only once; pass the lines or their parses as a file.\n",
     )
 
 
-def test_other_engines_and_formats_cannot_hold_it(learned: Path, tmp_path: Path) -> None:
+def test_other_engines_and_formats_do_not_support_syntax_positions(learned: Path, tmp_path: Path) -> None:
     reason = "CTranslate2 has no syntax positions"
     done = command("translate", learned, "--engine", "ctranslate2", "--parses", "x", stdin=b"")
     assert (done.code, done.err) == (
         2,
         f"regard: the engine ctranslate2 cannot be used because {reason}; use --engine torch, or auto.\n",
     )
-    for kind, said in (("ctranslate2", reason), ("huggingface", "this network's are syntax")):
-        refused = command("export", learned, "--to", kind, "--out", tmp_path / kind)
+    for target, message in (("ctranslate2", reason), ("huggingface", "this network's are syntax")):
+        refused = command("export", learned, "--to", target, "--out", tmp_path / target)
         assert refused.code != 0
-        assert said in refused.err
+        assert message in refused.err
 
 
-def trained(out: Path, *arguments: str) -> CommandResult:
+def train_briefly(out: Path, *arguments: str) -> CommandResult:
     return command("train", "translation", *arguments, "--out", out, "--quiet", *QUICK)
 
 
-def test_what_is_given_and_what_is_used_must_agree(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+def test_parses_and_positions_must_agree(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
     train, valid = data["train"], data["valid"]
     sides = options({name: train[name] for name in ("source", "target")})
     valid_sides = options({name: valid[name] for name in ("source", "target")}, "--valid-")
@@ -183,7 +183,7 @@ def test_what_is_given_and_what_is_used_must_agree(data: dict[str, dict[str, Pat
     pairs.write_text("one\tuno\n")
     syntax = ["--set", "model.positions=syntax"]
     needed = "model.positions = 'syntax' needs every sentence parsed, as CoNLL-U."
-    for arguments, sentence in (
+    for arguments, message in (
         ([*sides, *syntax], f"--parses is missing: {needed}"),
         ([*options(train), *valid_sides], f"--valid-parses is missing: {needed}"),
         (
@@ -194,18 +194,18 @@ def test_what_is_given_and_what_is_used_must_agree(data: dict[str, dict[str, Pat
         (
             ["--data", str(pairs), *syntax],
             f"{pairs}: holds pairs without parses, but model.positions = 'syntax' needs them; "
-            "give --source, --target and --parses instead.",
+            "pass --source, --target and --parses instead.",
         ),
         (
             ["--data", str(pairs), "--parses", str(train["parses"])],
             "--parses: is beside --source, which is missing; give that too.",
         ),
     ):
-        done = trained(tmp_path / "run", *arguments)
-        assert (done.code, done.err) == (2, f"regard: {sentence}\n")
+        done = train_briefly(tmp_path / "run", *arguments)
+        assert (done.code, done.err) == (2, f"regard: {message}\n")
 
 
-def test_recurrent_networks_have_no_place_for_parses(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+def test_recurrent_networks_and_language_models_use_no_parses(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
     recurrent = ["--set", "model.kind=recurrent-encoder-decoder"]
     done = command("train", "translation", *options(data["train"]), *recurrent, "--out", tmp_path / "run", "--quiet")
     assert (done.code, done.err) == (
@@ -224,35 +224,35 @@ def test_a_model_without_syntax_reads_no_parses(
     learned: Path, data: dict[str, dict[str, Path]], tmp_path: Path
 ) -> None:
     sides = options({name: data["test"][name] for name in ("source", "target")})
-    assert trained(tmp_path / "run", *sides, "--set", "data.validation_fraction=0.2").code == 0
+    assert train_briefly(tmp_path / "run", *sides, "--set", "data.validation_fraction=0.2").code == 0
     other = command("translate", learned, "--ensemble", tmp_path / "run", "--parses", "x", stdin=b"one\n")
     best = [folder / "best" for folder in (learned, tmp_path / "run")]
-    said = f"regard: {best[0]}: reads parses, and cannot vote with {best[1]}, which reads none.\n"
-    assert (other.code, other.err) == (2, said)
-    sentence = "the model has no syntax positions and uses no parses; remove --parses."
+    message = f"regard: {best[0]}: needs parses, and cannot form an ensemble with {best[1]}, which uses none.\n"
+    assert (other.code, other.err) == (2, message)
+    unused = "the model has no syntax positions and uses no parses; remove --parses."
     for done in (
         command("translate", tmp_path / "run", "--parses", data["test"]["parses"], stdin=b"one\n"),
         command("evaluate", tmp_path / "run", *options(data["test"])),
     ):
-        assert (done.code, done.err) == (2, f"regard: {sentence}\n")
+        assert (done.code, done.err) == (2, f"regard: {unused}\n")
 
 
-def test_a_bad_parse_stops_training_before_it_begins(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+def test_an_invalid_parse_is_an_error_before_training(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
     parses = tmp_path / "bad.conllu"
     parses.write_text(data["valid"]["parses"].read_text().replace("\t0\t", "\t1\t", 1))
-    done = trained(tmp_path / "run", *options(data["valid"] | {"parses": parses}))
+    done = train_briefly(tmp_path / "run", *options(data["valid"] | {"parses": parses}))
     assert done.code == 3
     assert done.err.startswith(f"regard: {parses}:")
-    assert "hangs in a circle of words" in done.err
+    assert "is in a cycle of heads" in done.err
 
 
-def test_parses_are_part_of_what_a_run_resumes_with(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+def test_changed_parses_are_an_error_on_resume(data: dict[str, dict[str, Path]], tmp_path: Path) -> None:
     own = {name: tmp_path / file.name for name, file in data["valid"].items()}
     for name, file in own.items():
         file.write_bytes(data["valid"][name].read_bytes())
-    held = ["--set", "data.validation_fraction=0.2"]
-    assert trained(tmp_path / "run", *options(own), *held).code == 0
+    split = ["--set", "data.validation_fraction=0.2"]
+    assert train_briefly(tmp_path / "run", *options(own), *split).code == 0
     own["parses"].write_text(own["parses"].read_text() + "# changed\n")
     done = command("train", "--out", tmp_path / "run", "--resume", "--set", "training.steps=8", "--quiet")
     assert done.code == 1
-    assert "its data files are not what they were when it began" in done.err
+    assert "its data files have changed since it was started" in done.err
