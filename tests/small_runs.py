@@ -1,4 +1,4 @@
-"""Small runs for the tests of training: a language of a dozen words that is translated word by word, backwards."""
+"""Short training runs for tests: a language of eight words, translated word by word in reverse order."""
 
 import json
 import random
@@ -49,8 +49,8 @@ def write_pairs(path: Path, count: int = 300, seed: int = 0) -> Path:
 
 
 def request(out: Path, data: Path, *settings: str, resume: bool = False) -> TrainRequest:
-    given = [*SETTINGS, f"data.train.files={data}", "data.validation_fraction=0.1", *settings]
-    return TrainRequest(load_sources(None, given), out, resume=resume)
+    sets = [*SETTINGS, f"data.train.files={data}", "data.validation_fraction=0.1", *settings]
+    return TrainRequest(load_sources(None, sets), out, resume=resume)
 
 
 def run(out: Path, data: Path, *settings: str, resume: bool = False) -> Path:
@@ -71,23 +71,25 @@ def command(out: Path, data: Path, *settings: str, resume: bool = False) -> list
 
 def start(out: Path, data: Path, *settings: str, resume: bool = False) -> subprocess.Popen[str]:
     call = command(out, data, *settings, resume=resume)
-    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_signals)
+    return subprocess.Popen(
+        call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_default_signal_handlers
+    )
 
 
-def _heed_signals() -> None:
-    """A run heeds signals even where whoever started the tests ignores them."""
+def _default_signal_handlers() -> None:
+    """Restore default handlers, in case the process that started the tests ignores signals."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 def lines(out: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """The whole lines of a growing file."""
+    """The complete lines of a JSON Lines file."""
     path = out / name
     text = path.read_text("utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
 def numbers(out: Path) -> list[dict[str, Any]]:
-    """Everything in the metrics but times."""
-    timed = {"tokens_per_second", "utilization", "seconds"}
-    return [{key: value for key, value in line.items() if key not in timed} for line in lines(out)]
+    """The metrics without times."""
+    times = {"tokens_per_second", "utilization", "seconds"}
+    return [{key: value for key, value in line.items() if key not in times} for line in lines(out)]

@@ -8,7 +8,7 @@ import torch
 
 import regard as toolkit
 from commands import regard
-from labelled_runs import followers, negations, write_columns, write_table
+from labeled_runs import negated_sentences, tagged_sentences, write_columns, write_table
 from regard.models.recurrent import BidirectionalLanguageModel
 from regard.models.weights import read_tensors
 
@@ -25,12 +25,12 @@ def sets(*settings: str) -> list[str]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data and small models that were trained for a few steps."""
     folder = tmp_path_factory.mktemp("family")
-    texts = [text for _, text in negations(150)]
+    texts = [text for _, text in negated_sentences(150)]
     (folder / "text.txt").write_text("".join(f"{text}\n" for text in texts[:120]))
     (folder / "valid.txt").write_text("".join(f"{text}\n" for text in texts[120:]))
     (folder / "pairs.tsv").write_text("".join(f"{text}\t{text.upper()}\n" for text in texts))
-    write_table(folder / "labels.tsv", negations(120))
-    write_columns(folder / "tags.conll", followers(60))
+    write_table(folder / "labels.tsv", negated_sentences(120))
+    write_columns(folder / "tags.conll", tagged_sentences(60))
     text: list[str | Path] = ["--data", folder / "text.txt", "--valid", folder / "valid.txt"]
     small = sets(*SHORT, *SMALL)
     runs: list[tuple[str, list[str | Path], list[str]]] = [

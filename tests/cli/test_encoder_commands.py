@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from commands import regard
-from labelled_runs import WORDS
+from labeled_runs import WORDS
 from regard.config import (
     ClassHeadConfig,
     Config,

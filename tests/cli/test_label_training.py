@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from commands import regard
-from labelled_runs import followers, negations, write_columns, write_table
+from labeled_runs import negated_sentences, tagged_sentences, write_columns, write_table
 from regard.cli.train import _add_builtin_splits
 from regard.tasks.classification import ClassificationTask
 
@@ -19,7 +19,7 @@ TINY = [
 
 
 def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
-    data = write_table(tmp_path / "train.tsv", [("label", "sentence"), *negations(120)])
+    data = write_table(tmp_path / "train.tsv", [("label", "sentence"), *negated_sentences(120)])
     done = regard("train", "classify", "--data", data, "--out", tmp_path / "first", *TINY)
     assert done.code == 0, done.err
     assert "validation.metric = accuracy: the usual metric of classifiers." in done.err
@@ -39,7 +39,7 @@ def test_classifier_from_a_file_and_fine_tuned(tmp_path: Path) -> None:
 
 
 def test_tagger_from_columns(tmp_path: Path) -> None:
-    data = write_columns(tmp_path / "train.conll", followers(80))
+    data = write_columns(tmp_path / "train.conll", tagged_sentences(80))
     done = regard("train", "tag", "--data", data, "--valid", data, "--out", tmp_path / "run", *TINY)
     assert done.code == 0, done.err
     assert "span F1" in done.out

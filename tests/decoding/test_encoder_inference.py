@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import regard
 from family import make
-from labelled_runs import WORDS
+from labeled_runs import WORDS
 from regard.api import Model
 from regard.config import (
     ClassHeadConfig,

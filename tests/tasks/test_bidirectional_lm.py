@@ -1,4 +1,4 @@
-"""`regard train elmo`: a bidirectional language model learns from text, in both directions."""
+"""Bidirectional language models (ELMo): loss, training, resuming, and error messages."""
 
 import json
 import math
@@ -23,29 +23,29 @@ SENTENCES = ["the cat sat and the dog ran", "the sun rose", "a dog barked at the
 LEARN = [KIND, "tokenizer.kind=character", "training.label_smoothing=0.0"]
 
 
-def network_of() -> Network:
+def make_network() -> Network:
     network = make(BidirectionalLanguageModelConfig(vocab_size=VOCABULARY, width=16))
     assert isinstance(network, Network)
     return network
 
 
-def two_way(batch: Batch) -> BidirectionalBatch:
+def bidirectional(batch: Batch) -> BidirectionalBatch:
     return BidirectionalBatch(batch.target, batch.target.roll(-1, 1), batch.target_mask)
 
 
 @given(batch=batches())
-def test_the_loss_is_that_of_two_language_models(batch: Batch) -> None:
-    network, wanted = network_of(), two_way(batch)
-    loss = BothDirections(network, 0.0)(wanted)
+def test_the_loss_is_the_sum_of_two_language_models(batch: Batch) -> None:
+    network, both = make_network(), bidirectional(batch)
+    loss = BothDirections(network, 0.0)(both)
     expected = 0.0
     for row in range(len(batch.target)):
-        real = batch.target_mask[row]
-        ids, following = wanted.target[row][real], wanted.labels[row][real]
+        mask = batch.target_mask[row]
+        ids, following = both.target[row][mask], both.labels[row][mask]
         log_p = network.logits(network.bidirectional_states(ids[None], following[None]))[0].detach().log_softmax(-1)
-        for place in range(len(ids)):
-            expected -= float(log_p[place, 0, following[place]] + log_p[place, 1, ids[place]])
+        for n in range(len(ids)):
+            expected -= float(log_p[n, 0, following[n]] + log_p[n, 1, ids[n]])
     assert float(loss.cross_entropy) == pytest.approx(expected)
-    assert loss.targets == wanted.targets == 2 * int(batch.target_mask.sum())
+    assert loss.targets == both.targets == 2 * int(batch.target_mask.sum())
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +56,20 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("documents", ["concatenated", "separate"])
-def test_it_learns_both_ways_and_gives_vectors(documents: str, text: Path, tmp_path: Path) -> None:
+def test_both_directions_learn_and_texts_are_encoded(documents: str, text: Path, tmp_path: Path) -> None:
     settings = ["training.steps=150", "training.batch_tokens=600", f"data.documents={documents}"]
     folder = run(tmp_path / "run", text, *LEARN, *settings, "model.width=64", "model.dropout=0.0")
     best = json.loads((folder / "run.json").read_text())["results"]["best"]
     assert best["forward_perplexity"] < 3  # of about 20 characters
     assert best["backward_perplexity"] < 3
-    both = math.log(best["forward_perplexity"]) + math.log(best["backward_perplexity"])
-    assert best["loss"] == pytest.approx(both / 2)
+    log_perplexities = math.log(best["forward_perplexity"]) + math.log(best["backward_perplexity"])
+    assert best["loss"] == pytest.approx(log_perplexities / 2)
     model = regard.load(folder)
     ids = torch.tensor([model.tokenizer.encode("the sun rose")])
     assert model.network(ids).shape == (1, 64)
 
 
-def test_mixing_is_left_to_later_tasks(text: Path, tmp_path: Path) -> None:
+def test_layer_mixing_is_not_trained(text: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", text, *LEARN, "training.steps=5")
     network = regard.load(folder).network
     assert isinstance(network, Network)
@@ -89,13 +89,13 @@ def test_a_resumed_run_equals_an_uninterrupted_one(text: Path, tmp_path: Path) -
     assert losses(whole) == losses(parts)
 
 
-def test_it_reads_text_and_not_pairs(text: Path, tmp_path: Path) -> None:
+def test_aligned_files_are_an_error(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         run_training(request(tmp_path / "run", text, KIND, f"data.train.source={text}", f"data.train.target={text}"))
     assert str(error.value) == "a language model learns from --data; --source and --target are for translation."
 
 
-def test_it_writes_no_text_and_says_so(text: Path, tmp_path: Path) -> None:
+def test_it_cannot_score_texts(text: Path, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", text, *LEARN, "training.steps=1") / "best"
     model = regard.load(folder)
     with pytest.raises(ConfigError) as error:

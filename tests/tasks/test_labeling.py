@@ -1,4 +1,4 @@
-"""Classifiers and taggers learn, resume exactly, and start from what was learned before."""
+"""Classifiers and taggers: training, resuming, fine-tuning, and error messages."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from labelled_runs import SMALL, followers, likenesses, negations, run, write_columns, write_table
+from labeled_runs import SMALL, negated_sentences, run, tagged_sentences, word_pairs, write_columns, write_table
 from regard.config import ClassHeadConfig, load_sources
 from regard.errors import ConfigError, DataError, InterruptedRun
 from regard.models.weights import read_tensors
@@ -21,7 +21,7 @@ from regard.training.runner import run_training
 from regard.training.setup import TrainRequest
 from regard.training.trainer import Trainer
 from small_runs import SETTINGS, lines, numbers, write_pairs
-from small_runs import run as translator
+from small_runs import run as train_translator
 
 STEPS = ["training.steps=200", "validation.every=100"]
 
@@ -29,23 +29,23 @@ STEPS = ["training.steps=200", "validation.every=100"]
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classifier")
-    test = write_table(folder / "test.tsv", negations(60, seed=1))
-    data = write_table(folder / "train.tsv", negations(500))
+    test = write_table(folder / "test.tsv", negated_sentences(60, seed=1))
+    data = write_table(folder / "train.tsv", negated_sentences(500))
     return run(folder / "run", data, *STEPS, f"data.test.files={test}", "validation.metric=accuracy")
 
 
 def results(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run.json").read_text())["results"]
-    return found
+    scores: dict[str, Any] = json.loads((folder / "run.json").read_text())["results"]
+    return scores
 
 
-def test_a_classifier_learns_what_its_labels_tell(classifier: Path) -> None:
+def test_a_classifier_learns(classifier: Path) -> None:
     assert results(classifier)["test"]["accuracy"] > 0.95
     assert results(classifier)["test"]["macro_f1"] > 0.95
     assert results(classifier)["test"]["sentences"] == 60
 
 
-def test_labels_end_up_in_the_model_folder_in_alphabetical_order(classifier: Path) -> None:
+def test_the_model_folder_has_the_labels_in_alphabetical_order(classifier: Path) -> None:
     head = json.loads((classifier / "best" / "config.json").read_text())["model"]["head"]
     assert head["labels"] == ["negated", "plain"]
     assert head["kind"] == "classes"
@@ -64,9 +64,9 @@ def test_outputs_samples_and_report_show_labels_and_the_confusion_matrix(classif
     assert "Accuracy and macro-F1" in report
 
 
-def test_a_classifier_of_pairs_compares_them(tmp_path: Path) -> None:
-    data = write_table(tmp_path / "pairs.tsv", likenesses(400))
-    valid = write_table(tmp_path / "valid.tsv", likenesses(60, seed=1))
+def test_a_classifier_of_text_pairs_learns(tmp_path: Path) -> None:
+    data = write_table(tmp_path / "pairs.tsv", word_pairs(400))
+    valid = write_table(tmp_path / "valid.tsv", word_pairs(60, seed=1))
     folder = run(
         tmp_path / "run", data, "training.steps=300", "validation.every=300", "model.segments=2",
         "model.layers=2", f"data.valid.files={valid}",
@@ -78,11 +78,11 @@ def test_a_classifier_of_pairs_compares_them(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tagger")
-    data = write_columns(folder / "train.conll", followers(400))
+    data = write_columns(folder / "train.conll", tagged_sentences(400))
     return run(folder / "run", data, *STEPS, "model.layers=2", "validation.metric=macro_f1", head="tags")
 
 
-def test_a_tagger_learns_tags_that_depend_on_a_neighbour(tagger: Path) -> None:
+def test_a_tagger_learns_tags_that_depend_on_the_previous_word(tagger: Path) -> None:
     best = results(tagger)["best"]
     assert best["accuracy"] > 0.95
     assert best["macro_f1"] > 0.9
@@ -92,49 +92,49 @@ def test_a_tagger_learns_tags_that_depend_on_a_neighbour(tagger: Path) -> None:
     ]  # fmt: skip
 
 
-def interrupted(step: int, begin: Callable[[], object]) -> None:
-    """Begin a run, and stop it after some step, as a kill would."""
+def interrupt_at(step: int, train: Callable[[], object]) -> None:
+    """Start a run, and stop it after a step, as a kill would."""
     original = Trainer.step
 
-    def step_and_stop(loop: Trainer) -> None:
-        if loop.state.step == step:
+    def step_and_stop(trainer: Trainer) -> None:
+        if trainer.state.step == step:
             raise InterruptedRun("stopped")
-        original(loop)
+        original(trainer)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "step", step_and_stop)
         with pytest.raises(InterruptedRun):
-            begin()
+            train()
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    data = write_table(tmp_path / "a.tsv", negations(80))
+    data = write_table(tmp_path / "a.tsv", negated_sentences(80))
     few = ["training.steps=8", "validation.every=4", "model.dropout=0.1"]
     whole = run(tmp_path / "whole", data, *few)
-    interrupted(5, lambda: run(tmp_path / "parts", data, *few))
+    interrupt_at(5, lambda: run(tmp_path / "parts", data, *few))
     parts = run(tmp_path / "parts", data, *few, resume=True)
     assert numbers(parts) == numbers(whole)
     tensors = [(folder / "best" / "model.safetensors").read_bytes() for folder in (whole, parts)]
     assert tensors[0] == tensors[1]
 
 
-def test_texts_that_are_too_long_are_cut_and_counted(tmp_path: Path) -> None:
-    data = write_table(tmp_path / "a.tsv", [*negations(80), ("plain", "cat " * 40)])
+def test_long_texts_are_truncated_and_counted(tmp_path: Path) -> None:
+    data = write_table(tmp_path / "a.tsv", [*negated_sentences(80), ("plain", "cat " * 40)])
     folder = run(tmp_path / "run", data, "training.steps=1", "data.max_length=16")
     counts = json.loads((folder / "run.json").read_text())["data"]
     assert counts["train"].get("cut", 0) + counts["valid"].get("cut", 0) <= 1
     assert counts["train"]["read"] == counts["train"]["kept"]
 
 
-def test_sentences_that_are_too_long_are_divided_and_every_word_is_scored(tmp_path: Path) -> None:
-    data = write_columns(tmp_path / "a.conll", [*followers(40), [("cat", "O")] * 30])
+def test_long_sentences_are_split_and_every_word_is_scored(tmp_path: Path) -> None:
+    data = write_columns(tmp_path / "a.conll", [*tagged_sentences(40), [("cat", "O")] * 30])
     folder = run(
         tmp_path / "run", data, "training.steps=1", "model.positions.kind=learned", "model.positions.max_length=16",
         f"data.valid.files={data}", head="tags",
     )  # fmt: skip
     counts = json.loads((folder / "run.json").read_text())["data"]
     assert counts["valid"] == {"read": 41, "kept": 41, "divided": 1}
-    words = sum(map(len, followers(40))) + 30
+    words = sum(map(len, tagged_sentences(40))) + 30
     assert sum(map(sum, json.loads((folder / "outputs.json").read_text())["confusion"]["counts"])) == words
 
 
@@ -148,8 +148,8 @@ SHORT = [
 ]
 
 
-def test_fine_tuning_beats_training_from_nothing(classifier: Path, tmp_path: Path) -> None:
-    renamed = [("no" if label == "negated" else "yes", text) for label, text in negations(300, seed=5)]
+def test_fine_tuning_is_better_than_training_from_scratch(classifier: Path, tmp_path: Path) -> None:
+    renamed = [("no" if label == "negated" else "yes", text) for label, text in negated_sentences(300, seed=5)]
     data = write_table(tmp_path / "b.tsv", renamed)
     scratch = run(tmp_path / "scratch", data, *SHORT)
     sets = [*SHORT, f"training.start_from={classifier}", "model.head.labels=[]"]
@@ -158,26 +158,28 @@ def test_fine_tuning_beats_training_from_nothing(classifier: Path, tmp_path: Pat
     assert json.loads((better / "best" / "config.json").read_text())["model"]["head"]["labels"] == ["no", "yes"]
 
 
-def tuned(out: Path, data: Path, start: Path, *settings: str, head: str = "classes", resume: bool = False) -> Run:
-    """A short run that starts from a model, and says nothing of its own about the network but its head."""
-    said = [setting for setting in SMALL if not setting.startswith(("model.", "tokenizer."))]
-    given = [*said, *SHORT, f"data.train.files={data}", f"training.start_from={start}", *settings]
-    given += [f"model.head={head}"] if head else []
-    return run_training(TrainRequest(load_sources(None, given), out, resume=resume))
+def fine_tune(out: Path, data: Path, start: Path, *settings: str, head: str = "classes", resume: bool = False) -> Run:
+    """A short run that starts from a model, with no network settings but the head."""
+    common = [setting for setting in SMALL if not setting.startswith(("model.", "tokenizer."))]
+    sets = [*common, *SHORT, f"data.train.files={data}", f"training.start_from={start}", *settings]
+    sets += [f"model.head={head}"] if head else []
+    return run_training(TrainRequest(load_sources(None, sets), out, resume=resume))
 
 
-def test_a_run_needs_the_model_it_started_from_only_at_its_start(classifier: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_need_its_start_model(classifier: Path, tmp_path: Path) -> None:
     start = tmp_path / "start"
     shutil.copytree(classifier / "best", start)
-    data = write_table(tmp_path / "a.tsv", negations(80))
-    interrupted(5, lambda: tuned(tmp_path / "run", data, start))
+    data = write_table(tmp_path / "a.tsv", negated_sentences(80))
+    interrupt_at(5, lambda: fine_tune(tmp_path / "run", data, start))
     shutil.rmtree(start)
     shutil.move(tmp_path / "run", tmp_path / "moved")
     finished = run_training(TrainRequest([], tmp_path / "moved", resume=True))
     assert results(finished.folder)["best"]["step"] == 15
 
 
-def test_a_head_of_the_same_labels_is_kept_and_another_is_new(classifier: Path, tagger: Path, tmp_path: Path) -> None:
+def test_a_head_with_the_same_labels_is_copied_and_another_is_new(
+    classifier: Path, tagger: Path, tmp_path: Path
+) -> None:
     start = regard.load(classifier).config
     same = read_tensors(classifier / "best" / "model.safetensors")
     for labels, equal in ((["negated", "plain"], True), (["no", "yes"], False)):
@@ -185,16 +187,16 @@ def test_a_head_of_the_same_labels_is_kept_and_another_is_new(classifier: Path, 
         training = start.training.model_copy(update={"start_from": str(classifier)})
         config = start.model_copy(update={"model": model, "training": training})
         network = regard.build(model)
-        said = copy_weights_from(network, config)
-        assert said.endswith("best." if equal else "best, with a new head.")
+        message = copy_weights_from(network, config)
+        assert message.endswith("best." if equal else "best, with a new head.")
         assert torch.equal(network.state_dict()["encoder.embedding.weight"], same["encoder.embedding.weight"])
         assert torch.equal(network.state_dict()["head.dense.weight"], same["head.dense.weight"]) == equal
 
 
-def test_a_frozen_network_learns_with_its_head_alone(classifier: Path, tmp_path: Path) -> None:
-    renamed = [("no" if label == "negated" else "yes", text) for label, text in negations(200, seed=5)]
+def test_with_a_frozen_encoder_only_the_head_changes(classifier: Path, tmp_path: Path) -> None:
+    renamed = [("no" if label == "negated" else "yes", text) for label, text in negated_sentences(200, seed=5)]
     data = write_table(tmp_path / "b.tsv", renamed)
-    folder = tuned(
+    folder = fine_tune(
         tmp_path / "run", data, classifier, "training.freeze_encoder=true", "model.head.labels=[]", "training.steps=40"
     ).folder
     before, after = (read_tensors(path / "best" / "model.safetensors") for path in (classifier, folder))
@@ -203,30 +205,30 @@ def test_a_frozen_network_learns_with_its_head_alone(classifier: Path, tmp_path:
     assert results(folder)["best"]["accuracy"] > 0.9
 
 
-def test_translators_and_language_models_start_from_others_too(tmp_path: Path) -> None:
+def test_translators_can_be_fine_tuned(tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "pairs.tsv", 60)
-    first = translator(tmp_path / "first", pairs, "training.steps=2", "validation.sentences=0")
-    said = [setting for setting in SETTINGS if not setting.startswith("model.")]
-    given = [*said, f"data.train.files={pairs}", "data.validation_fraction=0.1", f"training.start_from={first}"]
+    first = train_translator(tmp_path / "first", pairs, "training.steps=2", "validation.sentences=0")
+    common = [setting for setting in SETTINGS if not setting.startswith("model.")]
+    sets = [*common, f"data.train.files={pairs}", "data.validation_fraction=0.1", f"training.start_from={first}"]
     second = run_training(
-        TrainRequest(load_sources(None, [*given, "training.steps=1", "validation.sentences=0"]), tmp_path / "second")
+        TrainRequest(load_sources(None, [*sets, "training.steps=1", "validation.sentences=0"]), tmp_path / "second")
     )
     assert (second.folder / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
     assert regard.load(second.folder).config.model == regard.load(first).config.model
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         (
             ["model.width=64"],
-            "--set model.width=64: model.width = 64 differs from that of START, which training starts from and which "
-            "has 32; leave it out.",
+            "--set model.width=64: model.width = 64 differs from START, which training starts from and which has 32; "
+            "leave it out.",
         ),
         (
             ["model.kind=decoder-only"],
-            "START: is of the kind encoder-only Transformer, but model.kind = 'decoder-only' is asked for; start from "
-            "a model of that kind.",
+            "START: has model.kind = 'encoder-only', but model.kind = 'decoder-only' is set; start from a model "
+            "of that kind.",
         ),
         (
             ["tokenizer.file=t.json"],
@@ -234,23 +236,23 @@ def test_translators_and_language_models_start_from_others_too(tmp_path: Path) -
         ),
     ],
 )
-def test_what_cannot_be_fine_tuned_is_one_sentence(
-    settings: list[str], sentence: str, classifier: Path, tmp_path: Path
+def test_invalid_fine_tuning_settings_are_errors(
+    settings: list[str], message: str, classifier: Path, tmp_path: Path
 ) -> None:
-    data = write_table(tmp_path / "a.tsv", negations(20))
+    data = write_table(tmp_path / "a.tsv", negated_sentences(20))
     with pytest.raises(ConfigError) as error:
-        tuned(tmp_path / "run", data, classifier, *settings, head="")
-    assert str(error.value).replace(str(classifier / "best"), "START") == sentence
+        fine_tune(tmp_path / "run", data, classifier, *settings, head="")
+    assert str(error.value).replace(str(classifier / "best"), "START") == message
 
 
-def test_dropout_may_change_where_training_starts_from_a_model(classifier: Path, tmp_path: Path) -> None:
-    data = write_table(tmp_path / "a.tsv", negations(60))
-    folder = tuned(tmp_path / "run", data, classifier, "model.dropout=0.3", "training.steps=1").folder
+def test_dropout_can_change_in_fine_tuning(classifier: Path, tmp_path: Path) -> None:
+    data = write_table(tmp_path / "a.tsv", negated_sentences(60))
+    folder = fine_tune(tmp_path / "run", data, classifier, "model.dropout=0.3", "training.steps=1").folder
     assert regard.load(folder).config.model.dropout == 0.3
 
 
 @pytest.mark.parametrize(
-    ("content", "settings", "sentence"),
+    ("content", "settings", "message"),
     [
         ("x\ta\nx\tb\n", [], "train.tsv: the only label is 'x'; a classifier needs at least two labels."),
         (
@@ -272,30 +274,29 @@ def test_dropout_may_change_where_training_starts_from_a_model(classifier: Path,
         ),
     ],
 )
-def test_labels_that_cannot_be_learned_are_one_sentence(
-    content: str, settings: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_labels_are_errors(
+    content: str, settings: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.tsv").write_text(content)
     Path("valid.tsv").write_text("x\tc\nz\td\n")
     with pytest.raises(DataError) as error:
         run(tmp_path / "run", Path("train.tsv"), *settings)
-    assert str(error.value) == sentence
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         (
             ["training.freeze_encoder=true"],
-            "--set training.freeze_encoder=true: training.freeze_encoder = True needs training.start_from: what is "
-            "left as it is must "
-            "have learned.",
+            "--set training.freeze_encoder=true: training.freeze_encoder = True needs training.start_from: frozen "
+            "weights must be trained already.",
         ),
         (
             ["validation.metric=accuracy", "model.kind=decoder-only"],
-            "--set model.kind=decoder-only: validation.metric = 'accuracy' is for labels, but model.kind = "
-            "'decoder-only' has none.",
+            "--set model.kind=decoder-only: validation.metric = 'accuracy' is not measured where model.kind = "
+            "'decoder-only' is trained for gpt: use loss.",
         ),
         (["model.head.labels=['a', 'a']", "model.head.kind=tags"], "model.head.labels = ['a', 'a'] has 'a' twice."),
         (
@@ -308,9 +309,9 @@ def test_labels_that_cannot_be_learned_are_one_sentence(
         ),
     ],
 )
-def test_settings_that_contradict_labels_are_one_sentence(settings: list[str], sentence: str, tmp_path: Path) -> None:
+def test_settings_that_contradict_labels_are_errors(settings: list[str], message: str, tmp_path: Path) -> None:
     if "model.head.kind=tags" in settings:
         settings = ["model.kind=encoder-only", "model.head.kind=tags", settings[0]]
     with pytest.raises(ConfigError) as error:
         run_training(TrainRequest(load_sources(None, [*settings, "data.train.files=a.tsv"]), tmp_path / "run"))
-    assert str(error.value).endswith(sentence)
+    assert str(error.value).endswith(message)

@@ -1,4 +1,4 @@
-"""Freed memory stays with the process where glibc can keep it, and nothing breaks where it cannot."""
+"""Memory allocator settings: glibc keeps freed memory; nothing happens without glibc."""
 
 import platform
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from regard.training.environment import keep_freed_memory
 
-glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc has these settings")
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only malloc of glibc has these settings")
 
 PROCESS = """
 import resource
@@ -24,7 +24,7 @@ def work():
     for _ in range(30):
         torch.zeros(2**22)  # 16 MB, 4096 pages
 
-work()  # the heap grows to what is needed
+work()  # the heap grows to its final size
 before = faults()
 work()
 print(faults() - before)
@@ -32,11 +32,11 @@ print(faults() - before)
 
 
 @glibc
-def test_a_process_that_keeps_its_memory_faults_it_in_once() -> None:
+def test_kept_memory_causes_no_page_faults() -> None:
     done = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True, check=True, timeout=120)
-    assert int(done.stdout) < 4096  # less than one tensor's; without the settings it would be all thirty
+    assert int(done.stdout) < 4096  # less than for one tensor; without the settings it would be thirty tensors
 
 
-def test_nothing_happens_where_there_is_no_glibc() -> None:
+def test_without_glibc_nothing_happens() -> None:
     with mock.patch("platform.libc_ver", return_value=("", "")):
         assert keep_freed_memory() is False

@@ -97,12 +97,9 @@ def test_a_resumed_run_keeps_its_dtype_unless_the_precision_changes(
     previous: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fastest_dtype(monkeypatch, torch.float32 if previous == "bfloat16" else torch.bfloat16)
-    assert (
-        matmul_peak("bfloat16", {"precision": "bfloat16", "matmul_dtype": previous}).facts()["matmul_dtype"] == previous
-    )
-    assert (
-        matmul_peak("bfloat16", {"precision": "float32", "matmul_dtype": previous}).facts()["matmul_dtype"] != previous
-    )
+    for precision, kept in (("bfloat16", True), ("float32", False)):
+        peak = matmul_peak("bfloat16", {"precision": precision, "matmul_dtype": previous})
+        assert (peak.facts()["matmul_dtype"] == previous) == kept
     assert matmul_peak("float32", {"precision": "bfloat16", "matmul_dtype": previous}).matmul_dtype == torch.float32
 
 

@@ -1,4 +1,4 @@
-"""Learning rates, step by step."""
+"""Learning-learning_rate schedules: formulas, warmup and minimum."""
 
 import pytest
 from hypothesis import given
@@ -8,23 +8,23 @@ from regard.training.schedules import constant, cosine, inverse_square_root, pap
 
 
 @given(step=st.integers(1, 200_000), width=st.sampled_from([128, 512, 1024]), warmup=st.integers(1, 8000))
-def test_the_papers_rate_is_its_formula(step: int, width: int, warmup: int) -> None:
-    rate = inverse_square_root(paper_peak(width, warmup), warmup)(step)
-    assert rate == pytest.approx(width**-0.5 * min(step**-0.5, step * warmup**-1.5))
+def test_inverse_sqrt_is_the_formula_of_the_paper(step: int, width: int, warmup: int) -> None:
+    learning_rate = inverse_square_root(paper_peak(width, warmup), warmup)(step)
+    assert learning_rate == pytest.approx(width**-0.5 * min(step**-0.5, step * warmup**-1.5))
 
 
 @given(step=st.integers(1, 500), warmup=st.integers(0, 50))
-def test_rates_rise_to_their_peak_and_never_exceed_it(step: int, warmup: int) -> None:
-    for rate in (inverse_square_root(0.3, warmup), cosine(0.3, warmup, 400), constant(0.3, warmup)):
-        assert 0 <= rate(step) <= 0.3 + 1e-12
+def test_warmup_rises_to_the_peak(step: int, warmup: int) -> None:
+    for learning_rate in (inverse_square_root(0.3, warmup), cosine(0.3, warmup, 400), constant(0.3, warmup)):
+        assert 0 <= learning_rate(step) <= 0.3 + 1e-12
         if warmup:
-            assert rate(warmup) == pytest.approx(0.3)
+            assert learning_rate(warmup) == pytest.approx(0.3)
         if step < warmup:
-            assert rate(step) < rate(step + 1)
+            assert learning_rate(step) < learning_rate(step + 1)
 
 
-def test_cosine_ends_at_its_floor_and_stays_there() -> None:
-    rate = cosine(1.0, 10, 100, minimum=0.1)
-    assert rate(100) == pytest.approx(0.1)
-    assert rate(10_000) == pytest.approx(0.1)
-    assert rate(55) == pytest.approx(0.55)
+def test_cosine_ends_at_its_minimum() -> None:
+    learning_rate = cosine(1.0, 10, 100, minimum=0.1)
+    assert learning_rate(100) == pytest.approx(0.1)
+    assert learning_rate(10_000) == pytest.approx(0.1)
+    assert learning_rate(55) == pytest.approx(0.55)

@@ -1,4 +1,4 @@
-"""One update: accumulation and sharing change nothing, and what is wrong is met before the weights are touched."""
+"""Optimizer steps: gradient accumulation, padding, clipping, and divergence before the weights change."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from family import DECODERS, batches, make
 from family import Batch as Sentences
-from regard.config import AdamConfig, AdamWConfig
+from regard.config import AdamConfig
 from regard.models import Network
 from regard.models.weights import named_tensors
 from regard.training.objectives import NextToken, TokenBatch
@@ -42,15 +42,15 @@ def after(network: Network, batches: list[TokenBatch], **settings: float) -> dic
 def test_accumulated_batches_equal_one_large_batch(name: str, sentences: Sentences) -> None:
     whole, parts = make(DECODERS[name]), make(DECODERS[name])
     large = batch_of(sentences, whole)
-    split = [large.shard(n, 3) for n in range(3) if len(large.target[n::3])]
-    assert sum(part.targets for part in split) == large.targets
-    once, several = after(whole, [large]), after(parts, split)
+    shards = [large.shard(n, 3) for n in range(3) if len(large.target[n::3])]
+    assert sum(part.targets for part in shards) == large.targets
+    once, accumulated = after(whole, [large]), after(parts, shards)
     for tensor in once:
-        assert torch.allclose(once[tensor], several[tensor], atol=TOLERANCE)
+        assert torch.allclose(once[tensor], accumulated[tensor], atol=TOLERANCE)
 
 
 @given(sentences=batches(rows=4))
-def test_pads_and_the_numbers_they_hold_change_nothing(sentences: Sentences) -> None:
+def test_padding_does_not_change_the_loss(sentences: Sentences) -> None:
     network = make(DECODERS["encoder-decoder"])
     batch = batch_of(sentences, network)
     noise = torch.randint_like(batch.labels, 0, 20)
@@ -67,54 +67,44 @@ def test_pads_and_the_numbers_they_hold_change_nothing(sentences: Sentences) -> 
 
 
 @given(sentences=batches())
-def test_the_reported_loss_is_the_sum_over_real_targets(sentences: Sentences) -> None:
+def test_the_reported_loss_is_the_sum_over_targets_without_padding(sentences: Sentences) -> None:
     network = make(DECODERS["encoder-decoder"])
     batch = batch_of(sentences, network)
     logits = network(batch.source, batch.target, batch.source_mask, batch.target_mask)
-    chosen = logits.log_softmax(-1).gather(2, batch.labels[..., None]).squeeze(2)
-    seen = update(NextToken(network, 0.0), torch.optim.SGD(network.parameters()), [batch], 0.0)
-    assert seen.targets == int(sentences.target_mask.sum())
-    assert seen.cross_entropy == pytest.approx(float(-chosen.detach()[sentences.target_mask].sum()))
-    assert seen.loss == pytest.approx(seen.cross_entropy)
+    log_p = logits.log_softmax(-1).gather(2, batch.labels[..., None]).squeeze(2)
+    result = update(NextToken(network, 0.0), torch.optim.SGD(network.parameters()), [batch], 0.0)
+    assert result.targets == int(sentences.target_mask.sum())
+    assert result.cross_entropy == pytest.approx(float(-log_p.detach()[sentences.target_mask].sum()))
+    assert result.loss == pytest.approx(result.cross_entropy)
 
 
-def test_clipping_scales_the_whole_gradient() -> None:
+def test_clipping_scales_the_gradient() -> None:
     network = nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     before = network.weight.detach().clone()
-    seen = update(Toy(network, factor=100.0), optimizer, [EMPTY], 1.0, max_grad_norm=0.5)
-    assert seen.grad_norm > 50
+    result = update(Toy(network, factor=100.0), optimizer, [EMPTY], 1.0, max_grad_norm=0.5)
+    assert result.grad_norm > 50
     assert (network.weight - before).norm().item() == pytest.approx(0.5, rel=1e-4)
 
 
-@pytest.mark.parametrize(("factor", "bound"), [(math.nan, math.inf), (math.inf, math.inf), (100.0, 20.0)])
-def test_a_diverged_loss_leaves_the_weights_alone(factor: float, bound: float) -> None:
+@pytest.mark.parametrize(("factor", "max_loss"), [(math.nan, math.inf), (math.inf, math.inf), (100.0, 20.0)])
+def test_a_diverged_loss_does_not_change_the_weights(factor: float, max_loss: float) -> None:
     network = nn.Linear(2, 1, bias=False)
     before = network.weight.detach().clone()
     with pytest.raises(DivergedError):
-        update(Toy(network, factor), build_optimizer(network, AdamConfig()), [EMPTY], 1.0, max_loss=bound)
+        update(Toy(network, factor), build_optimizer(network, AdamConfig()), [EMPTY], 1.0, max_loss=max_loss)
     assert torch.equal(network.weight, before)
 
 
-def test_a_gradient_that_is_no_number_is_met_even_where_the_loss_looks_well() -> None:
+def test_a_gradient_that_is_nan_is_detected_although_the_loss_is_finite() -> None:
     network = nn.Linear(2, 1, bias=False)
     network.weight.register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(DivergedError, match="norm nan"):
         update(Toy(network, 1.0), build_optimizer(network, AdamConfig()), [EMPTY], 1.0)
 
 
-def test_weight_decay_is_for_matrices_only() -> None:
-    network = make(DECODERS["encoder-decoder, narrow keys, biases, untied"])
-    decayed, free = build_optimizer(network, AdamWConfig(weight_decay=0.1)).param_groups
-    assert decayed["weight_decay"] == 0.1
-    assert all(parameter.dim() > 1 for parameter in decayed["params"])
-    assert free["weight_decay"] == 0.0
-    assert all(parameter.dim() == 1 for parameter in free["params"])
-    assert len(decayed["params"]) + len(free["params"]) == len(list(network.parameters()))
-
-
 class Toy(nn.Module):
-    """A loss of a single target: the factor times the sum of the weights' absolute values."""
+    """The loss of one target: the factor times the sum of absolute weights."""
 
     def __init__(self, network: nn.Linear, factor: float) -> None:
         super().__init__()

@@ -50,7 +50,8 @@ def start_from_source(sources: Sequence[ConfigSource], *, by_command: bool = Fal
     kind = by_user or unchecked_value(sources[:by_command], "model.kind")
     if isinstance(kind, str) and kind != config.model.kind and (by_user or not _same_type(kind, config)):
         raise ConfigError(
-            f"{folder}: is a {config.model.family}, but model.kind = {kind!r} is set; start from a model of that kind."
+            f"{folder}: has model.kind = {config.model.kind!r}, but model.kind = {kind!r} is set; "
+            "start from a model of that kind."
         )
     if unchecked_value(sources, "tokenizer.file") is not None:
         raise ConfigError(

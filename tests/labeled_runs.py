@@ -1,4 +1,4 @@
-"""Small labelled data for the tests, and small runs on them."""
+"""Small labeled data sets for tests, and short runs on them."""
 
 import random
 from collections.abc import Sequence
@@ -32,36 +32,36 @@ SMALL = [
 ]
 
 
-def negations(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Sentences with or without "not", which is all that their labels tell."""
-    draw, found = random.Random(seed), []
+def negated_sentences(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Sentences labeled by whether they contain "not"."""
+    draw, rows = random.Random(seed), []
     for _ in range(count):
         words = draw.choices(WORDS, k=draw.randint(3, 7))
         negated = draw.random() < 0.5
         if negated:
             words[draw.randrange(len(words))] = "not"
-        found.append(("negated" if negated else "plain", " ".join(words)))
-    return found
+        rows.append(("negated" if negated else "plain", " ".join(words)))
+    return rows
 
 
-def likenesses(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
+def word_pairs(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
     """Pairs of words, the same or different."""
-    draw, found = random.Random(seed), []
+    draw, rows = random.Random(seed), []
     for _ in range(count):
-        one, other = draw.sample(WORDS[:6], 2)
+        first, second = draw.sample(WORDS[:6], 2)
         same = draw.random() < 0.5
-        found.append(("same" if same else "different", one, one if same else other))
-    return found
+        rows.append(("same" if same else "different", first, first if same else second))
+    return rows
 
 
-def followers(count: int, seed: int = 0) -> list[list[tuple[str, str]]]:
-    """Sentences in which a word's tag depends on the word before it."""
-    draw, found = random.Random(seed), []
+def tagged_sentences(count: int, seed: int = 0) -> list[list[tuple[str, str]]]:
+    """Sentences in which the tag of a word depends on the word before it."""
+    draw, rows = random.Random(seed), []
     for _ in range(count):
         words = draw.choices(["red", "cat", "dog", "a", "big"], k=draw.randint(2, 6))
         tags = ["O", *("B-AFTER" if word == "red" else "O" for word in words[:-1])]
-        found.append(list(zip(words, tags, strict=True)))
-    return found
+        rows.append(list(zip(words, tags, strict=True)))
+    return rows
 
 
 def write_table(path: Path, rows: Sequence[Sequence[str]]) -> Path:
@@ -70,10 +70,12 @@ def write_table(path: Path, rows: Sequence[Sequence[str]]) -> Path:
 
 
 def write_columns(path: Path, sentences: Sequence[Sequence[tuple[str, str]]]) -> Path:
-    path.write_text("".join("".join(f"{w} {t}\n" for w, t in one) + "\n" for one in sentences), "utf-8")
+    path.write_text(
+        "".join("".join(f"{word} {tag}\n" for word, tag in sentence) + "\n" for sentence in sentences), "utf-8"
+    )
     return path
 
 
 def run(out: Path, data: Path, *settings: str, head: str = "classes", resume: bool = False) -> Path:
-    given = [*SMALL, f"model.head={head}", f"data.train.files={data}", *settings]
-    return run_training(TrainRequest(load_sources(None, given), out, resume=resume)).folder
+    sets = [*SMALL, f"model.head={head}", f"data.train.files={data}", *settings]
+    return run_training(TrainRequest(load_sources(None, sets), out, resume=resume)).folder
