@@ -63,7 +63,7 @@ def visit(page: Page, place: str, model: str, text: str | None = None) -> None:
 
 def test_labels_appear_while_typing(page: Page, loaded_encoders: dict[str, LoadedModel]) -> None:
     visit(page, "use", "mood", "")
-    expect(page.locator("#target")).to_have_text("It knows 3 labels: bad, good, so-so.")
+    expect(page.locator("#target")).to_have_text("This model has 3 labels: bad, good, so-so.")
     page.locator("#source").press_sequentially(TEXT)
     (expected,) = loaded_encoders["mood"].model.classify_detailed([TEXT])
     expect(page.locator(".verdict-label")).to_have_text(expected.label)
@@ -74,7 +74,7 @@ def test_labels_appear_while_typing(page: Page, loaded_encoders: dict[str, Loade
         expected.probabilities, key=lambda label: -expected.probabilities[label]
     )
     assert dict(shown) == pytest.approx(expected.probabilities, abs=1e-5)
-    page.locator("summary", has_text="A pair of texts").click()
+    page.locator("summary", has_text="Pair of texts").click()
     page.locator("#second").fill("w9")
     (pair,) = loaded_encoders["mood"].model.classify_detailed([(TEXT, "w9")])
     expect(page.locator(f'[data-label="{pair.label}"]')).to_have_attribute(

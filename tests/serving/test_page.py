@@ -54,7 +54,7 @@ def test_a_translation_appears_while_typing(page: Page, translator: LoadedModel)
     expect(page.locator("#latency")).to_contain_text("ms in the model")
     expect(page.locator(".alternatives li")).to_have_count(2)
     page.locator(".said").first.click()
-    expect(page.locator(".detail h3").first).to_have_text("Where it comes from")
+    expect(page.locator(".detail h3").first).to_have_text("Source words")
     expect(page.locator(".detail .candidate")).to_have_count(6)
 
 
@@ -62,7 +62,7 @@ def test_a_text_is_continued_and_every_token_has_candidates(page: Page) -> None:
     visit(page, "use", "writer")
     page.locator("#length").fill("4")
     page.locator("#temperature").fill("0")
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Generate").click()
     page.locator(".said").last.wait_for()
     page.locator(".said").last.click()
     expect(page.locator(".detail .candidate")).to_have_count(10)
@@ -115,7 +115,7 @@ def test_the_url_of_an_attention_cell_restores_it(page: Page, trace: Trace, sour
     figure(page, "Cross-attention").locator("svg").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
-    text = f"Cross-attention: {trace.decoder_input[2]} looks at {source[1]}"
+    text = f"Cross-attention: {trace.decoder_input[2]} attends to {source[1]}"
     expect(page.locator(".where")).to_have_text(text)
     reopen(page)
     expect(page.locator(".where")).to_have_text(text)
@@ -133,14 +133,14 @@ def test_the_url_of_an_edited_example_restores_it(page: Page) -> None:
     reopen(page)
     assert figure(page, "output").get_attribute("data-values") == changed
     expect(page.get_by_label("W_key, row 2, column 3")).to_have_value("-0.5")
-    page.get_by_role("button", name="Start again").click()
+    page.get_by_role("button", name="Reset").click()
     expect(page.get_by_label("W_key, row 2, column 3")).to_have_value("0")
     assert "edits" not in page.url
 
 
 def test_the_url_of_a_player_step_restores_it(page: Page, trace: Trace) -> None:
     visit(page, "look/player")
-    page.get_by_role("button", name="Step on").click(click_count=2)
+    page.get_by_role("button", name="Next step").click(click_count=2)
     reopen(page)
     expect(page.locator("#time")).to_have_value("2")
     expect(page.locator(".written")).to_have_text(trace.steps[2].token)
@@ -240,7 +240,7 @@ def test_the_api_key_is_requested_and_sent(chromium: Browser, loaded_models: lis
     with run_server(Service(loaded_models[:1], access=AccessPolicy(key.encode()))) as locked:
         page = chromium.new_page()
         page.goto(locked.url)
-        page.get_by_label("This server asks for an API key").fill(key)
+        page.get_by_label("This server requires an API key").fill(key)
         page.keyboard.press("Enter")
         expect(page.locator("#source")).to_be_visible()
         page.close()

@@ -142,8 +142,8 @@ def test_the_browser_computes_every_activation(page: Page) -> None:
 def test_active_hidden_units_are_counted(page: Page, trace: Trace) -> None:
     visit(page, "look/feed_forward", at="encoder.1", row=1)
     on = (trace.activation("encoder.1.feed_forward.hidden") > 0).sum(-1).tolist()
-    assert [[number(cell) for cell in row] for row in table(figure(page, "Hidden units on"))] == [on]
-    expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are on")
+    assert [[number(cell) for cell in row] for row in table(figure(page, "Active hidden units"))] == [on]
+    expect(page.locator(".where")).to_contain_text(f"{on[1]} of {SMALL['feed_forward']} units are active")
 
 
 def test_hidden_units_are_counted_by_the_server(page: Page) -> None:
@@ -162,7 +162,7 @@ def test_a_head_can_be_switched_off_and_compared(page: Page, trace: Trace) -> No
     switch.press("Space")
     expect(switch).to_have_attribute("aria-pressed", "false")
     result = trace.intervene(Intervention.parse(name))
-    expect(page.locator(".compared dd").nth(1)).to_have_text(result.after or "nothing")
+    expect(page.locator(".compared dd").nth(1)).to_have_text(result.after or "empty output")
     assert float(page.locator("[data-cost]").get_attribute("data-cost") or "nan") == pytest.approx(
         result.cost, abs=1e-3
     )
@@ -170,9 +170,9 @@ def test_a_head_can_be_switched_off_and_compared(page: Page, trace: Trace) -> No
     page.reload()
     wait_for_view(page)
     expect(switch).to_have_attribute("aria-pressed", "false")
-    expect(page.locator(".compared dd").nth(1)).to_have_text(result.after or "nothing")
+    expect(page.locator(".compared dd").nth(1)).to_have_text(result.after or "empty output")
     page.get_by_role("button", name="All on").click()
-    expect(page.locator(".result")).to_contain_text("Everything is on")
+    expect(page.locator(".result")).to_contain_text("All heads are on")
     expect(switch).to_have_attribute("aria-pressed", "true")
     assert "off=" not in page.url
 
@@ -186,7 +186,7 @@ def test_the_player_steps_through_decoding(page: Page, trace: Trace) -> None:
             "elements => elements.map(element => Number(element.dataset.weight))"
         )
         assert shown == pytest.approx(weights, abs=1e-5)
-        page.get_by_role("button", name="Step on").click()
+        page.get_by_role("button", name="Next step").click()
     page.locator("#time").press("Home")
     expect(page.locator(".written")).to_have_text(trace.steps[0].token)
 
@@ -259,7 +259,7 @@ def test_a_step_links_to_its_lab(page: Page) -> None:
     page.locator(".labs a").first.click()
     expect(page.locator("#scaling h2")).to_be_in_viewport()
     visit(page, "look/tokens")
-    expect(page.locator("#step-title")).to_have_text("Sub-words and ids")
+    expect(page.locator("#step-title")).to_have_text("Subwords and ids")
     expect(page.locator(".labs")).to_have_count(0)
 
 
@@ -290,8 +290,8 @@ def test_matrices_can_be_saved(page: Page) -> None:
     ("step", "pictures"),
     [
         ("heads", {"Map of the network": {"Softmax", "2×"}, "Weights of every head": {"head", "3"}}),
-        ("switchboard", {"What losing each head costs": {"decoder", "head", "of"}}),
-        ("player", {"This step": {"w16", "writes"}}),
+        ("switchboard", {"Cost of removing each head": {"decoder", "head", "whole"}}),
+        ("player", {"This step": {"w16", "Predicted"}}),
     ],
 )
 def test_other_figures_can_be_saved(page: Page, step: str, pictures: dict[str, set[str]]) -> None:

@@ -1,12 +1,12 @@
-// What the page asks of its server. Nothing else is ever asked of anyone.
+// Client of the HTTP API. The page sends requests to its own server only.
 
-/** Numbers that the server gives at a time. */
+/** Maximum number of values in one tensor response. */
 export const MOST = 65536;
 
 const KEY = "regard-key";
-const GONE = "The server does not answer. If it was stopped, start it again with regard serve, and try again.";
+const GONE = "The server does not answer. If it was stopped, start it again with regard serve and try again.";
 
-/** A sentence from the server that says why not. */
+/** The server refused a request or cannot be reached; the message explains why. */
 export class Refused extends Error {
   /** @param {number} status @param {string} sentence */
   constructor(status, sentence) {
@@ -15,11 +15,11 @@ export class Refused extends Error {
   }
 }
 
-/** Where the key comes from when the server asks for one; the page sets it. @type {{ask: () => Promise<string>}} */
+/** Prompt for the API key when the server requires one; set by main.js. @type {{ask: () => Promise<string>}} */
 export const keys = { ask: async () => "" };
 
 /**
- * @param {string} path @param {any} [fields] what to send; without it, the request is a GET
+ * @param {string} path @param {any} [fields] JSON body; without it, the request is a GET
  * @param {AbortSignal} [signal] @returns {Promise<Response>}
  */
 export async function send(path, fields, signal) {
@@ -36,7 +36,7 @@ export async function send(path, fields, signal) {
       body: fields && JSON.stringify(fields),
       signal,
     }).catch((error) => {
-      if (error instanceof DOMException) throw error; // it was called off
+      if (error instanceof DOMException) throw error; // the request was aborted
       throw new Refused(0, GONE);
     });
     if (found.ok) return found;
@@ -54,9 +54,9 @@ export async function ask(path, fields, signal) {
   return (await send(path, fields, signal)).json();
 }
 
-/** A decode, opened up: its outline, and the way to every number. */
+/** A trace on the server: its outline, and requests for its tensors. */
 export class Trace {
-  /** @param {any} outline @param {any} question what to ask again when the server keeps it no longer */
+  /** @param {any} outline @param {any} question body of the request that creates the trace again after the server has dropped it */
   constructor(outline, question) {
     this.outline = outline;
     this.question = question;
@@ -70,7 +70,7 @@ export class Trace {
     return new Trace(await ask("/v1/look", question, signal), question);
   }
 
-  /** Whether there are numbers at a point. @param {string} name */
+  /** Whether the trace has a tensor at a point. @param {string} name */
   has(name) {
     return this.names.has(name);
   }
@@ -86,7 +86,7 @@ export class Trace {
   }
 
   /**
-   * Something about this trace; asked once.
+   * Request a part of this trace; responses are cached.
    * @param {string} what @param {any} [fields] @returns {Promise<any>}
    */
   ask(what, fields = {}) {

@@ -1,4 +1,4 @@
-// The paper's arithmetic, done again in the browser to check the model's numbers. Nothing here knows the page.
+// The formulas of the paper, computed in the browser to check the model's values. Independent of the page.
 
 /** @typedef {(number | null)[]} Row a row of numbers; null is −∞ */
 
@@ -24,7 +24,7 @@ export function transposed(a) {
   return a[0].map((_, n) => a.map((row) => row[n]));
 }
 
-/** e^x / Σ e^x; the largest is taken off first, which changes nothing but keeps e^x small. @param {Row} row */
+/** e^x / Σ e^x; the maximum is subtracted first for numerical stability. @param {Row} row */
 export function softmax(row) {
   const top = Math.max(...row.map((one) => one ?? -Infinity));
   const powers = row.map((one) => (one === null ? 0 : Math.exp(one - top)));
@@ -37,20 +37,20 @@ export function mean(row) {
   return row.reduce((sum, one) => sum + one, 0) / row.length;
 }
 
-/** √(variance + ε), or of a root-mean-square norm √(mean square + ε). @param {number[]} row @param {number} epsilon @param {boolean} centred */
-export function deviation(row, epsilon, centred) {
-  const middle = centred ? mean(row) : 0;
+/** √(variance + ε), or of a root-mean-square norm √(mean square + ε). @param {number[]} row @param {number} epsilon @param {boolean} centered */
+export function deviation(row, epsilon, centered) {
+  const middle = centered ? mean(row) : 0;
   return Math.sqrt(mean(row.map((one) => (one - middle) ** 2)) + epsilon);
 }
 
-/** §3.5: the sine and cosine of a place. @param {number} place @param {number} unit @param {number} width @param {string} layout */
+/** §3.5: sinusoidal encoding of a position. @param {number} place @param {number} unit @param {number} width @param {string} layout */
 export function wave(place, unit, width, layout) {
   const { pair, odd } = waveOf(unit, width, layout);
   const angle = place / 10000 ** ((2 * pair) / width);
   return odd ? Math.cos(angle) : Math.sin(angle);
 }
 
-/** Which wave a unit has, and whether its cosine: they take turns, or all sines come first. @param {number} unit @param {number} width @param {string} layout */
+/** Frequency of a unit, and whether it is a cosine: interleaved, or all sines first. @param {number} unit @param {number} width @param {string} layout */
 export function waveOf(unit, width, layout) {
   const half = width / 2;
   return layout === "interleaved"
@@ -63,7 +63,7 @@ function swish(x) {
   return x / (1 + Math.exp(-x));
 }
 
-/** What bends hidden units, by their names in a model's settings. @type {Record<string, (x: number) => number>} */
+/** Activation functions by their names in a model's settings. @type {Record<string, (x: number) => number>} */
 export const ACTIVATIONS = {
   relu: (x) => Math.max(0, x),
   gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
@@ -71,12 +71,12 @@ export const ACTIVATIONS = {
   swish,
 };
 
-/** Those that need two numbers of each unit: a gate, and what it lets through. @type {Record<string, (gate: number, value: number) => number>} */
+/** Gated activation functions, of a gate and a value. @type {Record<string, (gate: number, value: number) => number>} */
 export const GATED = {
   swiglu: (gate, value) => swish(gate) * value,
 };
 
-/** Abramowitz and Stegun's 7.1.26 is too coarse to check by; this is its series, which converges fast enough. @param {number} x */
+/** Error function by its Taylor series; the usual approximation (Abramowitz and Stegun 7.1.26) is not accurate enough. @param {number} x */
 function erf(x) {
   if (Math.abs(x) > 4) return Math.sign(x);
   let term = x;

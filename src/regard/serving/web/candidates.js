@@ -1,10 +1,10 @@
-// Tokens that could follow, with their probabilities as bars.
+// List of candidate tokens with their probabilities as bars.
 
 import { h } from "./dom.js";
 import { percent } from "./numbers.js";
 
 /**
- * @param {{id: number, token: string, probability: number}[]} them @param {number} chosen the id of the one that was taken
+ * @param {{id: number, token: string, probability: number}[]} them @param {number} chosen id of the selected token
  * @param {(id: number) => void} [onChoose]
  */
 export function candidates(them, chosen, onChoose) {

@@ -1,4 +1,4 @@
-// The model's card: what it is, how large, which languages, and all of its settings.
+// The model view: description, size and model card.
 
 import { h, replace } from "./dom.js";
 import { many } from "./numbers.js";
@@ -30,7 +30,7 @@ export async function showCard(root, app) {
   );
 }
 
-/** The card's own text: paragraphs, headings and tables of Markdown, and nothing more. @param {string} card */
+/** Render the model card: paragraphs, headings, tables and code blocks of Markdown. @param {string} card */
 function written(card) {
   return card
     .split(/\n{2,}/)

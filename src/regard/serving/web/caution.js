@@ -1,16 +1,16 @@
-// What must be said wherever heads are shown.
+// Warning shown next to attention weights.
 
 import { h } from "./dom.js";
 import { link } from "./state.js";
 
-/** @param {boolean} [away] whether the switches are elsewhere */
+/** @param {boolean} [away] whether to link to the step with the switches */
 export function caution(away = true) {
   return h(
     "p",
     { class: "caution" },
     h("b", {}, "Attention is not explanation. "),
-    "Weights say where a head looks, not what the output depends on: a head may look sharply and change nothing. To find out, ",
+    "Attention weights show which tokens a head attends to, not what the output depends on: a head with sharp attention may not affect the output at all. To find out, ",
     away ? h("a", { href: link({ step: "switchboard" }) }, "switch it off") : "switch it off",
-    " and see what becomes of the output.",
+    " and compare the output.",
   );
 }

@@ -1,4 +1,4 @@
-// The view for a classifier: its labels, with bars that move while one types.
+// View of a classifier: the probabilities of its labels, updated while the user types.
 
 import { ask } from "./api.js";
 import { h, replace } from "./dom.js";
@@ -7,7 +7,7 @@ import { percent } from "./numbers.js";
 import { answering, halves, joined, writing } from "./pane.js";
 import { link, note } from "./state.js";
 
-const SHOWN = 15; // labels; the others are behind a fold
+const SHOWN = 15; // labels shown at once; the others are collapsed
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showClassify(root, app, state) {
@@ -19,8 +19,8 @@ export async function showClassify(root, app, state) {
   const pair = h(
     "details",
     { class: "pair" },
-    h("summary", {}, "A pair of texts"),
-    h("label", { for: "second" }, "The second text"),
+    h("summary", {}, "Pair of texts"),
+    h("label", { for: "second" }, "Second text"),
     beside,
   );
   pair.open = Boolean(second);
@@ -44,12 +44,12 @@ export async function showClassify(root, app, state) {
   one.field.focus({ preventScroll: true });
 }
 
-/** What is said before anything is asked. @param {any} about */
+/** Shown while there is no text. @param {any} about */
 function waiting(about) {
   const { labels } = about.settings.head;
   const some = labels.slice(0, SHOWN).join(", ");
   return [
-    h("p", { class: "empty" }, `It knows ${labels.length} labels: ${some}${labels.length > SHOWN ? ", …" : ""}.`),
+    h("p", { class: "empty" }, `This model has ${labels.length} labels: ${some}${labels.length > SHOWN ? ", …" : ""}.`),
   ];
 }
 
@@ -62,7 +62,7 @@ function told(found) {
     h("ol", { class: "candidates labels" }, bars.slice(0, SHOWN)),
     rest.length > 0 &&
       h("details", {}, h("summary", {}, `${rest.length} more`), h("ol", { class: "candidates labels" }, rest)),
-    found.truncated && h("p", { class: "note" }, "The text is longer than the model reads; its end was left out."),
+    found.truncated && h("p", { class: "note" }, "The text exceeds the model's maximum length and was truncated."),
   ].filter(Boolean);
 }
 

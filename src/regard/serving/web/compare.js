@@ -1,4 +1,4 @@
-// The view for a model that gives vectors: two texts, and how near their vectors are.
+// View of an embedding model: the cosine similarity of two texts.
 
 import { ask } from "./api.js";
 import { dot } from "./arithmetic.js";
@@ -9,16 +9,16 @@ import { exact, short } from "./numbers.js";
 import { answering, halves, joined, writing } from "./pane.js";
 import { link, note } from "./state.js";
 
-const UNITS = 64; // of the vectors that are drawn
+const UNITS = 64; // units of each vector that are drawn
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showCompare(root, app, state) {
   const { about } = app;
   const [first, second] = halves(state.text);
   const limits = { maxlength: Math.floor(app.limits.max_characters / 2), placeholder: "Type here" };
-  const one = writing("source", "One text", { ...limits, value: first });
-  const other = writing("second", "Another", { ...limits, value: second });
-  const { out, latency, inside, pane } = answering("How alike they are");
+  const one = writing("source", "First text", { ...limits, value: first });
+  const other = writing("second", "Second text", { ...limits, value: second });
+  const { out, latency, inside, pane } = answering("Similarity");
   replace(root, h("div", { class: "desk" }, one.pane, other.pane), h("div", { class: "likeness" }, pane));
   const again = live({
     fields: [one.field, other.field],
@@ -31,7 +31,7 @@ export async function showCompare(root, app, state) {
       if (!input.every((text) => text.trim())) return null;
       return ask("/v1/embeddings", { model: about.name, input }, signal);
     },
-    show: (found) => replace(out, ...(found ? told(found.data) : [h("p", { class: "empty" }, "Two texts, please.")])),
+    show: (found) => replace(out, ...(found ? told(found.data) : [h("p", { class: "empty" }, "Enter two texts.")])),
   });
   await again();
   (first && !second ? other : one).field.focus({ preventScroll: true });
@@ -53,15 +53,15 @@ function told(data) {
     h(
       "p",
       { class: "note" },
-      `The cosine of the angle between two vectors of ${width} numbers: ${exact(cosine)}. 1 is the same direction, 0 a right angle, below 0 apart. What counts as near differs from model to model: compare with other texts.`,
+      `Cosine similarity of two vectors of ${width} values: ${exact(cosine)}. 1 means the same direction, 0 orthogonal vectors. What counts as similar differs between models: compare with other texts.`,
     ),
     matrix({
       title: "The two vectors",
       note: `of length 1${least < width ? `; the first ${least} of ${width} units` : ""}`,
       values: vectors.map((vector) => vector.slice(0, least)),
-      rows: ["one", "other"],
+      rows: ["first", "second"],
     }).element,
     data.some((one) => one.truncated) &&
-      h("p", { class: "note" }, "A text is longer than the model reads; its end was left out."),
+      h("p", { class: "note" }, "A text exceeds the model's maximum length and was truncated."),
   ].filter(Boolean);
 }

@@ -1,4 +1,4 @@
-// Elements, made by calls that nest as the page does.
+// Functions that create HTML and SVG elements.
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
 /** @typedef {Record<string, any>} Attributes */
@@ -6,8 +6,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * An element of HTML. `on` is its listeners, `data` its dataset, `style` its properties: an attribute `style` would be
- * refused by the page's own policy.
+ * Create an HTML element. `on` are its event listeners, `data` its dataset, `style` its CSS properties (set one by one, because
+ * the page's content security policy blocks `style` attributes).
  * @param {string} tag @param {Attributes} [attributes] @param {...(Child | Child[])} children
  * @returns {any}
  */
@@ -16,7 +16,7 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 /**
- * An element of SVG.
+ * Create an SVG element.
  * @param {string} tag @param {Attributes} [attributes] @param {...(Child | Child[])} children
  * @returns {any}
  */
@@ -57,7 +57,7 @@ export function replace(element, ...children) {
 }
 
 /**
- * Calls that come too fast are one call, after the last.
+ * Debounce a function: call it once, after calls have paused for some milliseconds.
  * @param {(...given: any[]) => void} act @param {number} milliseconds
  */
 export function settled(act, milliseconds) {

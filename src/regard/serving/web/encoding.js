@@ -1,4 +1,4 @@
-// What a trace of an encoder comes to, in a line: there is nothing that it wrote.
+// One-line summary of an encoder's trace, which has no output text.
 
 import { h } from "./dom.js";
 import { percent } from "./numbers.js";

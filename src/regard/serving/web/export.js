@@ -1,4 +1,4 @@
-// A picture as a file: SVG with its colours written into it, or PNG.
+// Save a figure as SVG with inline styles, or as PNG.
 
 import { s } from "./dom.js";
 
@@ -16,20 +16,20 @@ const WRITTEN = [
   "text-anchor",
   "dominant-baseline",
 ];
-const OF_THE_PAGE = ["class", "tabindex", "role", "href"]; // what means nothing in a file
+const OF_THE_PAGE = ["class", "tabindex", "role", "href"]; // attributes without meaning in a file
 const MARGIN = 12; // pixels around a part of the page
-const ASCENT = 0.79; // of a line of text, above its base
+const ASCENT = 0.79; // fraction of the line height above the baseline
 
 /** @typedef {(box: DOMRect) => {x: number, y: number, width: number, height: number}} Placed */
 
-/** A picture that needs no style sheet. @param {Element} picture @returns {SVGSVGElement} */
+/** A figure as SVG that needs no style sheet. @param {Element} picture @returns {SVGSVGElement} */
 function drawing(picture) {
   if (!(picture instanceof SVGSVGElement)) return traced(picture);
   const { width, height } = picture.viewBox.baseVal;
   return sized(inlined(picture), { width, height });
 }
 
-/** A copy with its style written into it. @param {SVGSVGElement} picture */
+/** A copy with inline styles. @param {SVGSVGElement} picture */
 function inlined(picture) {
   const copy = /** @type {SVGSVGElement} */ (picture.cloneNode(true));
   const [theirs, ours] = [picture, copy].map((root) => [root, ...root.querySelectorAll("*")]);
@@ -44,7 +44,7 @@ function inlined(picture) {
   return copy;
 }
 
-/** A part of the page, drawn: its boxes and its words, where they stand. @param {Element} part */
+/** An HTML element redrawn as SVG: its boxes and words at their positions. @param {Element} part */
 function traced(part) {
   const { left, top, width, height } = part.getBoundingClientRect();
   /** @type {Placed} */
@@ -67,7 +67,7 @@ function shapes(node, at) {
   return [...box(node, place), ...[...node.childNodes].flatMap((child) => shapes(child, at))];
 }
 
-/** What is behind an element, if it can be seen. @param {Element} element @param {{width: number}} place */
+/** Background and border of an element, if visible. @param {Element} element @param {{width: number}} place */
 function box(element, place) {
   const style = getComputedStyle(element);
   const line = Number.parseFloat(style.borderTopWidth);
@@ -116,7 +116,7 @@ function sized(svg, size) {
   return svg;
 }
 
-/** A mixed colour as every program reads it; others stay as they are. @param {string} value */
+/** A color(srgb …) value as rgba(…), which all programs can read; others stay unchanged. @param {string} value */
 function plain(value) {
   const [, red, green, blue, alpha = "1"] = /^color\(srgb (\S+) (\S+) (\S+?)(?: \/ (\S+))?\)$/.exec(value) ?? [];
   if (!red) return value;

@@ -1,4 +1,4 @@
-// The view for a model that guesses hidden words: each hole shows its best guess, and gives its others when chosen.
+// View of a masked language model: each mask shows its best prediction; selecting it lists the others.
 
 import { ask } from "./api.js";
 import { candidates } from "./candidates.js";
@@ -10,25 +10,25 @@ import { link, note } from "./state.js";
 import { legend, sureness } from "./words.js";
 
 const MASK = "[MASK]";
-const BEST = 10; // guesses for a hole
+const BEST = 10; // predictions per mask
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showFill(root, app, state) {
   const { about } = app;
   const one = writing("source", "Text", {
     maxlength: app.limits.max_characters,
-    placeholder: `Type here, with ${MASK} where a word is missing`,
+    placeholder: `Type here, with ${MASK} for a missing word`,
     value: state.text,
   });
   const { field } = one;
-  const hole = h("button", { type: "button", id: "hole", on: { click: () => insert() } }, `Put ${MASK} here`);
+  const hole = h("button", { type: "button", id: "hole", on: { click: () => insert() } }, `Insert ${MASK}`);
   one.pane.append(h("div", { class: "foot" }, hole));
-  const { out, latency, inside, pane } = answering("Filled");
+  const { out, latency, inside, pane } = answering("Predicted text");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
   replace(
     root,
     h("div", { class: "desk" }, one.pane, pane),
-    legend("Choose a word to see what else could stand there."),
+    legend("Select a word to see other predictions."),
     detail,
   );
   const again = live({
@@ -50,12 +50,12 @@ export async function showFill(root, app, state) {
           h(
             "p",
             { class: "empty" },
-            field.value.trim() ? `There is no ${MASK} in this text yet.` : "Nothing to fill yet.",
+            field.value.trim() ? `This text contains no ${MASK}.` : "Enter a text.",
           ),
         );
       const [filled] = found.results;
       const parts = filled.source.split(MASK);
-      if (parts.length - 1 !== filled.masks.length) return replace(out, h("p", {}, filled.text)); // it has holes of another name too
+      if (parts.length - 1 !== filled.masks.length) return replace(out, h("p", {}, filled.text)); // the text has other mask tokens too
       replace(
         out,
         h(
@@ -89,19 +89,19 @@ export async function showFill(root, app, state) {
       h(
         "h2",
         {},
-        out.querySelectorAll(".filled").length > 1 ? `What could stand in hole ${n + 1}` : "What could stand there",
+        out.querySelectorAll(".filled").length > 1 ? `Predictions for mask ${n + 1}` : "Predictions",
       ),
       candidates(them, 0, (id) => put(n, guesses[id].text)),
-      h("p", { class: "note" }, "Choose one to put it into the text; the other holes are guessed anew."),
+      h("p", { class: "note" }, "Select one to insert it into the text; the other masks are predicted again."),
     );
   };
-  /** Put a word into a hole. */
+  /** Replace a mask with a word. */
   const put = (/** @type {number} */ n, /** @type {string} */ text) => {
     const parts = field.value.split(MASK);
     field.value = parts.slice(0, n + 1).join(MASK) + text + parts.slice(n + 1).join(MASK);
     again();
   };
-  /** Put a hole where the cursor is. */
+  /** Insert a mask at the cursor. */
   const insert = () => {
     field.setRangeText(MASK, field.selectionStart, field.selectionEnd, "end");
     field.focus();

@@ -1,4 +1,4 @@
-// The view for a model that goes on with texts: it streams, and every token can be asked for its probability.
+// View of a language model: streams a continuation, then shows the probability of every token.
 
 import { Refused, Trace, send } from "./api.js";
 import { candidates } from "./candidates.js";
@@ -15,7 +15,7 @@ export async function showGenerate(root, app, state) {
     id: "source",
     rows: 4,
     maxlength: app.limits.max_trace_characters,
-    placeholder: "Begin a text",
+    placeholder: "Enter a prompt",
     value: state.text,
   });
   const number = (/** @type {string} */ id, /** @type {string} */ label, /** @type {any} */ more) =>
@@ -32,7 +32,7 @@ export async function showGenerate(root, app, state) {
   const latency = h("p", { class: "latency", id: "latency" });
   const inside = h("a", { href: link({ view: "look" }), class: "inside" }, "Look inside →");
   const detail = h("div", { class: "detail", "aria-live": "polite" });
-  const button = h("button", { type: "submit", class: "primary" }, "Go on");
+  const button = h("button", { type: "submit", class: "primary" }, "Generate");
   let running = /** @type {AbortController | null} */ (null);
   const write = async (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -66,13 +66,13 @@ export async function showGenerate(root, app, state) {
       replace(latency, `${Math.round(performance.now() - began)} ms`);
       await probabilities(text, wrote, ended);
     } catch (error) {
-      if (error instanceof DOMException) return; // it was stopped: what it has written stays
-      const said = error instanceof Refused ? error.message : "The server stopped answering on the way.";
+      if (error instanceof DOMException) return; // stopped by the user: keep the text
+      const said = error instanceof Refused ? error.message : "The connection was lost during generation.";
       replace(out, h("p", {}, given, grown), h("p", { class: "refused", role: "alert" }, said));
       if (!(error instanceof Refused) && !(error instanceof TypeError)) throw error;
     } finally {
       running = null;
-      button.textContent = "Go on";
+      button.textContent = "Generate";
     }
   };
   const probabilities = async (
@@ -81,9 +81,9 @@ export async function showGenerate(root, app, state) {
     /** @type {boolean} */ ended,
   ) => {
     const trace = await Trace.of({ text: prompt.value, target: text, model: about.name });
-    const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a text that is forced always has its end
+    const steps = ended ? trace.outline.steps : trace.outline.steps.slice(0, -1); // a forced text always includes the end token
     const own = trace.outline.steps.length - 1 - wrote; // where the prompt ends
-    const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.token)) ? " " : ""; // words without a mark of their own
+    const apart = /\s/.test(text) && !steps.some((/** @type {any} */ step) => /[▁Ġ\s]/.test(step.token)) ? " " : ""; // a vocabulary without word boundary marks
     const texts = spelled(steps.map((/** @type {any} */ step) => step.token));
     const shown = steps.flatMap((/** @type {any} */ step, /** @type {number} */ n) => [
       h(
@@ -95,7 +95,7 @@ export async function showGenerate(root, app, state) {
           data: { probability: String(step.probability) },
           on: {
             click: () =>
-              replace(detail, h("h2", {}, "After ", h("code", {}, step.input_token)), candidates(step.candidates, step.id)),
+              replace(detail, h("h2", {}, "Candidates after ", h("code", {}, step.input_token)), candidates(step.candidates, step.id)),
           },
         },
         texts[n],
@@ -124,12 +124,12 @@ export async function showGenerate(root, app, state) {
         h("div", { class: "foot" }, latency, inside),
       ),
     ),
-    legend("Choose a token to see what else could have followed."),
+    legend("Select a token to see other candidates."),
     detail,
   );
 }
 
-/** The events of a stream. @param {Response} response @returns {AsyncGenerator<any>} */
+/** Server-sent events of a response. @param {Response} response @returns {AsyncGenerator<any>} */
 async function* events(response) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();

@@ -1,4 +1,4 @@
-// Attention on numbers small enough to check by hand. Every number can be changed; the rest follows.
+// Worked example: attention on a few small numbers. Every number can be edited; results are updated.
 
 import { product, softmax, transposed } from "./arithmetic.js";
 import { h, replace } from "./dom.js";
@@ -34,7 +34,7 @@ const START = {
   ],
 };
 
-/** Everything that follows from the numbers given. @param {Record<string, number[][]>} given @param {boolean} scaled @param {boolean} masked */
+/** Scaled dot-product attention with all intermediate values. @param {Record<string, number[][]>} given @param {boolean} scaled @param {boolean} masked */
 export function attention(given, scaled, masked) {
   const [Q, K, V] = [given.W_query, given.W_key, given.W_value].map((weight) => product(given.X, weight));
   const scores = product(Q, transposed(K));
@@ -44,7 +44,7 @@ export function attention(given, scaled, masked) {
   return { Q, K, V, scores, divided, seen, weights, output: product(weights, V) };
 }
 
-/** What the reader changed, as the address has it: a cell as X.0.1, or a switch, which is 0 or 1. @param {string} edits */
+/** Parse the edits in the URL: a cell as X.0.1, or a checkbox, which is 0 or 1. @param {string} edits */
 function changesIn(edits) {
   const pairs = [...edits.matchAll(/([^,:]+):([^,]+)/g)];
   return new Map(pairs.map(([, name, value]) => [name, Number.parseFloat(value) || 0]));
@@ -112,7 +112,7 @@ export async function showHand(root, app, state) {
     const [scores, seen, weights] = [
       show("scores", "Q · Kᵀ", found.scores, (r, c) => terms(found.Q[r], found.K[c])),
       show(isMasked ? "scaled and masked" : "scaled", isScaled ? "÷ √3" : "not divided", found.seen, (r, c) =>
-        found.seen[r][c] === null ? "it may not look there" : `${exact(found.scores[r][c])}${isScaled ? " / √3" : ""}`,
+        found.seen[r][c] === null ? "masked" : `${exact(found.scores[r][c])}${isScaled ? " / √3" : ""}`,
       ),
       show(
         "weights",
@@ -131,11 +131,11 @@ export async function showHand(root, app, state) {
     );
     replace(
       results,
-      h("h3", {}, "Every token gets a query, a key and a value"),
+      h("h3", {}, "Query, key and value of every token"),
       beside(Q.element, K.element, V.element),
-      h("h3", {}, "Every query meets every key"),
+      h("h3", {}, "Attention weights of every query and key"),
       beside(scores.element, seen.element, weights.element),
-      h("h3", {}, "Every token takes its weighted sum of the values"),
+      h("h3", {}, "Output: weighted sum of the values"),
       beside(output.element),
       say.element,
     );
@@ -173,11 +173,11 @@ export async function showHand(root, app, state) {
   };
   replace(
     root,
-    h("h1", {}, "Attention, by hand"),
+    h("h1", {}, "Attention: a worked example"),
     h(
       "p",
       { class: "say" },
-      "Three tokens of width four, and three small matrices: change any number, and everything after it follows. This runs in your browser; no model is asked.",
+      "Three tokens of width four and three small weight matrices. Edit any number to update the results. Everything is computed in your browser, without a model.",
     ),
     h("div", { class: "grids" }, ["X", "W_query", "W_key", "W_value"].map(grid)),
     h(
@@ -185,7 +185,7 @@ export async function showHand(root, app, state) {
       { class: "menus" },
       scaled,
       masked,
-      h("button", { type: "button", on: { click: again } }, "Start again"),
+      h("button", { type: "button", on: { click: again } }, "Reset"),
     ),
     results,
   );

@@ -1,4 +1,4 @@
-// Experiments that put a step's claims to the test, outside the page: what came out of them, and what to type.
+// Links from each step to the lab experiments that test it, with the command to run them.
 
 import { h } from "./dom.js";
 import { maths } from "./maths.js";
@@ -21,7 +21,7 @@ const OF_STEP = {
 };
 
 /**
- * What puts a step to the test, each with a link to what came out; nothing where there is no experiment.
+ * Experiments of a step, each with a link to its results; null if there are none.
  * @param {string} step @param {Record<string, string>} labs their claims, by name
  */
 export function toTheTest(step, labs) {
@@ -30,7 +30,7 @@ export function toTheTest(step, labs) {
   return h(
     "aside",
     { class: "labs", "aria-label": "Experiments" },
-    h("p", { class: "note" }, "Put it to the test:"),
+    h("p", { class: "note" }, "Experiments:"),
     h("ul", {}, found.map((name) => experiment(name, labs[name]))),
   );
 }

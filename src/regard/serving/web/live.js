@@ -1,20 +1,20 @@
-// Answers that appear while one types: after a pause, the newest question is asked, and older ones are called off.
+// Requests while the user types: sent after a pause; older ones are aborted.
 
 import { Refused } from "./api.js";
 import { h, replace, settled } from "./dom.js";
 
-const PAUSE = 250; // milliseconds without a key
+const PAUSE = 250; // milliseconds without input
 
 /**
  * @typedef {object} Live
- * @property {HTMLElement[]} fields whose input asks anew
- * @property {(signal: AbortSignal) => Promise<any> | null} ask null: there is nothing to ask
- * @property {(found: any) => void} show null where nothing was asked
- * @property {HTMLElement} out where a refusal is said
+ * @property {HTMLElement[]} fields an input event in any of them sends a new request
+ * @property {(signal: AbortSignal) => Promise<any> | null} ask null: there is nothing to request
+ * @property {(found: any) => void} show called with the response, or null if nothing was requested
+ * @property {HTMLElement} out element that shows errors
  * @property {HTMLElement} latency
  */
 
-/** Ask now, and whenever a field changes; gives the way to ask anew. @param {Live} given @returns {() => Promise<void>} */
+/** Send a request whenever a field changes; returns a function that sends one now. @param {Live} given @returns {() => Promise<void>} */
 export function live({ fields, ask, show, out, latency }) {
   let latest = /** @type {AbortController | null} */ (null);
   const again = async () => {
@@ -28,7 +28,7 @@ export function live({ fields, ask, show, out, latency }) {
       replace(latency, found && time(performance.now() - began, found.timings?.compute_ms));
       show(found);
     } catch (error) {
-      if (error instanceof DOMException) return; // a newer text is on its way
+      if (error instanceof DOMException) return; // aborted for a newer text
       if (!(error instanceof Refused)) throw error;
       replace(latency);
       replace(out, h("p", { class: "refused", role: "alert" }, error.message));

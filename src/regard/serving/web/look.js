@@ -1,4 +1,4 @@
-// The view for who wants to understand: the map, and the steps in the order of the paper.
+// The view that explains a model: a map of the network, and its steps in the order of the paper.
 
 import { Refused, Trace } from "./api.js";
 import { h, replace } from "./dom.js";
@@ -18,7 +18,7 @@ const EXAMPLES = /** @type {Record<string, string>} */ ({
   fr: "Je voudrais deux cafés, s'il vous plaît.",
 });
 
-/** The trace that is shown, kept while only the step changes. @type {{key: string, trace: Promise<Trace>} | null} */
+/** The current trace, cached while only the step changes. @type {{key: string, trace: Promise<Trace>} | null} */
 let kept = null;
 
 /** @param {any} about @param {import("./state.js").State} state */
@@ -35,12 +35,12 @@ function traceOf(about, state) {
   return kept.trace;
 }
 
-/** Something to look at until the reader types. @param {any} about */
+/** Example text, used until the user enters one. @param {any} about */
 export function exampleFor(about) {
   return about.example || EXAMPLES[about.source?.code] || useOf(about).example;
 }
 
-/** The text to look into; an encoder is shown the first of two. @param {any} about @param {import("./state.js").State} state */
+/** The text to trace; of a pair of texts, the first. @param {any} about @param {import("./state.js").State} state */
 function textOf(about, state) {
   const text = about.abilities.includes("embed") ? halves(state.text)[0] : state.text;
   return text || exampleFor(about);
@@ -54,7 +54,7 @@ export async function showLook(root, app, state) {
     type: "text",
     value: textOf(about, state),
     maxlength: app.limits.max_trace_characters,
-    "aria-label": about.abilities.includes("generate") ? "Prompt to look into" : "Sentence to look into",
+    "aria-label": about.abilities.includes("generate") ? "Prompt to trace" : "Text to trace",
     autocomplete: "off",
   });
   const form = h(
@@ -71,7 +71,7 @@ export async function showLook(root, app, state) {
     field,
     h("button", { type: "submit", class: "primary" }, "Look inside"),
   );
-  const body = h("div", { class: "workbench", "aria-busy": "true" }, h("p", { class: "note" }, "Decoding …"));
+  const body = h("div", { class: "workbench", "aria-busy": "true" }, h("p", { class: "note" }, "Running the model …"));
   replace(root, form, body);
   let trace;
   try {
@@ -128,7 +128,7 @@ export async function showLook(root, app, state) {
     trace.outline.kind === "continuation" ? "" : h("span", { class: "arrow", "aria-hidden": "true" }, " → "),
     trace.outline.output.trim()
       ? h("b", {}, trace.outline.output)
-      : h("span", { class: "empty" }, trace.outline.output ? " nothing but blanks" : " nothing"),
+      : h("span", { class: "empty" }, trace.outline.output ? " only whitespace" : " empty output"),
   );
   const guide = h(
     "details",

@@ -1,4 +1,4 @@
-// The page: what is served, where the reader is, and the view that goes with it.
+// Entry point: load the list of models, read the state from the URL and show the matching view.
 
 import { Refused, ask, keys } from "./api.js";
 import { showCard } from "./card.js";
@@ -11,7 +11,7 @@ import { useOf } from "./uses.js";
 const TITLES = /** @type {Record<string, string>} */ ({
   use: "Translate",
   look: "Look inside",
-  hand: "By hand",
+  hand: "Worked example",
   card: "Model",
 });
 
@@ -35,9 +35,9 @@ keys.ask = () =>
             },
           },
         },
-        h("label", { for: "key" }, "This server asks for an API key"),
+        h("label", { for: "key" }, "This server requires an API key"),
         field,
-        h("button", { type: "submit", class: "primary" }, "Use it"),
+        h("button", { type: "submit", class: "primary" }, "Continue"),
       ),
     );
     field.focus();
@@ -69,7 +69,7 @@ async function show() {
     use: useOf(about).show,
   });
   document.title = `${title(state.view, about)} · ${about.name} · regard`;
-  main.style.setProperty("min-height", `${main.offsetHeight}px`); // so that the page does not jump while it is drawn anew
+  main.style.setProperty("min-height", `${main.offsetHeight}px`); // keep the height while the view is rendered, so that the page does not jump
   if (!main.firstElementChild || main.firstElementChild.className !== root.className)
     main.style.removeProperty("min-height");
   replace(main, root);
@@ -86,7 +86,7 @@ async function show() {
   main.dataset.shown = location.hash;
 }
 
-/** At a new step, the keyboard is at its title, and the eye too. */
+/** After a change of view or step, focus the step's title and scroll it into view. */
 function arrive() {
   const title = byId("step-title");
   if (!title) return scrollTo(0, 0);
@@ -156,11 +156,11 @@ function drawHeader(about, state) {
 }
 
 byId("skip").addEventListener("click", (/** @type {Event} */ event) => {
-  event.preventDefault(); // the address says where the reader is; it is not for jumps
+  event.preventDefault(); // the URL hash holds the state, so it cannot be an anchor
   main.focus();
 });
 window.addEventListener("unhandledrejection", (event) => {
-  if (!(event.reason instanceof Refused)) return; // what was asked by a cell, a switch, a node
+  if (!(event.reason instanceof Refused)) return; // a failed request of a cell, a switch or a tree node
   event.preventDefault();
   const notice = h(
     "p",

@@ -1,4 +1,4 @@
-// The paper's figure 1, as this network has it: where the reader is, and the way to everywhere else.
+// Diagram of this network, after figure 1 of the paper: marks the current step and links to the others.
 
 import { h, s } from "./dom.js";
 import { picture } from "./picture.js";
@@ -7,7 +7,7 @@ import { link } from "./state.js";
 
 const [WIDE, HIGH, GAP] = [112, 26, 9];
 
-/** What each box is called, and which step tells of it. @type {Record<string, [string, string]>} */
+/** Label of each box, and the step it links to. @type {Record<string, [string, string]>} */
 const BOXES = {
   attention: ["Self-attention", "scores"],
   cross_attention: ["Cross-attention", "scores"],
@@ -99,7 +99,7 @@ function layers(trace, stack) {
 
 /** @typedef {{name: string, text: string, step: string, at: string, repeated: boolean}} Box */
 
-/** From the bottom to the top. @param {any} trace @param {string} stack @returns {Box[]} */
+/** Boxes of a stack, from bottom to top. @param {any} trace @param {string} stack @returns {Box[]} */
 function columnOf(trace, stack) {
   const box = (
     /** @type {string} */ name,
@@ -111,7 +111,7 @@ function columnOf(trace, stack) {
   const found = [
     box(
       "input",
-      trace.outline.kind !== "translation" ? "Text" : stack === "encoder" ? "Source" : "Written so far",
+      trace.outline.kind !== "translation" ? "Text" : stack === "encoder" ? "Source" : "Output so far",
       "tokens",
     ),
     box("embedding", "Embedding", "embedding", `${stack}.embedding`),
@@ -149,7 +149,7 @@ function columnOf(trace, stack) {
   return found;
 }
 
-/** What is made of an encoder's vectors. @param {any} trace @returns {Box[]} */
+/** Boxes above an encoder: mixing, pooling and head. @param {any} trace @returns {Box[]} */
 function readOut(trace) {
   const kind = trace.outline.head?.kind;
   const boxes = [];

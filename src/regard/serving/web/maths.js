@@ -1,4 +1,4 @@
-// Formulas as they are printed: W_q with its q below, 10000^(2i/d) with its power above; cross_attention stays as it is.
+// Format formulas: subscripts as in W_q, superscripts as in 10000^(2i/d); identifiers as cross_attention stay unchanged.
 
 import { h } from "./dom.js";
 

@@ -1,12 +1,12 @@
-// A matrix as a heat map: blue above zero, orange below, grey where nobody may look. Arrow keys walk its cells.
+// A matrix as a heat map: blue for positive values, orange for negative, gray where masked. Arrow keys move between cells.
 
 import { h, s } from "./dom.js";
 import { short } from "./numbers.js";
 import { picture } from "./picture.js";
 
-const WIDE = 160; // columns that are drawn at most
+const WIDE = 160; // maximum number of columns drawn
 const LABEL = 78;
-const SHADES = 48; // of a colour, which nobody can tell apart
+const SHADES = 48; // levels of each color
 
 /**
  * @typedef {object} Matrix
@@ -14,17 +14,17 @@ const SHADES = 48; // of a colour, which nobody can tell apart
  * @property {string} [note]
  * @property {(number | null)[][]} values
  * @property {string[]} rows
- * @property {string[] | null} [columns] none: they are numbered
- * @property {number} [top] what is drawn strongest; without it, the largest
- * @property {(row: number, column: number) => void} [onCell] a cell is pointed at
- * @property {(row: number, column: number) => void} [onPin] a cell is chosen
+ * @property {string[] | null} [columns] column labels; numbers if missing
+ * @property {number} [top] value of the strongest color; the largest absolute value if missing
+ * @property {(row: number, column: number) => void} [onCell] called when a cell is hovered or focused
+ * @property {(row: number, column: number) => void} [onPin] called when a cell is selected
  * @property {number} [from] the number of the first column
- * @property {number} [digits] after the point
- * @property {boolean} [small] without numbers in its cells, even if there is room
+ * @property {number} [digits] decimals
+ * @property {boolean} [small] never write numbers into the cells
  */
 
 /**
- * The picture, and ways to mark a cell of it, or none.
+ * The figure, and functions that mark a cell and hide the mark.
  * @param {Matrix} given
  * @returns {{element: HTMLElement, mark: (row: number, column: number) => void, hide: () => void}}
  */
@@ -143,7 +143,7 @@ function two(pair) {
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box */
 
-/** How strongly a number is drawn. @param {number | null} value @param {number} top */
+/** Color strength of a value, from 0 to 1. @param {number | null} value @param {number} top */
 function strength(value, top) {
   return Math.min(1, Math.abs(value ?? 0) / top);
 }
@@ -174,7 +174,7 @@ function cell(value, box, top, digits) {
 }
 
 /**
- * Cells without numbers. There may be ten thousand: those of one shade are one path.
+ * Cells without numbers. There may be ten thousand, so cells of the same shade share a path.
  * @param {(number | null)[][]} values @param {(row: number, column: number) => Box} boxOf @param {number} top
  */
 export function shades(values, boxOf, top) {

@@ -1,10 +1,10 @@
-// Questions that come faster than their answers: the newest is answered, those in between are left out.
+// Calls that come faster than their responses: show the latest one and skip those in between.
 
 /**
  * @template {any[]} Given @template Answer
  * @param {(...given: Given) => Promise<Answer>} ask
  * @param {(answer: Answer, ...given: Given) => void} show
- * @returns {(...given: Given) => Promise<void>} done when the newest has been shown
+ * @returns {(...given: Given) => Promise<void>} resolves when the latest response has been shown
  */
 export function newest(ask, show) {
   let wanted = /** @type {Given | null} */ (null);

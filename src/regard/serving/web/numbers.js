@@ -1,18 +1,18 @@
-// Numbers as people read them.
+// Number formatting.
 
 /**
- * A number in few characters; −∞, which JSON cannot hold, comes as null.
+ * A number in few characters; null stands for −∞, which JSON cannot represent.
  * @param {any} value @param {number} [digits]
  */
 export function short(value, digits = 2) {
   if (value === null) return "−∞";
   if (typeof value !== "number") return String(value);
-  if (value === 0) return "0"; // nothing at all, where 0.00 is something too small to see
+  if (value === 0) return "0"; // exactly zero; 0.00 is a small nonzero value
   const written = value.toFixed(digits === 2 && Math.abs(value) >= 10 ? 1 : digits);
   return minus(Number(written) === 0 ? written.replace("-", "") : written);
 }
 
-/** A number to check by. @param {any} value */
+/** A number with five decimals. @param {any} value */
 export function exact(value) {
   if (value === null) return "−∞";
   if (typeof value !== "number") return String(value);

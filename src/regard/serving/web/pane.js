@@ -1,14 +1,14 @@
-// What the views of encoders look alike in: a text on one side, what the model makes of it on the other.
+// Layout shared by the views of encoders: the input text on one side, the result on the other.
 
 import { h } from "./dom.js";
 
-/** A field for a text. @param {string} id @param {string} label @param {any} more */
+/** A text area with its label. @param {string} id @param {string} label @param {any} more */
 export function writing(id, label, more) {
   const field = h("textarea", { id, rows: 4, spellcheck: "true", ...more });
   return { field, pane: h("div", { class: "pane" }, h("label", { for: id }, label), field) };
 }
 
-/** Where answers appear. @param {string} label */
+/** The pane that shows results. @param {string} label */
 export function answering(label) {
   const out = h("div", { id: "target", class: "told", role: "region", "aria-live": "polite", "aria-label": label });
   const latency = h("p", { class: "latency", id: "latency" });
@@ -17,7 +17,7 @@ export function answering(label) {
   return { out, latency, inside, pane: h("div", { class: "pane" }, h("p", { class: "label" }, label), out, foot) };
 }
 
-/** Two texts in one, as `regard classify` takes them: apart by a tab. @param {string} text @returns {[string, string]} */
+/** Split two texts that are separated by a tab, the input format of `regard classify`. @param {string} text @returns {[string, string]} */
 export function halves(text) {
   const [first, ...second] = text.split("\t");
   return [first, second.join(" ")];

@@ -1,4 +1,4 @@
-// A picture with its caption, the table behind it, and its files.
+// A figure with its caption, its values as a table, and buttons to save it.
 
 import { h } from "./dom.js";
 import { savePng, saveSvg } from "./export.js";
@@ -9,8 +9,8 @@ import { exact } from "./numbers.js";
  * @param {object} given
  * @param {string} given.title
  * @param {string} [given.note]
- * @param {Element} given.shown a drawing, or a part of the page that is one to the eye
- * @param {() => {head: string[], rows: any[][]}} given.table the same in words and numbers
+ * @param {Element} given.shown an SVG, or an HTML element
+ * @param {() => {head: string[], rows: any[][]}} given.table the values of the figure
  * @returns {HTMLElement}
  */
 export function picture({ title, note, shown, table }) {
@@ -41,7 +41,7 @@ export function picture({ title, note, shown, table }) {
   );
 }
 
-/** Where a drawing can be moved, if it is too large. @param {string} title @param {SVGSVGElement} svg */
+/** Scrollable container of a large SVG. @param {string} title @param {SVGSVGElement} svg */
 function canvas(title, svg) {
   const tabindex = svg.hasAttribute("tabindex") ? null : "0";
   return h("div", { class: "canvas", tabindex, role: "group", "aria-label": title }, svg);

@@ -1,4 +1,4 @@
-// The places of a network where a step can be watched, and the menus that choose one.
+// Locations of trace points in the network (such as decoder.1.cross_attention), and the menus that select one.
 
 import { h } from "./dom.js";
 import { maths } from "./maths.js";
@@ -16,7 +16,7 @@ const NAMES = /** @type {Record<string, string>} */ ({
   backwards: "backwards",
 });
 
-/** Places that have all of these points, in order. @param {Trace} trace @param {...string} points */
+/** Locations that have all of these points, in order. @param {Trace} trace @param {...string} points */
 export function places(trace, ...points) {
   /** @type {string[]} */
   const found = trace.outline.points
@@ -30,7 +30,7 @@ export function axes(trace, name) {
   return trace.outline.points.find((/** @type {any} */ point) => point.name === name)?.axes ?? [];
 }
 
-/** Of some places, the one the reader is at, or the nearest: the same layer, else the same stack. @param {string[]} some @param {string} at */
+/** Of some locations, the selected one or the nearest: in the same layer, else in the same stack. @param {string[]} some @param {string} at */
 export function nearest(some, at) {
   const parts = at.split(".");
   for (let shared = parts.length; shared > 0; shared -= 1) {
@@ -49,14 +49,14 @@ export function called(place) {
     .join(" · ");
 }
 
-/** How many heads a place has. @param {Trace} trace @param {string} place */
+/** Number of attention heads at a location. @param {Trace} trace @param {string} place */
 export function heads(trace, place) {
   const matrix = trace.outline.matrices.find((/** @type {any} */ one) => one.name === `${place}.W_q`);
   return matrix?.heads ?? 1;
 }
 
 /**
- * A menu; what is chosen goes into the address, and the page follows.
+ * A menu; the selected value is stored in the URL, and the page is updated.
  * @param {string} id @param {string} label @param {[any, string][]} options @param {any} chosen @param {(value: string) => Partial<State>} change
  */
 export function menu(id, label, options, chosen, change) {
@@ -72,7 +72,7 @@ export function menu(id, label, options, chosen, change) {
 export function placeMenu(some, chosen) {
   return menu(
     "place",
-    "Where",
+    "Layer",
     some.map((place) => [place, called(place)]),
     chosen,
     (at) => ({ at, row: 0, column: 0 }),
@@ -90,7 +90,7 @@ export function headMenu(count, chosen) {
   );
 }
 
-/** Units of vectors are drawn a window at a time. @param {State} state @param {number} width @param {number} [size] @returns {[number, number]} */
+/** Range of the units of a vector that are shown. @param {State} state @param {number} width @param {number} [size] @returns {[number, number]} */
 export function span(state, width, size = 16) {
   const start = Math.min(Math.floor(state.column / size) * size, Math.max(0, Math.floor((width - 1) / size) * size));
   return [start, Math.min(width, start + size)];
@@ -108,7 +108,7 @@ export function spanMenu(state, width, size = 16) {
   return menu("span", "Units", options, span(state, width, size)[0], (start) => ({ column: Number(start) }));
 }
 
-/** Note a cell in the address. @param {number} row @param {number} column */
+/** Store the selected cell in the URL. @param {number} row @param {number} column */
 export function pin(row, column) {
   note({ row, column });
 }

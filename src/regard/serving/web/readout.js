@@ -1,4 +1,4 @@
-// One number, worked out here and held against the model's.
+// Details of a computation: a value computed in the browser, compared with the model's value.
 
 import { berth } from "./afloat.js";
 import { dot } from "./arithmetic.js";
@@ -6,10 +6,10 @@ import { h, replace } from "./dom.js";
 import { maths } from "./maths.js";
 import { exact } from "./numbers.js";
 
-export const CLOSE = 2e-3; // relative to the numbers that went in: the model adds in 32 bits, or 16, the browser in 64
+export const CLOSE = 2e-3; // relative tolerance: the model computes in 32 or 16 bits, the browser in 64
 
 /**
- * @typedef {object} Terms what is added up; the first few are written at once, all where they are wanted
+ * @typedef {object} Terms terms of a sum; the first few are shown at once, all of them on request
  * @property {number} count
  * @property {(n: number) => string} write
  * @property {string} [before]
@@ -19,21 +19,21 @@ export const CLOSE = 2e-3; // relative to the numbers that went in: the model ad
 /**
  * @typedef {object} Sum
  * @property {string} name
- * @property {string | Terms} [how] the arithmetic, written out
- * @property {number | null} mine as the browser finds it
- * @property {number | null} [theirs] as the model has it; left out where no model was asked
+ * @property {string | Terms} [how] the calculation as text
+ * @property {number | null} mine value computed in the browser
+ * @property {number | null} [theirs] value of the model; undefined where there is none to compare with
  */
 
-const FEW = 3; // terms that are written at once, where there are many
+const FEW = 3; // terms shown at once if there are many
 
-/** A place that says how numbers came about. */
+/** An element that shows how values are computed. */
 export function readout() {
   const element = h(
     "div",
     { class: "readout", "aria-live": "polite" },
-    h("p", { class: "note" }, "Point at a cell, or walk with the arrow keys."),
+    h("p", { class: "note" }, "Point at a cell, or move with the arrow keys."),
   );
-  /** Which sums are wanted in full: they stay open while one goes from cell to cell. @type {Set<number>} */
+  /** Sums whose terms are all shown: they stay open from cell to cell. @type {Set<number>} */
   const opened = new Set();
   return {
     element: berth(element),
@@ -57,7 +57,7 @@ function line({ name, how, mine, theirs }, full) {
     h(
       "div",
       { class: "verdict" },
-      h("span", {}, "here ", h("code", {}, exact(mine))),
+      h("span", {}, "browser ", h("code", {}, exact(mine))),
       h("span", {}, "model ", h("code", {}, exact(theirs))),
       h(
         "span",
@@ -71,7 +71,7 @@ function line({ name, how, mine, theirs }, full) {
   );
 }
 
-/** What nobody else has worked out. @param {Sum} sum @param {HTMLElement | null} full */
+/** A value without a model value to compare with. @param {Sum} sum @param {HTMLElement | null} full */
 function plain({ name, how, mine }, full) {
   return h(
     "div",
@@ -93,7 +93,7 @@ function inShort(how) {
   return typeof how === "string" ? how : written(how, many(how) ? FEW : how.count);
 }
 
-/** Whether they are too many to be written at once; for the sake of one, none is left out. @param {Terms} how */
+/** Whether there are too many terms to show at once; a single extra term is not hidden. @param {Terms} how */
 function many({ count }) {
   return count > FEW + 1;
 }
@@ -104,7 +104,7 @@ function written({ count, write, before = "", after = "" }, most) {
   return `${before}${some.join(" + ")}${count > most ? " + …" : ""}${after}`;
 }
 
-/** All terms, to be opened; nothing where they are written already. @param {string | Terms | undefined} how @param {number} n @param {Set<number>} opened */
+/** Disclosure with all terms; null if all of them are shown already. @param {string | Terms | undefined} how @param {number} n @param {Set<number>} opened */
 function inFull(how, n, opened) {
   if (!how || typeof how === "string" || !many(how)) return null;
   const label = `All ${how.count.toLocaleString("en")} terms`;
@@ -127,7 +127,7 @@ export function terms(left, right, around = {}) {
   return { count: left.length, write: (n) => `${exact(left[n])} · ${exact(right[n])}`, ...around };
 }
 
-/** Softmax of one number among others. @param {(number | null)[]} row @param {number} n @returns {Terms} */
+/** Terms of the softmax of one value of a row. @param {(number | null)[]} row @param {number} n @returns {Terms} */
 export function powers(row, n) {
   const seen = row.filter((one) => one !== null); // e^−∞ is 0
   return {
@@ -138,7 +138,7 @@ export function powers(row, n) {
   };
 }
 
-/** A cell of x · W + b, term by term. @param {string} name @param {any} cell @returns {Sum} */
+/** Calculation of one cell of x · W + b. @param {string} name @param {any} cell @returns {Sum} */
 export function multiplied(name, cell) {
   const { left, right, sum } = factors(cell);
   const after = cell.bias === null ? "" : ` + ${exact(cell.bias)}`;
@@ -146,7 +146,7 @@ export function multiplied(name, cell) {
 }
 
 /**
- * A cell of a product as two rows, and their sum as the browser finds it.
+ * Factors of one cell of a matrix product, and their sum computed in the browser.
  * @param {any} cell @returns {{left: number[], right: number[], sum: number}}
  */
 export function factors(cell) {

@@ -1,16 +1,16 @@
-// The text that each token adds, from tokens that spell it in marks of their own.
+// Detokenize: the text of each token, for byte-level and SentencePiece vocabularies.
 
 const SEEN = /** @type {[number, number][]} */ ([
   [33, 126],
   [161, 172],
   [174, 255],
-]); // bytes that stand for themselves in byte-level vocabularies; the others come after 255, in order
+]); // bytes that byte-level vocabularies represent as themselves; the others are mapped to 256 and above, in order
 
 const BYTES = new Map();
 for (let byte = 0, next = 256; byte < 256; byte += 1)
   BYTES.set(String.fromCharCode(SEEN.some(([from, to]) => byte >= from && byte <= to) ? byte : next++), byte);
 
-/** @param {string[]} tokens @returns {string[]} a letter that several tokens share is the last one's */
+/** @param {string[]} tokens @returns {string[]} a character encoded by several tokens belongs to the last of them */
 export function spelled(tokens) {
   const decoder = new TextDecoder();
   if (inBytes(tokens)) return tokens.map((token) => decoder.decode(bytesOf(token), { stream: true }));
@@ -20,7 +20,7 @@ export function spelled(tokens) {
   });
 }
 
-/** Whether tokens are bytes in letters' clothing: they can be read as such, and make text. @param {string[]} tokens */
+/** Whether tokens are byte-level: all characters map to bytes that are valid UTF-8. @param {string[]} tokens */
 function inBytes(tokens) {
   const all = tokens.join("");
   if (![...all].every((letter) => BYTES.has(letter))) return false;

@@ -1,4 +1,4 @@
-// Where the reader is, kept in the address: any view can be linked to, and the browser's buttons work.
+// The state of the page, kept in the URL hash: every view can be linked to, and back and forward work.
 
 /**
  * @typedef {object} State
@@ -6,23 +6,23 @@
  * @property {string} step
  * @property {string} model
  * @property {string} text
- * @property {string} at a place, as decoder.1.cross_attention
+ * @property {string} at a module, as decoder.1.cross_attention
  * @property {number} head
  * @property {number} row
  * @property {number} column
  * @property {number} time the decoding step
- * @property {number} node of the search's tree; 0 is its root: none is chosen
- * @property {number} word of the translation, counted from 1; 0: none is chosen
+ * @property {number} node selected node of the search tree; 0 (the root): none
+ * @property {number} word selected word of the translation, counted from 1; 0: none
  * @property {string} letter q, k or v
- * @property {string} edits to the example by hand, as X.0.1:3, with commas between
- * @property {string} off what is switched off, as decoder.1.cross_attention[2], with commas between
+ * @property {string} edits of the worked example, as X.0.1:3, separated by commas
+ * @property {string} off heads and layers that are switched off, as decoder.1.cross_attention[2], separated by commas
  */
 
 const NUMBERS = ["head", "row", "column", "time", "node", "word"];
 const TEXTS = ["model", "text", "at", "letter", "off", "edits"];
 const VIEWS = ["use", "look", "hand", "card"];
 
-/** What is forgotten when there is another text. */
+/** Selections that are reset when the text changes. */
 export const AFRESH = { row: 0, column: 0, time: 0, node: 0, word: 0 };
 
 /** @returns {State} */
@@ -37,7 +37,7 @@ export function read() {
   return state;
 }
 
-/** The address of a state. @param {State} state */
+/** The URL hash of a state. @param {State} state */
 export function hash(state) {
   const query = new URLSearchParams();
   for (const name of [...TEXTS, ...NUMBERS]) {
@@ -48,17 +48,17 @@ export function hash(state) {
   return `#${state.view}${state.view === "look" && state.step ? `/${state.step}` : ""}${asked ? `?${asked}` : ""}`;
 }
 
-/** The link to what differs from here. @param {Partial<State>} change */
+/** The URL hash of the current state with changes. @param {Partial<State>} change */
 export function link(change) {
   return hash({ ...read(), ...change });
 }
 
-/** Go there; the page follows. @param {Partial<State>} change */
+/** Change the state; the page shows the new view. @param {Partial<State>} change */
 export function go(change) {
   location.hash = link(change);
 }
 
-/** Note where the reader is, without a new page in the history. @param {Partial<State>} change */
+/** Change the state in the URL without a history entry and without a new view. @param {Partial<State>} change */
 export function note(change) {
   history.replaceState(null, "", link(change));
 }

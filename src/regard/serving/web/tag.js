@@ -1,4 +1,4 @@
-// The view for a tagger: every word with its tag, and words of one span together.
+// View of a tagger: every word with its tag, words of one span grouped.
 
 import { ask } from "./api.js";
 import { h, replace } from "./dom.js";
@@ -9,8 +9,8 @@ import { link, note } from "./state.js";
 import { tabular } from "./picture.js";
 import { legend, sureness } from "./words.js";
 
-const COLOURS = 6;
-const OUTSIDE = "O"; // the tag of words that are in no span
+const COLORS = 6;
+const OUTSIDE = "O"; // tag of words outside all spans
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showTag(root, app, state) {
@@ -21,9 +21,9 @@ export async function showTag(root, app, state) {
     value: state.text,
   });
   const apart = h("input", { id: "apart", type: "checkbox", checked: true });
-  one.pane.append(h("label", { class: "check", for: "apart" }, apart, "Signs are words of their own"));
+  one.pane.append(h("label", { class: "check", for: "apart" }, apart, "Split off punctuation"));
   const { out, latency, inside, pane } = answering("Tags");
-  replace(root, h("div", { class: "desk" }, one.pane, pane), legend("The table says how sure each tag is."));
+  replace(root, h("div", { class: "desk" }, one.pane, pane), legend("The table lists the probability of each tag."));
   const labels = /** @type {string[]} */ (about.settings.head.labels);
   const kinds = [...new Set(labels.filter((label) => label !== OUTSIDE).map(kindOf))];
   const again = live({
@@ -43,14 +43,14 @@ export async function showTag(root, app, state) {
         out,
         ...(found
           ? [...found.sentences.map((/** @type {any} */ one) => tagged(one, kinds)), table(found.sentences)]
-          : [h("p", { class: "empty" }, `It knows ${labels.length} tags: ${labels.join(", ")}.`)]),
+          : [h("p", { class: "empty" }, `This model has ${labels.length} tags: ${labels.join(", ")}.`)]),
       ),
   });
   await again();
   one.field.focus({ preventScroll: true });
 }
 
-/** PER of B-PER and I-PER; NOUN of NOUN. @param {string} tag */
+/** Span type of a tag: PER for B-PER and I-PER, NOUN for NOUN. @param {string} tag */
 function kindOf(tag) {
   return tag.replace(/^[BI]-/, "");
 }
@@ -81,7 +81,7 @@ function tagged({ words, tags, probabilities, spans }, kinds) {
         ? h("span", { class: "word outside" }, inside)
         : h(
             "span",
-            { class: `word tagged k${kinds.indexOf(kind) % COLOURS}` },
+            { class: `word tagged k${kinds.indexOf(kind) % COLORS}` },
             h("span", { class: "inside-span" }, inside),
             h("i", { class: "tag" }, kind),
           ),
@@ -100,6 +100,6 @@ function table(sentences) {
     "details",
     { class: "behind" },
     h("summary", {}, "As a table"),
-    tabular("tags", { head: ["word", "tag", "sure"], rows }),
+    tabular("tags", { head: ["word", "tag", "probability"], rows }),
   );
 }

@@ -1,4 +1,4 @@
-// A matrix at a glance, without numbers.
+// A small matrix without numbers.
 
 import { s } from "./dom.js";
 import { shades } from "./matrix.js";
@@ -6,7 +6,7 @@ import { shades } from "./matrix.js";
 /** @param {number[][]} values weights from 0 to 1 */
 export function thumbnail(values) {
   const [width, height] = [values[0].length, values.length];
-  const strong = values.map((row) => row.map((value) => Math.sqrt(Math.max(0, value)))); // so that little can be seen too
+  const strong = values.map((row) => row.map((value) => Math.sqrt(Math.max(0, value)))); // so that small weights are visible too
   return s(
     "svg",
     { class: "thumbnail", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" },

@@ -1,4 +1,4 @@
-// The view for who wants a translation: it appears while one types.
+// View of a translation model: translates while the user types.
 
 import { Refused, Trace, ask } from "./api.js";
 import { candidates } from "./candidates.js";
@@ -7,7 +7,7 @@ import { percent } from "./numbers.js";
 import { link, note } from "./state.js";
 import { legend, sureness, wordsOf } from "./words.js";
 
-const PAUSE = 250; // milliseconds without a key
+const PAUSE = 250; // milliseconds without input
 
 /** @param {HTMLElement} root @param {any} app @param {import("./state.js").State} state */
 export async function showTranslate(root, app, state) {
@@ -47,7 +47,7 @@ export async function showTranslate(root, app, state) {
         h("div", { class: "foot" }, latency, inside),
       ),
     ),
-    legend("Choose a word to see where it comes from, and what else it could have been."),
+    legend("Select a word to see its source words and alternatives."),
     detail,
     others,
   );
@@ -74,7 +74,7 @@ export async function showTranslate(root, app, state) {
       );
       show(found.translations);
     } catch (error) {
-      if (error instanceof DOMException) return; // a newer text is on its way
+      if (error instanceof DOMException) return; // aborted for a newer text
       if (!(error instanceof Refused)) throw error;
       replace(target, h("p", { class: "refused", role: "alert" }, error.message));
     }
@@ -94,7 +94,7 @@ export async function showTranslate(root, app, state) {
     const several = sentences.filter((sentence) => sentence.alternatives.length > 1);
     replace(
       others,
-      several.length ? h("h2", {}, "Other ways to say it") : null,
+      several.length ? h("h2", {}, "Alternative translations") : null,
       ...several.map((sentence) =>
         h(
           "ul",
@@ -133,7 +133,7 @@ export async function showTranslate(root, app, state) {
       " ",
     ]);
   };
-  let asked = 0; // so that a slow answer does not take the place of a later one
+  let asked = 0; // number of the latest request: older responses are dropped
   const explain = async (
     /** @type {any} */ sentence,
     /** @type {string[]} */ ours,
@@ -146,7 +146,7 @@ export async function showTranslate(root, app, state) {
     button.setAttribute("aria-pressed", "true");
     note({ word: all.indexOf(button) + 1 });
     inside.href = link({ view: "look" });
-    replace(detail, h("p", { class: "note" }, "Looking …"));
+    replace(detail, h("p", { class: "note" }, "Loading …"));
     asked += 1;
     const turn = asked;
     try {
@@ -164,7 +164,7 @@ export async function showTranslate(root, app, state) {
   source.focus({ preventScroll: true });
 }
 
-/** Where a word comes from, and what else it could have been. @param {Trace} trace @param {string[]} ours @param {number} n @param {any} word */
+/** Source words of a target word, and alternatives to it. @param {Trace} trace @param {string[]} ours @param {number} n @param {any} word */
 async function explained(trace, ours, n, word) {
   const { target, steps, has_alignment: aligned } = trace.outline;
   const words = target.words.filter((/** @type {any} */ one) => !one.special);
@@ -178,7 +178,7 @@ async function explained(trace, ours, n, word) {
     const costs = alignment.costs[row] ?? [];
     const top = Math.max(1e-6, ...costs);
     parts.push(
-      h("h3", {}, "Where it comes from"),
+      h("h3", {}, "Source words"),
       h(
         "div",
         { class: "tokens" },
@@ -204,16 +204,16 @@ async function explained(trace, ours, n, word) {
       h(
         "p",
         { class: "note" },
-        `Blue: attention (${alignment.chosen.point.replace(".weights", "")}, head ${alignment.chosen.head}). Orange: what leaving the word out would cost. Attention is not explanation; where they differ, trust the orange.`,
+        `Blue: attention (${alignment.chosen.point.replace(".weights", "")}, head ${alignment.chosen.head}). Orange: cost of removing the source word. Attention is not explanation; where they differ, rely on the cost.`,
       ),
     );
   }
-  parts.push(h("h3", {}, "What else could have stood here"), candidates(first.candidates.slice(0, 6), first.id));
+  parts.push(h("h3", {}, "Alternatives"), candidates(first.candidates.slice(0, 6), first.id));
   return parts;
 }
 
 /**
- * The words of a trace that a word on the page covers: theirs are cut at signs, ours at spaces, so that letters are counted.
+ * The words of a trace that a word on the page covers. The trace splits at punctuation, the page at spaces, so characters are counted.
  * @param {any[]} words @param {string[]} ours @param {number} n
  */
 function covering(words, ours, n) {

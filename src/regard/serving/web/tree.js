@@ -1,4 +1,4 @@
-// A tree of tokens, drawn from left to right; the way to what was chosen is the strong one.
+// Figure of a search tree, from left to right; the path of the best hypothesis is highlighted.
 
 import { s } from "./dom.js";
 import { clipped } from "./matrix.js";
@@ -7,8 +7,8 @@ import { picture } from "./picture.js";
 const [STEP, LINE] = [112, 22];
 
 /**
- * The picture, and a way to choose a node of it.
- * @param {any} tree @param {(node: any) => Promise<void>} choose @param {(node: any) => void} onPin the reader chose it
+ * The figure, and a function that selects a node.
+ * @param {any} tree @param {(node: any) => Promise<void>} choose @param {(node: any) => void} onPin called when the user selects a node
  */
 export function drawTree(tree, choose, onPin) {
   /** @type {Map<number, any[]>} */
@@ -113,7 +113,7 @@ export function drawTree(tree, choose, onPin) {
   );
   const element = picture({
     title: "Beam tree",
-    note: "blue: what was chosen · large dot: it ended · ring: given up",
+    note: "blue: best hypothesis · large dot: finished · ring: pruned",
     shown: svg,
     table: () => ({
       head: ["node", "from", "step", "token", "log p of token", "log p", "score", "state"],

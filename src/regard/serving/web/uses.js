@@ -1,4 +1,4 @@
-// What a model is for: the view that shows it at work, what that is called, and a text to begin with.
+// The view of each ability of a model: its title, description and example text.
 
 import { showClassify } from "./classify.js";
 import { showCompare } from "./compare.js";
@@ -11,13 +11,13 @@ import { showTranslate } from "./translate.js";
  * @typedef {object} Use
  * @property {string} title
  * @property {(root: HTMLElement, app: any, state: any) => Promise<void>} show
- * @property {(about: any) => string} says what the model does
+ * @property {(about: any) => string} says describes the model
  * @property {string} example
  */
 
 const GREETING = "I would like two coffees, please.";
 
-/** By the first thing that the server says of a model. @type {Record<string, Use>} */
+/** By the first ability that the server lists. @type {Record<string, Use>} */
 const USES = {
   translate: {
     title: "Translate",
@@ -25,28 +25,28 @@ const USES = {
     says: ({ source, target }) => `Translates ${source.name} to ${target.name}.`,
     example: GREETING,
   },
-  generate: { title: "Go on", show: showGenerate, says: () => "Goes on with texts.", example: "Once upon a time" },
+  generate: { title: "Generate", show: showGenerate, says: () => "Continues texts.", example: "Once upon a time" },
   classify: {
     title: "Classify",
     show: showClassify,
     says: ({ settings }) =>
-      `Gives texts one of ${settings.head.labels.length} labels: ${settings.head.labels.join(", ")}.`,
+      `Assigns texts one of ${settings.head.labels.length} labels: ${settings.head.labels.join(", ")}.`,
     example: GREETING,
   },
   tag: {
     title: "Tag",
     show: showTag,
     says: ({ settings }) =>
-      `Gives words one of ${settings.head.labels.length} tags: ${settings.head.labels.join(", ")}.`,
+      `Assigns words one of ${settings.head.labels.length} tags: ${settings.head.labels.join(", ")}.`,
     example: "Ada Lovelace lived in London .",
   },
   fill: {
-    title: "Fill in",
+    title: "Fill masks",
     show: showFill,
-    says: () => "Guesses words that are hidden.",
+    says: () => "Predicts masked words.",
     example: "I would like two [MASK], please.",
   },
-  embed: { title: "Compare", show: showCompare, says: () => "Gives vectors for texts.", example: GREETING },
+  embed: { title: "Compare", show: showCompare, says: () => "Computes embeddings of texts.", example: GREETING },
 };
 
 /** @param {any} about @returns {Use} */

@@ -1,4 +1,4 @@
-// Tokens put together to words, for tokenizers that mark where one begins.
+// Group tokens into words, and mark the confidence of each word.
 
 import { h } from "./dom.js";
 import { spelled } from "./spelling.js";
@@ -31,19 +31,19 @@ export function wordsOf(tokens, scores) {
     .map(({ text, tokens: some, score }) => ({ text, tokens: some, probability: Math.exp(score) }));
 }
 
-/** How sure: the class of a word. @param {number} probability */
+/** CSS class for the confidence of a word. @param {number} probability */
 export function sureness(probability) {
   return probability > 0.8 ? "sure" : probability > 0.4 ? "fair" : "unsure";
 }
 
-/** What the marks of sureness mean, and what can be done with a word. @param {string} hint */
+/** Legend of the confidence marks, with a hint. @param {string} hint */
 export function legend(hint) {
   return h(
     "p",
     { class: "legend" },
-    h("span", { class: "sure" }, "sure"),
-    h("span", { class: "fair" }, "less sure"),
-    h("span", { class: "unsure" }, "unsure"),
+    h("span", { class: "sure" }, "confident"),
+    h("span", { class: "fair" }, "less confident"),
+    h("span", { class: "unsure" }, "uncertain"),
     h("span", {}, hint),
   );
 }

@@ -1,4 +1,4 @@
-// Ids become vectors: rows of the embedding matrix, times √d.
+// Step: embedding lookup, scaled by √d.
 
 import { exact } from "../numbers.js";
 import { formula, nearest, places, say } from "../places.js";
@@ -20,13 +20,13 @@ export const embedding = {
     const added = places(trace, "positions").length > 0;
     root.append(
       say(
-        `Every id has a row of the embedding matrix: ${width} learned numbers that say what the token is like.`,
+        `Every id selects a row of the embedding matrix: ${width} learned values.`,
         factor === 1
           ? ""
-          : ` They are small, and are multiplied by √d${added ? " so that the positions added next do not drown them" : ""}.`,
+          : ` They are multiplied by √d${added ? " so that the position encodings added next do not dominate them" : ""}.`,
       ),
       formula(
-        factor === 1 ? "x = E[id]   (this model leaves out × √d)" : `x = E[id] · √${width} = E[id] · ${factor.toFixed(4)}`,
+        factor === 1 ? "x = E[id]   (no scaling by √d in this model)" : `x = E[id] · √${width} = E[id] · ${factor.toFixed(4)}`,
       ),
       view.menus,
       ...walked(
@@ -34,7 +34,7 @@ export const embedding = {
         view.columns,
         looked.labels[0],
         [
-          { title: "Rows of E", note: "one for each token", values: looked.values },
+          { title: "Rows of E", note: "one per token", values: looked.values },
           { title: factor === 1 ? "x" : "× √d", values: scaled.values },
         ],
         (row, column) => [

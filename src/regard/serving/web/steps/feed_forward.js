@@ -1,4 +1,4 @@
-// The feed-forward network: wide, bent, and back.
+// Step: the feed-forward network.
 
 import { ACTIVATIONS, GATED } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
@@ -22,7 +22,7 @@ export const feedForward = {
     const { feed_forward: wide, activation: name } = about.settings;
     const way = name in GATED ? gated(name) : plain(name);
     const columns = span(state, wide);
-    const further = columns.map((column) => column + wide); // where the values of gates stand
+    const further = columns.map((column) => column + wide); // columns of the values that belong to the gates
     const tensor = (/** @type {string} */ point, /** @type {number[]} */ part) =>
       trace.tensor(`${place}.${point}`, { columns: part });
     const [inner, hidden, value, { active: on }] = await Promise.all([
@@ -35,7 +35,7 @@ export const feedForward = {
     const told = readout();
     root.append(
       say(
-        `Each token by itself: its ${trace.outline.model.width} numbers are mixed into ${wide} hidden units, bent by ${name}, and mixed back. Attention moves information between tokens; this is where it is worked on.`,
+        `Applied to each token separately: a linear layer from ${trace.outline.model.width} to ${wide} hidden units, the activation ${name}, and a linear layer back. Attention moves information between tokens; the feed-forward network transforms it at each position.`,
       ),
       formula(way.formula),
       menus(placeMenu(some, place), spanMenu(state, wide)),
@@ -49,7 +49,7 @@ export const feedForward = {
     const tell = newest(ask, (cells, row, unit) => {
       const back = cells[cells.length - 1];
       const numbers = cells.slice(0, -1).map((cell) => cell.value);
-      told.show(`${rows[row]}, hidden unit ${unit}; ${on[row]} of ${wide} units are on`, [
+      told.show(`${rows[row]}, hidden unit ${unit}; ${on[row]} of ${wide} units are active`, [
         ...way.inner.map((title, n) => multiplied(title, cells[n])),
         { name, how: way.how(...numbers), mine: way.act(...numbers), theirs: hidden.values[row][unit - columns[0]] },
         multiplied(`${way.back}, unit ${backOf(unit)}`, back),
@@ -73,10 +73,10 @@ export const feedForward = {
       beside(...drawn.map((one) => one.element)),
       told.element,
       matrix({
-        title: "Hidden units on",
+        title: "Active hidden units",
         note: `above 0, of ${wide}`,
         values: [on],
-        rows: ["on"],
+        rows: ["active"],
         columns: rows,
         top: wide,
       }).element,
@@ -86,11 +86,11 @@ export const feedForward = {
 };
 
 /**
- * How hidden units come about: of what numbers, and how these are bent.
+ * How hidden units are computed.
  * @typedef {object} Way
  * @property {boolean} gates
  * @property {string} formula
- * @property {string[]} inner the numbers that a unit is made of
+ * @property {string[]} inner titles of the inputs of a unit's activation
  * @property {string} back
  * @property {(...numbers: number[]) => number} act
  * @property {(...numbers: number[]) => string} how
@@ -112,7 +112,7 @@ function plain(name) {
 function gated(name) {
   return {
     gates: true,
-    formula: `FFN(x) = (swish(gate) ⊙ value) · W₂     gate, value = the halves of x · W₁`,
+    formula: `FFN(x) = (swish(gate) ⊙ value) · W₂     [gate, value] = x · W₁`,
     inner: ["gate of x · W₁", "value of x · W₁"],
     back: "hidden · W₂",
     act: GATED[name],

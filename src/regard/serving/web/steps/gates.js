@@ -1,10 +1,10 @@
-// A recurrent network's gates: what is let in, kept and shown, token by token.
+// Step: the gates of a recurrent network, token by token.
 
 import { exact } from "../numbers.js";
 import { formula, menus, nearest, placeMenu, places, say, span, spanMenu } from "../places.js";
 import { walked } from "./vectors.js";
 
-const SIZE = 48; // units in view
+const SIZE = 48; // units shown at once
 const FORMULAS = /** @type {Record<string, string>} */ ({
   lstm: "C = f ⊙ C_before + i ⊙ C̃     h = o ⊙ tanh(C)",
   gru: "h = (1 − z) ⊙ h̃ + z ⊙ h_before",
@@ -33,10 +33,10 @@ export const gates = {
     const kind = values.cell ? "lstm" : values.update_gate ? "gru" : "rnn";
     root.append(
       say(
-        "A recurrent network reads one token after the other, and carries a state along. ",
+        "A recurrent network processes one token after another and updates its hidden state. ",
         kind === "rnn"
-          ? "This one has no gates: at every token the whole state is mixed with what is read, and bent by tanh."
-          : "Its gates are numbers between 0 and 1 that say, for each unit, what to let in, what to keep and what to show.",
+          ? "This one has no gates: at every token, the state is a tanh of a linear function of the previous state and the input."
+          : "Its gates are values between 0 and 1 that control, for each unit, what is written, kept and output.",
       ),
       formula(FORMULAS[kind]),
       menus(placeMenu(some(trace), place), spanMenu(state, shape[1], SIZE)),
@@ -58,7 +58,7 @@ export const gates = {
 
 /** @typedef {Record<string, number[][]>} Values of each point */
 
-/** How a unit's state follows from its gates. @type {Record<string, (values: Values, row: number, place: string, column: number) => import("../readout.js").Sum[]>} */
+/** Calculation of a unit's state from its gates. @type {Record<string, (values: Values, row: number, place: string, column: number) => import("../readout.js").Sum[]>} */
 const SUMS = {
   lstm(values, row, place, column) {
     const [i, f, g, o, cell, hidden] = ["input_gate", "forget_gate", "candidate", "output_gate", "cell", "hidden"].map(
@@ -66,7 +66,7 @@ const SUMS = {
     );
     const old = before(values.cell, row, place, column);
     const shown = { name: "h", how: `${exact(o)} · tanh(${exact(cell)})`, mine: o * Math.tanh(cell), theirs: hidden };
-    if (old === null) return [shown]; // what it began with came from the encoder
+    if (old === null) return [shown]; // the initial state came from the encoder
     return [
       { name: "C", how: `${exact(f)} · ${exact(old)} + ${exact(i)} · ${exact(g)}`, mine: f * old + i * g, theirs: cell },
       shown,
@@ -85,7 +85,7 @@ const SUMS = {
   },
 };
 
-/** The state before a token: nothing at the encoder's first, unknown here at the decoder's. @param {number[][]} states @param {number} row @param {string} place @param {number} column */
+/** The state before a token: 0 at the encoder's first token, null (unknown here) at the decoder's first. @param {number[][]} states @param {number} row @param {string} place @param {number} column */
 function before(states, row, place, column) {
   const found = states[place.endsWith(".backwards") ? row + 1 : row - 1];
   return found ? found[column] : place.startsWith("encoder.") ? 0 : null;

@@ -1,4 +1,4 @@
-// All heads of a place, side by side; then concatenated and projected by W_O.
+// Step: all heads of an attention layer, concatenated and projected by W_O.
 
 import { dot } from "../arithmetic.js";
 import { caution } from "../caution.js";
@@ -49,7 +49,7 @@ export const heads = {
     const each = together.shape[1] / count;
     root.append(
       say(
-        `${count} heads look in parallel, each with its own W_q, W_k and W_v, so that one token can look for several things at once. Their outputs are put side by side, and W_O mixes them into one vector again.`,
+        `${count} heads attend in parallel, each with its own W_q, W_k and W_v, so that a token can attend to several things at once. Their outputs are concatenated and projected by W_O.`,
       ),
       formula("MultiHead = Concat(head₀, …) · W_O"),
       menus(placeMenu(some, place), spanMenu(state, width)),
@@ -63,14 +63,14 @@ export const heads = {
       const { left, right } = factors(cell);
       const own = [head * each, (head + 1) * each];
       const part = dot(left.slice(...own), right.slice(...own));
-      say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} alone gives ${exact(part)} of it`, [
+      say_.show(`${rows[row]}, unit ${column + columns[0]}: head ${head} contributes ${exact(part)}`, [
         multiplied("Concat · W_O", cell),
       ]);
     });
     const chosen = together.values.map((/** @type {number[]} */ row) => row.slice(head * each, (head + 1) * each));
     const shown = matrix({
       title: "Concat · W_O",
-      note: "what attention adds",
+      note: "output of attention",
       values: added.values,
       rows,
       from: columns[0],
@@ -87,7 +87,7 @@ export const heads = {
           top: 1,
         }).element,
         matrix({
-          title: `Its part of the concatenation`,
+          title: `Output of head ${head}`,
           note: `units ${head * each} – ${(head + 1) * each - 1} of ${together.shape[1]}`,
           values: chosen,
           rows,
@@ -106,7 +106,7 @@ export const heads = {
   },
 };
 
-/** Every head at a glance; choose one to see it whole. @param {any[]} weights @param {number} chosen */
+/** Thumbnails of all heads; select one to enlarge it. @param {any[]} weights @param {number} chosen */
 function gallery(weights, chosen) {
   const title = "Weights of every head";
   const thumbs = weights.map((one, n) =>

@@ -1,4 +1,4 @@
-// The steps, in the order of the paper. One that a network does not have is left out.
+// All steps in the order of the paper. Steps that do not apply to a network are left out.
 
 import { embedding } from "./embedding.js";
 import { feedForward } from "./feed_forward.js";
@@ -23,8 +23,8 @@ import { weightedSum } from "./weighted_sum.js";
  * @typedef {object} Step
  * @property {string} id
  * @property {string} title
- * @property {string} section of the paper; empty where it is not in it
- * @property {(here: any) => string[]} here the parts of the map that it is about
+ * @property {string} section section of the paper, or an empty string
+ * @property {(here: any) => string[]} here names of the boxes of the map to highlight
  * @property {(trace: any) => boolean} exists
  * @property {(root: HTMLElement, here: any) => Promise<void>} show
  */

@@ -1,4 +1,4 @@
-// The three kinds of attention, side by side.
+// Step: the three kinds of attention side by side.
 
 import { caution } from "../caution.js";
 import { h } from "../dom.js";
@@ -8,18 +8,18 @@ import { readout } from "../readout.js";
 import { note } from "../state.js";
 
 const KINDS = [
-  ["encoder", "attention", "Encoder self-attention", "Every token of the source looks at all of the source."],
+  ["encoder", "attention", "Encoder self-attention", "Every source token attends to all source tokens."],
   [
     "decoder",
     "attention",
     "Masked self-attention",
-    "What is written looks at itself and what came before: the future is not there yet.",
+    "Every target token attends to itself and earlier tokens; later ones are masked.",
   ],
   [
     "decoder",
     "cross_attention",
     "Cross-attention",
-    "What is written looks at the source: queries from the decoder, keys and values from the encoder.",
+    "Target tokens attend to the source: queries come from the decoder, keys and values from the encoder.",
   ],
 ];
 
@@ -42,12 +42,12 @@ export const kinds = {
       const place = [`${stack}.${layer}.${part}`, `${stack}.${part}`].find((one) => some.includes(one));
       return place ? [{ place, title, about }] : [];
     });
-    let at = (found.find(({ place }) => place === state.at) ?? found[0]).place; // whose cell is told of
+    let at = (found.find(({ place }) => place === state.at) ?? found[0]).place; // location of the selected cell
     const count = Math.max(1, ...found.map(({ place }) => heads(trace, place)));
     root.append(
       say(
         found.length > 1
-          ? "The same arithmetic serves three ends; only who asks, who is asked, and the mask differ."
+          ? "All kinds use the same formula; they differ in where queries, keys and values come from, and in the mask."
           : "This network has one kind of attention.",
       ),
     );
@@ -74,7 +74,7 @@ export const kinds = {
           for (const one of drawn) one.hide();
           picture.mark(row, column);
           const key = mixture ? `mixture ${column}` : keys[column];
-          told.show(`${title}: ${rows[row]} looks at ${key}`, [{ name: "weight", mine: weights.values[row][column] }]);
+          told.show(`${title}: ${rows[row]} attends to ${key}`, [{ name: "weight", mine: weights.values[row][column] }]);
         };
         const columns = mixture ? null : keys;
         const onPin = (/** @type {number} */ row, /** @type {number} */ column) => {

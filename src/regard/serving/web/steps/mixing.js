@@ -1,4 +1,4 @@
-// ELMo: a token's vector is a mixture of what every layer gives, in learned shares.
+// Step: layer mixing of ELMo, a learned weighted average of all layers.
 
 import { h } from "../dom.js";
 import { exact, percent } from "../numbers.js";
@@ -7,7 +7,7 @@ import { readout } from "../readout.js";
 
 export const mixing = {
   id: "mixing",
-  title: "Mixing the layers",
+  title: "Layer mixing",
   section: "",
   here: () => ["encoder.mixing"],
   exists: (/** @type {any} */ trace) => trace.has("encoder.mixing.shares"),
@@ -34,7 +34,7 @@ export const mixing = {
     ]);
     root.append(
       say(
-        "Low layers know more of how words are built, high ones of what they mean here. The vector of a token is taken from all of them, in shares that were learned and are the same for every token.",
+        "Lower layers represent more of a word's form, higher layers more of its meaning in context. The vector of a token is a weighted average of all layers; the weights are learned and the same for every token.",
       ),
       formula("x = γ · (s₀ · embedding + s₁ · layer 0 + …)"),
       h(

@@ -1,4 +1,4 @@
-// States become logits, logits become probabilities.
+// Step: output logits and softmax.
 
 import { MOST } from "../api.js";
 import { softmax } from "../arithmetic.js";
@@ -21,13 +21,13 @@ export const output = {
     const say_ = readout();
     root.append(
       say(
-        `The last vector is multiplied by a column for each of the ${model.vocab_size.toLocaleString("en")} tokens: a logit each. Softmax makes them probabilities of what comes next.`,
+        `The last hidden state is multiplied by one weight column for each of the ${model.vocab_size.toLocaleString("en")} tokens, which gives the logits. Softmax converts them to probabilities of the next token.`,
       ),
       formula("p = softmax(state · W)"),
       menus(
         menu(
           "time",
-          "After",
+          "Step",
           steps.map((/** @type {any} */ one, /** @type {number} */ n) => [n, `${n}: ${one.input_token} → ${one.token}`]),
           time,
           (one) => ({ time: Number(one) }),
@@ -45,7 +45,7 @@ export const output = {
       say_.show(step.candidates.find((/** @type {any} */ one) => one.id === id)?.token ?? step.token, sums);
     };
     root.append(
-      h("h3", {}, "What could follow ", h("code", {}, step.input_token)),
+      h("h3", {}, "Candidates after ", h("code", {}, step.input_token)),
       candidates(step.candidates, step.id, choose),
       say_.element,
     );

@@ -1,4 +1,4 @@
-// Decoding, step by step: what was read, where it looked, what it wrote.
+// Step: decoding token by token, with inputs, attention and candidates.
 
 import { candidates } from "../candidates.js";
 import { caution } from "../caution.js";
@@ -71,9 +71,9 @@ export const player = {
       const step = steps[time];
       const row = weights?.values[time];
       const [before, looked] = [read.slice(0, time + 1), crossing.length ? source.tokens : read.slice(0, time + 1)];
-      const apart = !row || crossing.length > 0; // what it looks at is not what it has read
+      const apart = !row || crossing.length > 0; // the tokens attended to are not the decoder's input
       return [
-        row && h("h3", {}, crossing.length ? "It looks at" : "It has read, and looks at"),
+        row && h("h3", {}, crossing.length ? "Attention to the source" : "Decoder input and attention"),
         row &&
           h(
             "div",
@@ -92,7 +92,7 @@ export const player = {
               ),
             ),
           ),
-        apart && h("h3", {}, "It has read"),
+        apart && h("h3", {}, "Decoder input"),
         apart &&
           h(
             "div",
@@ -104,12 +104,12 @@ export const player = {
         h(
           "h3",
           {},
-          step.forced ? "What follows was given: " : "So it writes ",
+          step.forced ? "Forced next token: " : "Predicted next token: ",
           h("code", { class: "written" }, step.token),
           h(
             "span",
             { class: "unit" },
-            `  ${percent(step.probability)} · ${step.rank ? `${step.rank.toLocaleString("en")} others were more probable` : "the most probable"} · entropy ${step.entropy.toFixed(2)} nats`,
+            `  ${percent(step.probability)} · ${step.rank ? `${step.rank.toLocaleString("en")} tokens were more probable` : "the most probable"} · entropy ${step.entropy.toFixed(2)} nats`,
           ),
         ),
         candidates(step.candidates, step.id),
@@ -117,23 +117,23 @@ export const player = {
     };
     root.append(
       say(
-        "The decoder reads what it has written so far, one token more each time, and says what could follow. ",
-        crossing.length ? "The encoder has read the source once, before the first step." : "",
+        "At each step, the decoder takes all previous output tokens as input and predicts the next one. ",
+        crossing.length ? "The encoder runs once, before the first step." : "",
       ),
       place ? menus(placeMenu(some, place), count > 1 && headMenu(count, head)) : "",
       h(
         "div",
         { class: "player", role: "group", "aria-label": "Player" },
-        h("button", { type: "button", on: { click: () => to(time - 1) }, "aria-label": "Step back" }, "‹"),
+        h("button", { type: "button", on: { click: () => to(time - 1) }, "aria-label": "Previous step" }, "‹"),
         play,
-        h("button", { type: "button", on: { click: () => to(time + 1) }, "aria-label": "Step on" }, "›"),
+        h("button", { type: "button", on: { click: () => to(time + 1) }, "aria-label": "Next step" }, "›"),
         slider,
       ),
       picture({
         title: "This step",
         shown: stage,
         table: () => ({
-          head: ["step", "reads", "writes", "probability", "entropy", ...(weights?.labels[1] ?? [])],
+          head: ["step", "input", "output", "probability", "entropy", ...(weights?.labels[1] ?? [])],
           rows: steps.map((/** @type {any} */ step, /** @type {number} */ n) => [
             String(n),
             step.input_token,

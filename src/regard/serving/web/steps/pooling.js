@@ -1,4 +1,4 @@
-// A vector for each token becomes one for the text.
+// Step: pooling the token vectors into one vector.
 
 import { dot, mean } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
@@ -6,12 +6,12 @@ import { exact } from "../numbers.js";
 import { formula, menus, pin, say, span, spanMenu } from "../places.js";
 import { readout, terms } from "../readout.js";
 
-/** How a unit of a text's vector follows from that of its tokens. @typedef {(column: number[]) => [string | import("../readout.js").Terms, number]} Follows */
+/** Calculation of a unit of the text's vector from the same unit of its tokens. @typedef {(column: number[]) => [string | import("../readout.js").Terms, number]} Follows */
 
 /** @type {Record<string, {says: string, formula: string, of?: Follows}>} */
 const WAYS = {
   mean: {
-    says: "the mean over all tokens, its start and its end among them.",
+    says: "the mean over all tokens, including the start and end tokens.",
     formula: "v = (x₁ + … + x_n) / n",
     of: (column) => [
       { count: column.length, write: (n) => exact(column[n]), before: "(", after: `) / ${column.length}` },
@@ -19,17 +19,17 @@ const WAYS = {
     ],
   },
   first: {
-    says: "the first token's, where the network has learned to gather what the whole is about.",
+    says: "the vector of the first token, in which the network has learned to represent the whole text.",
     formula: "v = x₁",
     of: (column) => ["x₁", column[0]],
   },
   "first-dense": {
-    says: "the first token's through a dense layer and tanh, as in BERT.",
+    says: "the vector of the first token through a dense layer and tanh, as in BERT.",
     formula: "v = tanh(x₁ · W + b)",
   },
 };
 
-/** Through a dense layer, a unit needs all units of the first token. @param {any} trace @param {number} unit @returns {Promise<[import("../readout.js").Terms, number]>} */
+/** Calculation through a dense layer, from all units of the first token. @param {any} trace @param {number} unit @returns {Promise<[import("../readout.js").Terms, number]>} */
 async function dense(trace, unit) {
   const columns = [unit, unit + 1];
   const [first, weight, bias] = await Promise.all([
@@ -45,7 +45,7 @@ async function dense(trace, unit) {
 
 export const pooling = {
   id: "pooling",
-  title: "One vector for the text",
+  title: "Pooling",
   section: "",
   here: () => ["pooling.vector"],
   exists: (/** @type {any} */ trace) =>
@@ -89,7 +89,7 @@ export const pooling = {
       onCell: (_, column) => onCell(0, column),
     });
     root.append(
-      say("The stack gives a vector for every token. That of the whole text is ", way.says),
+      say("The encoder outputs a vector for every token. The vector of the text is ", way.says),
       formula(way.formula),
       menus(spanMenu(state, width)),
       beside(each.element, whole.element),

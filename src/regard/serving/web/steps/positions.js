@@ -1,4 +1,4 @@
-// Where a token stands: waves of many lengths, added to its vector.
+// Step: position encodings, added to the embeddings.
 
 import { wave, waveOf } from "../arithmetic.js";
 import { s } from "../dom.js";
@@ -7,15 +7,15 @@ import { formula, nearest, places, say } from "../places.js";
 import { picture } from "../picture.js";
 import { embedded, walked } from "./vectors.js";
 
-/** What kinds that add no vectors do instead. @type {Record<string, string>} */
+/** Description of position encodings that do not add vectors. @type {Record<string, string>} */
 const INSIDE = {
-  none: "This model is not told: it has no positions. What order it knows comes from the look-ahead mask alone, in its decoder.",
+  none: "This model has no position encoding. Only the causal mask of a decoder provides information about order.",
   rotary:
-    "This model adds no vectors: it turns queries and keys by an angle that grows with their place (rotary), so that a score depends on how far apart two tokens are. See “Queries, keys, values”.",
+    "Rotary position embeddings: queries and keys are rotated by an angle proportional to their position, so that scores depend on the distance between tokens. See “Queries, keys, values”.",
   alibi:
-    "This model adds no vectors: every score is lowered by how far away the key is, more in some heads than in others (ALiBi). See “Scores to weights”.",
+    "ALiBi: a penalty proportional to the distance of the key is subtracted from every score, with a different slope per head. See “Scores to weights”.",
   relative:
-    "This model adds no vectors: it has a learned key and value for every distance between two tokens (relative positions). See “Scores to weights” and “Weighted sum”.",
+    "Relative positions: a learned key and value for every distance between two tokens. See “Scores to weights” and “Weighted sum”.",
 };
 
 export const positions = {
@@ -33,11 +33,11 @@ export const positions = {
     const { kind = "none", layout = "interleaved" } = about.settings.positions ?? {};
     root.append(
       say(
-        "Attention by itself does not know order: shuffle the tokens it looks at, and it gives the same. So each is told where it stands.",
+        "Attention is invariant to the order of the tokens it attends to, so their positions are encoded separately.",
       ),
     );
     if (!places(trace, "positions").length) {
-      root.append(say(INSIDE[kind] ?? `This model's positions are of the kind “${kind}”, and act inside attention.`));
+      root.append(say(INSIDE[kind] ?? `Position encoding “${kind}”, applied inside attention.`));
       return;
     }
     const view = await embedded(here, "positions");
@@ -67,7 +67,7 @@ export const positions = {
         columns,
         rows,
         [
-          { title: "Positions", note: "a row for each place", values, top: sines ? 1 : undefined },
+          { title: "Positions", note: "one row per position", values, top: sines ? 1 : undefined },
           { title: "Embedding + position", values: sum.values },
         ],
         explain,
@@ -76,7 +76,7 @@ export const positions = {
   },
 };
 
-/** A few units over all places: lines are the formula, dots what the model added. @param {number[][]} values @param {number} from @param {number} width @param {string} layout */
+/** A few units over all positions: lines show the formula, dots the model's values. @param {number[][]} values @param {number} from @param {number} width @param {string} layout */
 function waves(values, from, width, layout) {
   const units = [0, 2, 4, 8].filter((unit) => unit < values[0].length);
   const last = Math.max(1, values.length - 1);
@@ -91,10 +91,10 @@ function waves(values, from, width, layout) {
           `${one ? "L" : "M"}${x(place).toFixed(1)} ${y(wave(place, unit + from, width, layout)).toFixed(1)}`,
       )
       .join("");
-    const colour = `c${n % 4}`;
+    const color = `c${n % 4}`;
     return s(
       "g",
-      { class: `wave ${colour}` },
+      { class: `wave ${color}` },
       s("path", { d: path }),
       values.map((row, place) => s("circle", { cx: x(place), cy: y(row[unit]), r: 3.5 })),
       s("text", { x: x(last) + 10, y: y(values[last][unit]) + 4 }, `unit ${unit + from}`),
@@ -108,7 +108,7 @@ function waves(values, from, width, layout) {
       width: across,
       height: high,
       role: "img",
-      "aria-label": "Waves of positions",
+      "aria-label": "Sinusoids of position encodings",
     },
     [1, 0, -1].map((value) =>
       s(
@@ -126,8 +126,8 @@ function waves(values, from, width, layout) {
     lines,
   );
   return picture({
-    title: "Waves",
-    note: "dots are what the model adds at each position; lines the formula",
+    title: "Sinusoids",
+    note: "dots: values of the model; lines: formula",
     shown: svg,
     table: () => ({
       head: ["position", ...units.map((unit) => `unit ${unit + from}`)],

@@ -1,4 +1,4 @@
-// One cell of x · W, term by term.
+// Step: query, key and value projections, with all products of one cell.
 
 import { h, replace } from "../dom.js";
 import { matrix } from "../matrix.js";
@@ -9,9 +9,9 @@ import { tabular } from "../picture.js";
 import { factors, multiplied, readout } from "../readout.js";
 
 const ASKS = /** @type {Record<string, string>} */ ({
-  q: "query: what the token looks for",
-  k: "key: what it can be found by",
-  v: "value: what it gives when it is looked at",
+  q: "query: what the token attends to",
+  k: "key: what queries are compared with",
+  v: "value: what the token contributes when attended to",
 });
 
 export const projection = {
@@ -33,7 +33,7 @@ export const projection = {
     const list = h("div", { class: "list" });
     root.append(
       say(
-        "Each token's vector x is multiplied by three learned matrices, into three shorter vectors for every head: a query, a key and a value. One cell is a sum of products, and here are all of them.",
+        "Each token's vector x is multiplied by three learned matrices, which gives a query, a key and a value for every head. Each cell is a sum of products, listed here.",
       ),
       formula(`${letter} = x · W_${letter}     one row of x times one column of W_${letter}`),
       menus(
@@ -66,7 +66,7 @@ export const projection = {
           h(
             "p",
             { class: "note" },
-            `Positions then turn the vector, so that ${exact(cell.value)} stands in its place.`,
+            `The rotary position embedding then rotates the vector; the value becomes ${exact(cell.value)}.`,
           ),
         tabular("the products", { head: ["unit", "x", `W_${letter}`, "product", "sum so far"], rows }),
       );

@@ -1,4 +1,4 @@
-// What an encoder's head tells: vectors become logits of labels, tags or tokens, and logits probabilities.
+// Step: the head of an encoder computes logits and probabilities of labels, tags or tokens.
 
 import { MOST } from "../api.js";
 import { softmax } from "../arithmetic.js";
@@ -9,15 +9,15 @@ import { multiplied, powers, readout } from "../readout.js";
 
 /** @type {Record<string, string>} */
 const SAYS = {
-  classes: "The vector of the text is multiplied by a column for each label: a logit each.",
-  tags: "The vector of each token is multiplied by a column for each tag: a logit each. A word has the tag of its first token.",
+  classes: "The vector of the text is multiplied by one weight column per label, which gives the logits.",
+  tags: "The vector of each token is multiplied by one weight column per tag, which gives the logits. A word gets the tag of its first token.",
   tokens:
-    "The vector at each place is multiplied by a column for each token of the vocabulary: how well it would stand there.",
+    "The vector at each position is multiplied by one weight column per token of the vocabulary, which gives the logits.",
 };
 
 export const reading = {
   id: "reading",
-  title: "What the head tells",
+  title: "Head: logits and softmax",
   section: "",
   here: () => ["head.logits", "head.probabilities"],
   exists: (/** @type {any} */ trace) => Boolean(trace.outline.head),
@@ -25,7 +25,7 @@ export const reading = {
   async show(root, { trace, state }) {
     /** @type {{kind: string, predictions: any[]}} */
     const { kind, predictions: readings } = trace.outline.head;
-    const number = Math.min(state.time ? state.time - 1 : firstOf(readings), readings.length - 1); // 0 is: not said
+    const number = Math.min(state.time ? state.time - 1 : firstOf(readings), readings.length - 1); // 0: no position selected
     const one = readings[number];
     const at = one.direction ? `head.${one.direction}.logits` : "head.logits";
     const row = rowOf(one);
@@ -41,13 +41,13 @@ export const reading = {
       told.show(known.token, sums);
     };
     root.append(
-      say(SAYS[kind], " Softmax makes them probabilities."),
+      say(SAYS[kind], " Softmax converts them to probabilities."),
       formula(formulaOf(trace, kind)),
       readings.length > 1
         ? menus(
             menu(
               "reading",
-              "Where",
+              "Position",
               readings.map((other, n) => [
                 n + 1,
                 `${other.position}: ${other.token}${other.direction ? `, ${other.direction}` : ""}`,
@@ -65,18 +65,18 @@ export const reading = {
   },
 };
 
-/** Where to begin: at a hole, else at the first token that is text. @param {any[]} readings */
+/** Initial position: the first mask, else the first token of the text. @param {any[]} readings */
 function firstOf(readings) {
   const hole = readings.findIndex((one) => /mask/i.test(one.token ?? ""));
   return hole >= 0 ? hole : Math.min(1, readings.length - 1);
 }
 
-/** The row of the logits that a reading comes from: where two directions read, a token is guessed at its neighbour. @param {any} one */
+/** Row of the logits of a prediction: in a bidirectional language model, a token is predicted at its neighbor. @param {any} one */
 function rowOf({ position, direction }) {
   return (position ?? 0) + (direction === "forwards" ? -1 : direction === "backwards" ? 1 : 0);
 }
 
-/** @param {any} trace @param {string} at @param {number | null} row null: there is only one @returns {Promise<number[] | null>} */
+/** @param {any} trace @param {string} at @param {number | null} row null: there is only one row @returns {Promise<number[] | null>} */
 async function logits(trace, at, row) {
   if (row === null) return (await trace.tensor(at)).values;
   if (at !== "head.logits" || trace.outline.head.kind === "tokens") {
@@ -94,8 +94,8 @@ function formulaOf(trace, kind) {
 
 /** @param {string} kind @param {any} one */
 function heading(kind, one) {
-  if (kind === "classes") return ["The labels of the text"];
-  if (kind === "tags") return ["The tags of ", h("code", {}, one.token)];
-  const side = one.direction === "forwards" ? ", from what is before" : one.direction ? ", from what is after" : "";
-  return ["What could stand at ", h("code", {}, one.token), side];
+  if (kind === "classes") return ["Labels of the text"];
+  if (kind === "tags") return ["Tags of ", h("code", {}, one.token)];
+  const side = one.direction === "forwards" ? ", from the left context" : one.direction ? ", from the right context" : "";
+  return ["Predictions at ", h("code", {}, one.token), side];
 }

@@ -1,18 +1,18 @@
-// Add & Norm: the way around a sub-layer, and the norm.
+// Step: residual connection and normalization.
 
 import { deviation, mean } from "../arithmetic.js";
 import { exact } from "../numbers.js";
 import { formula, menus, nearest, placeMenu, places, say, span, spanMenu } from "../places.js";
 import { walked } from "./vectors.js";
 
-/** What a norm is called, and what it does. @type {Record<string, [string, string]>} */
+/** Name and description of each kind of norm. @type {Record<string, [string, string]>} */
 const NORMS = {
   layer: [
     "LayerNorm",
-    "And each token's vector is brought to mean 0 and deviation 1, then stretched and shifted by what was learned.",
+    "Each token's vector is normalized to mean 0 and standard deviation 1, then multiplied by a learned gain and shifted by a learned bias.",
   ],
-  rms: ["RMSNorm", "And each token's vector is divided by its root mean square, then stretched by what was learned."],
-  none: ["", "This model leaves out the norm."],
+  rms: ["RMSNorm", "Each token's vector is divided by its root mean square, then multiplied by a learned gain."],
+  none: ["", "This model has no normalization."],
 };
 
 export const residual = {
@@ -47,12 +47,12 @@ export const residual = {
     root.append(
       say(
         connected
-          ? "What a sub-layer finds is added to what went in, so that nothing is lost on the way and gradients flow through. "
-          : "This model leaves out the way around the sub-layer: what it finds goes on alone. ",
+          ? "The output of a sublayer is added to its input (residual connection), which preserves information and lets gradients flow. "
+          : "This model has no residual connections: the output of the sublayer replaces its input. ",
         does,
       ),
       formula(
-        first ? `x + Sublayer(${named}(x))   (this model norms first)` : `${named}(${connected ? "x + " : ""}Sublayer(x))`,
+        first ? `x + Sublayer(${named}(x))   (pre-norm)` : `${named}(${connected ? "x + " : ""}Sublayer(x))`,
       ),
       menus(placeMenu(some(trace), place), spanMenu(state, width)),
     );
@@ -99,12 +99,12 @@ export const residual = {
     };
     const cut = (/** @type {any} */ one) => one.values.map((/** @type {number[]} */ row) => row.slice(...columns));
     const sums = [
-      { title: found, note: "what the sub-layer found", values: cut(added) },
-      { title: whole_, note: first ? "what goes on" : "the sum", values: cut(sum) },
+      { title: found, note: "output of the sublayer", values: cut(added) },
+      { title: whole_, note: first ? "passed to the next sublayer" : "the sum", values: cut(sum) },
     ];
     const norm = {
       title: first ? `${named}(x)` : `${named}(${whole_})`,
-      note: first ? "what the sub-layer reads" : "what goes on",
+      note: first ? "input of the sublayer" : "passed to the next sublayer",
       values: cut(normed),
     };
     root.append(...walked(state, columns, rows, first ? [norm, ...sums] : [...sums, norm], explain));

@@ -1,4 +1,4 @@
-// Scores, ÷ √d_k, mask, softmax: four matrices, and how each cell follows from the one before.
+// Step: scores, scaling by √d_k, mask and softmax as four matrices, with the calculation of each cell.
 
 import { dot, softmax } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
@@ -27,15 +27,15 @@ export const scores = {
     );
     const width = q.shape[1];
     const factor = about.settings.scale_scores === false ? 1 : 1 / Math.sqrt(width);
-    const mixed = axes(trace, `${place}.scores`).at(-1) === "mixture"; // keys are mixtures of tokens: no one key to multiply
-    const adds = ["alibi", "relative", "syntax"].includes(about.settings.positions?.kind); // positions that act on scores
+    const mixed = axes(trace, `${place}.scores`).at(-1) === "mixture"; // keys are mixtures of tokens (Linformer), so there is no single key to multiply
+    const adds = ["alibi", "relative", "syntax"].includes(about.settings.positions?.kind); // position encodings that are added to scores
     const full = (about.settings.attention?.kind ?? "full") === "full";
     const ahead = place.startsWith("decoder.") && place.endsWith(".attention"); // the look-ahead mask
     const [rows, columns] = weights.labels;
     const say_ = readout();
     root.append(
       say(
-        "Every query meets every key. Their dot product is a score; divided by √d_k so that it does not grow with the width; −∞ where a token may not look; and softmax turns each row into shares that sum to one.",
+        "The score of a query and a key is their dot product. It is divided by √d_k so that it does not grow with the width, and set to −∞ where masked. Softmax turns each row into weights that sum to 1.",
       ),
       formula(`softmax(q·kᵀ / √${width})`),
       menus(placeMenu(some, place), headMenu(count, head)),
@@ -44,19 +44,19 @@ export const scores = {
       for (const one of four) one.mark(row, column);
       const [score, scaled_, masked_] = [raw, scaled, masked].map((one) => one.values[row][column]);
       const added = adds ? scaled_ - score * factor : 0;
-      const hidden = full ? ahead && column > row : masked_ === null; // of other patterns, the model's word is taken
+      const hidden = full ? ahead && column > row : masked_ === null; // for other attention patterns, use the model's mask
       const shares = softmax(masked.values[row]);
       /** @type {import("../readout.js").Sum[]} */
       const sums = [
         {
           name: "÷ √d_k",
-          how: `${exact(score)} × ${factor.toFixed(4)}${added ? ` + ${exact(added)} (what the positions add)` : ""}`,
+          how: `${exact(score)} × ${factor.toFixed(4)}${added ? ` + ${exact(added)} (position bias)` : ""}`,
           mine: score * factor + added,
-          theirs: adds ? undefined : scaled_, // what positions add is read off the model: there is nothing to check
+          theirs: adds ? undefined : scaled_, // the position bias is taken from the model, so there is nothing to check
         },
         {
           name: "mask",
-          how: hidden ? "−∞: it may not look there" : "it may look there",
+          how: hidden ? "−∞: masked" : "not masked",
           mine: hidden ? null : scaled_,
           theirs: masked_,
         },
@@ -80,7 +80,7 @@ export const scores = {
     const four = [
       matrix({ title: "1 · scores", note: "q · kᵀ", values: raw.values, ...both }),
       matrix({ title: "2 · scaled", note: "÷ √d_k", values: scaled.values, ...both }),
-      matrix({ title: "3 · masked", note: "−∞ where it may not look", values: masked.values, ...both }),
+      matrix({ title: "3 · masked", note: "−∞ where masked", values: masked.values, ...both }),
       matrix({ title: "4 · weights", note: "each row sums to 1", values: weights.values, top: 1, ...both }),
     ];
     root.append(beside(...four.map((one) => one.element)), say_.element);

@@ -1,4 +1,4 @@
-// Every head with a switch: off, and the text is decoded again without it.
+// Step: switch heads and sublayers off, and decode the text again without them.
 
 import { caution } from "../caution.js";
 import { h, replace } from "../dom.js";
@@ -9,7 +9,7 @@ import { note } from "../state.js";
 
 export const switchboard = {
   id: "switchboard",
-  title: "Switch heads off",
+  title: "Head ablation",
   section: "",
   here: (/** @type {any} */ { trace }) => [
     ...new Set(places(trace, "weights").map((place) => place.replace(/\.\d+\./, "."))),
@@ -36,7 +36,7 @@ export const switchboard = {
         result.removeAttribute("aria-busy");
         return replace(
           result,
-          h("p", { class: "note" }, "Everything is on. Switch a head off to see what the output would be without it."),
+          h("p", { class: "note" }, "All heads are on. Switch one off to see the output without it."),
         );
       }
       result.setAttribute("aria-busy", "true");
@@ -74,10 +74,10 @@ export const switchboard = {
     };
     root.append(
       say(
-        "Each switch is a head, or a whole sub-layer. The number is by how much the log-probability of the output falls without that head: the stronger the colour, the more the output needs it. Switch some off: the text is decoded again, by the real search.",
+        "Each switch is a head or a whole sublayer. The number is the decrease of the output's log-probability without that head; stronger colors mean larger decreases. When heads are switched off, the text is decoded again with the full search.",
       ),
       picture({
-        title: "What losing each head costs",
+        title: "Cost of removing each head",
         shown: h(
           "div",
           { class: "board" },
@@ -90,13 +90,13 @@ export const switchboard = {
                 "div",
                 { class: "switches" },
                 some.map((head) => button(head.name, `head ${head.head}`, head)),
-                whole && button(place, "all of it", null),
+                whole && button(place, "whole layer", null),
               ),
             ),
           ),
         ),
         table: () => ({
-          head: ["head", "cost of losing it", "entropy of its attention"],
+          head: ["head", "cost of removal", "attention entropy"],
           rows: heads.map((head) => [head.name, head.cost, head.entropy]),
         }),
       }),
@@ -107,7 +107,7 @@ export const switchboard = {
   },
 };
 
-/** Every sub-layer with its heads, in the order of the network. @param {any} trace @param {any[]} heads */
+/** Every sublayer with its heads, in the order of the network. @param {any} trace @param {any[]} heads */
 function rowsOf(trace, heads) {
   /** @type {Map<string, any[]>} */
   const rows = new Map();
@@ -132,21 +132,21 @@ function difference(found) {
     h(
       "dl",
       { class: "compared" },
-      h("dt", {}, "with all"),
+      h("dt", {}, "all on"),
       h("dd", {}, found.before),
-      h("dt", {}, "without"),
+      h("dt", {}, "ablated"),
       h(
         "dd",
         { class: "after" },
         after.map((/** @type {string} */ word, /** @type {number} */ n) => (same.has(n) ? word : h("mark", {}, word))),
-        !found.after && h("span", { class: "empty" }, "nothing"),
+        !found.after && h("span", { class: "empty" }, "empty output"),
       ),
     ),
     h(
       "p",
       { class: "note", data: { cost: String(found.cost) } },
       found.same ? "The output is the same. " : `The output differs from step ${found.first_difference} on. `,
-      `The log-probability of the first output falls by ${short(found.cost, 3)}.`,
+      `The log-probability of the original output decreases by ${short(found.cost, 3)}.`,
     ),
     h(
       "ol",
@@ -168,7 +168,7 @@ function difference(found) {
   ];
 }
 
-/** The places in the second of what it shares with the first, in order: the longest common subsequence. @param {string[]} a @param {string[]} b */
+/** Indices in `b` of the longest common subsequence of `a` and `b`. @param {string[]} a @param {string[]} b */
 function common(a, b) {
   const longest = Array.from({ length: a.length + 1 }, () => new Array(b.length + 1).fill(0));
   for (let n = a.length - 1; n >= 0; n -= 1)

@@ -1,21 +1,21 @@
-// Text becomes sub-words, sub-words become ids.
+// Step: text to subwords to ids.
 
 import { h, replace } from "../dom.js";
 import { say } from "../places.js";
 
-/** What is not a letter of the text. @type {[RegExp, string][]} */
+/** Markers in tokens that are not characters of the text. @type {[RegExp, string][]} */
 const MARKS = [
-  [/^▁/, "▁ is where a word begins"],
+  [/^▁/, "▁ marks the start of a word"],
   [/Ġ/, "Ġ stands for a space"],
-  [/Ċ/, "Ċ for the end of a line"],
-  [/^##/, "## goes on with the word before"],
-  [/^<0x/, "<0x…> is one byte of a letter that the vocabulary does not have"],
-  [/^\[\w+\]$/, "what stands in brackets is not text: where it begins, or ends"],
+  [/Ċ/, "Ċ stands for a line break"],
+  [/^##/, "## continues the previous word"],
+  [/^<0x/, "<0x…> is one byte of a character that is not in the vocabulary"],
+  [/^\[\w+\]$/, "tokens in brackets are special tokens, such as the start and the end"],
 ];
 
 export const tokens = {
   id: "tokens",
-  title: "Sub-words and ids",
+  title: "Subwords and ids",
   section: "§5.1",
   here: () => ["encoder.input", "decoder.input"],
   exists: () => true,
@@ -25,15 +25,15 @@ export const tokens = {
     const building = h("div", { class: "building", "aria-live": "polite" });
     root.append(
       say(
-        "A network reads numbers, so a text is cut into sub-words of a fixed vocabulary of ",
+        "The text is split into subwords from a fixed vocabulary of ",
         h("b", {}, outline.model.vocab_size.toLocaleString("en")),
-        ", and each is replaced by its place there. Frequent words are whole; rare ones are spelled from parts.",
+        " tokens, and each is replaced by its id. Frequent words are single tokens; rare words are split into several.",
       ),
     );
     const continues = outline.kind === "continuation";
-    if (outline.source) root.append(line("Read", outline.source, outline, building));
+    if (outline.source) root.append(line("Input", outline.source, outline, building));
     if (outline.target)
-      root.append(line(continues ? "Text" : "Written", outline.target, continues ? outline : null, building));
+      root.append(line(continues ? "Text" : "Output", outline.target, continues ? outline : null, building));
     const pieces = [...(outline.source?.tokens ?? []), ...(outline.target?.tokens ?? [])];
     const marks = MARKS.filter(([mark]) => pieces.some((piece) => mark.test(piece))).map(([, meaning]) => meaning);
     if (marks.length) root.append(h("p", { class: "note marks" }, `${marks.join("; ")}.`));
@@ -43,7 +43,7 @@ export const tokens = {
   },
 };
 
-/** @param {string} name @param {any} given @param {any} outline where words can be opened @param {HTMLElement} building */
+/** @param {string} name @param {any} given @param {any} outline with the merges of words; null: words are not selectable @param {HTMLElement} building */
 function line(name, given, outline, building) {
   const words = given.words.map((/** @type {any} */ word) => {
     const pieces = word.tokens.map((/** @type {number} */ n) =>
@@ -56,7 +56,7 @@ function line(name, given, outline, building) {
           {
             type: "button",
             class: "word",
-            "aria-label": `How ${word.text} is put together`,
+            "aria-label": `Merges of ${word.text}`,
             on: { click: () => merged(building, found) },
           },
           pieces,
@@ -66,7 +66,7 @@ function line(name, given, outline, building) {
   return h("section", { class: "side" }, h("h3", {}, name), h("div", { class: "tokens" }, words));
 }
 
-/** How a word was put together. @param {any} outline @param {any} given @param {any} word */
+/** The BPE merges of a word. @param {any} outline @param {any} given @param {any} word */
 function merge(outline, given, word) {
   if (word.special) return null;
   const spelled = word.tokens.map((/** @type {number} */ n) => given.tokens[n]).join("");
@@ -81,7 +81,7 @@ function merge(outline, given, word) {
 function merged(building, merge) {
   replace(
     building,
-    h("h3", {}, "How ", h("code", {}, merge.word), " is put together"),
+    h("h3", {}, "Merges of ", h("code", {}, merge.word)),
     h(
       "ol",
       { class: "stages" },
@@ -97,8 +97,8 @@ function merged(building, merge) {
       "p",
       { class: "note" },
       merge.stages.length > 1
-        ? "Each line merges the pair that was merged earliest when the vocabulary was learned (byte-pair encoding)."
-        : "It is one piece from the start.",
+        ? "Each line merges the adjacent pair that was learned earliest (byte-pair encoding)."
+        : "It is a single token without merges.",
     ),
   );
 }

@@ -1,4 +1,4 @@
-// The tree of the beam search.
+// Step: the search tree of beam search.
 
 import { h, replace } from "../dom.js";
 import { matrix } from "../matrix.js";
@@ -8,17 +8,17 @@ import { note } from "../state.js";
 import { drawTree } from "../tree.js";
 
 const STATES = /** @type {Record<string, string>} */ ({
-  root: "The beginning.",
-  kept: "It was among the best, and was continued.",
-  pruned: "Others were better: it was given up.",
-  finished: "It ended here, and was kept aside.",
-  open: "The search ended while this was still among the best.",
-  cut: "There was no more room.",
+  root: "Start.",
+  kept: "Among the best hypotheses, and continued.",
+  pruned: "Pruned: other hypotheses had higher scores.",
+  finished: "Finished hypothesis.",
+  open: "Unfinished when the search ended.",
+  cut: "The length limit was reached.",
 });
 
 export const tree = {
   id: "tree",
-  title: "The beam tree",
+  title: "Beam search tree",
   section: "§6.1",
   here: () => ["output.probabilities", "decoder.input"],
   exists: (/** @type {any} */ trace) => trace.outline.search !== null,
@@ -42,11 +42,11 @@ export const tree = {
         h(
           "p",
           { class: "note" },
-          `${STATES[node.state]} log p of this token ${short(node.token_log_probability, 3)} · of the whole ${short(node.log_probability, 3)} · after the length penalty ${short(node.score, 3)}`,
+          `${STATES[node.state]} log p of this token ${short(node.token_log_probability, 3)} · of the hypothesis ${short(node.log_probability, 3)} · after the length penalty ${short(node.score, 3)}`,
         ),
         branch.attention &&
           matrix({
-            title: `Where it looked when it wrote ${node.token}`,
+            title: `Cross-attention when predicting ${node.token}`,
             note: crossing.at(-1),
             values: branch.attention.values,
             rows: branch.attention.values.map((/** @type {any} */ _, /** @type {number} */ n) => `head ${n}`),
@@ -59,8 +59,8 @@ export const tree = {
     root.append(
       say(
         found.beam > 1
-          ? `Beam search keeps the ${found.beam} best beginnings at every step; here is everything that it looked at. Choose a node to see its attention.`
-          : "Greedy search takes the best token at every step: its tree is one path.",
+          ? `Beam search keeps the ${found.beam} best hypotheses at every step. This is every hypothesis that it considered. Select a node to see its attention.`
+          : "Greedy search selects the most probable token at every step, so the tree is a single path.",
       ),
       drawn.element,
       about,

@@ -1,4 +1,4 @@
-// A vector for each token, a window of its units at a time: pictures walked together, and how their cells follow.
+// Matrices of token vectors (a range of their units), with a shared cursor and the calculation of the selected cell.
 
 import { beside, matrix } from "../matrix.js";
 import { menu, menus, nearest, pin, places, span, spanMenu } from "../places.js";
@@ -8,11 +8,11 @@ import { readout } from "../readout.js";
 /** @typedef {import("../readout.js").Sum} Sum */
 /** @typedef {{title: string, note?: string, values: number[][], top?: number}} Vectors */
 
-/** The embedding in view, and the units that are: what `tensors` below reads. @param {Here} here @param {string} point one that it must have */
+/** The selected embedding and the range of units shown; `tensors` requests its points. @param {Here} here @param {string} point a point that the embedding must have */
 export async function embedded({ trace, state }, point) {
   const some = places(trace, point);
   const place = nearest(some, state.at);
-  const { shape } = await trace.tensor(`${place}.${point}`, { rows: [0, 1] }); // ELMo's are narrower than its states
+  const { shape } = await trace.tensor(`${place}.${point}`, { rows: [0, 1] }); // embeddings of ELMo are narrower than its states
   const width = shape[1];
   const columns = span(state, width);
   return {
@@ -24,7 +24,7 @@ export async function embedded({ trace, state }, point) {
       some.length > 1 &&
         menu(
           "place",
-          "Where",
+          "Stack",
           some.map((one) => [one, one.split(".")[0]]),
           place,
           (at) => ({ at }),
@@ -35,10 +35,10 @@ export async function embedded({ trace, state }, point) {
 }
 
 /**
- * Pictures of the same tokens and units, with one cursor.
- * @param {import("../state.js").State} state @param {number[]} columns the units that are shown, from and to
+ * Matrices of the same tokens and units with a shared cursor.
+ * @param {import("../state.js").State} state @param {number[]} columns range of units shown, as [from, to]
  * @param {string[]} rows @param {Vectors[]} pictures
- * @param {(row: number, column: number, unit: number) => Sum[]} explain a cell; its column here, and the number of its unit
+ * @param {(row: number, column: number, unit: number) => Sum[]} explain calculations of a cell, from its row, its column and the number of its unit
  */
 export function walked(state, columns, rows, pictures, explain) {
   const told = readout();

@@ -1,4 +1,4 @@
-// A head's output: the values, each by its weight.
+// Step: the output of a head, the weighted sum of the values.
 
 import { dot } from "../arithmetic.js";
 import { beside, matrix } from "../matrix.js";
@@ -21,14 +21,14 @@ export const weightedSum = {
       ["weights", "v", "head_outputs"].map((point) => trace.tensor(`${place}.${point}[${head}]`)),
     );
     const [rows, keys] = weights.labels;
-    const adds = ["relative", "syntax"].includes(about.settings.positions?.kind); // positions that act on values
+    const adds = ["relative", "syntax"].includes(about.settings.positions?.kind); // position encodings that are added to values
     const say_ = readout();
     root.append(
       say(
-        "What a token takes from the others is the sum of their values, each multiplied by its weight. This is all that a head does.",
+        "The output of a head for a token is the sum of all values, each multiplied by its attention weight.",
       ),
       formula("output = weights · v"),
-      adds ? say("This model's positions act on the values too.") : "",
+      adds ? say("This model also adds position vectors to the values.") : "",
       menus(placeMenu(some(trace), place), headMenu(count, head)),
     );
     const onCell = (/** @type {number} */ row, /** @type {number} */ column) => {
@@ -46,10 +46,10 @@ export const weightedSum = {
         {
           name: `output[${row}, ${column}]`,
           how: terms(weights.values[row], values, {
-            after: adds ? ` + ${exact(added)} (what the positions add)` : "",
+            after: adds ? ` + ${exact(added)} (position term)` : "",
           }),
           mine: alone + added,
-          theirs: adds ? undefined : theirs, // what positions add is read off the model: there is nothing to check
+          theirs: adds ? undefined : theirs, // the position term is taken from the model, so there is nothing to check
         },
       ]);
       shown.mark(row, column);
@@ -58,7 +58,7 @@ export const weightedSum = {
     root.append(
       beside(
         matrix({ title: "weights", note: `head ${head}`, values: weights.values, rows, columns: keys, top: 1 }).element,
-        matrix({ title: "v", note: "a value for each token", values: v.values, rows: v.labels[0] }).element,
+        matrix({ title: "v", note: "one value vector per token", values: v.values, rows: v.labels[0] }).element,
       ),
       shown.element,
       say_.element,
