@@ -49,7 +49,7 @@ def test_console_examples_run_and_print_what_is_shown(command: str, shown: str) 
 def test_worked_example_in_readme_is_the_labs_output() -> None:
     from regard.labs.worked_example import worked_text
 
-    (shown,) = [block for block in blocks(ROOT / "README.md", "text") if "weights · V" in block]
+    (shown,) = [block for block in blocks(ROOT / "docs/tutorials/look-inside-a-model.md", "text") if "weights · V" in block]
     assert shown in worked_text()
 
 
