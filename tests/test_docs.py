@@ -46,10 +46,11 @@ def test_console_examples_run_and_print_what_is_shown(command: str, shown: str) 
         assert done.returncode == 0, done.stderr
 
 
-def test_worked_example_in_readme_is_the_labs_output() -> None:
+def test_worked_example_in_tutorial_is_the_output_of_the_lab() -> None:
     from regard.labs.worked_example import worked_text
 
-    (shown,) = [block for block in blocks(ROOT / "docs/tutorials/look-inside-a-model.md", "text") if "weights · V" in block]
+    tutorial = ROOT / "docs/tutorials/look-inside-a-model.md"
+    (shown,) = [block for block in blocks(tutorial, "text") if "weights · V" in block]
     assert shown in worked_text()
 
 
