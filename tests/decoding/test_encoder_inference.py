@@ -76,7 +76,7 @@ def test_the_order_of_a_pair_matters_and_so_does_that_it_is_one() -> None:
     assert not np.allclose(one, other)
 
 
-def test_normalised_vectors_have_length_one() -> None:
+def test_normalized_vectors_have_length_one() -> None:
     vectors = embed(CLASSIFIER, ["the cat", "a dog", ""], normalize=True).vectors
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
 

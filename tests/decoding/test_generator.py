@@ -17,7 +17,7 @@ CONFIG = Config(model=DecoderOnlyConfig(vocab_size=400))
 
 
 class Script:
-    """Writes what it was told to, row after row."""
+    """Generates fixed token ids, row by row."""
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self.left = [list(row) for row in rows]

@@ -38,7 +38,7 @@ def test_what_may_be_written_never_holds_a_forbidden_word(draws: list[int], word
             break
         ids.append(chosen)
         text = "".join(SPELLING[n] for n in ids)
-        assert not any(holds(f"{text}x", word) for word in words)  # what stands at the end may not be whole yet
+        assert not any(holds(f"{text}x", word) for word in words)  # the last word may be incomplete
     if ids and END in may_follow(ids, words):
         assert not any(holds("".join(SPELLING[n] for n in ids), word) for word in words)
 
