@@ -20,9 +20,12 @@ RESULT_TITLES = {"best": "Validation", "average": "Average of the last checkpoin
 class Run:
     """A training run.
 
+    Example:
+        ```
         run = regard.train("tiny", data="pairs.tsv", out="runs/mine")
         run.results["best"]["bleu"]
         model = regard.load(run.best)
+        ```
     """
 
     folder: Path
